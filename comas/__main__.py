@@ -37,6 +37,7 @@ def main(arguments: Sequence[str]) -> int:
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
         with run:
             log.info("run directory: %s", run.path)
+            run.note_inputs(prepared.places)
             for line in sizes:
                 log.info(line)
             train(config, prepared, run)

@@ -9,16 +9,17 @@ import importlib.util
 import logging
 import os
 import shutil
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-
-from safetensors import SafetensorError, safe_open
 
 from comas import quickstart
 from comas.config import load_config
 from comas.config.schema import Config
 from comas.data import QuestionSet, load_questions
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
+from comas.model_folder import check_model_folder, may_be_hub_name
+from comas.run_directory.inputs import read_inputs
 from comas.types import Device
 
 log = logging.getLogger(__name__)
@@ -31,13 +32,15 @@ MIN_FREE_DISK_MIB = 512
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run needs, checked: the base model folder or hub name of each policy, the
-    question sets, and the device."""
+    """What a run needs, checked."""
 
     models: list[str]
+    """Folder or hub name of the base model of each policy."""
     train: QuestionSet
     validation: QuestionSet
     device: Device
+    places: Mapping[str, str]
+    """Where each name of the config leads (see ``locate``)."""
 
 
 def choose_config() -> tuple[Path, str]:
@@ -59,6 +62,8 @@ def choose_config() -> tuple[Path, str]:
 def prepare(config: Config) -> Prepared:
     """Check the machine against the config, build the quick-start society if it is named.
 
+    A run that is resumed goes on with the models and questions that it began with.
+
     Raises:
         ValueError: a model, dataset or device that the config names is not there or broken.
         OSError: the saves folder cannot be written, or too little disk is left.
@@ -66,20 +71,50 @@ def prepare(config: Config) -> Prepared:
     device = choose_device(config.cluster.device)
     saves = Path(config.saves)
     _check_disk(saves)
-    paths = [*config.models, config.data.train, config.data.validation]
-    built: Path | None = None
-    if any(path.startswith(QUICKSTART_PREFIX) for path in paths):
-        built = quickstart.build_society(saves, seed=config.seed)
-    located = [_locate(path, built) for path in paths]
-    *models, train, validation = located
+    places = locate(
+        [*config.models, config.data.train, config.data.validation],
+        saves=saves,
+        seed=config.seed,
+        found_before=read_inputs(Path(config.resume)) if config.resume else {},
+    )
+    models = [places[name] for name in config.models]
     for model in models:
         check_model(model)
     return Prepared(
         models=models,
-        train=load_questions(Path(train)),
-        validation=load_questions(Path(validation)),
+        train=load_questions(Path(places[config.data.train])),
+        validation=load_questions(Path(places[config.data.validation])),
         device=device,
+        places=places,
     )
+
+
+def locate(
+    names: Iterable[str], *, saves: Path, seed: int, found_before: Mapping[str, str]
+) -> dict[str, str]:
+    """Where names of models and question files lead: embedded ones (``quickstart/...``) into the
+    society under ``saves``, which is built if it is not there; all others to themselves.
+
+    ``found_before`` says where a run found them (inputs.json). Raises ValueError when an
+    embedded one is no longer there and today's recipe makes another.
+    """
+    places = {}
+    for name in names:
+        before = found_before.get(name)
+        if not name.startswith(QUICKSTART_PREFIX):
+            places[name] = before or name
+        elif before is not None and Path(before).exists():
+            places[name] = before
+        else:
+            society = quickstart.build_society(saves, seed=seed)
+            place = society / name.removeprefix(QUICKSTART_PREFIX)
+            if before is not None and Path(before) != place.resolve():
+                raise ValueError(
+                    f"this run began with {before} ({name}), which is gone, and this version of "
+                    f"the code makes another ({place}). Put it back, or train again"
+                )
+            places[name] = str(place)
+    return places
 
 
 def choose_device(wanted: str) -> Device:
@@ -96,36 +131,16 @@ def choose_device(wanted: str) -> Device:
 def check_model(model: str) -> None:
     """Raise ValueError unless ``model`` is a folder in Hugging Face format, or a hub name."""
     folder = Path(model)
-    if not folder.exists():
-        if _looks_like_hub_name(model):
-            return
+    if folder.exists():
+        try:
+            check_model_folder(folder)
+        except ValueError as error:
+            raise ValueError(f"society.models names {model!r}: {error}") from error
+    elif not may_be_hub_name(model):
         raise ValueError(
             f"society.models names {model!r}, which is no folder here. Give a folder in Hugging "
             "Face format or a hub name such as Qwen/Qwen2.5-3B-Instruct."
         )
-    wanted = {
-        "config.json": [folder / "config.json"],
-        "tokenizer.json or tokenizer_config.json": [
-            folder / "tokenizer.json",
-            folder / "tokenizer_config.json",
-        ],
-        "*.safetensors": list(folder.glob("*.safetensors")),
-    }
-    missing = [name for name, files in wanted.items() if not any(f.is_file() for f in files)]
-    if missing:
-        raise ValueError(
-            f"society.models names {model!r}, which lacks {', '.join(missing)}: it is not a "
-            "complete model folder in Hugging Face format."
-        )
-    for weights in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(weights, framework="np"):
-                pass
-        except SafetensorError as error:
-            raise ValueError(
-                f"society.models names {model!r}, whose {weights.name} cannot be read ({error}): "
-                "the file is damaged or incomplete; get it again."
-            ) from error
 
 
 def _missing_for(config: Config) -> list[str]:
@@ -151,22 +166,12 @@ def _is_here(model: str) -> bool:
     return isinstance(try_to_load_from_cache(model, "config.json"), str)
 
 
-def _looks_like_hub_name(model: str) -> bool:
-    return model.count("/") == 1 and not model.startswith((".", "/", "~"))
-
-
 def _num_gpus() -> int:
     if importlib.util.find_spec("torch") is None:
         return 0
     import torch
 
     return torch.cuda.device_count()
-
-
-def _locate(path: str, built: Path | None) -> str:
-    if built is not None and path.startswith(QUICKSTART_PREFIX):
-        return str(built / path.removeprefix(QUICKSTART_PREFIX))
-    return path
 
 
 def _check_disk(saves: Path) -> None:

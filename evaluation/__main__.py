@@ -20,6 +20,7 @@ from evaluation.settings import Settings, read_command
 log = logging.getLogger("evaluation")
 
 COMPARE = "compare"
+TO_CONTINUE = "the same command goes on from here"
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 
@@ -38,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
             _evaluate(arguments)
         return 0
     except KeyboardInterrupt:
-        log.error("interrupted; the same command goes on from here")
+        log.error("interrupted; %s", TO_CONTINUE)
         return EXIT_INTERRUPTED
     except (ValueError, OSError, RuntimeError) as error:
         log.error("error: %s", error)
@@ -52,8 +53,11 @@ def _evaluate(arguments: Sequence[str]) -> None:
     for note in plan.notes:
         log.info("note: %s", note)
     _bypass_proxies()
-    with logging_redirect_tqdm():  # lines go above the bars
-        summary = evaluate(plan, settings=command.settings)
+    try:
+        with logging_redirect_tqdm():  # lines go above the bars
+            summary = evaluate(plan, settings=command.settings)
+    except (ValueError, OSError, RuntimeError) as error:
+        raise RuntimeError(f"{error}\nAll answers so far are kept; {TO_CONTINUE}") from error
     sys.stdout.write(f"{summary}\n{plan.folder / 'summary.md'}\n")
 
 

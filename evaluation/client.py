@@ -47,9 +47,10 @@ class RequestSettings:
     """Requests in flight, over all tasks and models."""
     timeout_s: float = 600.0
     """How long a reply may take, each time it is asked for."""
-    num_retries: int = 5
+    num_retries: int = 6
     """After a lost connection, a time-out or a status that may pass. The pause before the first
-    is 0.5 s and doubles from one to the next, if the server does not ask for a longer one."""
+    is 0.5 s and doubles from one to the next, if the server does not ask for a longer one: half a
+    minute in all."""
 
 
 class _ReplyMessage(BaseModel):

@@ -7,17 +7,16 @@ from pathlib import Path
 
 from evaluation.plots import draw_accuracies
 from evaluation.report import line_up, read_results, sections
-from evaluation.tables import shortcomings
 
 
-def compare(names: Sequence[str], *, results: Path, output: Path | None = None) -> tuple[str, Path]:
+def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
     """Compare the results folders ``names`` of ``results`` with the first of them.
 
     A name is that of a model (``base``), of one subject of a run (``quickstart/agent_0``), or
     of a run (``quickstart``), whose every subject is then compared with its counterpart in
     the first, or with the first itself if that holds a single one.
 
-    Returns the tables as Markdown, and the path of the figure: ``output``, or
+    Returns the tables as Markdown, and the path of the figure that it draws:
     ``results/comparison-<names>.png``.
 
     Raises ValueError when there are fewer than two names, when a folder has no results or
@@ -29,13 +28,11 @@ def compare(names: Sequence[str], *, results: Path, output: Path | None = None) 
     names = [_under(results, name) for name in names]
     first, *others = [read_results(results / name, name=name) for name in names]
     lines = line_up(first, others)
-    missing = [line for each in (first, *others) for line in shortcomings(each.name, each.subjects)]
-    if output is None:
-        joined = "-".join(name.replace("/", "_") for name in names)
-        output = results / f"comparison-{joined}.png"
-    draw_accuracies([line.row for line in lines], output)
+    joined = "-".join(name.replace("/", "_") for name in names)
+    figure = results / f"comparison-{joined}.png"
+    draw_accuracies([line.row for line in lines], figure)
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
-    return "\n\n".join([title, *sections(lines, missing)]) + "\n", output
+    return "\n\n".join([title, *sections(lines, [first, *others])]) + "\n", figure
 
 
 def _under(results: Path, name: str) -> str:

@@ -19,6 +19,7 @@ from evaluation.inference_log import (
     read_inference,
     read_sessions,
 )
+from evaluation.progress import TaskBar
 from evaluation.results import (
     EVALUATION,
     GRADERS,
@@ -55,7 +56,6 @@ def grade_folder(
     known = _judged_before(path, questions=questions, responses=responses)
 
     open_keys = [key for key in asked if key in responses and key not in known]
-    log.info("%s: grading %d of %d answers", folder, len(open_keys), len(responses))
     judged = known | _judge(open_keys, asked=asked, responses=responses, verifier=verifier)
     graded = tuple(judged.get(key, GradedAnswer(*key, None, None, None)) for key in asked)
 
@@ -74,6 +74,8 @@ def grade_folder(
         tasks=graded,
     )
     write_evaluation(path, evaluation)
+    accuracies = ", ".join(f"{100 * t.accuracy:.2f} ({g})" for g, t in evaluation.graders.items())
+    log.info("%s: accuracy %s", folder, accuracies)
     return evaluation
 
 
@@ -121,8 +123,10 @@ def _judge(
     verifier: Verifier,
 ) -> dict[AnswerKey, GradedAnswer]:
     items = [(asked[key].form, responses[key], asked[key].gold) for key in keys]
-    pending = {grader: verifier.submit(items, grader=grader) for grader in GRADERS}
-    verdicts: dict[Grader, list[Verdict]] = {g: p.result() for g, p in pending.items()}
+    # Equal items are judged once.
+    with TaskBar(description="grading", total=len(GRADERS) * len(set(items)), initial=0) as bar:
+        pending = {g: verifier.submit(items, grader=g, on_verdict=bar.update) for g in GRADERS}
+        verdicts: dict[Grader, list[Verdict]] = {g: p.result() for g, p in pending.items()}
     by_key = zip(keys, verdicts["strict"], verdicts["published"], strict=True)
     return {
         key: GradedAnswer(*key, _fingerprint(responses[key]), strict, published)
@@ -133,13 +137,11 @@ def _judge(
 def _cost(folder: Path, answers: Sequence[Answer]) -> Cost:
     """Of all answers on the disk, asked for now or not: the sessions' times are of all, too."""
     calls = [call for answer in answers for call in answer.calls]
-    sessions = read_sessions(folder / SESSIONS)
-    timed = sum(session.num_done for session in sessions) == len(answers)
     return Cost.of(
         calls=len(calls),
         prompt_tokens=sum(call.prompt_tokens for call in calls),
         completion_tokens=sum(call.completion_tokens for call in calls),
-        wall_s=sum(session.wall_s for session in sessions) if timed else None,
+        wall_s=sum(session.wall_s for session in read_sessions(folder / SESSIONS)),
     )
 
 

@@ -16,10 +16,12 @@ from evaluation.types import BenchmarkTask
 FILE = "subject.json"
 TASKS = "tasks"
 TITLE = "title"
+SAMPLING = "sampling"
 
 Identity = Mapping[str, Any]
 """All that decides the answers, as plain JSON values: under "tasks" a fingerprint of each
-benchmark; and under "title", for people, where the models were found."""
+benchmark, under "sampling" how models are asked; and under "title", for people, where the models
+were found."""
 
 
 def check_identity(folder: Path, identity: Identity) -> None:
@@ -49,6 +51,15 @@ def write_identity(folder: Path, identity: Identity) -> None:
     before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {TASKS: {}}
     merged = {**identity, TASKS: before[TASKS] | identity[TASKS]}
     write_text(path, json.dumps(merged, indent=1) + "\n")
+
+
+def read_sampling(folder: Path) -> Mapping[str, Any]:
+    """How the answers in ``results/NAME``, or in ``results/NAME/<subject>``, were sampled."""
+    path = next((p / FILE for p in (folder, folder.parent) if (p / FILE).is_file()), None)
+    if path is None:
+        return {}
+    sampling: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))[SAMPLING]
+    return sampling
 
 
 def fingerprint(tasks: Sequence[BenchmarkTask]) -> str:

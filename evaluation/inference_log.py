@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import datetime
 from io import FileIO
 from pathlib import Path
 from types import TracebackType
@@ -43,8 +44,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class Session:
-    """The runner at work, from its start to its end or to where it was stopped."""
+    """The runner at work, from its start to its end, or of a killed one to its last answer."""
 
+    started: str
+    """ISO 8601, with microseconds: no two sessions have the same."""
     wall_s: float
     num_done: int
     """Answers it wrote."""
@@ -70,14 +73,14 @@ def read_failures(path: Path) -> dict[AnswerKey, str]:
 
 
 def read_sessions(path: Path) -> list[Session]:
-    """All sessions but those that were killed; otherwise as ``read_inference``."""
-    return _read(path, _SESSION)
+    """Each session as it was last written down; otherwise as ``read_inference``."""
+    return list({session.started: session for session in _read(path, _SESSION)}.values())
 
 
 class InferenceLog:
     """What one session writes to a folder, from a thread of its own.
 
-    A context manager; leaving it writes the session down.
+    The session is written down with every answer, and when this context manager is left.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -96,7 +99,8 @@ class InferenceLog:
         self._unwritten: list[bytes] = []
         self._writing = asyncio.Lock()
         self._writer = ThreadPoolExecutor(max_workers=1)
-        self._started = time.perf_counter()
+        self._started = datetime.now().astimezone().isoformat(timespec="microseconds")
+        self._clock_start = time.perf_counter()
         self._num_added = 0
 
     async def add_answer(self, answer: Answer) -> None:
@@ -117,6 +121,12 @@ class InferenceLog:
         _write_lines(self._answers, lines)
         os.fsync(self._answers.fileno())
         self._num_added += len(lines)
+        self._write_session()
+
+    def _write_session(self) -> None:
+        wall_s = round(time.perf_counter() - self._clock_start, 3)
+        session = Session(self._started, wall_s, self._num_added)
+        _write_lines(self._sessions, [_SESSION.dump_json(session)])
 
     def __enter__(self) -> Self:
         return self
@@ -129,8 +139,6 @@ class InferenceLog:
     ) -> None:
         self._writer.shutdown()
         self._write_answers(self._unwritten)  # of workers that were cancelled as they waited
-        session = Session(round(time.perf_counter() - self._started, 3), self._num_added)
-        _write_lines(self._sessions, [_SESSION.dump_json(session)])
         for file in (self._answers, self._sessions, self._failures):
             file.close()
 

@@ -15,9 +15,10 @@ import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from pydantic import BaseModel, ValidationError
 
-from comas import quickstart
 from comas.config import Config, load_config
-from comas.preparation import QUICKSTART_PREFIX
+from comas.model_folder import check_model_folder, may_be_hub_name
+from comas.preparation import QUICKSTART_PREFIX, locate
+from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
 
 MAX_CONTEXT = 32768
@@ -121,8 +122,7 @@ def find_target(path: str, *, weights: str) -> Target:
         raise ValueError(f"weights={weights} is for a run directory, and {path} is none")
     if folder.is_dir():
         return Target(path, (read_model(folder),), {".": (0,)})
-    # "saves/typo" is no hub name where there is a folder "saves".
-    if path.count("/") != 1 or path.startswith((".", "/", "~")) or folder.parent.is_dir():
+    if not may_be_hub_name(path):
         raise ValueError(f"{path}: there is no such folder. {WHAT_IT_MAY_BE}")
     return Target(path, (read_model(_download(path)),), {".": (0,)})
 
@@ -145,16 +145,10 @@ def find_remote(base_url: str, *, model: str | None) -> Target:
 
 def read_model(folder: Path) -> LocalModel:
     """Look at a model folder. Raises ValueError that says what it lacks."""
-    if not (folder / "config.json").is_file():
-        held = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
-        raise ValueError(f"{folder} has no config.json (it holds: {held}). {WHAT_IT_MAY_BE}")
-    missing = [
-        wanted
-        for wanted in ("*.safetensors", "tokenizer*")
-        if not any(path.is_file() for path in folder.glob(wanted))
-    ]
-    if missing:
-        raise ValueError(f"{folder} lacks {', '.join(missing)}: it is not a complete model folder")
+    try:
+        check_model_folder(folder)
+    except ValueError as error:
+        raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error
     try:
         config = _ModelConfig.model_validate_json((folder / "config.json").read_bytes())
     except ValidationError as error:
@@ -168,9 +162,15 @@ def read_model(folder: Path) -> LocalModel:
 
 def _run_target(run: Path, *, weights: str) -> Target:
     config = load_config(run / "config.yaml", [])
-    saves = run.parent  # where the run lies now; config.saves is where it was made
-    if weights == "untrained":
-        folders = [_untrained(model, config, saves) for model in config.models]
+    untrained = weights == "untrained"
+    places = locate(
+        [config.data.validation, *(config.models if untrained else ())],
+        saves=run.parent,  # where the run lies now; config.saves is where it was made
+        seed=config.seed,
+        found_before=read_inputs(run),
+    )
+    if untrained:
+        folders = [_folder_or_download(places[model]) for model in config.models]
     else:
         folders = [_trained(run, config, policy) for policy in range(config.num_policies)]
     with ThreadPoolExecutor() as threads:
@@ -185,7 +185,7 @@ def _run_target(run: Path, *, weights: str) -> Target:
         title=f"the {weights} agents of {run}",
         models=models,
         subjects=subjects,
-        held_out=_locate(config.data.validation, config, saves),
+        held_out=Path(places[config.data.validation]),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
     )
 
@@ -202,18 +202,8 @@ def _trained(run: Path, config: Config, policy: int) -> Path:
     return folder
 
 
-def _locate(name: str, config: Config, saves: Path) -> Path:
-    """Where a name in a run's config leads; an embedded one is built where it is not there."""
-    if not name.startswith(QUICKSTART_PREFIX):
-        return Path(name)
-    society = quickstart.build_society(saves, seed=config.seed)
-    return society / name.removeprefix(QUICKSTART_PREFIX)
-
-
-def _untrained(name: str, config: Config, saves: Path) -> Path:
-    """The folder of a base model, downloaded if need be."""
-    path = _locate(name, config, saves)
-    return path if path.is_dir() else _download(name)
+def _folder_or_download(model: str) -> Path:
+    return Path(model) if Path(model).is_dir() else _download(model)
 
 
 def _download(name: str) -> Path:

@@ -25,8 +25,7 @@ def draw_accuracies(rows: Sequence[Row], path: Path) -> None:
     Error bars are 95 % bootstrap intervals over tasks. They are of each accuracy alone:
     subjects that got the same tasks may differ clearly where their bars overlap.
 
-    Raises ValueError when matplotlib does not know the file's ending, OSError when it cannot
-    be written.
+    Raises OSError when it cannot be written.
     """
     accuracy_figure(rows).savefig(path, dpi=150)
 

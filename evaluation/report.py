@@ -6,12 +6,13 @@ import csv
 import io
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from comas.files import write_text
+from evaluation.identity import read_sampling
 from evaluation.results import Subject, read_subjects
 from evaluation.scores import (
     MEAN_PART,
@@ -54,12 +55,14 @@ class Results:
     """As the user calls it: its path under ``results``."""
     subjects: Sequence[Subject]
     rows: Sequence[Row]
+    sampling: Mapping[str, Any]
+    """How the models were asked: temperature and the like."""
 
 
 def read_results(folder: Path, *, name: str) -> Results:
     """Raises ValueError when there are none, or when they are damaged."""
     subjects = read_subjects(folder)
-    return Results(name, subjects, rows_of(name, subjects))
+    return Results(name, subjects, rows_of(name, subjects), read_sampling(folder))
 
 
 def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
@@ -78,16 +81,16 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
         reference = read_results(baseline, name=os.path.relpath(baseline, folder.parent))
         lines, everyone = line_up(reference, [results]), [reference, results]
     rows = [record for line in lines for record in records(line)]
-    missing = [line for each in everyone for line in shortcomings(each.name, each.subjects)]
     summary = {
         "name": results.name,
         "baseline": None if baseline is None else everyone[0].name,
+        "asked_differently": asked_differently(everyone),
         "rows": rows,
         "cost": _cost_records(results),
-        "missing": missing,
+        "missing": missing_from(everyone),
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
-    text = "\n\n".join([f"# Results of {results.name}", *sections(lines, missing), cost]) + "\n"
+    text = "\n\n".join([f"# Results of {results.name}", *sections(lines, everyone), cost]) + "\n"
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / "summary.csv", _as_csv(rows))
     write_text(folder / "summary.md", text)
@@ -100,18 +103,41 @@ def line_up(first: Results, others: Sequence[Results]) -> list[ComparedRow]:
     return [*uncompared(first.rows), *(line for lines in compared for line in lines)]
 
 
-def sections(lines: Sequence[ComparedRow], missing: Sequence[str]) -> list[str]:
+def asked_differently(everyone: Sequence[Results]) -> list[str]:
+    """The sampling settings in which results differ: what they say of the models is then less.
+
+    Example: ``["temperature: base 0.7, mine 1.0"]``
+    """
+    keys = dict.fromkeys(key for results in everyone for key in results.sampling)
+    values = {key: [results.sampling.get(key) for results in everyone] for key in keys}
+    return [
+        f"{key}: " + ", ".join(f"{r.name} {v}" for r, v in zip(everyone, of_key, strict=True))
+        for key, of_key in values.items()
+        if any(value != of_key[0] for value in of_key)
+    ]
+
+
+def missing_from(everyone: Sequence[Results]) -> list[str]:
+    """What every one of the results lacks, a sentence a cell."""
+    return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
+
+
+def sections(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[str]:
     """Accuracies under both graders, differences, and what is missing, as Markdown."""
-    legend, differences = LEGEND, []
+    legend, warning, differences = LEGEND, [], []
+    if differing := asked_differently(everyone):
+        warning = ["## Asked differently", _listed(differing)]
     if any(line.reference is not None for line in lines):
         legend += f"\n{DIFFERENCE_LEGEND}"
         differences.append(f"## Differences\n\n{difference_table(lines)}")
     return [
         legend,
+        *warning,
         f"## Accuracy\n\n{accuracy_table(lines, grader='strict')}",
         f"## {PUBLISHED_TITLE}\n\n{accuracy_table(lines, grader='published')}",
         *differences,
-        "## Missing\n\n" + ("\n".join(f"- {line}" for line in missing) or COMPLETE),
+        "## Missing",
+        _listed(missing_from(everyone)) or COMPLETE,
     ]
 
 
@@ -137,6 +163,10 @@ def records(line: ComparedRow) -> list[Record]:
         for grader, scores in line.row.scores.items()
         for (setup, benchmark), score in scores.items()
     ]
+
+
+def _listed(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def _difference_record(line: ComparedRow, difference: Difference | None) -> Record:

@@ -64,28 +64,25 @@ class Cost:
     calls: int
     prompt_tokens: int
     completion_tokens: int
-    wall_s: float | None
-    """Over all sessions; None when one of them was killed before it could write its time."""
+    wall_s: float
+    """Over all sessions; one that was killed counts to its last answer."""
     tokens_per_s: float | None
-    """Completion tokens a second of wall time."""
+    """Completion tokens a second of wall time; None where that is 0."""
 
     @classmethod
-    def of(
-        cls, *, calls: int, prompt_tokens: int, completion_tokens: int, wall_s: float | None
-    ) -> Self:
+    def of(cls, *, calls: int, prompt_tokens: int, completion_tokens: int, wall_s: float) -> Self:
         """With the speed that follows."""
         tokens_per_s = completion_tokens / wall_s if wall_s else None
         return cls(calls, prompt_tokens, completion_tokens, wall_s, tokens_per_s)
 
 
 def total_cost(costs: Sequence[Cost]) -> Cost:
-    """The sum; a wall time that is not known leaves the sum unknown."""
-    times = [cost.wall_s for cost in costs if cost.wall_s is not None]
+    """The sum."""
     return Cost.of(
         calls=sum(cost.calls for cost in costs),
         prompt_tokens=sum(cost.prompt_tokens for cost in costs),
         completion_tokens=sum(cost.completion_tokens for cost in costs),
-        wall_s=sum(times) if len(times) == len(costs) else None,
+        wall_s=sum(cost.wall_s for cost in costs),
     )
 
 

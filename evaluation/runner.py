@@ -13,10 +13,24 @@ from comas.concurrency import run_all
 from evaluation.client import Client, Endpoint, RequestSettings
 from evaluation.inference_log import FAILURES, Failure, InferenceLog
 from evaluation.progress import TaskBar
-from evaluation.setups import SETUPS
-from evaluation.types import Answer, BenchmarkTask, Call, Message, RequestError, SetUp
+from evaluation.types import (
+    Answer,
+    BenchmarkTask,
+    Call,
+    Message,
+    OverlongPromptError,
+    RequestError,
+    SetUp,
+)
 
 log = logging.getLogger(__name__)
+
+MAX_FAILURES_IN_A_ROW = 32
+"""And twice as many as requests are in flight: what is lost in one short outage is less."""
+
+
+class EndpointError(RuntimeError):
+    """A model's server gives no usable reply to anything any more."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +50,7 @@ class Inference:
 async def run_inference(
     tasks: Sequence[BenchmarkTask],
     *,
-    setup_name: str,
+    setup: SetUp,
     models: Sequence[Endpoint],
     seeds: Sequence[int],
     settings: RequestSettings,
@@ -48,11 +62,10 @@ async def run_inference(
     comes is noted as failed, and asked again by the next call. Whatever stops this process,
     the answers that were finished are in ``folder`` (see inference_log).
 
-    Raises ValueError when there is no such set-up, or not for such tasks, or when ``folder`` is
-    in use or damaged; OSError when it cannot be written.
+    Raises ValueError when ``folder`` is in use or damaged, OSError when it cannot be written,
+    EndpointError when so many tasks fail in a row that the others would as well.
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
-    setup = find_setup(setup_name, tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, set-up
     started = time.perf_counter()
     with InferenceLog(folder) as results:
@@ -62,7 +75,7 @@ async def run_inference(
         num_done = len(asked) - len(pending)
         with TaskBar(description=name, total=len(asked), initial=num_done) as bar:
             async with Client(models, settings) as client:
-                run = _Run(setup, client, results, bar)
+                run = _Run(setup, client, results, bar, concurrency=settings.concurrency)
                 queue = iter(pending)
                 # With more tasks begun at once than requests may be in flight, those of many
                 # calls would all end late, and little would be on the disk before.
@@ -84,27 +97,24 @@ async def run_inference(
     )
 
 
-def find_setup(name: str, tasks: Sequence[BenchmarkTask]) -> SetUp:
-    """The set-up of this name. Raises ValueError if it is unknown, or not for such tasks."""
-    if name not in SETUPS:
-        raise ValueError(f"there is no set-up {name!r}: choose among {', '.join(SETUPS)}")
-    unsuitable = sorted({task.form for task in tasks} - set(SETUPS[name].forms))
-    if unsuitable:
-        raise ValueError(
-            f"the set-up {name} is not for benchmarks of {', '.join(unsuitable)}: leave it out, "
-            f"or choose benchmarks of {', '.join(SETUPS[name].forms)}"
-        )
-    return SETUPS[name]
-
-
 class _Run:
     """What the workers of one session share."""
 
-    def __init__(self, setup: SetUp, client: Client, results: InferenceLog, bar: TaskBar) -> None:
+    def __init__(
+        self,
+        setup: SetUp,
+        client: Client,
+        results: InferenceLog,
+        bar: TaskBar,
+        *,
+        concurrency: int,
+    ) -> None:
         self._setup = setup
         self._client = client
         self._results = results
         self._bar = bar
+        self._max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * concurrency)
+        self._num_in_a_row = 0
         self.failures: list[Failure] = []
 
     async def work_off(self, queue: Iterator[tuple[BenchmarkTask, int]]) -> None:
@@ -113,13 +123,27 @@ class _Run:
             try:
                 answer = await answer_task(task, seed=seed, setup=self._setup, client=self._client)
             except RequestError as error:
-                failure = Failure(task.task_id, seed, str(error))
-                self._results.add_failure(failure)
-                self.failures.append(failure)
-                self._bar.set_postfix(failed=len(self.failures), refresh=False)
+                self._note(Failure(task.task_id, seed, str(error)))
+                # Overlong prompts are the task's fault.
+                self._num_in_a_row += not isinstance(error, OverlongPromptError)
+                self._stop_if_hopeless()
             else:
                 await self._results.add_answer(answer)
+                self._num_in_a_row = 0
             self._bar.update()
+
+    def _note(self, failure: Failure) -> None:
+        self._results.add_failure(failure)
+        self.failures.append(failure)
+        self._bar.set_postfix(failed=len(self.failures), refresh=False)
+
+    def _stop_if_hopeless(self) -> None:
+        if self._num_in_a_row >= self._max_in_a_row:
+            raise EndpointError(
+                f"{self._num_in_a_row} tasks in a row failed, the last with: "
+                f"{self.failures[-1].error}. Check that the server runs, has a model of this name, "
+                "and lets you in; where one set-up alone fails, leave it out with setups=[...]"
+            )
 
 
 async def answer_task(task: BenchmarkTask, *, seed: int, setup: SetUp, client: Client) -> Answer:

@@ -51,6 +51,8 @@ class ServerSettings:
     port: int | None
     """Of the first server; the others have those after it. None: free ones."""
     max_concurrent_requests: int
+    apply_generation_config: bool
+    """Whether the models' own sampling values apply where requests name none."""
     start_timeout_s: float
     tensor_parallel: int
     gpu_memory_share: float
@@ -101,7 +103,8 @@ def serve(
     places = plan_places(len(models), settings=settings)
     ports = choose_ports(len(models), first=settings.port)
     share_gpus = settings.device == "cuda" and len({place.gpus for place in places}) < len(places)
-    deadline = time.monotonic() + settings.start_timeout_s
+    started = time.monotonic()
+    deadline = started + settings.start_timeout_s
     with ExitStack() as stack:
         servers: list[_Server] = []
         for model, place, port, path in zip(models, places, ports, logs, strict=True):
@@ -118,6 +121,7 @@ def serve(
                 server.wait_until_ready(deadline)
         for server in servers:
             server.wait_until_ready(deadline)
+        log.info("all servers up after %.0f s", time.monotonic() - started)
         yield Servers(servers)
 
 
@@ -178,11 +182,7 @@ def choose_ports(count: int, *, first: int | None) -> list[int]:
 def server_arguments(
     model: LocalModel, *, port: int, place: Place, settings: ServerSettings
 ) -> list[str]:
-    """The command line of vLLM's server.
-
-    The temperature alone shapes the distribution: of the model's own generation_config only the
-    stop tokens count, as in training.
-    """
+    """The command line of vLLM's server."""
     options: dict[str, object] = {
         "model": model.folder,
         "host": HOST,
@@ -190,7 +190,7 @@ def server_arguments(
         "dtype": model.dtype,
         "max-model-len": model.context_length,
         "max-num-seqs": settings.max_concurrent_requests,
-        "generation-config": "vllm",
+        "generation-config": "auto" if settings.apply_generation_config else "vllm",
         "seed": 0,
     }
     flags = ["enable-prefix-caching", "disable-uvicorn-access-log"]

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,16 @@ from comas.run_directory.provenance import describe_process
 from comas.verification import Verifier
 from evaluation.client import Endpoint, RequestSettings
 from evaluation.grading import grade_folder
-from evaluation.identity import Identity, check_identity, fingerprint, write_identity
+from evaluation.identity import (
+    SAMPLING,
+    TASKS,
+    TITLE,
+    Identity,
+    check_identity,
+    fingerprint,
+    write_identity,
+)
+from evaluation.inference_log import ANSWERS, read_inference
 from evaluation.models import LocalModel, RemoteModel, Target, find_remote, find_target
 from evaluation.report import read_results, write_summary
 from evaluation.runner import run_inference
@@ -85,7 +94,8 @@ def make_plan(command: Command) -> Plan:
         target = find_target(command.path, weights=settings.weights)
     results = Path(settings.results)
     tasks = _all_tasks(settings, target)
-    cells, notes = _cells(tasks, wanted=settings.setups)
+    cells = [Cell(benchmark, setup) for setup in settings.setups or SETUPS for benchmark in tasks]
+    notes = []
     max_tokens = target.max_tokens(settings.max_tokens)
     if max_tokens < settings.max_tokens:
         notes.append(
@@ -146,19 +156,34 @@ def evaluate(plan: Plan, *, settings: Settings) -> str:
 
     Raises ServerError when a server cannot be started or dies.
     """
-    with _served(plan, settings) as (endpoints, servers), Verifier() as verifier:
+    with ExitStack() as stack:
+        verifier = stack.enter_context(Verifier())
+        served = stack.enter_context(_served(plan, settings)) if _has_open_tasks(plan) else None
         write_identity(plan.folder, plan.identity)
         _note_versions(plan.folder)
         agents = [subject for subject in plan.target.subjects if subject != SOCIETY]
         # Agents have servers of their own, which the society uses all at once.
         for together in (agents, [s for s in plan.target.subjects if s == SOCIETY]):
             for cell in plan.cells_of(together[0]) if together else ():
-                asyncio.run(_answer(plan, together, cell, endpoints=endpoints, servers=servers))
+                if served is not None:
+                    asyncio.run(_answer(plan, together, cell, served=served))
                 for subject in together:
                     folder = _folder(plan, subject, cell)
                     tasks = plan.tasks[cell.benchmark]
                     grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
     return write_summary(plan.folder, baseline=plan.baseline)
+
+
+def _has_open_tasks(plan: Plan) -> bool:
+    """Whether anything is left to ask; if not, nothing need be served."""
+    for subject in plan.target.subjects:
+        for cell in plan.cells_of(subject):
+            answers = read_inference(_folder(plan, subject, cell) / ANSWERS)
+            done = {(answer.task_id, answer.seed) for answer in answers}
+            tasks = plan.tasks[cell.benchmark]
+            if any((task.task_id, seed) not in done for task in tasks for seed in plan.seeds):
+                return True
+    return False
 
 
 # ---------------------------------------------------------------- planning
@@ -182,27 +207,6 @@ def _all_tasks(settings: Settings, target: Target) -> dict[str, list[BenchmarkTa
     return tasks
 
 
-def _cells(
-    tasks: Mapping[str, Sequence[BenchmarkTask]], *, wanted: Sequence[str] | None
-) -> tuple[list[Cell], list[str]]:
-    """(every benchmark under every set-up that is for its answers, what is left out and why)"""
-    cells, left_out = [], []
-    for setup in wanted or SETUPS:
-        for benchmark, of_benchmark in tasks.items():
-            unsuitable = {task.form for task in of_benchmark} - set(SETUPS[setup].forms)
-            if unsuitable:
-                reason = f"it is not for {', '.join(sorted(unsuitable))}"
-                left_out.append(f"{benchmark} is not evaluated with {setup}: {reason}")
-            else:
-                cells.append(Cell(benchmark, setup))
-    if not cells:
-        raise ValueError(
-            f"nothing to do: {'; '.join(left_out)}. Choose other set-ups ({', '.join(SETUPS)}) or "
-            "other benchmarks"
-        )
-    return cells, left_out
-
-
 def _identity(
     target: Target,
     tasks: Mapping[str, Sequence[BenchmarkTask]],
@@ -211,14 +215,17 @@ def _identity(
     max_tokens: int,
 ) -> Identity:
     return {
-        "title": target.title,
+        TITLE: target.title,
         "models": [model.identity for model in target.models],
         "subjects": dict(target.subjects),
-        "temperature": settings.temperature,
-        "max_tokens": max_tokens,
+        SAMPLING: {
+            "temperature": settings.temperature,
+            "generation_config": settings.generation_config if settings.base_url is None else None,
+            "max_tokens": max_tokens,
+        },
         "limit": settings.limit,
         "draw_seed": DRAW_SEED,
-        "tasks": {name: fingerprint(of_benchmark) for name, of_benchmark in tasks.items()},
+        TASKS: {name: fingerprint(of_benchmark) for name, of_benchmark in tasks.items()},
     }
 
 
@@ -237,13 +244,20 @@ class _CountingAsk:
 # ---------------------------------------------------------------- carrying out
 
 
-@contextmanager
-def _served(plan: Plan, settings: Settings) -> Iterator[tuple[list[Endpoint], Servers | None]]:
+@dataclass(frozen=True)
+class _Served:
     """Where each model of the plan is asked, and the servers if they are ours."""
+
+    endpoints: list[Endpoint]
+    servers: Servers | None = None
+
+
+@contextmanager
+def _served(plan: Plan, settings: Settings) -> Iterator[_Served]:
     models = plan.target.models
     remote = [model.endpoint for model in models if isinstance(model, RemoteModel)]
     if remote:
-        yield remote, None
+        yield _Served(remote)
         return
     firsts = [
         next(name for name, seats in plan.target.subjects.items() if index in seats)
@@ -253,6 +267,7 @@ def _served(plan: Plan, settings: Settings) -> Iterator[tuple[list[Endpoint], Se
         device=choose_device("auto"),
         port=settings.port,
         max_concurrent_requests=settings.concurrency,
+        apply_generation_config=settings.generation_config == "model",
         start_timeout_s=settings.start_timeout_s,
         tensor_parallel=settings.tensor_parallel,
         gpu_memory_share=settings.gpu_memory_share,
@@ -263,30 +278,23 @@ def _served(plan: Plan, settings: Settings) -> Iterator[tuple[list[Endpoint], Se
         logs=[plan.folder / first / SERVER_LOG for first in firsts],
         settings=server_settings,
     ) as servers:
-        yield servers.endpoints, servers
+        yield _Served(servers.endpoints, servers)
 
 
-async def _answer(
-    plan: Plan,
-    subjects: Sequence[str],
-    cell: Cell,
-    *,
-    endpoints: Sequence[Endpoint],
-    servers: Servers | None,
-) -> None:
+async def _answer(plan: Plan, subjects: Sequence[str], cell: Cell, *, served: _Served) -> None:
     """One cell of several subjects, side by side; ends early when a server dies."""
     work = run_all(
         run_inference(
             plan.tasks[cell.benchmark],
-            setup_name=cell.setup,
-            models=[endpoints[index] for index in plan.target.subjects[subject]],
+            setup=SETUPS[cell.setup],
+            models=[served.endpoints[index] for index in plan.target.subjects[subject]],
             seeds=plan.seeds,
             settings=plan.requests,
             folder=_folder(plan, subject, cell),
         )
         for subject in subjects
     )
-    await (work if servers is None else _watched(work, servers))
+    await (work if served.servers is None else _watched(work, served.servers))
 
 
 async def _watched(work: Coroutine[Any, Any, Any], servers: Servers) -> None:

@@ -50,6 +50,9 @@ class Settings:
     seeds: int = setting(1, at_least=1)
     """How often everything is asked: with the seeds 0, 1, ..."""
     temperature: float = setting(0.7, at_least=0)
+    generation_config: str = setting("model", one_of=("model", "none"))
+    """Whether the sampling values of the model's own generation_config.json (top-p, top-k,
+    repetition penalty) apply beside the temperature, as vLLM's server has it by default."""
     max_tokens: int = setting(2048, at_least=1)
     """Tokens of a reply, at most. Models with a short context get less (see models.py)."""
     concurrency: int = setting(32, at_least=1)
@@ -170,12 +173,16 @@ def _conflicts(settings: Settings) -> Iterator[tuple[str, str, str]]:
             yield key, "must hold names, each once", f"choose among {', '.join(known)}"
         elif unknown := [name for name in names or () if name not in known]:
             yield key, f"unknown: {', '.join(unknown)}", f"choose among {', '.join(known)}"
+    if settings.base_url is not None and not re.match("https?://[^/]", settings.base_url):
+        yield "base_url", "is no address", "write it like base_url=http://127.0.0.1:8000/v1"
     if settings.base_url is None and settings.model is not None:
         yield "model", "is for an endpoint", "give base_url as well, or leave it out"
     if settings.base_url is not None and settings.port is not None:
         yield "port", "is for a server started here, and base_url names one", "leave it out"
     if settings.base_url is not None and settings.weights != "trained":
         yield "weights", "is for a run directory, and base_url names an endpoint", "leave it out"
+    if settings.base_url is not None and settings.generation_config != "model":
+        yield "generation_config", "is decided by the server at base_url", "leave it out"
 
 
 def _faults_of_positional(positional: Sequence[str], settings: Settings) -> Iterator[Fault]:

@@ -19,7 +19,7 @@ there and could be judged; the rest counts as not correct."""
 DIFFERENCE_LEGEND = """\
 (+1.40): difference in points, on the tasks that both were asked. *: its 95 % interval (paired
 bootstrap over tasks) excludes 0."""
-COST_LEGEND = "Over all benchmarks. -: not known, as a session was killed before writing its time."
+COST_LEGEND = "Over all benchmarks and sessions; one that was killed counts to its last answer."
 
 
 def setups_of(rows: Iterable[Row]) -> list[str]:
@@ -155,10 +155,9 @@ def _common(difference: Difference | None, ours: Score, theirs: Score) -> str:
 
 
 def _cost_cells(cost: Cost) -> list[str]:
-    wall_s = NOTHING if cost.wall_s is None else f"{cost.wall_s:,.1f}"
     speed = NOTHING if cost.tokens_per_s is None else f"{cost.tokens_per_s:,.0f}"
     counts = (cost.calls, cost.prompt_tokens, cost.completion_tokens)
-    return [*(f"{count:,}" for count in counts), wall_s, speed]
+    return [*(f"{count:,}" for count in counts), f"{cost.wall_s:,.1f}", speed]
 
 
 def _reasons(evaluation: Evaluation) -> list[str]:

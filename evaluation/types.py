@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from comas.verification.forms import ANSWER_FORMS, AnswerForm
+from comas.verification.forms import AnswerForm
 
 Message = Mapping[str, str]
 """``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat interface."""
@@ -98,5 +98,3 @@ class SetUp:
     flow: Flow
     num_seats: int
     """Parts to play; where a society may have any size, those that one model plays."""
-    forms: tuple[AnswerForm, ...] = ANSWER_FORMS
-    """The answers that it can give; benchmarks of other forms have no such set-up."""

@@ -31,6 +31,7 @@ from evaluation.inference_log import read_inference
 from evaluation.models import read_model
 from evaluation.runner import request_seed, run_inference
 from evaluation.server import ServerSettings, serve
+from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
 
@@ -63,6 +64,7 @@ def main() -> int:
             device=choose_device("auto"),
             port=None,
             max_concurrent_requests=options.concurrency,
+            apply_generation_config=False,
             start_timeout_s=600,
             tensor_parallel=1,
             gpu_memory_share=0.9,
@@ -123,7 +125,7 @@ def _runner(
     inference = asyncio.run(
         run_inference(
             tasks,
-            setup_name="vanilla",
+            setup=SETUPS["vanilla"],
             models=[endpoint],
             seeds=[0],
             settings=settings,

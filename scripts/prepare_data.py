@@ -102,7 +102,8 @@ def _count(text: str) -> int:
 
 
 def _announcement(job: Job) -> str:
-    parts = [f"{len(job.benchmarks)} benchmarks"]
+    count = len(job.benchmarks)
+    parts = [f"{count} benchmark{'s' * (count != 1)}"]
     if job.with_blend:
         train, validation = (sum(part.values()) for part in (job.size.train, job.size.validation))
         parts = [f"{train} training questions", f"{validation} validation questions", *parts]

@@ -13,6 +13,7 @@ from scripted_server import ScriptedServer
 
 from evaluation.client import Endpoint, RequestSettings
 from evaluation.runner import Inference, run_inference
+from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask
 
 # Children are forked from a server that has everything loaded, and no thread of the tests'.
@@ -42,7 +43,7 @@ def run(
     return asyncio.run(
         run_inference(
             tasks(num_tasks)[:: -1 if reverse else 1],
-            setup_name=setup_name,
+            setup=SETUPS[setup_name],
             models=[Endpoint(base_url, "m")],
             seeds=seeds,
             settings=RequestSettings(**settings),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from evaluation.comparison import compare
+from evaluation.identity import write_identity
 from evaluation.plots import accuracy_figure
 from evaluation.results import read_subjects
 from evaluation.scores import bootstrap_interval, paired_difference, rows_of, score_of
@@ -215,13 +216,19 @@ def test_a_run_is_no_reference_for_a_single_model(tmp_path):
         compare(["run", "base"], results=tmp_path)
 
 
-def test_the_figure_goes_where_it_is_wanted(tmp_path):
+def test_results_that_were_asked_differently_are_marked(tmp_path):
     three_results(tmp_path)
-    output = tmp_path / "mine.pdf"
-    assert compare(["base", "run"], results=tmp_path, output=output)[1] == output
-    assert output.read_bytes().startswith(b"%PDF")
-    with pytest.raises(ValueError, match="xyz"):
-        compare(["base", "run"], results=tmp_path, output=tmp_path / "mine.xyz")
+    common = {"max_tokens": 2048, "generation_config": "model"}
+    for name, temperature in (("base", 0.7), ("run", 1.0)):
+        identity = {"sampling": {"temperature": temperature, **common}, "tasks": {}}
+        write_identity(tmp_path / name, identity)
+    text, _ = compare(["base", "run"], results=tmp_path)
+    assert "## Asked differently\n\n- temperature: base 0.7, run 1.0\n\n##" in text
+    # A part of a run was asked as its run was.
+    text, _ = compare(["base", "run/agent_0"], results=tmp_path)
+    assert "- temperature: base 0.7, run/agent_0 1.0" in text
+    text, _ = compare(["run/agent_0", "run/agent_1"], results=tmp_path)
+    assert "Asked differently" not in text
 
 
 def test_bad_names_are_errors_that_name_what_there_is(tmp_path):

@@ -117,6 +117,12 @@ def test_the_servers_left_their_logs(results):
         assert "Application startup complete" in (results[0] / agent / "server.log").read_text()
 
 
+def test_without_anything_left_to_ask_no_server_is_started(results, arguments):
+    output = run(*[a.replace("[vanilla, debate]", "[vanilla]") for a in arguments])
+    assert "starting the server" not in output
+    assert "tiny, mean of 2 agents" in output
+
+
 @pytest.mark.slow
 def test_trained_agents_beat_untrained_ones_on_held_out_questions(tmp_path):
     """The quick-start society: the interval of the paired difference lies above 0."""

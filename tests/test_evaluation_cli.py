@@ -142,11 +142,12 @@ FAULTS: list[tuple[list[str], list[str]]] = [
     (["benchmarks=[gsm8k"], ["is not YAML"]),
     (["somewhere"], ["NAME alone, as base_url names the model"]),
     (["port=8000"], ["base_url names one"]),
+    (["generation_config=none"], ["is decided by the server at base_url"]),
+    (["base_url=127.0.0.1:8000/v1"], ["is no address", "base_url=http://127.0.0.1:8000/v1"]),
     (["limit=0", "seeds=x", "temprature=1"], ["3 faults"]),
     (["data=nowhere"], ["nowhere/benchmarks/gsm8k.jsonl", "prepare_data.sh --only gsm8k"]),
     (["benchmarks=[held_out]"], ["of a run, and this is a model alone"]),
     (["baseline=nobody"], ["nobody"]),
-    (["benchmarks=[humaneval]", "setups=[majority_vote]"], ["nothing to do", "not for coding"]),
     (["base_url=http://127.0.0.1:9/v1", "model=null"], ["does not list its models"]),
 ]
 
@@ -187,7 +188,8 @@ def test_a_model_that_is_not_there_is_named_with_what_it_may_be(caplog, tmp_path
 def test_a_folder_without_a_model_says_what_it_holds(caplog, tmp_path):
     (tmp_path / "notes.txt").touch()
     text = failure(["name", str(tmp_path)], caplog)
-    assert "has no config.json (it holds: notes.txt)" in text
+    assert "lacks config.json" in text
+    assert "(it holds: notes.txt)" in text
 
 
 def test_an_incomplete_model_folder_says_what_it_lacks(tmp_path):

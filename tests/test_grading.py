@@ -21,8 +21,10 @@ class ExactVerifier:
     def __init__(self) -> None:
         self.given: list[tuple[str, str]] = []
 
-    def submit(self, items: Iterable[tuple[AnswerForm, str, str]], *, grader: str):
+    def submit(self, items: Iterable[tuple[AnswerForm, str, str]], *, grader: str, on_verdict):
         items = list(items)
+        for _ in set(items):
+            on_verdict()
         self.given += [(grader, response) for _, response, _ in items]
         return Verdicts("failed" if r == "?" else _compare(r, gold) for _, r, gold in items)
 
@@ -107,18 +109,19 @@ def test_answers_that_were_not_asked_for_count_in_the_cost_alone(folder):
 
 def test_cost_sums_calls_and_the_sessions_times(folder):
     answers_are(folder, answer("a", "1", num_calls=3), answer("b", "2"))
-    sessions = [{"wall_s": 1.5, "num_done": 1}, {"wall_s": 0.5, "num_done": 1}]
+    # The first was written down twice: its last line counts.
+    times = [("first", 0.7, 1), ("first", 1.5, 1), ("second", 0.5, 1)]
+    sessions = [{"started": s, "wall_s": wall_s, "num_done": n} for s, wall_s, n in times]
     write_lines(folder / "sessions.jsonl", sessions)
     cost = grade(folder, ExactVerifier()).cost
     assert (cost.calls, cost.prompt_tokens, cost.completion_tokens) == (4, 40, 20)
     assert (cost.wall_s, cost.tokens_per_s) == (2.0, 20 / 2.0)
 
 
-def test_the_wall_time_is_not_known_when_a_session_was_killed(folder):
+def test_without_any_time_there_is_no_speed(folder):
     answers_are(folder, answer("a", "1"), answer("b", "2"))
-    write_lines(folder / "sessions.jsonl", [{"wall_s": 0.5, "num_done": 1}])
     cost = grade(folder, ExactVerifier()).cost
-    assert (cost.wall_s, cost.tokens_per_s) == (None, None)
+    assert (cost.wall_s, cost.tokens_per_s) == (0, None)
 
 
 def test_nothing_answered_is_an_accuracy_of_zero(folder):
@@ -185,7 +188,7 @@ def test_an_interrupted_grading_leaves_the_former_one(folder):
     answers_are(folder, answer("a", "9"))
 
     class Interrupted(ExactVerifier):
-        def submit(self, items, *, grader):
+        def submit(self, items, *, grader, on_verdict):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

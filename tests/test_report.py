@@ -29,7 +29,7 @@ GOLDEN = Path(__file__).parent / "golden" / "summary.md"
 
 
 def small_results(results: Path) -> None:
-    cost = Cost.of(calls=28, prompt_tokens=9000, completion_tokens=1200, wall_s=None)
+    cost = Cost.of(calls=28, prompt_tokens=9000, completion_tokens=1200, wall_s=0)
     write(
         results / "base",
         evaluation(["cwww" * 2]),

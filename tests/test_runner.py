@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import random
@@ -15,15 +14,13 @@ import scripted_server
 from runner_process import kill_after, run, run_on_a_full_disk, start
 from scripted_server import ScriptedServer
 
-from evaluation.client import Endpoint, RequestSettings
 from evaluation.inference_log import (
     InferenceLog,
     read_failures,
     read_inference,
     read_sessions,
 )
-from evaluation.runner import request_seed, run_inference
-from evaluation.types import BenchmarkTask
+from evaluation.runner import EndpointError, request_seed
 
 
 def model(body: dict) -> str:
@@ -73,9 +70,10 @@ def test_an_interrupted_run_keeps_what_was_finished_and_asks_only_the_rest(tmp_p
         run(server.base_url, tmp_path, 200)
         assert len(server.requests) - before == 200 - num_done
     assert len(results(tmp_path)) == 200
-    if number == signal.SIGINT:
-        sessions = read_sessions(tmp_path / "sessions.jsonl")
-        assert [session.num_done for session in sessions] == [num_done, 200 - num_done]
+    # Whatever stopped a session, it is known how long it took for how many answers.
+    sessions = read_sessions(tmp_path / "sessions.jsonl")
+    assert [session.num_done for session in sessions] == [num_done, 200 - num_done]
+    assert all(session.wall_s > 0.02 for session in sessions)
 
 
 RETRIED = {
@@ -191,6 +189,32 @@ def test_a_server_that_is_gone_fails_every_task_and_loses_none(tmp_path):
     assert len(read_failures(tmp_path / "failures.jsonl")) == 4
 
 
+def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
+    refused = scripted_server.status(401, "wrong key")
+    with ScriptedServer(model, fault_of=lambda *_: refused) as server:
+        with pytest.raises(EndpointError, match=r"32 tasks in a row failed, .* 401: .*wrong key"):
+            run(server.base_url, tmp_path, 200, concurrency=4)
+        assert len(server.requests) <= 32 + 4
+    with ScriptedServer(model) as server:
+        assert run(server.base_url, tmp_path, 200).num_done == 200
+
+
+def test_many_failures_between_answers_stop_nothing(tmp_path):
+    def fault_of(body, attempt):
+        number = int(body["messages"][0]["content"].split()[2])
+        return scripted_server.status(400) if number % 30 else None
+
+    with ScriptedServer(model, fault_of=fault_of) as server:
+        inference = run(server.base_url, tmp_path, 120, concurrency=1)
+    assert (inference.num_done, inference.num_failed) == (4, 116)
+
+
+def test_many_overlong_prompts_stop_nothing(tmp_path):
+    too_long = scripted_server.status(400, "This model's maximum context length is 99 tokens.")
+    with ScriptedServer(model, fault_of=lambda *_: too_long) as server:
+        assert run(server.base_url, tmp_path, 120, concurrency=4).num_failed == 120
+
+
 def test_an_overlong_prompt_fails_its_task_but_in_a_discussion_the_history_is_left_out(tmp_path):
     too_long = scripted_server.status(400, "This model's maximum context length is 99 tokens.")
 
@@ -298,26 +322,3 @@ def test_a_full_disk_ends_the_run_and_leaves_no_half_line(tmp_path):
         assert len(results(tmp_path / "full")) == 1
         run(server.base_url, tmp_path / "full")
     assert results(tmp_path / "full") == results(tmp_path / "undisturbed")
-
-
-def test_an_unknown_set_up_names_the_known_ones_and_writes_nothing(tmp_path):
-    known = "vanilla, consistency, majority_vote, debate, autogen, discussion"
-    with pytest.raises(ValueError, match=f"no set-up 'vote': choose among {known}"):
-        run("http://127.0.0.1:1/v1", tmp_path / "new", setup_name="vote")
-    assert not (tmp_path / "new").exists()
-
-
-def test_there_is_no_vote_on_programs(tmp_path):
-    task = BenchmarkTask("humaneval/0", "coding", "Write f.", "Write f.", "check(f)")
-    with pytest.raises(ValueError, match="majority_vote is not for benchmarks of coding"):
-        asyncio.run(
-            run_inference(
-                [task],
-                setup_name="majority_vote",
-                models=[Endpoint("http://127.0.0.1:1/v1", "m")],
-                seeds=[0],
-                settings=RequestSettings(),
-                folder=tmp_path / "new",
-            )
-        )
-    assert not (tmp_path / "new").exists()

@@ -37,6 +37,7 @@ SETTINGS = ServerSettings(
     device="cpu",
     port=None,
     max_concurrent_requests=16,
+    apply_generation_config=False,
     start_timeout_s=240,
     tensor_parallel=1,
     gpu_memory_share=0.8,
@@ -98,6 +99,13 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     assert replies(servers, prompts, seeds=seeds, at_once=1) == together
     # The model's own generation_config would make every reply greedy.
     assert len(set(together)) == 16
+
+
+def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
+    settings = dataclasses.replace(SETTINGS, apply_generation_config=True)
+    with serve([model], logs=[tmp_path / "server.log"], settings=settings) as servers:
+        # top_k = 1: whatever the seed, the same text comes.
+        assert len(set(replies(servers, ["Question"] * 8, seeds=list(range(8)), at_once=8))) == 1
 
 
 def test_the_server_listens_on_the_loopback_interface_alone(servers):
@@ -263,6 +271,7 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
         "--gpu-memory-utilization=0.4",
         "--enable-prefix-caching",
         "--dtype=float32",
+        "--generation-config=vllm",
     } <= set(arguments)
     assert not any("enforce-eager" in argument for argument in arguments)
     environment = server_environment(place, device="cuda")

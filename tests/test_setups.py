@@ -22,7 +22,14 @@ from evaluation.inference_log import read_inference
 from evaluation.runner import request_seed, run_inference
 from evaluation.setups import SETUPS
 from evaluation.setups.discussion import best_solution
-from evaluation.setups.majority_vote import elect, same_expression, same_letter, same_number
+from evaluation.setups.majority_vote import (
+    BALLOTS,
+    elect,
+    same_expression,
+    same_letter,
+    same_number,
+    same_program,
+)
 from evaluation.types import Answer, BenchmarkTask
 
 TASK = BenchmarkTask(
@@ -75,7 +82,7 @@ def answer(
         inference = asyncio.run(
             run_inference(
                 [options.pop("task", TASK)],
-                setup_name=setup_name,
+                setup=SETUPS[setup_name],
                 models=[Endpoint(server.base_url, f"agent_{i}") for i in range(num_models)],
                 seeds=[0],
                 settings=RequestSettings(**({"concurrency": 1} | options)),
@@ -289,7 +296,7 @@ def test_calls_that_need_nothing_of_each_other_are_made_at_once(
         inference = asyncio.run(
             run_inference(
                 [TASK],
-                setup_name=setup_name,
+                setup=SETUPS[setup_name],
                 models=[Endpoint(server.base_url, "m")],
                 seeds=[0],
                 settings=RequestSettings(timeout_s=10, num_retries=0),
@@ -322,12 +329,13 @@ def test_the_transcript_is_in_the_order_of_the_flow(tmp_path, setup_name):
 
 def test_a_vote_goes_to_the_earliest_of_equals_and_no_answer_has_none():
     responses = ["no box", r"\boxed{8}", r"\boxed{9}", r"\boxed{9.0}", r"\boxed{8}"]
-    assert elect(responses, agree=same_expression) == r"\boxed{8}"  # 8: 2 votes, 9: 1, 9.0: 1
-    assert elect(responses[:4], agree=same_number) == r"\boxed{9}"  # 9 and 9.0 agree
-    assert elect(["none", "at all"], agree=same_number) == "none"
+    math, science = BALLOTS["math"], BALLOTS["science"]
+    assert elect(responses, ballot=math) == r"\boxed{8}"  # 8: 2 votes, 9: 1, 9.0: 1
+    assert elect(responses[:4], ballot=science) == r"\boxed{9}"  # 9 and 9.0 agree
+    assert elect(["none", "at all"], ballot=science) == "none"
     # Within 5 %, 100 agrees with 103 and 97, which do not agree with each other: 3 votes.
     samples = [r"\boxed{97}", r"\boxed{100}", r"\boxed{103}", r"\boxed{7}", r"\boxed{7}"]
-    assert elect(samples, agree=same_number) == r"\boxed{100}"
+    assert elect(samples, ballot=science) == r"\boxed{100}"
 
 
 def test_answers_are_compared_as_their_form_is_written():
@@ -337,6 +345,20 @@ def test_answers_are_compared_as_their_form_is_written():
     assert not same_number("north", "north")
     assert same_letter(r"(\text{B})", "b.") and not same_letter("A", "B")
     assert not same_letter("none of these", "none of these")
+    program = "def f(x):\n    return x + 1\n"
+    assert same_program(program, "\ndef f(x):\n\n    return x + 1  ")
+    assert not same_program(program, "def f(x):\nreturn x + 1")
+
+
+def test_programs_are_voted_on_by_their_last_block():
+    def response(*programs: str) -> str:
+        return "".join(f"Here:\n```python\n{program}\n```\n" for program in programs)
+
+    other, twice = "def f(x):\n    return x", "def f(x):\n    return 2 * x"
+    samples = [response(other), response(other, twice), "none", response(twice), response("x = 1")]
+    assert elect(samples, ballot=BALLOTS["coding"]) == samples[1]
+    # All differ: nothing is known, and the first answers.
+    assert elect(samples[2:], ballot=BALLOTS["coding"]) == samples[3]
 
 
 def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie():

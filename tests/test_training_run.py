@@ -199,7 +199,14 @@ def test_the_trained_agents_load_and_differ_from_what_they_began_with(finished, 
 def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
     run_directory, _ = finished
     names = {path.name for path in run_directory.iterdir()}
-    assert {"config.yaml", "versions.json", "train.log", "metrics.jsonl", "models"} <= names
+    assert {
+        "config.yaml",
+        "inputs.json",
+        "versions.json",
+        "train.log",
+        "metrics.jsonl",
+        "models",
+    } <= names
     plots = {path.name for path in (run_directory / "plots").iterdir()}
     assert plots == {"training_dynamics.png", "reward_effectiveness.png"}
     checkpoints = sorted(path.name for path in (run_directory / "checkpoints").iterdir())

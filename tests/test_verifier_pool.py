@@ -98,6 +98,13 @@ def test_equal_items_are_judged_once(verifier):
     assert time.monotonic() - started < 10  # 100 runs on 2 workers would take 25 s
 
 
+def test_every_verdict_is_told_once(verifier):
+    told: list[None] = []
+    items = [("choice", rf"\boxed{{{letter}}}", "A") for letter in "ABA"]
+    verifier.submit(items, on_verdict=lambda: told.append(None)).result()
+    assert len(told) == 2  # equal items are judged once
+
+
 def test_submitting_does_not_wait(verifier):
     verifier.verify_batch([("coding", in_block(SQUARE), CHECKER)])
     started = time.monotonic()
@@ -116,7 +123,7 @@ def test_only_a_bounded_part_of_a_batch_is_scheduled_at_once():
         return future
 
     items = [("math", rf"\boxed{{{n}}}", "7") for n in range(1000)]
-    batch = _Batch(items, schedule=schedule)
+    batch = _Batch(items, schedule=schedule, on_verdict=lambda: None)
     batch.start(MAX_SCHEDULED_PER_WORKER)
     assert len(scheduled) == MAX_SCHEDULED_PER_WORKER
     for n in range(1000):

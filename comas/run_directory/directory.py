@@ -2,7 +2,7 @@
 
 saves/latest -> 20250131-094500-comas
 saves/20250131-094500-comas/
-    config.yaml  versions.json  train.log  metrics.jsonl
+    config.yaml  inputs.json  versions.json  train.log  metrics.jsonl
     discussions/step_0001.jsonl
     checkpoints/step_0010/
     models/agent_0/
@@ -28,6 +28,7 @@ from comas.config import changed_keys, config_as_yaml, load_config
 from comas.config.schema import Config
 from comas.files import PARTIAL, blaming, written_aside
 from comas.run_directory.discussion_log import discussion_record
+from comas.run_directory.inputs import write_inputs
 from comas.run_directory.lock import lock
 from comas.run_directory.metrics_log import MetricsLog
 from comas.run_directory.provenance import describe_process
@@ -94,6 +95,10 @@ class RunDirectory:
         with self._resources:
             for tracker in self._trackers:
                 tracker.close(failed=failed)
+
+    def note_inputs(self, places: Mapping[str, str]) -> None:
+        """Write down where the models and questions that the config names were found."""
+        write_inputs(self.path, places)
 
     # ------------------------------------------------------------ what a step leaves
 

@@ -90,12 +90,21 @@ class Verifier:
         """The verdict on each item, in order."""
         return self.submit(items, grader=grader).result()
 
-    def submit(self, items: Iterable[Item], *, grader: Grader = "strict") -> PendingVerdicts:
-        """Start judging ``items`` and return at once; equal items are judged once."""
+    def submit(
+        self,
+        items: Iterable[Item],
+        *,
+        grader: Grader = "strict",
+        on_verdict: Callable[[], object] = lambda: None,
+    ) -> PendingVerdicts:
+        """Start judging ``items`` and return at once; equal items are judged once.
+
+        ``on_verdict`` is called after each of them, from another thread.
+        """
         items = list(items)
         if any(form == "coding" for form, _, _ in items):
             _warn_unless_isolated()
-        batch = _Batch(items, schedule=partial(self._schedule, grader))
+        batch = _Batch(items, schedule=partial(self._schedule, grader), on_verdict=on_verdict)
         self._batches.add(batch)
         batch.start(self._num_workers * MAX_SCHEDULED_PER_WORKER)
         return PendingVerdicts(batch.future)
@@ -125,12 +134,19 @@ class _Batch:
     turns.
     """
 
-    def __init__(self, items: list[Item], *, schedule: Callable[[Item], Future[Verdict]]) -> None:
+    def __init__(
+        self,
+        items: list[Item],
+        *,
+        schedule: Callable[[Item], Future[Verdict]],
+        on_verdict: Callable[[], object],
+    ) -> None:
         self.future: Future[list[Verdict]] = Future()
         # Running: a coroutine that is cancelled while it waits must not cancel the verdicts.
         self.future.set_running_or_notify_cancel()
         self._items = items
         self._schedule = schedule
+        self._on_verdict = on_verdict
         self._waiting = iter(dict.fromkeys(items))
         self._verdicts: dict[Item, Verdict] = {}
         self._faults: dict[Item, str] = {}
@@ -174,6 +190,7 @@ class _Batch:
                 self._faults[item] = fault
             self._num_open -= 1
             is_last = self._num_open == 0
+        self._on_verdict()
         if is_last:
             self._finish()
 

@@ -1,44 +1,53 @@
 """Majority vote: the answer that most of five samples agree on (5 calls a task).
 
-The samples are those of Consistency: same requests, same seeds. Programs cannot be voted on,
-since right ones need not be alike, so coding has no such set-up.
+The samples are those of Consistency: same requests, same seeds. Programs agree when they read
+the same. Right ones need not, so where every program differs the first one answers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from comas.verification.boxed import last_boxed
 from comas.verification.choice import read_letter
+from comas.verification.coding import last_python_block
 from comas.verification.forms import AnswerForm
 from comas.verification.latex import normalize
 from comas.verification.science import RELATIVE_TOLERANCE, read_number
 from evaluation.setups.consistency import NUM_SAMPLES, draw_samples
 from evaluation.types import Ask, BenchmarkTask, SetUp
 
-Agree = Callable[[str, str], bool]
-"""Whether two boxed answers are the same."""
+
+@dataclass(frozen=True)
+class Ballot:
+    """How answers of one form are counted."""
+
+    read: Callable[[str], str | None]
+    """The answer in a response, if there is one."""
+    agree: Callable[[str, str], bool]
+    """Whether two answers are the same."""
 
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
     """Sample, then count."""
-    return elect(await draw_samples(task, ask), agree=AGREEMENT[task.form])
+    return elect(await draw_samples(task, ask), ballot=BALLOTS[task.form])
 
 
-def elect(responses: Sequence[str], *, agree: Agree) -> str:
-    r"""The response whose last boxed answer the most responses agree with; of equals the first.
+def elect(responses: Sequence[str], *, ballot: Ballot) -> str:
+    r"""The response whose answer the most responses agree with; of equals the first.
 
     A response without an answer has no vote; when none has one, the first is taken as it is.
 
     Example: of ``\boxed{7}``, ``\boxed{8}``, ``\boxed{8.0}`` as numbers, the second.
     """
-    answers = [last_boxed(response) for response in responses]
+    answers = [ballot.read(response) for response in responses]
 
     def num_votes(index: int) -> int:
         mine = answers[index]
         if mine is None:
             return 0
-        return sum(agree(mine, other) for other in answers if other is not None)
+        return sum(ballot.agree(mine, other) for other in answers if other is not None)
 
     return responses[max(range(len(responses)), key=num_votes)]
 
@@ -65,14 +74,24 @@ def same_letter(answer: str, other: str) -> bool:
     return letter is not None and letter == read_letter(other)
 
 
+def same_program(answer: str, other: str) -> bool:
+    """Whether two programs have the same lines, blank ones and trailing blanks apart."""
+    return _lines(answer) == _lines(other)
+
+
+def _lines(program: str) -> list[str]:
+    return [line.rstrip() for line in program.splitlines() if line.strip()]
+
+
 def _spelling(answer: str) -> str:
     return normalize(answer).replace(" ", "")
 
 
-AGREEMENT: dict[AnswerForm, Agree] = {
-    "math": same_expression,
-    "science": same_number,
-    "choice": same_letter,
+BALLOTS: dict[AnswerForm, Ballot] = {
+    "math": Ballot(last_boxed, same_expression),
+    "science": Ballot(last_boxed, same_number),
+    "choice": Ballot(last_boxed, same_letter),
+    "coding": Ballot(last_python_block, same_program),
 }
 
-MAJORITY_VOTE = SetUp(answer, num_seats=NUM_SAMPLES, forms=tuple(AGREEMENT))
+MAJORITY_VOTE = SetUp(answer, num_seats=NUM_SAMPLES)

@@ -1,0 +1,36 @@
+"""inputs.json: where a run found the models and questions that its config names.
+
+A name such as ``quickstart/models/qwen2`` leads elsewhere when the recipe behind it changes, but
+a run goes on with what it began with, and is compared with that.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from comas.files import write_text
+
+FILE = "inputs.json"
+
+
+def write_inputs(run: Path, places: Mapping[str, str]) -> None:
+    """Note the place of every name that leads to a file or folder, and not to the hub.
+
+    What lies beside the run, under the same ``saves``, may be moved together with it.
+    """
+    local = {name: Path(place).resolve() for name, place in places.items() if Path(place).exists()}
+    noted = {
+        name: os.path.relpath(place, run) if place.is_relative_to(run.parent) else str(place)
+        for name, place in local.items()
+    }
+    write_text(run / FILE, json.dumps(noted, indent=1) + "\n")
+
+
+def read_inputs(run: Path) -> dict[str, str]:
+    """Name -> place, as ``write_inputs`` noted them; a run of an older version has none."""
+    path = run / FILE
+    noted = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return {name: os.path.normpath(run / place) for name, place in noted.items()}

@@ -1,0 +1,111 @@
+"""Where the names of a config lead, and that a run goes on with what it began with."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from small_runs import REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+
+from comas.config import config_as_yaml, load_config
+from comas.config.schema import Config
+from comas.preparation import locate, prepare
+from comas.quickstart import build
+from comas.run_directory.inputs import read_inputs, write_inputs
+from evaluation.models import find_target
+
+QWEN = "quickstart/models/qwen2"
+
+
+def todays_society(saves: Path) -> Path:
+    """Where today's recipe has its society; as the folder is there, nothing is built."""
+    folder = saves / "quickstart" / build.fingerprint(build.recipe_sources(), seed=0)
+    (folder / "models/qwen2").mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def earlier_society(saves: Path) -> Path:
+    """That of an earlier recipe: whole, with two models and questions."""
+    folder = saves / "quickstart/0123456789ab"
+    for name, family in (("qwen2", "tied"), ("llama", "untied")):
+        save_tiny_model(folder / "models" / name, family)
+    for split in ("train", "validation"):
+        write_records(folder / f"{split}.jsonl", [record(i) for i in range(3)])
+    return folder
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path / 'saves'}"])
+
+
+@pytest.fixture
+def run(tmp_path: Path, config: Config) -> Path:
+    """A run that began with the society of an earlier recipe, and was stopped."""
+    society = earlier_society(tmp_path / "saves")
+    folder = tmp_path / "saves/20260101-000000-quickstart"
+    folder.mkdir()
+    (folder / "config.yaml").write_text(config_as_yaml(config))
+    names = [*config.models, config.data.train, config.data.validation]
+    places = {name: str(society / name.removeprefix("quickstart/")) for name in names}
+    write_inputs(folder, places)
+    return folder
+
+
+def test_embedded_names_lead_into_the_society_and_others_to_themselves(tmp_path):
+    society = todays_society(tmp_path)
+    names = [QWEN, "Qwen/Qwen2.5-3B-Instruct", "data/train.jsonl"]
+    assert locate(names, saves=tmp_path, seed=0, found_before={}) == {
+        QWEN: str(society / "models/qwen2"),
+        "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
+        "data/train.jsonl": "data/train.jsonl",
+    }
+
+
+def test_what_lies_beside_a_run_moves_with_it(tmp_path):
+    (tmp_path / "saves/quickstart/ab/models/qwen2").mkdir(parents=True)
+    (tmp_path / "saves/run").mkdir()
+    (tmp_path / "mine.jsonl").touch()
+    places = {
+        QWEN: str(tmp_path / "saves/quickstart/ab/models/qwen2"),
+        "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
+        "mine.jsonl": str(tmp_path / "mine.jsonl"),
+    }
+    write_inputs(tmp_path / "saves/run", places)
+    (tmp_path / "saves").rename(tmp_path / "moved")
+    assert read_inputs(tmp_path / "moved/run") == {
+        QWEN: str(tmp_path / "moved/quickstart/ab/models/qwen2"),
+        "mine.jsonl": str(tmp_path / "mine.jsonl"),  # and nothing of the hub
+    }
+
+
+def test_a_run_without_notes_is_located_anew(tmp_path):
+    assert read_inputs(tmp_path) == {}
+
+
+def test_a_resumed_run_goes_on_with_the_society_that_it_began_with(run, config):
+    prepared = prepare(dataclasses.replace(config, resume=str(run)))
+    society = run.parent / "quickstart/0123456789ab"
+    assert prepared.models == [str(society / "models/qwen2"), str(society / "models/llama")]
+    assert len(prepared.train.questions) == 3
+    # Nothing of today's recipe was built for it.
+    assert [path.name for path in (run.parent / "quickstart").iterdir()] == ["0123456789ab"]
+
+
+def test_an_evaluation_asks_the_models_and_questions_that_a_run_began_with(run):
+    target = find_target(str(run), weights="untrained")
+    society = run.parent / "quickstart/0123456789ab"
+    assert [model.folder for model in target.models] == [
+        society / "models/qwen2",
+        society / "models/llama",
+    ]
+    assert target.held_out == society / "validation.jsonl"
+
+
+def test_a_society_that_is_gone_is_not_replaced_by_another(run):
+    (run.parent / "quickstart/0123456789ab").rename(run.parent / "elsewhere")
+    todays_society(run.parent)
+    with pytest.raises(ValueError, match=r"began with .*0123456789ab.* which is gone"):
+        find_target(str(run), weights="untrained")
