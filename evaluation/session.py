@@ -154,7 +154,8 @@ def count_calls(setup: str, task: BenchmarkTask, *, num_models: int) -> int:
 def evaluate(plan: Plan, *, settings: Settings) -> str:
     """Carry the plan out, going on where an earlier session stopped; returns the summary.
 
-    Raises ServerError when a server cannot be started or dies.
+    Raises ServerError when a server cannot be started or dies, EndpointError when one gives no
+    usable reply any more.
     """
     with ExitStack() as stack:
         verifier = stack.enter_context(Verifier())
@@ -162,9 +163,10 @@ def evaluate(plan: Plan, *, settings: Settings) -> str:
         write_identity(plan.folder, plan.identity)
         _note_versions(plan.folder)
         agents = [subject for subject in plan.target.subjects if subject != SOCIETY]
+        society = [subject for subject in plan.target.subjects if subject == SOCIETY]
         # Agents have servers of their own, which the society uses all at once.
-        for together in (agents, [s for s in plan.target.subjects if s == SOCIETY]):
-            for cell in plan.cells_of(together[0]) if together else ():
+        for together in filter(None, (agents, society)):
+            for cell in plan.cells_of(together[0]):
                 if served is not None:
                     asyncio.run(_answer(plan, together, cell, served=served))
                 for subject in together:
