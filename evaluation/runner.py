@@ -26,7 +26,7 @@ from evaluation.types import (
 log = logging.getLogger(__name__)
 
 MAX_FAILURES_IN_A_ROW = 32
-"""And twice as many as requests are in flight: what is lost in one short outage is less."""
+"""Or twice the number of requests in flight, where that is more: an outage fails many at once."""
 
 
 class EndpointError(RuntimeError):
