@@ -8,11 +8,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from comas.config import changed_keys, load_config
+from comas.config import changed_keys
 from comas.config.schema import Config
-from comas.config.sizes import describe_sizes
 from comas.plots import draw_plots
-from comas.preparation import choose_config, prepare
+from comas.preflight.configuration import choose_config, load_config
+from comas.preflight.preparation import prepare
+from comas.preflight.sizes import describe_sizes
 from comas.run_directory import RunDirectory
 from comas.train import train
 
@@ -33,11 +34,12 @@ def main(arguments: Sequence[str]) -> int:
     try:
         config = _configure(arguments)
         prepared = prepare(config)
-        sizes = describe_sizes(config, len(prepared.train.questions))
+        num_questions = len(prepared.train.questions)
+        sizes = describe_sizes(config, prepared.sizes, num_questions=num_questions)
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
         with run:
             log.info("run directory: %s", run.path)
-            run.note_inputs(prepared.places)
+            run.note_inputs(prepared.locations)
             for line in sizes:
                 log.info(line)
             train(config, prepared, run)

@@ -15,7 +15,6 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.config.schema import Config
-from comas.config.sizes import derive_sizes, is_due
 from comas.data import QuestionSet, draw_batch, fixed_subset
 from comas.engines.cluster.agents import Agents
 from comas.interaction import run_discussions
@@ -28,7 +27,7 @@ from comas.metrics import (
     update_metrics,
 )
 from comas.policy_optimization.samples import collect_samples
-from comas.preparation import Prepared
+from comas.preflight.preparation import Prepared
 from comas.reward_effectiveness import reward_effectiveness
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run_directory import RunDirectory
@@ -45,7 +44,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     Continues after the run directory's newest checkpoint, if it holds one.
     """
     data = prepared.train
-    num_steps = derive_sizes(config, num_questions=len(data.questions)).num_steps
+    num_steps = prepared.sizes.num_steps
     formulate_rewards = REWARD_SCHEMES[config.reward.scheme]
     with (
         Verifier() as verifier,
@@ -95,6 +94,14 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
                 with run.checkpoint_folder(step) as folder:
                     agents.save_checkpoint(folder)
         agents.save_models(run.model_folder)
+
+
+def is_due(step: int, *, every: int, num_steps: int) -> bool:
+    """Whether what is done ``every`` so many steps, and after the last, is done after ``step``.
+
+    Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
+    """
+    return step % every == 0 or step == num_steps
 
 
 class Stopwatch:

@@ -15,9 +15,9 @@ import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from pydantic import BaseModel, ValidationError
 
-from comas.config import Config, load_config
+from comas.config import Config, load
 from comas.model_folder import check_model_folder, may_be_hub_name
-from comas.preparation import QUICKSTART_PREFIX, locate
+from comas.preflight.locations import QUICKSTART_PREFIX, locate
 from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
 
@@ -161,7 +161,7 @@ def read_model(folder: Path) -> LocalModel:
 
 
 def _run_target(run: Path, *, weights: str) -> Target:
-    config = load_config(run / "config.yaml", [])
+    config = load(run / "config.yaml", [])
     untrained = weights == "untrained"
     places = locate(
         [config.data.validation, *(config.models if untrained else ())],

@@ -13,7 +13,7 @@ from typing import Any
 
 from comas.concurrency import run_all
 from comas.files import write_text
-from comas.preparation import choose_device
+from comas.preflight.machine import choose_device
 from comas.run_directory.provenance import describe_process
 from comas.verification import Verifier
 from evaluation.client import Endpoint, RequestSettings

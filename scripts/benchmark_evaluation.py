@@ -24,7 +24,7 @@ from statistics import median
 from typing import Any
 
 from comas.engines.rollout.settings import QUIET_VLLM
-from comas.preparation import choose_device
+from comas.preflight.machine import choose_device
 from comas.quickstart.build import build_society
 from evaluation.client import Endpoint, RequestSettings
 from evaluation.inference_log import read_inference

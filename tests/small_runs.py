@@ -7,7 +7,8 @@ from pathlib import Path
 
 from tiny_models import save_tiny_model
 
-from comas.config import config_as_yaml, load_config
+from comas.config import config_as_yaml
+from comas.preflight.configuration import load_config
 
 REPOSITORY = Path(__file__).parents[1]
 FAMILIES = ("tied", "untied")

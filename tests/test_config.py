@@ -16,13 +16,14 @@ from comas.config import (
     changed_keys,
     config_as_yaml,
     known_keys,
-    load_config,
 )
 from comas.config.checks import broken_bound, find_conflicts
 from comas.config.loading import type_in_words
 from comas.config.schema import Config, Constraint
-from comas.config.sizes import derive_sizes, describe_sizes, is_due
 from comas.policy_optimization.samples import GROUP_KEYS
+from comas.preflight.configuration import REGISTRIES, load_config
+from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.train import is_due
 from comas.types import TrainingSample
 
 REPOSITORY = Path(__file__).parents[1]
@@ -95,11 +96,15 @@ def test_agents_that_share_a_policy_fill_its_buffer_together():
     sizes = derive_sizes(config, num_questions=64)
     assert sizes.samples_per_policy == (4608, 1536)  # 3 agents and 1 of 1536 samples each
     assert sizes.optimizer_steps_per_policy == (1, 1)
-    assert any("4608 / 1536 samples" in line for line in describe_sizes(config, 64))
+    assert any(
+        "4608 / 1536 samples" in line for line in describe_sizes(config, sizes, num_questions=64)
+    )
 
 
 def test_the_sizes_are_described_with_their_numbers():
-    text = "\n".join(describe_sizes(load_config(CONFIGS / "comas.yaml", []), 2000))
+    config = load_config(CONFIGS / "comas.yaml", [])
+    sizes = derive_sizes(config, num_questions=2000)
+    text = "\n".join(describe_sizes(config, sizes, num_questions=2000))
     for words in (
         "4 agents with 4 policies",
         "64 questions x 4 copies = 256 discussions",
@@ -163,7 +168,7 @@ def test_a_resumed_run_reads_its_own_config(tmp_path: Path):
     assert changed_keys(before, after) == expected
 
 
-def test_loading_imports_no_torch_until_names_are_checked():
+def test_reading_a_config_imports_no_torch():
     code = "import sys, comas.config, comas.data; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=REPOSITORY)
 
@@ -322,7 +327,7 @@ def test_validation_never_mutates():
     config.society.models = ["a", "b"]
     config.optimization.betas = [1.0]
     before = copy.deepcopy(config)
-    assert len(find_conflicts(config)) == 2
+    assert len(find_conflicts(config, registries=REGISTRIES)) == 2
     assert config == before
 
 

@@ -1,11 +1,43 @@
-"""The core knows no engine: proven in fresh processes."""
+"""The core knows no engine, and imports run downwards only."""
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
 
 import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+
+LAYERS = (
+    "types",
+    "files",
+    "concurrency",
+    "model_folder",
+    "config",
+    "data",
+    "verification",
+    "interaction",
+    "reward_formulation",
+    "policy_optimization",
+    "data_preparation",
+    "quickstart",
+    "engines",
+    "run_directory",
+    "metrics",
+    "reward_effectiveness",
+    "plots",
+    "seed_summary",
+    "preflight",
+    "validation",
+    "train",
+    "__main__",
+)
+"""The rooms of comas from bottom to top. Each imports only rooms that stand before it."""
 
 CORE = [
     "comas.types",
@@ -20,7 +52,7 @@ CORE = [
 
 
 @pytest.mark.parametrize("module", CORE)
-def test_the_core_imports_no_engine(module):
+def test_the_core_imports_no_engine(module: str):
     program = (
         f"import sys, {module}\n"
         "print(sorted({'ray', 'vllm', 'deepspeed'} & {name.split('.')[0] for name in sys.modules}))"
@@ -31,11 +63,63 @@ def test_the_core_imports_no_engine(module):
     assert result.stdout.strip() == "[]"
 
 
-def test_comas_never_imports_evaluation():
-    from pathlib import Path
+def test_every_room_has_its_layer():
+    rooms = {room_of(module) for module in modules("comas")} - {"comas"}
+    assert rooms == set(LAYERS)
 
-    import comas
 
-    sources = Path(comas.__file__).parent.rglob("*.py")
-    importing = [path for path in sources if "import evaluation" in path.read_text()]
-    assert importing == []
+def test_no_module_imports_a_room_above_its_own():
+    assert [arrow for arrow in imports("comas") if points_up(*arrow)] == []
+
+
+def test_the_search_for_arrows_that_point_up_finds_one():
+    assert points_up("comas.config.checks", "comas.interaction")
+    assert points_up("comas.train", "evaluation.session")
+    assert not points_up("comas.interaction.parallel", "comas.config.schema")
+    assert ("comas.train", "comas.config.schema") in set(imports("comas"))
+    assert ("comas.run_directory.directory", "comas.files") in set(imports("comas"))
+
+
+def test_no_modules_import_each_other_in_a_circle():
+    graph: dict[str, set[str]] = {}
+    for package in ("comas", "evaluation"):
+        for importer, imported in imports(package):
+            graph.setdefault(importer, set()).add(imported)
+    TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+def points_up(importer: str, imported: str) -> bool:
+    if not imported.startswith("comas."):
+        return True  # evaluation stands above all of comas
+    if room_of(importer) == "comas":
+        return room_of(imported) != "comas"
+    return LAYERS.index(room_of(imported)) > LAYERS.index(room_of(importer))
+
+
+def room_of(module: str) -> str:
+    """``comas.config.schema`` -> "config", ``comas`` -> "comas"."""
+    return [*module.split("."), module][1]
+
+
+def modules(package: str) -> dict[str, Path]:
+    """Dotted name -> file of every module of a package."""
+    files = (REPOSITORY / package).rglob("*.py")
+    named = ((path.relative_to(REPOSITORY).with_suffix(""), path) for path in files)
+    return {".".join(name.parts).removesuffix(".__init__"): path for name, path in named}
+
+
+def imports(package: str) -> Iterator[tuple[str, str]]:
+    """(importer, imported) among our own modules, wherever in a module the import stands."""
+    ours = modules("comas") | modules("evaluation")
+    for importer, path in modules(package).items():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                # ``from comas import files`` imports the module comas.files.
+                whole = [f"{node.module}.{alias.name}" for alias in node.names]
+                yield from (
+                    (importer, name if name in ours else node.module)
+                    for name in whole
+                    if name in ours or node.module in ours
+                )
+            elif isinstance(node, ast.Import):
+                yield from ((importer, a.name) for a in node.names if a.name in ours)

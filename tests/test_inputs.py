@@ -9,9 +9,11 @@ import pytest
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
-from comas.config import config_as_yaml, load_config
+from comas.config import config_as_yaml
 from comas.config.schema import Config
-from comas.preparation import locate, prepare
+from comas.preflight.configuration import load_config
+from comas.preflight.locations import locate
+from comas.preflight.preparation import prepare
 from comas.quickstart import build
 from comas.run_directory.inputs import read_inputs, write_inputs
 from evaluation.models import find_target
@@ -38,7 +40,8 @@ def earlier_society(saves: Path) -> Path:
 
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
-    return load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path / 'saves'}"])
+    overrides = [f"saves={tmp_path / 'saves'}", "rollout.batch_size=3"]
+    return load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from comas.config.loading import (
     config_as_dict,
     config_as_yaml,
     known_keys,
-    load_config,
+    load,
 )
 from comas.config.schema import Config
 
@@ -17,5 +17,5 @@ __all__ = [
     "config_as_dict",
     "config_as_yaml",
     "known_keys",
-    "load_config",
+    "load",
 ]

@@ -6,10 +6,11 @@ import dataclasses
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from comas.config.schema import Config, Constraint, constraint_of
 
@@ -25,17 +26,34 @@ class Conflict:
     remedy: str
 
 
-def find_conflicts(config: Config) -> list[Conflict]:
+class Estimator(Protocol):
+    """What the checks ask of an advantage estimator."""
+
+    @property
+    def needs_groups(self) -> bool: ...
+
+
+@dataclass(frozen=True)
+class Registries:
+    """The names that a configuration may choose, handed in by whoever knows the rooms above."""
+
+    schedules: Collection[str]
+    reward_schemes: Collection[str]
+    estimators: Mapping[str, Estimator]
+    group_keys: Collection[str]
+
+
+def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
     """Every conflict of ``config``, which is only read."""
     checks = (
         _bounds,
-        _registries,
+        partial(_names, registries=registries),
         _run_names,
         _societies,
         _micro_batches,
         _train_batches,
         _optimizers,
-        _groups,
+        partial(_groups, registries=registries),
         _gpus,
     )
     return [conflict for check in checks for conflict in check(config)]
@@ -84,16 +102,11 @@ def _keys(config: Config) -> Iterator[tuple[str, Any, str]]:
             yield f"{outer.name}.{inner.name}", value, inner.name
 
 
-def _registries(config: Config) -> Iterator[Conflict]:
-    # Imported here, so that reading a configuration does not import torch before it must.
-    from comas.interaction import SCHEDULES
-    from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-    from comas.reward_formulation import REWARD_SCHEMES
-
+def _names(config: Config, registries: Registries) -> Iterator[Conflict]:
     chosen: tuple[tuple[str, str, Collection[str]], ...] = (
-        ("interaction.schedule", config.interaction.schedule, SCHEDULES),
-        ("reward.scheme", config.reward.scheme, REWARD_SCHEMES),
-        ("optimization.estimator", config.optimization.estimator, ADVANTAGE_ESTIMATORS),
+        ("interaction.schedule", config.interaction.schedule, registries.schedules),
+        ("reward.scheme", config.reward.scheme, registries.reward_schemes),
+        ("optimization.estimator", config.optimization.estimator, registries.estimators),
     )
     for key, name, registry in chosen:
         if name not in registry:
@@ -190,20 +203,17 @@ def _optimizers(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _groups(config: Config) -> Iterator[Conflict]:
-    from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-    from comas.policy_optimization.samples import GROUP_KEYS
-
+def _groups(config: Config, registries: Registries) -> Iterator[Conflict]:
     group_by, estimator = config.optimization.group_by, config.optimization.estimator
-    unknown = [key for key in group_by if key not in GROUP_KEYS]
+    unknown = [key for key in group_by if key not in registries.group_keys]
     repeated = [key for key, count in Counter(group_by).items() if count > 1]
     if unknown or repeated:
         yield Conflict(
             ("optimization.group_by",),
             f"must hold group keys, each once: {', '.join(unknown or repeated)}",
-            f"choose among {', '.join(GROUP_KEYS)}",
+            f"choose among {', '.join(registries.group_keys)}",
         )
-    known = ADVANTAGE_ESTIMATORS.get(estimator)
+    known = registries.estimators.get(estimator)
     if known is not None and known.needs_groups and not group_by:
         yield Conflict(
             ("optimization.group_by", "optimization.estimator"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import yaml
 from omegaconf import DictConfig, ListConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from comas.config.checks import find_conflicts
+from comas.config.checks import Conflict
 from comas.config.schema import Config
 
 DEFAULT_ORIGIN = "default"
@@ -60,8 +60,13 @@ class ConfigError(ValueError):
         super().__init__("\n".join([count, *listed]))
 
 
-def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
-    """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), check all.
+def load(
+    path: Path | None,
+    overrides: Sequence[str],
+    *,
+    check: Callable[[Config], Iterable[Conflict]] = lambda config: (),
+) -> Config:
+    """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), then ``check``.
 
     Later settings win: defaults, the file, the overrides from left to right. Without a path
     the file is the one of the run that ``resume=`` names; without that too, the defaults hold.
@@ -72,7 +77,8 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
     if path is None:
         path = _config_of_resumed_run(from_command_line)
     from_file, file_faults = ([], []) if path is None else _read_file(path)
-    config, value_faults = _check_values({s.key: s for s in [*from_file, *from_command_line]})
+    settings = {s.key: s for s in [*from_file, *from_command_line]}
+    config, value_faults = _check_values(settings, check)
     faults = [*file_faults, *faults, *value_faults]
     if faults:
         raise ConfigError(faults)
@@ -80,7 +86,7 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
 
 
 def config_as_yaml(config: Config) -> str:
-    """Every key of ``config``; written to a file, ``load_config`` reads it as an equal one."""
+    """Every key of ``config``; written to a file, ``load`` reads it as an equal one."""
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
@@ -196,7 +202,9 @@ def _lines(node: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, int]
 # ---------------------------------------------------------------- values
 
 
-def _check_values(settings: Mapping[str, Setting]) -> tuple[Config, list[Fault]]:
+def _check_values(
+    settings: Mapping[str, Setting], check: Callable[[Config], Iterable[Conflict]]
+) -> tuple[Config, list[Fault]]:
     """The defaults with every valid setting in place, and the faults of all others."""
     merged, known = OmegaConf.structured(Config), known_keys()
     faults = [
@@ -207,7 +215,7 @@ def _check_values(settings: Mapping[str, Setting]) -> tuple[Config, list[Fault]]
     assert isinstance(config, Config)
     values = _leaves(config_as_dict(config))
     faulty = {setting.key for fault in faults for setting in fault.settings}
-    for conflict in sorted(find_conflicts(config), key=lambda c: len(c.keys) > 1):
+    for conflict in sorted(check(config), key=lambda c: len(c.keys) > 1):
         if faulty.isdisjoint(conflict.keys):  # else a consequence of a fault already listed
             involved = (
                 settings.get(k, Setting(k, values[k], DEFAULT_ORIGIN)) for k in conflict.keys

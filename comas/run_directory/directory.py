@@ -24,7 +24,7 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from comas import files
-from comas.config import changed_keys, config_as_yaml, load_config
+from comas.config import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
 from comas.files import PARTIAL, blaming, written_aside
 from comas.run_directory.discussion_log import discussion_record
@@ -71,7 +71,7 @@ class RunDirectory:
         """Continue the run that ``config.resume`` names; says which keys differ from before."""
         assert config.resume is not None
         path = Path(config.resume).resolve()
-        before = load_config(path / "config.yaml", [])
+        before = load(path / "config.yaml", [])
         run = cls(path, config)
         for change in changed_keys(dataclasses.replace(before, resume=config.resume), config):
             logger.warning("this run goes on with another %s", change)

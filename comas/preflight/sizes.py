@@ -32,14 +32,6 @@ class Sizes:
     num_checkpoints: int
 
 
-def is_due(step: int, *, every: int, num_steps: int) -> bool:
-    """Whether what is done ``every`` so many steps, and after the last, is done after ``step``.
-
-    Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
-    """
-    return step % every == 0 or step == num_steps
-
-
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     """Count what a run of ``num_questions`` training questions will do.
 
@@ -71,9 +63,8 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     )
 
 
-def describe_sizes(config: Config, num_questions: int) -> list[str]:
+def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[str]:
     """The derived sizes in plain words, one line a subject."""
-    sizes = derive_sizes(config, num_questions=num_questions)
     turns = sizes.turns_per_discussion
     size = config.optimization.train_batch_size
     batch = "the whole buffer" if size is None else f"{size} samples"

@@ -1,0 +1,70 @@
+"""Which configuration a run has: the one that is named, or the one that fits this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from comas.config import load
+from comas.config.checks import Registries, find_conflicts
+from comas.config.schema import Config
+from comas.engines.cluster.placement import gpus_in_all, plan_policy
+from comas.interaction import SCHEDULES
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.samples import GROUP_KEYS
+from comas.preflight.locations import is_here
+from comas.preflight.machine import num_gpus
+from comas.reward_formulation import REWARD_SCHEMES
+
+PAPER_CONFIG = Path("configs/comas.yaml")
+QUICKSTART_CONFIG = Path("configs/quickstart.yaml")
+
+REGISTRIES = Registries(
+    schedules=SCHEDULES,
+    reward_schemes=REWARD_SCHEMES,
+    estimators=ADVANTAGE_ESTIMATORS,
+    group_keys=GROUP_KEYS,
+)
+"""Every name that a configuration may choose."""
+
+
+def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
+    """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), check all.
+
+    Later values win: defaults, the file, the overrides from left to right. Without a path the
+    file is the one of the run that ``resume=`` names; without that too, the defaults hold.
+
+    Raises ConfigError with every fault that was found.
+    """
+    return load(path, overrides, check=partial(find_conflicts, registries=REGISTRIES))
+
+
+def choose_config() -> tuple[Path, str]:
+    """The configuration of a run that names none, and why, in plain words."""
+    missing = _missing_for(load_config(PAPER_CONFIG, []))
+    if not missing:
+        return PAPER_CONFIG, (
+            f"Training the paper's society ({PAPER_CONFIG}): its GPUs, models and data are here.\n"
+            f"For the quick-start society: bash scripts/train_comas.sh {QUICKSTART_CONFIG}"
+        )
+    return QUICKSTART_CONFIG, (
+        f"Training the quick-start society of tiny agents ({QUICKSTART_CONFIG}), because "
+        f"the paper's ({PAPER_CONFIG}) needs what is not here: {'; '.join(missing)}.\n"
+        "Once all of that is here (data: bash scripts/prepare_data.sh), the same command trains "
+        "the paper's society."
+    )
+
+
+def _missing_for(config: Config) -> list[str]:
+    missing = []
+    needed = gpus_in_all(plan_policy(config, device="cuda"), config.num_policies)
+    if num_gpus() < needed:
+        missing.append(f"{needed} GPUs (found {num_gpus()})")
+    missing += [f"the model {model}" for model in sorted(set(config.models)) if not is_here(model)]
+    missing += [
+        f"the dataset {path}"
+        for path in (config.data.train, config.data.validation)
+        if not Path(path).is_file()
+    ]
+    return missing

@@ -1,0 +1,65 @@
+"""Where the names of models and question files lead."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from comas import quickstart
+from comas.model_folder import check_model_folder, may_be_hub_name
+
+QUICKSTART_PREFIX = "quickstart/"
+
+
+def locate(
+    names: Iterable[str], *, saves: Path, seed: int, found_before: Mapping[str, str]
+) -> dict[str, str]:
+    """Location of each name of a model or question file.
+
+    An embedded one (``quickstart/...``) leads into the society under ``saves``, which is built
+    if it is not there; any other leads to itself. ``found_before`` says where a run found them
+    when it began (inputs.json).
+
+    Raises ValueError when an embedded one is gone and today's recipe makes another.
+    """
+    locations = {}
+    for name in names:
+        before = found_before.get(name)
+        if not name.startswith(QUICKSTART_PREFIX):
+            locations[name] = before or name
+        elif before is not None and Path(before).exists():
+            locations[name] = before
+        else:
+            society = quickstart.build_society(saves, seed=seed)
+            location = society / name.removeprefix(QUICKSTART_PREFIX)
+            if before is not None and Path(before) != location.resolve():
+                raise ValueError(
+                    f"this run began with {before} ({name}), which is gone, and this version of "
+                    f"the code makes another ({location}). Put it back, or start a new run"
+                )
+            locations[name] = str(location)
+    return locations
+
+
+def check_model(model: str) -> None:
+    """Raise ValueError unless ``model`` is a folder in Hugging Face format, or a hub name."""
+    folder = Path(model)
+    if folder.exists():
+        try:
+            check_model_folder(folder)
+        except ValueError as error:
+            raise ValueError(f"society.models names {model!r}: {error}") from error
+    elif not may_be_hub_name(model):
+        raise ValueError(
+            f"society.models names {model!r}, which is neither a folder here nor a hub name. Give "
+            "a folder in Hugging Face format, or a hub name such as Qwen/Qwen2.5-3B-Instruct."
+        )
+
+
+def is_here(model: str) -> bool:
+    """Whether a model is a folder here or already in the hub's cache."""
+    from huggingface_hub import try_to_load_from_cache
+
+    if Path(model).is_dir():
+        return True
+    return isinstance(try_to_load_from_cache(model, "config.json"), str)

@@ -1,0 +1,48 @@
+"""What this machine has: a device to run on and disk to write to."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from pathlib import Path
+
+from comas.types import Device
+
+MIN_FREE_DISK_MIB = 512
+
+
+def choose_device(wanted: str) -> Device:
+    """The device to run on; "auto" is cuda where torch sees a GPU.
+
+    Raises ValueError when "cuda" is wanted and there is no GPU.
+    """
+    available = num_gpus() > 0
+    if wanted == "cuda" and not available:
+        raise ValueError(
+            "cluster.device=cuda, but torch sees no CUDA GPU on this machine. Run where there is "
+            "one, or set cluster.device=cpu (for tiny models: configs/quickstart.yaml)."
+        )
+    return "cuda" if wanted == "cuda" or (wanted == "auto" and available) else "cpu"
+
+
+def num_gpus() -> int:
+    """CUDA GPUs that torch sees; 0 where torch is not installed."""
+    if importlib.util.find_spec("torch") is None:
+        return 0
+    import torch
+
+    return torch.cuda.device_count()
+
+
+def check_disk(saves: Path) -> None:
+    """Raise OSError unless ``saves`` can be written (it is made) and has some MiB to spare."""
+    saves.mkdir(parents=True, exist_ok=True)
+    if not os.access(saves, os.W_OK):
+        raise OSError(f"saves={saves}: the folder cannot be written; name another with saves=...")
+    free = shutil.disk_usage(saves).free >> 20
+    if free < MIN_FREE_DISK_MIB:
+        raise OSError(
+            f"saves={saves}: only {free} MiB of disk are free, and models and checkpoints need at "
+            f"least {MIN_FREE_DISK_MIB} MiB. Free some, or name another disk with saves=..."
+        )

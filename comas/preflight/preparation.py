@@ -1,0 +1,62 @@
+"""The last step before any engine starts: everything that a configuration names, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from comas.config.schema import Config
+from comas.data import QuestionSet, load_questions
+from comas.preflight.locations import check_model, locate
+from comas.preflight.machine import check_disk, choose_device
+from comas.preflight.sizes import Sizes, derive_sizes
+from comas.run_directory.inputs import read_inputs
+from comas.types import Device
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs, checked."""
+
+    models: list[str]
+    """Folder or hub name of the base model of each policy."""
+    train: QuestionSet
+    validation: QuestionSet
+    device: Device
+    sizes: Sizes
+    locations: Mapping[str, str]
+    """Where each name of the configuration leads (see ``locate``)."""
+
+
+def prepare(config: Config) -> Prepared:
+    """Check the machine against the configuration; build the quick-start society if it is named.
+
+    A resumed run continues with the models and questions that it began with.
+
+    Raises:
+        ValueError: a model, dataset or device that the configuration names is missing or broken,
+            or there are fewer questions than a step asks.
+        OSError: the saves folder cannot be written, or too little disk is left.
+    """
+    device = choose_device(config.cluster.device)
+    saves = Path(config.saves)
+    check_disk(saves)
+    locations = locate(
+        [*config.models, config.data.train, config.data.validation],
+        saves=saves,
+        seed=config.seed,
+        found_before=read_inputs(Path(config.resume)) if config.resume else {},
+    )
+    models = [locations[name] for name in config.models]
+    for model in models:
+        check_model(model)
+    train = load_questions(Path(locations[config.data.train]))
+    return Prepared(
+        models=models,
+        train=train,
+        validation=load_questions(Path(locations[config.data.validation])),
+        device=device,
+        sizes=derive_sizes(config, num_questions=len(train.questions)),
+        locations=locations,
+    )
