@@ -13,8 +13,9 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from evaluation.comparison import compare
+from evaluation.execution import evaluate
+from evaluation.plan import describe, make_plan
 from evaluation.server import HOST
-from evaluation.session import describe, evaluate, make_plan
 from evaluation.settings import Settings, read_command
 
 log = logging.getLogger("evaluation")
@@ -47,15 +48,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _evaluate(arguments: Sequence[str]) -> None:
-    command = read_command(arguments)
-    plan = make_plan(command)
+    plan = make_plan(read_command(arguments))
     log.info(describe(plan))
     for note in plan.notes:
         log.info("note: %s", note)
     _bypass_proxies()
     try:
         with logging_redirect_tqdm():  # lines go above the bars
-            summary = evaluate(plan, settings=command.settings)
+            summary = evaluate(plan)
     except (ValueError, OSError, RuntimeError) as error:
         raise RuntimeError(f"{error}\nAll answers so far are kept; {TO_CONTINUE}") from error
     sys.stdout.write(f"{summary}\n{plan.folder / 'summary.md'}\n")

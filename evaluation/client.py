@@ -37,7 +37,7 @@ class Endpoint:
 
 
 @dataclass(frozen=True)
-class RequestSettings:
+class RequestOptions:
     """How models are asked. The defaults but ``num_retries`` are those of the published results."""
 
     temperature: float = 0.7
@@ -87,15 +87,15 @@ class Reply:
 
 
 class Client:
-    """Asks the models of a subject, at most ``settings.concurrency`` at a time.
+    """Asks the models of a subject, at most ``options.concurrency`` at a time.
 
     To be made in a running event loop. A context manager; leaving it closes the connections.
     """
 
-    def __init__(self, models: Sequence[Endpoint], settings: RequestSettings) -> None:
-        self._models = [(model, _open_session(model, settings)) for model in models]
-        self._settings = settings
-        self._slots = asyncio.Semaphore(settings.concurrency)
+    def __init__(self, models: Sequence[Endpoint], options: RequestOptions) -> None:
+        self._models = [(model, _open_session(model, options)) for model in models]
+        self._settings = options
+        self._slots = asyncio.Semaphore(options.concurrency)
 
     @property
     def num_models(self) -> int:
@@ -126,7 +126,7 @@ class Client:
         return _read_reply(content, wall_s=wall_s)
 
     async def _post(self, url: str, body: object, *, session: aiohttp.ClientSession) -> bytes:
-        """The content of a successful reply, retried as the settings say."""
+        """The content of a successful reply, retried as the options say."""
         num_retries_left, pause_s = self._settings.num_retries, FIRST_PAUSE_S
         while True:
             asked_pause_s = 0.0
@@ -162,11 +162,11 @@ class Client:
             await session.close()
 
 
-def _open_session(model: Endpoint, settings: RequestSettings) -> aiohttp.ClientSession:
+def _open_session(model: Endpoint, options: RequestOptions) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
         # No limit but that of the slots.
         connector=aiohttp.TCPConnector(limit=0),
-        timeout=aiohttp.ClientTimeout(total=settings.timeout_s, sock_connect=CONNECT_TIMEOUT_S),
+        timeout=aiohttp.ClientTimeout(total=options.timeout_s, sock_connect=CONNECT_TIMEOUT_S),
         headers={"Authorization": f"Bearer {model.api_key}"},
         # A proxy of the environment is for other machines.
         trust_env=URL(model.base_url).host not in LOOPBACK,

@@ -71,7 +71,7 @@ def grade_folder(
         graders={grader: tally(graded, grader=grader, seeds=seeds) for grader in GRADERS},
         cost=_cost(folder, answers),
         questions=questions,
-        tasks=graded,
+        answers=graded,
     )
     write_evaluation(path, evaluation)
     accuracies = ", ".join(f"{100 * t.accuracy:.2f} ({g})" for g, t in evaluation.graders.items())
@@ -107,7 +107,7 @@ def _judged_before(
     before = read_evaluation(path)
     return {
         (answer.task_id, answer.seed): answer
-        for answer in before.tasks
+        for answer in before.answers
         if (response := responses.get((answer.task_id, answer.seed))) is not None
         and answer.response == _fingerprint(response)
         and before.questions.get(answer.task_id) == questions[answer.task_id]

@@ -14,6 +14,8 @@ from evaluation.inference_log import ANSWERS
 from evaluation.types import BenchmarkTask
 
 FILE = "subject.json"
+FORMAT_KEY, FORMAT = "format", 2
+"""Counts up when the files of a results folder change their keys."""
 TASKS = "tasks"
 TITLE = "title"
 SAMPLING = "sampling"
@@ -34,7 +36,7 @@ def check_identity(folder: Path, identity: Identity) -> None:
         if next(folder.glob(f"**/{ANSWERS}"), None):
             raise ValueError(f"{folder} holds results, but no {FILE} that says whose. {_REMEDY}")
         return
-    before = json.loads(path.read_text(encoding="utf-8"))
+    before = _read(path)
     differences = list(_differences(_leaves(before), _leaves(identity)))
     if differences:
         listed = "\n  ".join(differences)
@@ -48,17 +50,20 @@ def write_identity(folder: Path, identity: Identity) -> None:
     """Claim ``folder``, new or not; benchmarks that it was claimed for before stay claimed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    before = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {TASKS: {}}
-    merged = {**identity, TASKS: before[TASKS] | identity[TASKS]}
+    before = _read(path) if path.is_file() else {TASKS: {}}
+    merged = {FORMAT_KEY: FORMAT, **identity, TASKS: before[TASKS] | identity[TASKS]}
     write_text(path, json.dumps(merged, indent=1) + "\n")
 
 
 def read_sampling(folder: Path) -> Mapping[str, Any]:
-    """How the answers in ``results/NAME``, or in ``results/NAME/<subject>``, were sampled."""
+    """How the answers in ``results/NAME``, or in ``results/NAME/<subject>``, were sampled.
+
+    Raises ValueError when another version of this program wrote them.
+    """
     path = next((p / FILE for p in (folder, folder.parent) if (p / FILE).is_file()), None)
     if path is None:
         return {}
-    sampling: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))[SAMPLING]
+    sampling: Mapping[str, Any] = _read(path)[SAMPLING]
     return sampling
 
 
@@ -69,6 +74,19 @@ def fingerprint(tasks: Sequence[BenchmarkTask]) -> str:
 
 
 _REMEDY = "Choose another NAME, or delete that folder. Nothing was changed."
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """What is in subject.json but the format. Raises ValueError when that is another one."""
+    identity: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    found = identity.pop(FORMAT_KEY, 1)
+    if found != FORMAT:
+        raise ValueError(
+            f"{path.parent} holds results in format {found}, and this version of the program "
+            f"reads format {FORMAT}. To use them, check out the version that wrote them; "
+            "to evaluate anew, choose another NAME or delete that folder. Nothing was changed."
+        )
+    return identity
 
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:

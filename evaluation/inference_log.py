@@ -1,4 +1,4 @@
-"""The answers to one benchmark under one set-up, on the disk as they come in.
+"""The answers to one benchmark under one setup, on the disk as they come in.
 
 A folder holds inference.jsonl (an answer with its whole transcript a line), failures.jsonl
 (what the last session asked in vain) and sessions.jsonl (how long each session took).

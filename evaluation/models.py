@@ -94,8 +94,8 @@ class Target:
     """In words, for the terminal."""
     models: tuple[Model, ...]
     subjects: Mapping[str, tuple[int, ...]]
-    """Folder of each subject under ``results/NAME`` -> the models in its seats, by index. A
-    single model's is ".", which is ``results/NAME`` itself."""
+    """Folder of each subject under ``results/NAME`` -> its models, by index; they play the
+    speakers of a setup in this order. A single model's folder is ".", ``results/NAME`` itself."""
     held_out: Path | None = None
     """File of the run's validation questions; None of a model alone."""
     is_quickstart: bool = False

@@ -1,4 +1,4 @@
-"""Accuracies as a figure: a panel a set-up, a group of bars a benchmark, a bar a row."""
+"""Accuracies as a figure: a panel a setup, a group of bars a benchmark, a bar a row."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from comas.verification import Grader
-from evaluation.scores import Row
+from evaluation.accuracy import Row
+from evaluation.results import Column
 from evaluation.tables import benchmarks_of, setups_of
 
 GRADER: Grader = "strict"
@@ -52,12 +53,16 @@ def accuracy_figure(rows: Sequence[Row]) -> Figure:
 def _draw_panel(axes: Axes, rows: Sequence[Row], *, setup: str, benchmarks: Sequence[str]) -> None:
     bar = GROUP_WIDTH / len(rows)
     for i, row in enumerate(rows):
-        scores = row.scores[GRADER]
+        accuracies = row.accuracies[GRADER]
         found = [
-            (x, scores[key]) for x, b in enumerate(benchmarks) if (key := (setup, b)) in scores
+            (x, accuracies[column])
+            for x, benchmark in enumerate(benchmarks)
+            if (column := Column(setup, benchmark)) in accuracies
         ]
-        heights = [100 * score.accuracy for _, score in found]
-        bounds = [(100 * low, 100 * high) for low, high in (s.interval for _, s in found)]
+        heights = [100 * accuracy.value for _, accuracy in found]
+        bounds = [
+            (100 * low, 100 * high) for low, high in (accuracy.interval for _, accuracy in found)
+        ]
         below = [max(0.0, h - low) for h, (low, _) in zip(heights, bounds, strict=True)]
         above = [max(0.0, high - h) for h, (_, high) in zip(heights, bounds, strict=True)]
         axes.bar(

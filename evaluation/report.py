@@ -12,9 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from comas.files import write_text
-from evaluation.identity import read_sampling
-from evaluation.results import Subject, read_subjects
-from evaluation.scores import (
+from evaluation.accuracy import (
     MEAN_PART,
     ComparedRow,
     Difference,
@@ -23,6 +21,8 @@ from evaluation.scores import (
     rows_of,
     uncompared,
 )
+from evaluation.identity import read_sampling
+from evaluation.results import Subject, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
     DIFFERENCE_LEGEND,
@@ -60,9 +60,10 @@ class Results:
 
 
 def read_results(folder: Path, *, name: str) -> Results:
-    """Raises ValueError when there are none, or when they are damaged."""
+    """Raises ValueError when there are none, or they are damaged or of another version."""
+    sampling = read_sampling(folder)  # first: it refuses results of another version
     subjects = read_subjects(folder)
-    return Results(name, subjects, rows_of(name, subjects), read_sampling(folder))
+    return Results(name, subjects, rows_of(name, subjects), sampling)
 
 
 def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
@@ -118,7 +119,7 @@ def asked_differently(everyone: Sequence[Results]) -> list[str]:
 
 
 def missing_from(everyone: Sequence[Results]) -> list[str]:
-    """What every one of the results lacks, a sentence a cell."""
+    """What every one of the results lacks, one sentence per column."""
     return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
 
 
@@ -142,26 +143,26 @@ def sections(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[
 
 
 def records(line: ComparedRow) -> list[Record]:
-    """One for every cell and grader of a row; what there is not is None.
+    """One for every column and grader of a row; what there is not is None.
 
     Accuracies are in percent of the answers asked, differences in points.
     """
     return [
         {
             "model": line.row.label,
-            "setup": setup,
-            "benchmark": benchmark,
+            "setup": column.setup,
+            "benchmark": column.benchmark,
             "grader": grader,
-            "accuracy_percent": _percent(score.accuracy),
-            "standard_deviation_percent": _percent(score.spread),
+            "accuracy_percent": _percent(accuracy.value),
+            "standard_deviation_percent": _percent(accuracy.spread),
             "deviation_over": "agents" if line.row.part == MEAN_PART else "seeds",
-            "num_repeats": len(score.repeats),
-            "num_asked": score.num_asked,
-            "num_judged": score.num_judged,
-            **_difference_record(line, line.differences[grader].get((setup, benchmark))),
+            "num_repeats": len(accuracy.repeats),
+            "num_asked": accuracy.num_asked,
+            "num_judged": accuracy.num_judged,
+            **_difference_record(line, line.differences[grader].get(column)),
         }
-        for grader, scores in line.row.scores.items()
-        for (setup, benchmark), score in scores.items()
+        for grader, accuracies in line.row.accuracies.items()
+        for column, accuracy in accuracies.items()
     ]
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, get_args
+from typing import NamedTuple, Self, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -19,8 +19,16 @@ GRADERS: tuple[Grader, ...] = get_args(Grader)
 PART_NAME = re.compile(r"agent_(\d+)|society")
 MAX_SHOWN_FAULTS = 3
 
-CellKey = tuple[str, str]
-"""(set-up, benchmark), such as ``("vanilla", "gsm8k")``."""
+
+class Column(NamedTuple):
+    """A benchmark under a setup: one column of one block of the results table."""
+
+    setup: str
+    benchmark: str
+
+    def folder(self, subject: Path) -> Path:
+        """Where a subject's folder has its answers and their evaluation."""
+        return subject / self.benchmark / self.setup
 
 
 @dataclass(frozen=True)
@@ -88,7 +96,7 @@ def total_cost(costs: Sequence[Cost]) -> Cost:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """evaluation.json: one benchmark under one set-up, graded."""
+    """evaluation.json: one benchmark under one setup, graded."""
 
     benchmark: str
     setup: str
@@ -105,7 +113,7 @@ class Evaluation:
     questions: Mapping[str, str]
     """task_id -> fingerprint of form, query and gold: two subjects are compared where both
     had the same question."""
-    tasks: tuple[GradedAnswer, ...]
+    answers: tuple[GradedAnswer, ...]
     """One for every task and seed asked."""
 
 
@@ -136,8 +144,8 @@ class Subject:
 
     part: str
     """``agent_0``, ``society``, or "" for a folder that holds a single model."""
-    evaluations: Mapping[CellKey, Evaluation]
-    ungraded: tuple[CellKey, ...]
+    evaluations: Mapping[Column, Evaluation]
+    ungraded: tuple[Column, ...]
     """Answers without evaluation.json: the run was stopped before it graded them."""
 
     def label(self, name: str) -> str:
@@ -168,13 +176,13 @@ def read_subjects(folder: Path) -> list[Subject]:
 def _read_subject(part: str, folder: Path) -> Subject:
     graded = sorted(folder.glob(f"*/*/{EVALUATION}"))
     answered = sorted(folder.glob(f"*/*/{ANSWERS}"))
-    evaluations = {_cell_key(path): read_evaluation(path) for path in graded}
-    ungraded = (_cell_key(path) for path in answered)
+    evaluations = {_column_of(path): read_evaluation(path) for path in graded}
+    ungraded = (_column_of(path) for path in answered)
     return Subject(part, evaluations, tuple(key for key in ungraded if key not in evaluations))
 
 
-def _cell_key(path: Path) -> CellKey:
-    return path.parent.name, path.parent.parent.name
+def _column_of(path: Path) -> Column:
+    return Column(path.parent.name, path.parent.parent.name)
 
 
 def _folders(folder: Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""Runs a set-up over the tasks of a benchmark, and goes on where it was stopped."""
+"""Runs a setup over the tasks of a benchmark, and goes on where it was stopped."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comas.concurrency import run_all
-from evaluation.client import Client, Endpoint, RequestSettings
+from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.inference_log import FAILURES, Failure, InferenceLog
 from evaluation.progress import TaskBar
 from evaluation.types import (
@@ -20,7 +20,7 @@ from evaluation.types import (
     Message,
     OverlongPromptError,
     RequestError,
-    SetUp,
+    Setup,
 )
 
 log = logging.getLogger(__name__)
@@ -50,10 +50,10 @@ class Inference:
 async def run_inference(
     tasks: Sequence[BenchmarkTask],
     *,
-    setup: SetUp,
+    setup: Setup,
     models: Sequence[Endpoint],
     seeds: Sequence[int],
-    settings: RequestSettings,
+    options: RequestOptions,
     folder: Path,
 ) -> Inference:
     """Answer every task under every seed, and keep the answers in ``folder``.
@@ -66,7 +66,7 @@ async def run_inference(
     EndpointError when so many tasks fail in a row that the others would as well.
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
-    name = "/".join(folder.parts[-3:])  # subject, benchmark, set-up
+    name = "/".join(folder.parts[-3:])  # subject, benchmark, setup
     started = time.perf_counter()
     with InferenceLog(folder) as results:
         asked = [(task, seed) for seed in seeds for task in tasks]
@@ -74,12 +74,12 @@ async def run_inference(
         log.info("%s: %d of %d tasks to ask", name, len(pending), len(asked))
         num_done = len(asked) - len(pending)
         with TaskBar(description=name, total=len(asked), initial=num_done) as bar:
-            async with Client(models, settings) as client:
-                run = _Run(setup, client, results, bar, concurrency=settings.concurrency)
+            async with Client(models, options) as client:
+                run = _Run(setup, client, results, bar, concurrency=options.concurrency)
                 queue = iter(pending)
                 # With more tasks begun at once than requests may be in flight, those of many
                 # calls would all end late, and little would be on the disk before.
-                num_workers = min(settings.concurrency, len(pending))
+                num_workers = min(options.concurrency, len(pending))
                 await run_all(run.work_off(queue) for _ in range(num_workers))
     wall_s = time.perf_counter() - started
     num_failed = len(run.failures)
@@ -102,7 +102,7 @@ class _Run:
 
     def __init__(
         self,
-        setup: SetUp,
+        setup: Setup,
         client: Client,
         results: InferenceLog,
         bar: TaskBar,
@@ -142,12 +142,12 @@ class _Run:
             raise EndpointError(
                 f"{self._num_in_a_row} tasks in a row failed, the last with: "
                 f"{self.failures[-1].error}. Check that the server runs, has a model of this name, "
-                "and lets you in; where one set-up alone fails, leave it out with setups=[...]"
+                "and lets you in; where one setup alone fails, leave it out with setups=[...]"
             )
 
 
-async def answer_task(task: BenchmarkTask, *, seed: int, setup: SetUp, client: Client) -> Answer:
-    """Put one task through a set-up. Raises RequestError when a call gets no usable reply."""
+async def answer_task(task: BenchmarkTask, *, seed: int, setup: Setup, client: Client) -> Answer:
+    """Put one task through a setup. Raises RequestError when a call gets no usable reply."""
     transcript = _Transcript(client, task_id=task.task_id, seed=seed)
     response = await setup.flow(task, transcript)
     return Answer(task.task_id, seed, response, transcript.calls())
@@ -163,17 +163,17 @@ class _Transcript:
         self._calls: dict[str, Call] = {}
         self.num_models = client.num_models
 
-    async def __call__(self, messages: Sequence[Message], *, label: str, seat: int = 0) -> str:
+    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         sent = tuple(messages)
         reply = await self._client.complete(
             sent,
-            model_index=seat % self.num_models,
+            model_index=speaker % self.num_models,
             seed=request_seed(self._seed, task_id=self._task_id, label=label),
         )
         assert label not in self._calls, f"two calls of one task are labelled {label!r}"
         self._calls[label] = Call(
             label=label,
-            seat=seat,
+            speaker=speaker,
             messages=sent,
             response=reply.text,
             finish_reason=reply.finish_reason,
@@ -191,7 +191,7 @@ class _Transcript:
 def request_seed(seed: int, *, task_id: str, label: str) -> int:
     """The sampling seed of one request: 63 bits of a hash, so that all differ.
 
-    The set-up has no part in it: where two make the same request, they get the same reply.
+    The setup has no part in it: where two make the same request, they get the same reply.
     """
     digest = hashlib.blake2b(f"{seed}/{task_id}/{label}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

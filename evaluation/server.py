@@ -44,7 +44,7 @@ class ServerError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class ServerSettings:
+class ServerOptions:
     """What the servers of an evaluation have in common."""
 
     device: Device
@@ -60,35 +60,32 @@ class ServerSettings:
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a server runs: its GPUs (none on CPU), and the share of their memory it may fill."""
+class Slot:
+    """What a server may use: its GPUs (none on CPU), and this share of their memory."""
 
     gpus: tuple[str, ...] = ()
     memory_share: float = 0.0
 
 
 class Servers:
-    """The servers of a block, all of them ready."""
+    """Servers that are ready: our own, or somebody else's endpoints."""
 
-    def __init__(self, servers: Sequence[_Server]) -> None:
-        self._servers = servers
-
-    @property
-    def endpoints(self) -> list[Endpoint]:
+    def __init__(self, endpoints: Sequence[Endpoint], own: Sequence[_Server] = ()) -> None:
+        self.endpoints = endpoints
         """Where each model is served, in the order of the models."""
-        return [server.endpoint for server in self._servers]
+        self._own = own
 
     async def watch(self) -> NoReturn:
-        """Raise ServerError as soon as a server has died."""
+        """Raise ServerError as soon as one of our own has died."""
         while True:
-            for server in self._servers:
+            for server in self._own:
                 server.check()
             await asyncio.sleep(WATCH_S)
 
 
 @contextmanager
 def serve(
-    models: Sequence[LocalModel], *, logs: Sequence[Path], settings: ServerSettings
+    models: Sequence[LocalModel], *, logs: Sequence[Path], options: ServerOptions
 ) -> Iterator[Servers]:
     """Serve the models on this machine's loopback interface while the block runs.
 
@@ -97,22 +94,22 @@ def serve(
     processes of the servers are stopped.
 
     Raises:
-        ServerError: a server died or took longer than ``settings.start_timeout_s`` to start.
+        ServerError: a server died or took longer than ``options.start_timeout_s`` to start.
         ValueError: a port is in use, or there are too few GPUs.
     """
-    places = plan_places(len(models), settings=settings)
-    ports = choose_ports(len(models), first=settings.port)
-    share_gpus = settings.device == "cuda" and len({place.gpus for place in places}) < len(places)
+    slots = plan_slots(len(models), options=options)
+    ports = choose_ports(len(models), first=options.port)
+    share_gpus = options.device == "cuda" and len({slot.gpus for slot in slots}) < len(slots)
     started = time.monotonic()
-    deadline = started + settings.start_timeout_s
+    deadline = started + options.start_timeout_s
     with ExitStack() as stack:
         servers: list[_Server] = []
-        for model, place, port, path in zip(models, places, ports, logs, strict=True):
+        for model, slot, port, path in zip(models, slots, ports, logs, strict=True):
             server = _Server(
                 model,
                 port=port,
-                arguments=server_arguments(model, port=port, place=place, settings=settings),
-                environment=server_environment(place, device=settings.device),
+                arguments=server_arguments(model, port=port, slot=slot, options=options),
+                environment=server_environment(slot, device=options.device),
                 log_path=path,
             )
             servers.append(stack.enter_context(server))
@@ -122,20 +119,20 @@ def serve(
         for server in servers:
             server.wait_until_ready(deadline)
         log.info("all servers up after %.0f s", time.monotonic() - started)
-        yield Servers(servers)
+        yield Servers([server.endpoint for server in servers], servers)
 
 
-def plan_places(num_servers: int, *, settings: ServerSettings) -> list[Place]:
-    """Seat servers on the GPUs that this process may use, ``tensor_parallel`` each.
+def plan_slots(num_servers: int, *, options: ServerOptions) -> list[Slot]:
+    """Assign servers to the GPUs that this process may use, ``tensor_parallel`` to each.
 
-    Where there are too few for all, several share them, and their memory. Example: 4 servers
-    on 2 GPUs sit on 0, 1, 0, 1 and fill half of ``gpu_memory_share`` each.
+    Where there are too few for all, servers share GPUs and their memory. Example: 4 servers on
+    2 GPUs run on 0, 1, 0, 1 and fill half of ``gpu_memory_share`` each.
 
     Raises ValueError when there are fewer GPUs than one server needs.
     """
-    if settings.device == "cpu":
-        return [Place()] * num_servers
-    gpus, size = visible_gpus(), settings.tensor_parallel
+    if options.device == "cpu":
+        return [Slot()] * num_servers
+    gpus, size = visible_gpus(), options.tensor_parallel
     groups = [tuple(gpus[i : i + size]) for i in range(0, len(gpus) - size + 1, size)]
     if not groups:
         raise ValueError(
@@ -143,8 +140,8 @@ def plan_places(num_servers: int, *, settings: ServerSettings) -> list[Place]:
             f"({', '.join(gpus) or 'none'}): lower it, or change CUDA_VISIBLE_DEVICES"
         )
     servers_per_group = -(-num_servers // len(groups))
-    share = settings.gpu_memory_share / servers_per_group
-    return [Place(groups[i % len(groups)], share) for i in range(num_servers)]
+    share = options.gpu_memory_share / servers_per_group
+    return [Slot(groups[i % len(groups)], share) for i in range(num_servers)]
 
 
 def visible_gpus() -> list[str]:
@@ -180,38 +177,38 @@ def choose_ports(count: int, *, first: int | None) -> list[int]:
 
 
 def server_arguments(
-    model: LocalModel, *, port: int, place: Place, settings: ServerSettings
+    model: LocalModel, *, port: int, slot: Slot, options: ServerOptions
 ) -> list[str]:
     """The command line of vLLM's server."""
-    options: dict[str, object] = {
+    values: dict[str, object] = {
         "model": model.folder,
         "host": HOST,
         "port": port,
         "dtype": model.dtype,
         "max-model-len": model.context_length,
-        "max-num-seqs": settings.max_concurrent_requests,
-        "generation-config": "auto" if settings.apply_generation_config else "vllm",
+        "max-num-seqs": options.max_concurrent_requests,
+        "generation-config": "auto" if options.apply_generation_config else "vllm",
         "seed": 0,
     }
     flags = ["enable-prefix-caching", "disable-uvicorn-access-log"]
-    if settings.device == "cuda":
-        options["tensor-parallel-size"] = settings.tensor_parallel
-        options["gpu-memory-utilization"] = place.memory_share
+    if options.device == "cuda":
+        values["tensor-parallel-size"] = options.tensor_parallel
+        values["gpu-memory-utilization"] = slot.memory_share
     else:
         flags += ["enforce-eager", "no-enable-chunked-prefill"]  # comas/engines/rollout/settings.py
-        options["kv-cache-memory-bytes"] = settings.cpu_kv_cache_mib << 20
-        options["max-num-batched-tokens"] = max(
-            model.context_length, settings.max_concurrent_requests, CPU_PREFILL_TOKENS
+        values["kv-cache-memory-bytes"] = options.cpu_kv_cache_mib << 20
+        values["max-num-batched-tokens"] = max(
+            model.context_length, options.max_concurrent_requests, CPU_PREFILL_TOKENS
         )
-    named = [f"--{name}={value}" for name, value in options.items()]
+    named = [f"--{name}={value}" for name, value in values.items()]
     return [*named, *(f"--{flag}" for flag in flags)]
 
 
-def server_environment(place: Place, *, device: Device) -> dict[str, str]:
+def server_environment(slot: Slot, *, device: Device) -> dict[str, str]:
     """All environment variables of a server's process."""
     environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
-    if place.gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(place.gpus)
+    if slot.gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
     # One set for a server of the user's own would shut us out of ours.
     environment.pop("VLLM_API_KEY", None)
     return environment

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from comas.verification import Grader
+from evaluation.accuracy import Accuracy, ComparedRow, Difference, Row
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.results import GRADERS, CellKey, Cost, Evaluation, Subject, total_cost
-from evaluation.scores import ComparedRow, Difference, Row, Score
+from evaluation.results import GRADERS, Column, Cost, Evaluation, Subject, total_cost
 from evaluation.setups import SETUPS
 
 NOTHING = "-"
@@ -23,26 +23,26 @@ COST_LEGEND = "Over all benchmarks and sessions; one that was killed counts to i
 
 
 def setups_of(rows: Iterable[Row]) -> list[str]:
-    """The set-ups that any row has, in the order in which the project lists them."""
-    return _in_order((setup for setup, _ in _cell_keys(rows)), known=list(SETUPS))
+    """The setups that any row has, in the order in which the project lists them."""
+    return _in_order((setup for setup, _ in _columns(rows)), known=list(SETUPS))
 
 
 def benchmarks_of(rows: Iterable[Row]) -> list[str]:
     """The benchmarks that any row has, in the order in which the project lists them."""
-    return _in_order((benchmark for _, benchmark in _cell_keys(rows)), known=list(BENCHMARKS))
+    return _in_order((benchmark for _, benchmark in _columns(rows)), known=list(BENCHMARKS))
 
 
 def accuracy_table(lines: Sequence[ComparedRow], *, grader: Grader) -> str:
-    """The layout of the paper's Table 1: a block a set-up, a line a row, a column a benchmark."""
+    """The layout of the paper's Table 1: a block a setup, a line a row, a column a benchmark."""
     rows = [line.row for line in lines]
     benchmarks = benchmarks_of(rows)
     body = []
     for setup in setups_of(rows):
-        block = [line for line in lines if any(s == setup for s, _ in line.row.scores[grader])]
+        block = [line for line in lines if any(s == setup for s, _ in line.row.accuracies[grader])]
         for i, line in enumerate(block):
-            cells = (_accuracy_cell(line, grader, (setup, name)) for name in benchmarks)
+            cells = (_accuracy_cell(line, grader, Column(setup, name)) for name in benchmarks)
             body.append(["" if i else setup, line.row.label, *cells])
-    return markdown_table(["set-up", "model", *benchmarks], body, num_text_columns=2)
+    return markdown_table(["setup", "model", *benchmarks], body, num_left_aligned=2)
 
 
 def difference_table(lines: Sequence[ComparedRow]) -> str:
@@ -51,18 +51,18 @@ def difference_table(lines: Sequence[ComparedRow]) -> str:
     rows = [line.row for line in lines]
     for setup in setups_of(rows):
         for benchmark in benchmarks_of(rows):
-            key = (setup, benchmark)
+            column = Column(setup, benchmark)
             body += [
                 [setup, benchmark, line.row.label, line.reference.label, *cells]
                 for line in lines
-                if line.reference is not None and (cells := _difference_cells(line, key))
+                if line.reference is not None and (cells := _difference_cells(line, column))
             ]
-    header = ["set-up", "benchmark", "model", "against", *GRADERS, "tasks in common"]
-    return markdown_table(header, body, num_text_columns=4)
+    header = ["setup", "benchmark", "model", "against", *GRADERS, "tasks in common"]
+    return markdown_table(header, body, num_left_aligned=4)
 
 
 def cost_table(name: str, subjects: Sequence[Subject]) -> str:
-    """Tokens and wall time of each set-up, over all benchmarks."""
+    """Tokens and wall time of each setup, over all benchmarks."""
     body = []
     setups = {setup for subject in subjects for setup, _ in subject.evaluations}
     for setup in _in_order(setups, known=list(SETUPS)):
@@ -70,13 +70,13 @@ def cost_table(name: str, subjects: Sequence[Subject]) -> str:
             costs = [e.cost for (s, _), e in subject.evaluations.items() if s == setup]
             if costs:
                 body.append([setup, subject.label(name), *_cost_cells(total_cost(costs))])
-    header = ["set-up", "model", "calls", "prompt tokens", "completion tokens"]
+    header = ["setup", "model", "calls", "prompt tokens", "completion tokens"]
     header += ["wall time (s)", "completion tokens/s"]
-    return markdown_table(header, body, num_text_columns=2)
+    return markdown_table(header, body, num_left_aligned=2)
 
 
 def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
-    """What is missing from the results of folder ``name``, one sentence a cell."""
+    """What is missing from the results of folder ``name``, one sentence per column."""
     found = []
     for subject in subjects:
         for (setup, benchmark), evaluation in subject.evaluations.items():
@@ -90,50 +90,50 @@ def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
 
 
 def markdown_table(
-    header: Sequence[str], body: Sequence[Sequence[str]], *, num_text_columns: int
+    header: Sequence[str], body: Sequence[Sequence[str]], *, num_left_aligned: int
 ) -> str:
-    """Columns of equal width; all but the first ``num_text_columns`` align to the right."""
+    """Columns of equal width; all but the first ``num_left_aligned`` align to the right."""
     lines = [header, *body]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     rule = [
-        "-" * width if i < num_text_columns else "-" * (width - 1) + ":"
+        "-" * width if i < num_left_aligned else "-" * (width - 1) + ":"
         for i, width in enumerate(widths)
     ]
     return "\n".join(
-        "| " + " | ".join(_aligned(line, widths, num_text_columns)) + " |"
+        "| " + " | ".join(_aligned(line, widths, num_left_aligned)) + " |"
         for line in (header, rule, *body)
     )
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int], num_text_columns: int) -> list[str]:
+def _aligned(line: Sequence[str], widths: Sequence[int], num_left_aligned: int) -> list[str]:
     return [
-        text.ljust(width) if i < num_text_columns else text.rjust(width)
+        text.ljust(width) if i < num_left_aligned else text.rjust(width)
         for i, (text, width) in enumerate(zip(line, widths, strict=True))
     ]
 
 
-def _accuracy_cell(line: ComparedRow, grader: Grader, key: CellKey) -> str:
+def _accuracy_cell(line: ComparedRow, grader: Grader, column: Column) -> str:
     """``84.60 ± 1.14 [497/500] (+3.20*)``, each part only where there is something to say."""
-    score = line.row.scores[grader].get(key)
-    if score is None:
+    accuracy = line.row.accuracies[grader].get(column)
+    if accuracy is None:
         return NOTHING
-    text = f"{100 * score.accuracy:.2f}"
-    if score.spread is not None:
-        text += f" ± {100 * score.spread:.2f}"
-    if score.num_judged < score.num_asked:
-        text += f" [{score.num_judged}/{score.num_asked}]"
-    if (difference := line.differences[grader].get(key)) is not None:
+    text = f"{100 * accuracy.value:.2f}"
+    if accuracy.spread is not None:
+        text += f" ± {100 * accuracy.spread:.2f}"
+    if accuracy.num_judged < accuracy.num_asked:
+        text += f" [{accuracy.num_judged}/{accuracy.num_asked}]"
+    if (difference := line.differences[grader].get(column)) is not None:
         text += f" ({_points(difference.value)}{'*' * difference.excludes_zero})"
     return text
 
 
-def _difference_cells(line: ComparedRow, key: CellKey) -> list[str]:
-    """One a grader, and the number of tasks; nothing where one of the two has no such cell."""
+def _difference_cells(line: ComparedRow, column: Column) -> list[str]:
+    """One a grader, and the number of tasks; nothing where one of the two has no such column."""
     assert line.reference is not None
-    ours, theirs = (row.scores[GRADERS[0]].get(key) for row in (line.row, line.reference))
+    ours, theirs = (row.accuracies[GRADERS[0]].get(column) for row in (line.row, line.reference))
     if ours is None or theirs is None:
         return []
-    differences = [line.differences[grader].get(key) for grader in GRADERS]
+    differences = [line.differences[grader].get(column) for grader in GRADERS]
     return [*map(_difference_cell, differences), _common(differences[0], ours, theirs)]
 
 
@@ -145,7 +145,7 @@ def _difference_cell(difference: Difference | None) -> str:
     return f"{value} [{low}, {high}]{'*' if difference.excludes_zero else ' '}"
 
 
-def _common(difference: Difference | None, ours: Score, theirs: Score) -> str:
+def _common(difference: Difference | None, ours: Accuracy, theirs: Accuracy) -> str:
     """``500``, or ``450 of 500 and 480`` when they were not asked the same tasks."""
     num_common = 0 if difference is None else difference.num_common
     sizes = (len(ours.shares), len(theirs.shares))
@@ -161,7 +161,7 @@ def _cost_cells(cost: Cost) -> list[str]:
 
 
 def _reasons(evaluation: Evaluation) -> list[str]:
-    """What keeps a cell from being complete.
+    """What keeps a column from being complete.
 
     Example: ``["490/500 answered", "3 failed (failures.jsonl)", "7 not asked yet"]``
     """
@@ -182,8 +182,8 @@ def _points(share: float) -> str:
     return f"{100 * share:+.2f}"
 
 
-def _cell_keys(rows: Iterable[Row]) -> set[CellKey]:
-    return {key for row in rows for scores in row.scores.values() for key in scores}
+def _columns(rows: Iterable[Row]) -> set[Column]:
+    return {c for row in rows for accuracies in row.accuracies.values() for c in accuracies}
 
 
 def _in_order(names: Iterable[str], *, known: Sequence[str]) -> list[str]:

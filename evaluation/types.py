@@ -1,7 +1,7 @@
 """The nouns of an evaluation: what is asked, who is asked, and what was said.
 
-A ``BenchmarkTask`` goes through a set-up, which makes ``Call``s to the seats' models, and
-comes out as an ``Answer``; graders then give it a verdict.
+A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models; graders then judge
+the answer.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class BenchmarkTask:
     task_id: str
     form: AnswerForm
     question: str
-    """The bare question, for set-ups with prompts of their own."""
+    """The bare question, for setups with prompts of their own."""
     query: str
     """The question with the sentence that says in what form the answer is wanted."""
     gold: str
@@ -38,9 +38,10 @@ class Call:
     """One request to a model and its reply."""
 
     label: str
-    """Its place in the set-up's flow, unique in a task: "sample 2", "round 1, agent 0".
-    In alphabetical order, the labels of a set-up follow its flow."""
-    seat: int
+    """Its position in the setup's flow, unique per task: "sample 2", "round 1, agent 0".
+    Sorted alphabetically, the labels of a setup follow its flow."""
+    speaker: int
+    """Which part of the setup this is; see ``Setup``."""
     messages: tuple[Message, ...]
     response: str
     finish_reason: str
@@ -51,7 +52,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a set-up made of a task under one seed: the text to grade, and all that was said."""
+    """What a setup made of a task under one seed: the text to grade, and all that was said."""
 
     task_id: str
     seed: int
@@ -69,12 +70,12 @@ class OverlongPromptError(RequestError):
 
 
 class Ask(Protocol):
-    """How a set-up asks the model of a seat; it never learns where that runs."""
+    """How a setup asks the model of a speaker; it never learns where that model runs."""
 
     num_models: int
-    """How many different models play the seats."""
+    """How many models share the speakers' parts."""
 
-    async def __call__(self, messages: Sequence[Message], *, label: str, seat: int = 0) -> str:
+    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         """The reply's text. Raises RequestError when none came in spite of all retries."""
         ...
 
@@ -88,13 +89,13 @@ class Flow(Protocol):
 
 
 @dataclass(frozen=True)
-class SetUp:
+class Setup:
     """A way to answer a task with one or more calls.
 
-    A seat is a part that somebody plays; seat i is played by model i modulo the number of
-    models, so one model plays all of them and a society has a different agent in each.
+    Speaker i is played by model i modulo the number of models: a single model plays every
+    speaker, in a society each is another agent.
     """
 
     flow: Flow
-    num_seats: int
-    """Parts to play; where a society may have any size, those that one model plays."""
+    num_speakers: int
+    """Where this depends on the size of the society: the speakers of a single model."""

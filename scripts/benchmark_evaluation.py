@@ -26,11 +26,11 @@ from typing import Any
 from comas.engines.rollout.settings import QUIET_VLLM
 from comas.preflight.machine import choose_device
 from comas.quickstart.build import build_society
-from evaluation.client import Endpoint, RequestSettings
+from evaluation.client import Endpoint, RequestOptions
 from evaluation.inference_log import read_inference
 from evaluation.models import read_model
 from evaluation.runner import request_seed, run_inference
-from evaluation.server import ServerSettings, serve
+from evaluation.server import ServerOptions, serve
 from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
@@ -54,16 +54,16 @@ class Measurement:
 
 def main() -> int:
     """Measure, print, and return 1 if the runner is below the mark."""
-    options = _options()
+    arguments = _arguments()
     society = build_society(Path("saves"), seed=0)
-    model = read_model(options.model or society / "models" / "qwen2")
-    tasks = held_out_tasks(society / "train.jsonl", limit=options.tasks)
-    settings = RequestSettings(concurrency=options.concurrency, max_tokens=options.max_tokens)
+    model = read_model(arguments.model or society / "models" / "qwen2")
+    tasks = held_out_tasks(society / "train.jsonl", limit=arguments.tasks)
+    options = RequestOptions(concurrency=arguments.concurrency, max_tokens=arguments.max_tokens)
     with tempfile.TemporaryDirectory() as folder:
-        server_settings = ServerSettings(
+        server_options = ServerOptions(
             device=choose_device("auto"),
             port=None,
-            max_concurrent_requests=options.concurrency,
+            max_concurrent_requests=arguments.concurrency,
             apply_generation_config=False,
             start_timeout_s=600,
             tensor_parallel=1,
@@ -71,12 +71,12 @@ def main() -> int:
             cpu_kv_cache_mib=512,
         )
         log_path = Path(folder) / "server.log"
-        with serve([model], logs=[log_path], settings=server_settings) as servers:
+        with serve([model], logs=[log_path], options=server_options) as servers:
             [endpoint] = servers.endpoints
-            return _compare(tasks, endpoint, settings, repeats=options.repeats, folder=folder)
+            return _compare(tasks, endpoint, options, repeats=arguments.repeats, folder=folder)
 
 
-def _options() -> argparse.Namespace:
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", type=Path)
     parser.add_argument("--tasks", type=int, default=768)
@@ -89,18 +89,18 @@ def _options() -> argparse.Namespace:
 def _compare(
     tasks: Sequence[BenchmarkTask],
     endpoint: Endpoint,
-    settings: RequestSettings,
+    options: RequestOptions,
     *,
     repeats: int,
     folder: str,
 ) -> int:
     ratios = []
-    sys.stdout.write(f"{len(tasks)} requests, {settings.concurrency} in flight, tokens a second:\n")
+    sys.stdout.write(f"{len(tasks)} requests, {options.concurrency} in flight, tokens a second:\n")
     # The first turn of each warms up the server and its prefix cache.
     for turn in range(repeats + 1):
         measured = {}
         for way in (_runner, _vllm_client)[:: 1 if turn % 2 else -1]:
-            measured[way] = way(tasks, endpoint, settings, Path(folder) / f"turn_{turn}")
+            measured[way] = way(tasks, endpoint, options, Path(folder) / f"turn_{turn}")
         runner, client = measured[_runner], measured[_vllm_client]
         ratio = runner.tokens_per_s / client.tokens_per_s
         ratios += [ratio] * (turn > 0)
@@ -120,7 +120,7 @@ def _compare(
 
 
 def _runner(
-    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, settings: RequestSettings, folder: Path
+    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, options: RequestOptions, folder: Path
 ) -> Measurement:
     inference = asyncio.run(
         run_inference(
@@ -128,7 +128,7 @@ def _runner(
             setup=SETUPS["vanilla"],
             models=[endpoint],
             seeds=[0],
-            settings=settings,
+            options=options,
             folder=folder,
         )
     )
@@ -139,16 +139,16 @@ def _runner(
 
 
 def _vllm_client(
-    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, settings: RequestSettings, folder: Path
+    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, options: RequestOptions, folder: Path
 ) -> Measurement:
     with contextlib.redirect_stdout(io.StringIO()):
-        result = asyncio.run(_vllm_benchmark(tasks, endpoint, settings))
+        result = asyncio.run(_vllm_benchmark(tasks, endpoint, options))
     assert result["completed"] == len(tasks)
     return Measurement(result["duration"], result["total_output_tokens"])
 
 
 async def _vllm_benchmark(
-    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, settings: RequestSettings
+    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, options: RequestOptions
 ) -> dict[str, Any]:
     """What ``vllm bench serve`` does, with a seed of its own for every request."""
     from vllm.benchmarks.datasets import SampleRequest
@@ -158,11 +158,11 @@ async def _vllm_benchmark(
         SampleRequest(
             prompt=task.query,
             prompt_len=0,
-            expected_output_len=settings.max_tokens,
+            expected_output_len=options.max_tokens,
             chat_messages=[{"role": "user", "content": task.query}],
             request_overrides={
                 "seed": request_seed(0, task_id=task.task_id, label="answer"),
-                "temperature": settings.temperature,
+                "temperature": options.temperature,
             },
         )
         for task in tasks
@@ -186,7 +186,7 @@ async def _vllm_benchmark(
         selected_percentiles=[],
         ignore_eos=False,
         goodput_config_dict={},
-        max_concurrency=settings.concurrency,
+        max_concurrency=options.concurrency,
         lora_modules=None,
         extra_headers=None,
         extra_body=None,

@@ -44,7 +44,7 @@ def evaluation(
         graders={grader: tally(answers, grader=grader, seeds=seeds) for grader in GRADERS},
         cost=cost or Cost.of(calls=10, prompt_tokens=2000, completion_tokens=500, wall_s=4.0),
         questions={f"{name}/{i}": f"{questions}{i}" for i in range(num_tasks)},
-        tasks=answers,
+        answers=answers,
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scripted_server import ScriptedServer
 
-from evaluation.client import Endpoint, RequestSettings
+from evaluation.client import Endpoint, RequestOptions
 from evaluation.runner import Inference, run_inference
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask
@@ -37,16 +37,16 @@ def run(
     setup_name: str = "vanilla",
     seeds: tuple[int, ...] = (0,),
     reverse: bool = False,
-    **settings,
+    **options,
 ) -> Inference:
-    """Run a set-up in this process; ``settings`` are those of the requests."""
+    """Run a setup in this process; ``options`` are those of its requests."""
     return asyncio.run(
         run_inference(
             tasks(num_tasks)[:: -1 if reverse else 1],
             setup=SETUPS[setup_name],
             models=[Endpoint(base_url, "m")],
             seeds=seeds,
-            settings=RequestSettings(**settings),
+            options=RequestOptions(**options),
             folder=folder,
         )
     )

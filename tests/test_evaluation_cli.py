@@ -15,7 +15,7 @@ from tiny_models import save_tiny_model
 from comas.config import ConfigError
 from evaluation.__main__ import EXIT_FAULT, main
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
-from evaluation.session import count_calls
+from evaluation.plan import count_calls
 from evaluation.settings import read_command
 from evaluation.setups import SETUPS
 from evaluation.tasks import benchmark_tasks, choose_benchmarks, draw, held_out_tasks
@@ -23,7 +23,7 @@ from evaluation.types import BenchmarkTask
 
 
 def knows_half(body: Body) -> str:
-    """Right about every other question, in any set-up that quotes it."""
+    """Right about every other question, in any setup that quotes it."""
     number = int(body["messages"][0]["content"].split("What is ")[1].split(" + ")[0])
     return f"\\boxed{{{number + 1 if number % 2 else 0}}}"
 
@@ -86,7 +86,7 @@ def test_an_evaluation_that_is_done_asks_nothing_again(arguments, server):
     assert len(server.requests) == asked
 
 
-def test_a_set_up_is_added_to_earlier_results(arguments, server, tmp_path):
+def test_a_setup_is_added_to_earlier_results(arguments, server, tmp_path):
     assert main([*arguments, "setups=[vanilla]"]) == 0
     assert main([*arguments, "setups=[vanilla, consistency]"]) == 0
     assert len(server.requests) == 8 + 8 * 6
@@ -106,7 +106,7 @@ def test_compare_prints_the_differences(arguments, tmp_path, capsys):
     assert Path(printed.splitlines()[-1]).is_file()
 
 
-def test_every_set_up_is_counted_as_the_paper_counts_it():
+def test_every_setup_is_counted_as_the_paper_counts_it():
     task = BenchmarkTask("gsm8k-0", "math", "1 + 1?", "1 + 1?", "2")
     counted = {name: count_calls(name, task, num_models=1) for name in SETUPS}
     assert counted == {
@@ -231,6 +231,20 @@ def test_results_of_another_model_or_other_settings_are_left_alone(
     assert f"{named}: there" in text
     assert "Choose another NAME" in text
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_results_of_an_older_version_are_refused_with_the_remedy(arguments, tmp_path, caplog):
+    folder = tmp_path / "results/scripted"
+    assert main(arguments) == 0
+    path = folder / "subject.json"
+    known = json.loads(path.read_text())
+    del known["format"]  # as the first version wrote it
+    path.write_text(json.dumps(known))
+    for command in (arguments, ["other", *arguments[1:], "baseline=scripted"]):
+        text = failure(command, caplog)
+        assert f"{folder} holds results in format 1" in text
+        assert "check out the version that wrote them" in text
+        assert "All answers so far are kept" not in text
 
 
 def test_questions_that_changed_are_not_mixed_with_earlier_ones(arguments, data, caplog):

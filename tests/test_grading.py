@@ -127,7 +127,7 @@ def test_without_any_time_there_is_no_speed(folder):
 def test_nothing_answered_is_an_accuracy_of_zero(folder):
     evaluation = grade(folder, ExactVerifier())
     assert evaluation.graders["published"].accuracy == 0
-    assert [a.strict for a in evaluation.tasks] == [None] * 4
+    assert [a.strict for a in evaluation.answers] == [None] * 4
 
 
 # ---------------------------------------------------------------- what is graded again
@@ -177,7 +177,7 @@ def test_evaluation_json_is_what_was_returned(folder):
     assert read_evaluation(folder / "evaluation.json") == evaluation
     on_disk = json.loads((folder / "evaluation.json").read_text())
     assert on_disk["graders"]["strict"]["accuracy"] == 0.25
-    assert on_disk["tasks"][0].items() >= {"task_id": "a", "seed": 0, "strict": "correct"}.items()
+    assert on_disk["answers"][0].items() >= {"task_id": "a", "seed": 0, "strict": "correct"}.items()
     assert {path.name for path in folder.iterdir()} == {"inference.jsonl", "evaluation.json"}
 
 
@@ -216,7 +216,7 @@ def test_both_graders_judge_every_form(folder):
     )
     with Verifier(num_workers=2) as verifier:
         evaluation = grade(folder, verifier, tasks=tasks)
-    verdicts = {a.task_id: (a.strict, a.published) for a in evaluation.tasks}
+    verdicts = {a.task_id: (a.strict, a.published) for a in evaluation.answers}
     assert verdicts["choice"][0] == "correct" != verdicts["choice"][1]
     assert verdicts["math"] == ("wrong", "wrong")
     assert verdicts["science"] == verdicts["coding"] == ("correct", "correct")

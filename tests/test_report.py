@@ -15,7 +15,7 @@ from evaluation.results import Cost
 
 
 def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
-    """The rows of summary.json by (model, set-up, benchmark, grader)."""
+    """The rows of summary.json by (model, setup, benchmark, grader)."""
     rows = json.loads((folder / "summary.json").read_text())["rows"]
     return {(r["model"], r["setup"], r["benchmark"], r["grader"]): r for r in rows}
 
@@ -204,8 +204,8 @@ def test_a_damaged_evaluation_is_an_error_and_no_summary_is_written(tmp_path):
 def test_a_large_evaluation_is_summarised_within_seconds(tmp_path):
     by_seed = ["cwuc" * 125] * 5
     for name in ("base", "trained"):
-        for cell in range(24):
-            item = evaluation(by_seed, name=f"benchmark_{cell // 4}", setup=f"setup_{cell % 4}")
+        for column in range(24):
+            item = evaluation(by_seed, name=f"benchmark_{column // 4}", setup=f"setup_{column % 4}")
             write(tmp_path / name, item)
     started = time.monotonic()
     write_summary(tmp_path / "trained", baseline=tmp_path / "base")

@@ -17,23 +17,23 @@ import psutil
 import pytest
 from tiny_models import save_tiny_model
 
-from evaluation.client import Client, RequestSettings
+from evaluation.client import Client, RequestOptions
 from evaluation.models import LocalModel, find_remote, read_model
 from evaluation.server import (
-    Place,
     ServerError,
+    ServerOptions,
     Servers,
-    ServerSettings,
+    Slot,
     choose_ports,
     exceptions_in,
-    plan_places,
+    plan_slots,
     serve,
     server_arguments,
     server_environment,
 )
 from evaluation.types import OverlongPromptError
 
-SETTINGS = ServerSettings(
+OPTIONS = ServerOptions(
     device="cpu",
     port=None,
     max_concurrent_requests=16,
@@ -43,13 +43,13 @@ SETTINGS = ServerSettings(
     gpu_memory_share=0.8,
     cpu_kv_cache_mib=32,
 )
-REQUESTS = RequestSettings(temperature=1.0, max_tokens=24)
+REQUESTS = RequestOptions(temperature=1.0, max_tokens=24)
 
 
 def replies(servers: Servers, prompts: list[str], *, seeds: list[int], at_once: int) -> list[str]:
     async def ask() -> list[str]:
-        settings = dataclasses.replace(REQUESTS, concurrency=at_once)
-        async with Client(servers.endpoints, settings) as client:
+        options = dataclasses.replace(REQUESTS, concurrency=at_once)
+        async with Client(servers.endpoints, options) as client:
             asked = (
                 client.complete([{"role": "user", "content": text}], model_index=0, seed=seed)
                 for text, seed in zip(prompts, seeds, strict=True)
@@ -83,7 +83,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
 @pytest.fixture(scope="module")
 def servers(model: LocalModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     log = tmp_path_factory.mktemp("logs") / "server.log"
-    with serve([model], logs=[log], settings=SETTINGS) as servers:
+    with serve([model], logs=[log], options=OPTIONS) as servers:
         yield servers
         started = processes_of(os.getpid())
         assert len(started) >= 3  # the one that guards, the server, its engine
@@ -102,8 +102,8 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
 
 
 def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
-    settings = dataclasses.replace(SETTINGS, apply_generation_config=True)
-    with serve([model], logs=[tmp_path / "server.log"], settings=settings) as servers:
+    options = dataclasses.replace(OPTIONS, apply_generation_config=True)
+    with serve([model], logs=[tmp_path / "server.log"], options=options) as servers:
         # top_k = 1: whatever the seed, the same text comes.
         assert len(set(replies(servers, ["Question"] * 8, seeds=list(range(8)), at_once=8))) == 1
 
@@ -143,16 +143,16 @@ def test_a_server_that_dies_shows_why(model, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     log = tmp_path / "server.log"
     with pytest.raises(ServerError, match="died with exit status 1") as error:
-        serve([read_model(folder)], logs=[log], settings=SETTINGS).__enter__()
+        serve([read_model(folder)], logs=[log], options=OPTIONS).__enter__()
     assert "unheard-of" in str(error.value)
     assert str(log) in str(error.value)
 
 
 def test_a_server_that_takes_too_long_is_stopped(model, tmp_path):
-    settings = dataclasses.replace(SETTINGS, start_timeout_s=0.5)
+    options = dataclasses.replace(OPTIONS, start_timeout_s=0.5)
     with (
         pytest.raises(ServerError, match="did not start within start_timeout_s"),
-        serve([model], logs=[tmp_path / "server.log"], settings=settings),
+        serve([model], logs=[tmp_path / "server.log"], options=options),
     ):
         pass
 
@@ -246,24 +246,24 @@ def test_servers_get_gpus_of_their_own_or_share_them(
     monkeypatch, count, visible, tensor_parallel, gpus, share
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    settings = dataclasses.replace(SETTINGS, device="cuda", tensor_parallel=tensor_parallel)
-    places = plan_places(count, settings=settings)
-    assert [",".join(place.gpus) for place in places] == gpus
-    assert all(place.memory_share == pytest.approx(share) for place in places)
+    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel=tensor_parallel)
+    slots = plan_slots(count, options=options)
+    assert [",".join(slot.gpus) for slot in slots] == gpus
+    assert all(slot.memory_share == pytest.approx(share) for slot in slots)
 
 
 def test_too_few_gpus_are_an_error_with_the_numbers(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    settings = dataclasses.replace(SETTINGS, device="cuda", tensor_parallel=2)
+    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel=2)
     with pytest.raises(ValueError, match=r"tensor_parallel=2, but .* 1 GPUs \(3\)"):
-        plan_places(1, settings=settings)
+        plan_slots(1, options=options)
 
 
 def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, monkeypatch):
     monkeypatch.setenv("VLLM_API_KEY", "of another server")
-    settings = dataclasses.replace(SETTINGS, device="cuda", tensor_parallel=2)
-    place = Place(("4", "5"), 0.4)
-    arguments = server_arguments(model, port=8000, place=place, settings=settings)
+    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel=2)
+    slot = Slot(("4", "5"), 0.4)
+    arguments = server_arguments(model, port=8000, slot=slot, options=options)
     assert {
         "--host=127.0.0.1",
         "--max-model-len=512",
@@ -274,6 +274,6 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
         "--generation-config=vllm",
     } <= set(arguments)
     assert not any("enforce-eager" in argument for argument in arguments)
-    environment = server_environment(place, device="cuda")
+    environment = server_environment(slot, device="cuda")
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "VLLM_API_KEY" not in environment

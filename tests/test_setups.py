@@ -1,4 +1,4 @@
-"""Set-ups against a scripted model: who is asked what, in which order and with which roles."""
+"""Setups against a scripted model: who is asked what, in which order and with which roles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from comas.interaction.prompts import (
     solution_prompt,
 )
 from comas.types import Discussion, Generation, Question, Turn
-from evaluation.client import Endpoint, RequestSettings
+from evaluation.client import Endpoint, RequestOptions
 from evaluation.inference_log import read_inference
 from evaluation.runner import request_seed, run_inference
 from evaluation.setups import SETUPS
@@ -74,9 +74,9 @@ LABELS = [
 def answer(
     folder: Path, setup_name: str, model: Callable[[dict], str], *, num_models: int = 1, **options
 ) -> tuple[Answer, list[dict]]:
-    """Put TASK through a set-up; returns the answer and the requests that came.
+    """Put TASK through a setup; returns the answer and the requests that came.
 
-    With one request in flight, they come in the order in which the set-up makes them.
+    With one request in flight, they come in the order in which the setup makes them.
     """
     with ScriptedServer(model) as server:
         inference = asyncio.run(
@@ -85,7 +85,7 @@ def answer(
                 setup=SETUPS[setup_name],
                 models=[Endpoint(server.base_url, f"agent_{i}") for i in range(num_models)],
                 seeds=[0],
-                settings=RequestSettings(**({"concurrency": 1} | options)),
+                options=RequestOptions(**({"concurrency": 1} | options)),
                 folder=folder / "gsm8k" / setup_name,
             )
         )
@@ -280,7 +280,7 @@ def test_discussion_solves_criticises_and_scores_with_the_prompts_of_training(tm
 def test_discussion_asks_for_a_letter_where_the_task_does(tmp_path):
     task = BenchmarkTask("gsm8k/17", "choice", "Which?", "Which? Box its letter.", "A")
     answered, requests = answer(tmp_path, "discussion", Script(lambda label: label), task=task)
-    assert len(requests) == 24  # 2 rounds x 4 seats x (solve, evaluate, score)
+    assert len(requests) == 24  # 2 rounds x 4 agents x (solve, evaluate, score)
     assert all("Which? Box its letter." in r["messages"][0]["content"] for r in requests)
     assert answered.response == "r1.s0"  # no score can be read: the first of the latest round
 
@@ -299,7 +299,7 @@ def test_calls_that_need_nothing_of_each_other_are_made_at_once(
                 setup=SETUPS[setup_name],
                 models=[Endpoint(server.base_url, "m")],
                 seeds=[0],
-                settings=RequestSettings(timeout_s=10, num_retries=0),
+                options=RequestOptions(timeout_s=10, num_retries=0),
                 folder=tmp_path,
             )
         )
@@ -307,12 +307,12 @@ def test_calls_that_need_nothing_of_each_other_are_made_at_once(
 
 
 @pytest.mark.parametrize("num_models", [2, 3, 4])
-def test_in_a_society_each_seat_is_another_agent(tmp_path, num_models):
+def test_in_a_society_each_speaker_is_another_agent(tmp_path, num_models):
     script = Script(lambda label: label)
     answered, _ = answer(tmp_path, "debate", script, num_models=num_models)
-    seats = {call.label: call.seat for call in answered.calls}
-    assert [seats[f"round 0, agent {i}"] for i in range(3)] == [0, 1, 2]
-    assert script.models == [f"agent_{seats[label] % num_models}" for label in script.labels]
+    speakers = {call.label: call.speaker for call in answered.calls}
+    assert [speakers[f"round 0, agent {i}"] for i in range(3)] == [0, 1, 2]
+    assert script.models == [f"agent_{speakers[label] % num_models}" for label in script.labels]
     assert len(set(script.models)) == num_models
 
 

@@ -7,7 +7,7 @@ from evaluation.benchmarks.benchmark import Benchmark
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """The gold answer is the assertions after their set-up; the prompt shows the assertions,
+    """The gold answer is the assertions after their setup; the prompt shows the assertions,
     which alone tell the name to use."""
     if not row["test_list"]:
         return LeftOut("it has no tests")

@@ -1,6 +1,6 @@
-"""The set-ups: ways to answer a task. A new one is one file, and one line here.
+"""The setups: ways to answer a task. A new one is one file, and one line here.
 
-A set-up sends the task as the one user message, with no system prompt, unless its file says
+A setup sends the task as the one user message, with no system prompt, unless its file says
 otherwise; the server's chat template does the rest.
 """
 
@@ -12,9 +12,9 @@ from evaluation.setups.debate import DEBATE
 from evaluation.setups.discussion import DISCUSSION
 from evaluation.setups.majority_vote import MAJORITY_VOTE
 from evaluation.setups.vanilla import VANILLA
-from evaluation.types import SetUp
+from evaluation.types import Setup
 
-SETUPS: dict[str, SetUp] = {
+SETUPS: dict[str, Setup] = {
     "vanilla": VANILLA,
     "consistency": CONSISTENCY,
     "majority_vote": MAJORITY_VOTE,

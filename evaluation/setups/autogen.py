@@ -6,7 +6,7 @@ roles flipped: what it said stands as the assistant's, what the assistant said a
 
 from __future__ import annotations
 
-from evaluation.types import Ask, BenchmarkTask, Message, SetUp
+from evaluation.types import Ask, BenchmarkTask, Message, Setup
 
 MAX_TURNS = 3
 TERMINATE = "TERMINATE"
@@ -27,12 +27,12 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     dialogue: list[Message] = [{"role": "user", "content": task.query}]
     for turn in range(MAX_TURNS):
         label = f"turn {turn}, assistant"
-        answer = await ask([SYSTEM_MESSAGE, *dialogue], label=label, seat=ASSISTANT)
+        answer = await ask([SYSTEM_MESSAGE, *dialogue], label=label, speaker=ASSISTANT)
         if TERMINATE in answer or turn == MAX_TURNS - 1:
             break
         dialogue.append({"role": "assistant", "content": answer})
         label = f"turn {turn}, user proxy"
-        reply = await ask(flip_roles(dialogue), label=label, seat=USER_PROXY)
+        reply = await ask(flip_roles(dialogue), label=label, speaker=USER_PROXY)
         if TERMINATE in reply:
             break
         dialogue.append({"role": "user", "content": reply})
@@ -45,4 +45,4 @@ def flip_roles(dialogue: list[Message]) -> list[Message]:
     return [{**message, "role": flipped[message["role"]]} for message in dialogue]
 
 
-AUTOGEN = SetUp(answer, num_seats=2)
+AUTOGEN = Setup(answer, num_speakers=2)

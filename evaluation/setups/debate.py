@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from comas.concurrency import run_all
 from evaluation.setups.aggregation import aggregation, number_texts
-from evaluation.types import Ask, BenchmarkTask, Message, SetUp
+from evaluation.types import Ask, BenchmarkTask, Message, Setup
 
 NUM_AGENTS = 3
 NUM_ROUNDS = 2
@@ -34,10 +34,10 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
                 for agent, dialogue in enumerate(dialogues)
             ]
         answers = await run_all(
-            ask(dialogue, label=f"round {round_index}, agent {agent}", seat=agent)
+            ask(dialogue, label=f"round {round_index}, agent {agent}", speaker=agent)
             for agent, dialogue in enumerate(dialogues)
         )
-    return await ask(aggregation(task, answers), label="summary", seat=NUM_AGENTS)
+    return await ask(aggregation(task, answers), label="summary", speaker=NUM_AGENTS)
 
 
 def _next_messages(answers: Sequence[str], agent: int) -> list[Message]:
@@ -49,4 +49,4 @@ def _next_messages(answers: Sequence[str], agent: int) -> list[Message]:
     ]
 
 
-DEBATE = SetUp(answer, num_seats=NUM_AGENTS + 1)
+DEBATE = Setup(answer, num_speakers=NUM_AGENTS + 1)

@@ -17,7 +17,7 @@ from comas.interaction.discussion import Opening, turn_id
 from comas.reward_formulation.score_parsing import parse_score
 from comas.types import Discussion, Generation, Question, Task, Turn
 from comas.verification.forms import AnswerForm
-from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, SetUp
+from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
 """A society discusses among its own agents; a single model plays as many as the paper has."""
@@ -52,7 +52,7 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     async def generate(agent_index: int, prompt: str, *, seed: int) -> Generation | None:
         messages = [{"role": "user", "content": prompt}]
         try:
-            text = await ask(messages, label=labels[seed], seat=agent_index)
+            text = await ask(messages, label=labels[seed], speaker=agent_index)
         except OverlongPromptError:
             return None
         # Nobody is trained on this: of a response, only its text is read.
@@ -110,4 +110,4 @@ def _turn_ids(num_agents: int) -> list[str]:
     ]
 
 
-DISCUSSION = SetUp(answer, num_seats=NUM_AGENTS_OF_ONE_MODEL)
+DISCUSSION = Setup(answer, num_speakers=NUM_AGENTS_OF_ONE_MODEL)

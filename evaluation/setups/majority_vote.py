@@ -16,7 +16,7 @@ from comas.verification.forms import AnswerForm
 from comas.verification.latex import normalize
 from comas.verification.science import RELATIVE_TOLERANCE, read_number
 from evaluation.setups.consistency import NUM_SAMPLES, draw_samples
-from evaluation.types import Ask, BenchmarkTask, SetUp
+from evaluation.types import Ask, BenchmarkTask, Setup
 
 
 @dataclass(frozen=True)
@@ -94,4 +94,4 @@ BALLOTS: dict[AnswerForm, Ballot] = {
     "coding": Ballot(last_python_block, same_program),
 }
 
-MAJORITY_VOTE = SetUp(answer, num_seats=NUM_SAMPLES)
+MAJORITY_VOTE = Setup(answer, num_speakers=NUM_SAMPLES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from evaluation.types import Ask, BenchmarkTask, SetUp
+from evaluation.types import Ask, BenchmarkTask, Setup
 
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
@@ -10,4 +10,4 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     return await ask([{"role": "user", "content": task.query}], label="answer")
 
 
-VANILLA = SetUp(answer, num_seats=1)
+VANILLA = Setup(answer, num_speakers=1)

@@ -13,7 +13,7 @@ from statistics import fmean, stdev
 import numpy as np
 
 from comas.verification import Grader
-from evaluation.results import GRADERS, CellKey, Evaluation, Subject
+from evaluation.results import GRADERS, Column, Evaluation, Subject
 
 NUM_RESAMPLES = 10_000
 BOOTSTRAP_SEED = 0
@@ -25,9 +25,9 @@ TaskKey = tuple[str, str]
 
 
 @dataclass(frozen=True)
-class Score:
+class Accuracy:
     """What a grader makes of one subject, or of several in the mean, in one benchmark under
-    one set-up. Accuracies are shares, 0 to 1."""
+    one setup. Accuracies are shares, 0 to 1."""
 
     shares: Mapping[TaskKey, Fraction]
     """For each task the share of its answers that is correct: over seeds, and over agents."""
@@ -38,7 +38,7 @@ class Score:
     num_asked: int
 
     @property
-    def accuracy(self) -> float:
+    def value(self) -> float:
         """Correct answers by answers asked."""
         return fmean(self.repeats)
 
@@ -55,7 +55,7 @@ class Score:
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher one score is than another, as shares, on the tasks that both have."""
+    """How much higher one accuracy is than another, as shares, on the tasks that both have."""
 
     value: float
     low: float
@@ -75,7 +75,7 @@ class Row:
     label: str
     part: str
     """``agent_0``, ``society``, ``agents`` (their mean), or "" for a single model."""
-    scores: Mapping[Grader, Mapping[CellKey, Score]]
+    accuracies: Mapping[Grader, Mapping[Column, Accuracy]]
 
 
 @dataclass(frozen=True)
@@ -85,19 +85,19 @@ class ComparedRow:
     row: Row
     reference: Row | None
     """None for a row that is itself a reference, or has no counterpart there."""
-    differences: Mapping[Grader, Mapping[CellKey, Difference]]
-    """Of the cells where both have a task in common."""
+    differences: Mapping[Grader, Mapping[Column, Difference]]
+    """Of the columns where both have a task in common."""
 
 
-def score_of(evaluation: Evaluation, grader: Grader) -> Score:
-    """The score of one subject.
+def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
+    """The accuracy of one subject.
 
     Example: two seeds, "a" correct in both, "b" in one: shares 1 and 1/2, accuracy 3/4.
     """
-    correct = Counter(a.task_id for a in evaluation.tasks if a.verdict(grader) == "correct")
+    correct = Counter(a.task_id for a in evaluation.answers if a.verdict(grader) == "correct")
     num_seeds = len(evaluation.seeds)
     tally = evaluation.graders[grader]
-    return Score(
+    return Accuracy(
         shares={
             (task_id, question): Fraction(correct[task_id], num_seeds)
             for task_id, question in evaluation.questions.items()
@@ -122,7 +122,7 @@ def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[Comp
     the same part of its run (agent 0 with agent 0, society with society).
 
     Raises ValueError when nothing can be compared: no row has a counterpart, or has a task of
-    a set-up in common with it.
+    a setup in common with it.
     """
     compared = []
     for row in rows:
@@ -134,22 +134,22 @@ def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[Comp
         raise ValueError(f"cannot compare {ours} with {theirs}: name one subject of the latter")
     if not any(line.differences[grader] for line in compared for grader in GRADERS):
         raise ValueError(
-            f"{ours} and {theirs} have no task in common. They have: {_cells_in_words(rows)}; and: "
-            f"{_cells_in_words(references)}. Evaluate both on the same questions"
+            f"{ours} and {theirs} have no task in common: {_columns_in_words(rows)} against "
+            f"{_columns_in_words(references)}. Evaluate both on the same questions"
         )
     return compared
 
 
-def paired_difference(score: Score, *, reference: Score) -> Difference | None:
-    """``score`` minus ``reference`` with its interval; None when they have no task in common.
+def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference | None:
+    """``accuracy`` minus ``reference`` with its interval; None when they have no task in common.
 
     Each task gives one difference (of its shares of correct answers), and the tasks are what
     is drawn again: answers of one task under several seeds are not independent.
     """
-    common = score.shares.keys() & reference.shares.keys()
+    common = accuracy.shares.keys() & reference.shares.keys()
     if not common:
         return None
-    differences = [score.shares[key] - reference.shares[key] for key in common]
+    differences = [accuracy.shares[key] - reference.shares[key] for key in common]
     low, high = bootstrap_interval(differences)
     return Difference(float(sum(differences) / len(common)), low, high, len(common))
 
@@ -180,23 +180,23 @@ def uncompared(rows: Sequence[Row]) -> list[ComparedRow]:
     return [ComparedRow(row, None, _differences(row, None)) for row in rows]
 
 
-def _differences(row: Row, reference: Row | None) -> dict[Grader, dict[CellKey, Difference]]:
+def _differences(row: Row, reference: Row | None) -> dict[Grader, dict[Column, Difference]]:
     if reference is None:
         return {grader: {} for grader in GRADERS}
     return {
         grader: {
             key: difference
-            for key, score in row.scores[grader].items()
-            if (other := reference.scores[grader].get(key)) is not None
-            and (difference := paired_difference(score, reference=other)) is not None
+            for key, accuracy in row.accuracies[grader].items()
+            if (other := reference.accuracies[grader].get(key)) is not None
+            and (difference := paired_difference(accuracy, reference=other)) is not None
         }
         for grader in GRADERS
     }
 
 
-def _cells_in_words(rows: Sequence[Row]) -> str:
+def _columns_in_words(rows: Sequence[Row]) -> str:
     """``vanilla on gsm8k, vanilla on mmlu``"""
-    keys = {key for row in rows for scores in row.scores.values() for key in scores}
+    keys = {key for row in rows for accuracies in row.accuracies.values() for key in accuracies}
     return ", ".join(f"{setup} on {benchmark}" for setup, benchmark in sorted(keys)) or "nothing"
 
 
@@ -204,8 +204,8 @@ def _row(name: str, subject: Subject) -> Row:
     return Row(
         label=subject.label(name),
         part=subject.part,
-        scores={
-            grader: {key: score_of(e, grader) for key, e in subject.evaluations.items()}
+        accuracies={
+            grader: {key: accuracy_of(e, grader) for key, e in subject.evaluations.items()}
             for grader in GRADERS
         },
     )
@@ -213,22 +213,24 @@ def _row(name: str, subject: Subject) -> Row:
 
 def _mean_row(name: str, agents: Sequence[Row]) -> Row:
     """The mean over agents, where all of them were asked the same tasks."""
-    scores: dict[Grader, dict[CellKey, Score]] = {}
+    accuracies: dict[Grader, dict[Column, Accuracy]] = {}
     for grader in GRADERS:
-        of_agents = [agent.scores[grader] for agent in agents]
+        of_agents = [agent.accuracies[grader] for agent in agents]
         shared = [key for key in of_agents[0] if all(key in agent for agent in of_agents)]
         means = {key: _mean([agent[key] for agent in of_agents]) for key in shared}
-        scores[grader] = {key: mean for key, mean in means.items() if mean is not None}
-    return Row(f"{name}, mean of {len(agents)} agents", MEAN_PART, scores)
+        accuracies[grader] = {key: mean for key, mean in means.items() if mean is not None}
+    return Row(f"{name}, mean of {len(agents)} agents", MEAN_PART, accuracies)
 
 
-def _mean(scores: Sequence[Score]) -> Score | None:
-    keys = scores[0].shares.keys()
-    if any(score.shares.keys() != keys for score in scores):
+def _mean(accuracies: Sequence[Accuracy]) -> Accuracy | None:
+    keys = accuracies[0].shares.keys()
+    if any(accuracy.shares.keys() != keys for accuracy in accuracies):
         return None
-    return Score(
-        shares={key: sum(s.shares[key] for s in scores) / Fraction(len(scores)) for key in keys},
-        repeats=tuple(score.accuracy for score in scores),
-        num_judged=sum(score.num_judged for score in scores),
-        num_asked=sum(score.num_asked for score in scores),
+    return Accuracy(
+        shares={
+            key: sum(s.shares[key] for s in accuracies) / Fraction(len(accuracies)) for key in keys
+        },
+        repeats=tuple(accuracy.value for accuracy in accuracies),
+        num_judged=sum(accuracy.num_judged for accuracy in accuracies),
+        num_asked=sum(accuracy.num_asked for accuracy in accuracies),
     )

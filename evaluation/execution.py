@@ -1,0 +1,122 @@
+"""Carrying out a plan: servers started, every task asked, every answer graded, summarised."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from comas.concurrency import run_all
+from comas.files import write_text
+from comas.run_directory.provenance import describe_process
+from comas.verification import Verifier
+from evaluation.grading import grade_folder
+from evaluation.identity import write_identity
+from evaluation.inference_log import ANSWERS, read_inference
+from evaluation.models import LocalModel, RemoteModel
+from evaluation.plan import Plan
+from evaluation.report import write_summary
+from evaluation.results import Column
+from evaluation.runner import run_inference
+from evaluation.server import Servers, serve
+from evaluation.setups import SETUPS
+
+SERVER_LOG = "server.log"
+SOCIETY = "society"
+
+
+def evaluate(plan: Plan) -> str:
+    """Carry out the plan, resuming where an earlier session stopped; returns the summary.
+
+    Raises ServerError when a server cannot be started or dies, EndpointError when one no longer
+    gives usable replies.
+    """
+    with ExitStack() as stack:
+        verifier = stack.enter_context(Verifier())
+        servers = stack.enter_context(_served(plan)) if _has_open_tasks(plan) else None
+        write_identity(plan.folder, plan.identity)
+        _note_versions(plan.folder)
+        agents = [subject for subject in plan.target.subjects if subject != SOCIETY]
+        society = [subject for subject in plan.target.subjects if subject == SOCIETY]
+        # Agents have servers of their own, all of which the society uses.
+        for together in filter(None, (agents, society)):
+            for column in plan.columns_of(together[0]):
+                if servers is not None:
+                    asyncio.run(_answer(plan, together, column, servers=servers))
+                for subject in together:
+                    folder = plan.answers_folder(subject, column)
+                    tasks = plan.tasks[column.benchmark]
+                    grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
+    return write_summary(plan.folder, baseline=plan.baseline)
+
+
+def _has_open_tasks(plan: Plan) -> bool:
+    """Whether anything is left to ask; otherwise no server is needed."""
+    for subject in plan.target.subjects:
+        for column in plan.columns_of(subject):
+            answers = read_inference(plan.answers_folder(subject, column) / ANSWERS)
+            done = {(answer.task_id, answer.seed) for answer in answers}
+            tasks = plan.tasks[column.benchmark]
+            if any((task.task_id, seed) not in done for task in tasks for seed in plan.seeds):
+                return True
+    return False
+
+
+@contextmanager
+def _served(plan: Plan) -> Iterator[Servers]:
+    """The servers of the plan's models: somebody else's, or ours while the block runs."""
+    models = plan.target.models
+    remote = [model.endpoint for model in models if isinstance(model, RemoteModel)]
+    if remote:
+        yield Servers(remote)
+        return
+    # A server logs into the folder of the first subject that has its model.
+    firsts = [
+        next(name for name, indices in plan.target.subjects.items() if index in indices)
+        for index in range(len(models))
+    ]
+    with serve(
+        [model for model in models if isinstance(model, LocalModel)],
+        logs=[plan.folder / first / SERVER_LOG for first in firsts],
+        options=plan.servers,
+    ) as servers:
+        yield servers
+
+
+async def _answer(plan: Plan, subjects: Sequence[str], column: Column, *, servers: Servers) -> None:
+    """One column of several subjects, side by side; ends early when a server dies."""
+    work = run_all(
+        run_inference(
+            plan.tasks[column.benchmark],
+            setup=SETUPS[column.setup],
+            models=[servers.endpoints[index] for index in plan.target.subjects[subject]],
+            seeds=plan.seeds,
+            options=plan.requests,
+            folder=plan.answers_folder(subject, column),
+        )
+        for subject in subjects
+    )
+    await _watched(work, servers)
+
+
+async def _watched(work: Coroutine[Any, Any, Any], servers: Servers) -> None:
+    working = asyncio.ensure_future(work)
+    watching = asyncio.ensure_future(servers.watch())
+    try:
+        done, _ = await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
+        for future in done:
+            future.result()
+    finally:
+        working.cancel()
+        watching.cancel()
+        await asyncio.gather(working, watching, return_exceptions=True)
+
+
+def _note_versions(folder: Path) -> None:
+    """Append to versions.json what this session runs with."""
+    path = folder / "versions.json"
+    versions = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    write_text(path, json.dumps([*versions, describe_process()], indent=1))
