@@ -1,21 +1,22 @@
 """Answers judged a second: the pool of worker processes against a loop in one process.
 
-Every answer is another, so that no cache helps. Started by scripts/benchmark_verifiers.sh.
+Every answer is another, so that no cache helps.
 """
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import count, islice
 from typing import get_args
 
 from comas.verification import ANSWER_FORMS, AnswerForm, Grader, Item, Verifier
 from comas.verification.verifiers import verify
+from scripts.benchmarks import read_arguments
 
 MAX_POOLED = 50_000
 """Items given to the pool at most: some seconds' work, where a loop judges millions a second."""
@@ -29,11 +30,15 @@ RESPONSES: dict[AnswerForm, tuple[Callable[[int], str], str]] = {
 """form -> (the n-th response, the gold)."""
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--workers", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--seconds", type=float, default=3.0)
-    arguments = parser.parse_args()
+@dataclass
+class Arguments:
+    workers: int = len(os.sched_getaffinity(0))
+    seconds: float = 3.0
+    """For each form and grader, about."""
+
+
+def main(arguments: Arguments) -> None:
+    """Measure, and print a table."""
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 
     sys.stdout.write(f"{'grader':<10} {'form':<8} {'loop/s':>9} {'pool/s':>9} {'ratio':>6}\n")
@@ -80,4 +85,4 @@ def pool_rate(verifier: Verifier, items: Iterator[Item], grader: Grader, *, num:
 
 
 if __name__ == "__main__":
-    main()
+    main(read_arguments(Arguments, about=__doc__))

@@ -1,14 +1,11 @@
 """The code sandbox against a plain Python process for each program, in one run.
 
-  sandbox  a warm server forks two contained processes, program and checker (what is used)
-  plain    a new interpreter runs the program with its checker appended, uncontained
-
-Started by scripts/benchmark_sandbox.sh.
+sandbox  a warm server forks two contained processes, program and checker (what is used)
+plain    a new interpreter runs the program with its checker appended, uncontained
 """
 
 from __future__ import annotations
 
-import argparse
 import os
 import subprocess
 import sys
@@ -16,9 +13,11 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from dataclasses import dataclass
 from statistics import median
 
 from comas.verification.sandbox import Sandbox
+from scripts.benchmarks import read_arguments
 
 PROGRAM = "def square(x):\n    return x * x\n"
 CHECKER = "def check(candidate):\n    assert candidate(7) == 49\n\ncheck(square)\n"
@@ -27,9 +26,15 @@ Runner = Callable[[], bool]
 """Runs the program once; returns whether it passes."""
 
 
-def main() -> None:
+@dataclass
+class Arguments:
+    programs: int = 200
+    """In each measurement."""
+    repeats: int = 5
+
+
+def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
-    options = _options()
     num_cores = len(os.sched_getaffinity(0))
     with ExitStack() as stack:
         sandboxes = [stack.enter_context(Sandbox()) for _ in range(num_cores)]
@@ -40,18 +45,11 @@ def main() -> None:
         }
         ways = {(name, num): some[:num] for name, some in runners.items() for num in (1, num_cores)}
         rates: dict[tuple[str, int], list[float]] = {way: [] for way in ways}
-        for _ in range(options.repeats):
+        for _ in range(arguments.repeats):
             for way, some in ways.items():
-                rates[way].append(_rate(some, options.programs))
+                rates[way].append(_rate(some, arguments.programs))
     kind = "with namespaces" if isolated else "WITHOUT NAMESPACES, which this machine refuses"
-    sys.stdout.write(_report(options, kind, rates) + "\n")
-
-
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--programs", type=int, default=200, help="in each measurement")
-    parser.add_argument("--repeats", type=int, default=5)
-    return parser.parse_args()
+    sys.stdout.write(_report(arguments, kind, rates) + "\n")
 
 
 def _in_sandbox(sandbox: Sandbox) -> Runner:
@@ -77,12 +75,10 @@ def _rate(runners: Sequence[Runner], num_programs: int) -> float:
     return num_done / (time.perf_counter() - started)
 
 
-def _report(
-    options: argparse.Namespace, kind: str, rates: dict[tuple[str, int], list[float]]
-) -> str:
+def _report(arguments: Arguments, kind: str, rates: dict[tuple[str, int], list[float]]) -> str:
     lines = [
-        f"programs a second, {options.programs} trivial programs at a time, median of "
-        f"{options.repeats} (lowest to highest); sandbox {kind}"
+        f"programs a second, {arguments.programs} trivial programs at a time, median of "
+        f"{arguments.repeats} (lowest to highest); sandbox {kind}"
     ]
     for (name, num), measured in rates.items():
         lines.append(
@@ -99,4 +95,4 @@ def _report(
 
 
 if __name__ == "__main__":
-    main()
+    main(read_arguments(Arguments, about=__doc__))

@@ -3,13 +3,10 @@
 Both send the same requests (messages, seeds, sampling), with the same number in flight, in
 turns. The runner does all it does in an evaluation: whole transcripts, each answer on the disk.
 vLLM's client streams its replies, which the runner does not.
-
-Started by scripts/benchmark_evaluation.sh.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import contextlib
 import io
@@ -34,6 +31,7 @@ from evaluation.server import ServerOptions, serve
 from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
+from scripts.benchmarks import read_arguments
 
 MARK = 0.9
 """Share of the client's throughput that the runner is to reach."""
@@ -52,11 +50,22 @@ class Measurement:
         return self.num_tokens / self.wall_s
 
 
-def main() -> int:
+@dataclass
+class Arguments:
+    model: str | None = None
+    """A model folder; without it, a tiny model of the quick-start."""
+    tasks: int = 768
+    max_tokens: int = 128
+    """Tokens of a reply, at most."""
+    concurrency: int = 32
+    """Requests in flight."""
+    repeats: int = 5
+
+
+def main(arguments: Arguments) -> int:
     """Measure, print, and return 1 if the runner is below the mark."""
-    arguments = _arguments()
     society = build_society(Path("saves"), seed=0)
-    model = read_model(arguments.model or society / "models" / "qwen2")
+    model = read_model(Path(arguments.model or society / "models" / "qwen2"))
     tasks = held_out_tasks(society / "train.jsonl", limit=arguments.tasks)
     options = RequestOptions(concurrency=arguments.concurrency, max_tokens=arguments.max_tokens)
     with tempfile.TemporaryDirectory() as folder:
@@ -74,16 +83,6 @@ def main() -> int:
         with serve([model], logs=[log_path], options=server_options) as servers:
             [endpoint] = servers.endpoints
             return _compare(tasks, endpoint, options, repeats=arguments.repeats, folder=folder)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", type=Path)
-    parser.add_argument("--tasks", type=int, default=768)
-    parser.add_argument("--max-tokens", type=int, default=128)
-    parser.add_argument("--concurrency", type=int, default=32)
-    parser.add_argument("--repeats", type=int, default=5)
-    return parser.parse_args()
 
 
 def _compare(
@@ -195,6 +194,7 @@ async def _vllm_benchmark(
 
 
 if __name__ == "__main__":
+    arguments = read_arguments(Arguments, about=__doc__)
     os.environ.update(QUIET_VLLM)
     logging.basicConfig(level=logging.WARNING)
-    sys.exit(main())
+    sys.exit(main(arguments))

@@ -6,13 +6,10 @@ heavy-tailed lengths (log-normal). Then exactly the same requests are timed thre
   barrier-free    as ``run_discussions`` sends them: each as soon as what it needs is there
   phase-by-phase  all solutions of a round, then all evaluations, then all scorings
   raw engine      all at once, as if every prompt had been known beforehand
-
-Started by scripts/benchmark_discussions.sh.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
 import os
@@ -31,6 +28,7 @@ from comas.config.schema import Interaction, Rollout
 from comas.engines.rollout.settings import engine_arguments, engine_environment
 from comas.interaction import run_discussions
 from comas.types import ROLES, Discussion, Generation, Question
+from scripts.benchmarks import read_arguments
 
 if TYPE_CHECKING:
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -67,54 +65,55 @@ def response_length(seed: int) -> int:
     return min(MAX_TOKENS, max(4, round(drawn)))
 
 
-def main() -> None:
+@dataclass
+class Arguments:
+    discussions: int = 64
+    rounds: int = 2
+    capacity: int = 32
+    """Sequences decoded at once."""
+    repeats: int = 3
+
+
+def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
-    options = _options()
-    sys.stdout.write(asyncio.run(_benchmark(options)) + "\n")
+    sys.stdout.write(asyncio.run(_benchmark(arguments)) + "\n")
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--discussions", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--capacity", type=int, default=32, help="sequences decoded at once")
-    parser.add_argument("--repeats", type=int, default=3)
-    return parser.parse_args()
-
-
-async def _benchmark(options: argparse.Namespace) -> str:
+async def _benchmark(arguments: Arguments) -> str:
     from comas.engines.rollout.engine_thread import EngineThread
 
     counter = itertools.count()
     with tempfile.TemporaryDirectory() as folder:
         _save_model(Path(folder))
-        engine = EngineThread(partial(_load, folder, options.capacity, counter), name="The engine")
+        engine = EngineThread(
+            partial(_load, folder, arguments.capacity, counter), name="The engine"
+        )
         await engine.start()
-        discussions = await _discuss(engine, options)  # also warms the engine up
+        discussions = await _discuss(engine, arguments)  # also warms the engine up
         requests = list(_requests(discussions))
         ways: dict[str, Callable[[], Awaitable[object]]] = {
-            "barrier-free": lambda: _discuss(engine, options),
+            "barrier-free": lambda: _discuss(engine, arguments),
             "phase-by-phase": lambda: _phase_by_phase(engine, requests),
             "raw engine": lambda: asyncio.gather(*(_ask(engine, r.seed) for r in requests)),
         }
         results: dict[str, list[Measurement]] = {name: [] for name in ways}
-        for _ in range(options.repeats):
+        for _ in range(arguments.repeats):
             for name, way in ways.items():
                 results[name].append(await _measure(engine, way, counter))
         await engine.close()
-    return _report(options, requests, results)
+    return _report(arguments, requests, results)
 
 
-async def _discuss(engine: EngineThread, options: argparse.Namespace) -> list[Discussion]:
+async def _discuss(engine: EngineThread, arguments: Arguments) -> list[Discussion]:
     async def generate(agent_index: int, prompt: str, *, seed: int) -> Generation:
         await _ask(engine, seed)
         return Generation((0,), (0,), str(seed), (0.0,), "stop", 0)
 
     return await run_discussions(
-        [Question(f"q{i}", "math", f"Question {i}") for i in range(options.discussions)],
+        [Question(f"q{i}", "math", f"Question {i}") for i in range(arguments.discussions)],
         generate=generate,
         num_agents=4,
-        rules=Interaction(schedule="sequential", num_rounds=options.rounds, prompt_reuse=1),
+        rules=Interaction(schedule="sequential", num_rounds=arguments.rounds, prompt_reuse=1),
         seed=0,
         step=0,
     )
@@ -167,16 +166,16 @@ async def _measure(
 
 
 def _report(
-    options: argparse.Namespace,
+    arguments: Arguments,
     requests: Sequence[Request],
     results: dict[str, list[Measurement]],
 ) -> str:
     num_tokens = sum(response_length(request.seed) for request in requests)
     lines = [
-        f"{options.discussions} discussions x {options.rounds} rounds (sequential schedule), "
+        f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential schedule), "
         f"{len(requests)} responses, {num_tokens} tokens (log-normal: median {MEDIAN_TOKENS}, "
-        f"sigma {SIGMA:g}, at most {MAX_TOKENS}), {options.capacity} sequences decoded at once; "
-        f"median of {options.repeats}",
+        f"sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} sequences decoded at once; "
+        f"median of {arguments.repeats}",
         f"{'':16} {'seconds':>8} {'tokens/s':>9} {'engine steps':>13}",
     ]
     seconds, steps = {}, {}
@@ -247,9 +246,10 @@ def _save_model(folder: Path) -> None:
 
 
 if __name__ == "__main__":
+    arguments = read_arguments(Arguments, about=__doc__)
     # The engine's environment must be there before its libraries are loaded.
     environment = engine_environment("cpu")
     if any(os.environ.get(name) != value for name, value in environment.items()):
         os.environ.update(environment)
-        os.execv(sys.executable, [sys.executable, *sys.argv])
-    main()
+        os.execv(sys.executable, sys.orig_argv)
+    main(arguments)
