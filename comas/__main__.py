@@ -8,10 +8,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from comas.config import changed_keys
 from comas.config.schema import Config
 from comas.plots import draw_plots
-from comas.preflight.configuration import choose_config, load_config
+from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
 from comas.run_directory import RunDirectory
@@ -77,8 +76,8 @@ def _configure(arguments: Sequence[str]) -> Config:
     if path is None:
         log.info("continuing %s", config.resume)
     else:
-        for change in changed_keys(load_config(path, []), config):
-            log.info("set %s", change)
+        for line in describe_changes(path, config):
+            log.info(line)
     return config
 
 

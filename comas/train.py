@@ -86,7 +86,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
                 **reward_effectiveness(rewarded, verdicts=verdict_of),
                 **clock.times(),
             }
-            if is_due(step, every=config.training.eval_every, num_steps=num_steps):
+            if is_due(step, every=config.training.validate_every, num_steps=num_steps):
                 metrics |= validate()
             run.save_discussions(step, rewarded, verdicts=verdict_of)
             _report(run, bar, step, metrics)

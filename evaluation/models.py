@@ -161,7 +161,7 @@ def read_model(folder: Path) -> LocalModel:
 
 
 def _run_target(run: Path, *, weights: str) -> Target:
-    config = load(run / "config.yaml", [])
+    config = load(Config, run / "config.yaml", [])
     untrained = weights == "untrained"
     places = locate(
         [config.data.validation, *(config.models if untrained else ())],

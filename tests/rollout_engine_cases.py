@@ -33,7 +33,7 @@ ROLLOUT = Rollout(
     dtype="float32",
     max_prompt_tokens=300,
     max_response_tokens=24,
-    max_concurrent_requests=64,
+    max_num_seqs=64,
     cpu_kv_cache_mib=32,
 )
 LONG_PROMPT = "x" * 260

@@ -6,7 +6,8 @@ import ast
 import dataclasses
 from pathlib import Path
 
-from comas.config import known_keys, schema
+from comas.config import schema
+from comas.config.keys import keys_of
 from comas.config.schema import Config
 
 REPOSITORY = Path(__file__).parents[1]
@@ -20,7 +21,7 @@ def test_every_key_is_read_by_some_code():
     # It decides the number of steps; of the other keys it only tells the user.
     deciding = keys_read_in(sizes.read_text())
     reads |= deciding & {"training.num_epochs", "training.num_steps"}
-    assert sorted(set(known_keys()) - reads) == []
+    assert sorted(set(keys_of(Config)) - reads) == []
 
 
 def test_the_search_for_dead_keys_sees_reads_and_nothing_else():
@@ -48,7 +49,7 @@ def keys_read_in(code: str) -> set[str]:
             reads |= through.get(node.attr, {node.attr})
         elif owner in sections:
             reads.add(f"{sections[owner]}.{node.attr}")
-    return reads & set(known_keys())
+    return reads & set(keys_of(Config))
 
 
 def section_names(tree: ast.AST) -> dict[str, str]:
@@ -78,6 +79,6 @@ def keys_of_properties() -> dict[str, set[str]]:
         attributes = [n for n in ast.walk(properties[name]) if isinstance(n, ast.Attribute)]
         found = {f"{last_name(n.value)}.{n.attr}" for n in attributes}
         others = {n.attr for n in attributes if last_name(n.value) == "self"} & set(properties)
-        return found.union(*map(keys, others)) & set(known_keys())
+        return found.union(*map(keys, others)) & set(keys_of(Config))
 
     return {name: keys(name) for name in properties}

@@ -25,9 +25,9 @@ def test_colocated_engines_and_ranks_share_the_policys_two_gpus():
         assert 0.5 < share <= 1.0  # both fit on the GPU, and no third process does
 
 
-def test_split_engines_have_gpus_of_their_own_after_the_ranks():
+def test_disaggregated_engines_have_gpus_of_their_own_after_the_ranks():
     config = paper()
-    config.cluster.placement = "split"
+    config.cluster.placement = "disaggregated"
     config.cluster.gpus_per_policy = 4
     placement = plan_policy(config, device="cuda")
     assert placement.num_gpus == 4

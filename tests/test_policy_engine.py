@@ -177,7 +177,7 @@ def plain_update(model_path: Path, samples: list[TrainingSample], settings: Opti
         estimator=ADVANTAGE_ESTIMATORS[settings.estimator],
         group_by=settings.group_by,
         discount=1.0,
-        kl_weight=0.0,
+        kl_coef=0.0,
     )
     with torch.no_grad():
         old = [plain_logprobs(model, sample) for sample in samples]
@@ -190,7 +190,7 @@ def plain_update(model_path: Path, samples: list[TrainingSample], settings: Opti
             advantage = advantages[i, : len(ratio)]
             gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
             (-gain.sum() / num_tokens).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.gradient_clip)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
     return {name: weight.detach() for name, weight in model.named_parameters()}
@@ -401,12 +401,12 @@ def test_logprobs_are_those_of_transformers_at_the_temperature(model, temperatur
 
 
 @pytest.mark.parametrize("estimator", ["reinforce_pp", "grpo"])
-def test_a_kl_weight_pulls_back_to_the_reference(qwen2, estimator):
+def test_a_kl_coef_pulls_back_to_the_reference(qwen2, estimator):
     samples = [
         replace(s, response_token_ids=s.response_token_ids[:1], rollout_logprobs=(-5.0,))
         for s in make_samples()
     ]
-    settings = replace(OPTIMIZATION, estimator=estimator, kl_weight=0.5, learning_rate=1e-3)
+    settings = replace(OPTIMIZATION, estimator=estimator, kl_coef=0.5, learning_rate=1e-3)
     trainer = make_trainer(qwen2, optimization=settings)
     reference = torch.cat(trainer.response_logprobs(samples))
 
@@ -424,7 +424,7 @@ def test_a_kl_weight_pulls_back_to_the_reference(qwen2, estimator):
     assert distance() < 0.5 * away
 
 
-def test_without_a_kl_weight_no_reference_model_is_loaded(qwen2, monkeypatch):
+def test_without_a_kl_coef_no_reference_model_is_loaded(qwen2, monkeypatch):
     loaded = []
     load = trainer_module.load_response_model
     monkeypatch.setattr(
@@ -434,7 +434,7 @@ def test_without_a_kl_weight_no_reference_model_is_loaded(qwen2, monkeypatch):
     )
     make_trainer(qwen2)
     assert len(loaded) == 1
-    make_trainer(qwen2, optimization=replace(OPTIMIZATION, kl_weight=0.1))
+    make_trainer(qwen2, optimization=replace(OPTIMIZATION, kl_coef=0.1))
     assert len(loaded) == 3
 
 
@@ -528,7 +528,7 @@ def test_offloaded_states_come_back_unchanged(qwen2, monkeypatch, zero_stage):
 
     if zero_stage == 3:  # as on a GPU with policy.adam_offload
         monkeypatch.setattr(trainer_module, "deepspeed_config", host_optimizer)
-    settings = replace(OPTIMIZATION, kl_weight=0.1)
+    settings = replace(OPTIMIZATION, kl_coef=0.1)
     policy = replace(POLICY, zero_stage=zero_stage)
     awake = make_trainer(qwen2, policy=policy, optimization=settings)
     asleep = make_trainer(qwen2, policy=policy, optimization=settings)
@@ -574,7 +574,7 @@ def run_rank(rank: int, work: Path) -> None:
     """Every ZeRO stage on two ranks; rank 0 writes what the test compares."""
     torch.set_num_threads(1)
     trainer_module.deepspeed_config = shard_every_parameter
-    settings = replace(OPTIMIZATION, train_batch_size=6, kl_weight=0.1)
+    settings = replace(OPTIMIZATION, train_batch_size=6, kl_coef=0.1)
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:
         # Six samples of one micro batch each over two ranks, and five: one rank gets an empty one.
@@ -621,7 +621,7 @@ def two_ranks(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
 def test_two_ranks_equal_one(qwen2, two_ranks, zero_stage):
-    settings = replace(OPTIMIZATION, train_batch_size=6, kl_weight=0.1)
+    settings = replace(OPTIMIZATION, train_batch_size=6, kl_coef=0.1)
     alone = make_trainer(
         qwen2, policy=replace(POLICY, zero_stage=zero_stage), optimization=settings
     )

@@ -62,7 +62,7 @@ def inputs(
     k1: torch.Tensor | None = None,
     groups: list[object] | None = None,
     discount: float = 1.0,
-    kl_weight: float = 0.0,
+    kl_coef: float = 0.0,
 ) -> AdvantageInputs:
     mask = mask_of(*lengths)
     return AdvantageInputs(
@@ -71,7 +71,7 @@ def inputs(
         k1=torch.zeros(mask.shape) if k1 is None else k1,
         groups=groups or [0] * len(rewards),  # type: ignore[arg-type]
         discount=discount,
-        kl_weight=kl_weight,
+        kl_coef=kl_coef,
     )
 
 
@@ -153,14 +153,14 @@ def test_reinforce_pp_whitens_over_all_response_tokens():
 
 def test_the_kl_penalty_accumulates_from_a_token_to_the_end():
     # beta k1 = [0.2, 0.1]: A_1 = 1 - 0.2 - 0.1 = 0.7, A_2 = 1 - 0.1 = 0.9 (eq. 9).
-    returns = token_returns(inputs([1.0], [2], k1=torch.tensor([[2.0, 1.0]]), kl_weight=0.1))
+    returns = token_returns(inputs([1.0], [2], k1=torch.tensor([[2.0, 1.0]]), kl_coef=0.1))
     torch.testing.assert_close(returns, torch.tensor([[0.7, 0.9]], dtype=torch.float64))
 
 
 def test_the_discount_applies_from_the_rewarded_last_token_backwards():
     # Token rewards [-0.2, -0.1 + 1]: A_2 = 0.9, A_1 = -0.2 + 0.5 * 0.9 = 0.25.
     k1 = torch.tensor([[2.0, 1.0, 7.0]])  # the third token is padding
-    padded = inputs([1.0, 0.0], [2, 3], k1=torch.cat([k1, torch.zeros(1, 3)]), kl_weight=0.1)
+    padded = inputs([1.0, 0.0], [2, 3], k1=torch.cat([k1, torch.zeros(1, 3)]), kl_coef=0.1)
     returns = token_returns(replace(padded, discount=0.5))
     torch.testing.assert_close(returns[0, :2], torch.tensor([0.25, 0.9], dtype=torch.float64))
 
@@ -197,7 +197,7 @@ def test_whitened_advantages_have_mean_zero_and_variance_one_over_tokens():
 @pytest.mark.parametrize("name", sorted(ADVANTAGE_ESTIMATORS))
 def test_padding_changes_no_advantage(name):
     estimator = ADVANTAGE_ESTIMATORS[name].advantages
-    tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], k1=torch.ones(3, 3), kl_weight=0.1)
+    tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], k1=torch.ones(3, 3), kl_coef=0.1)
     garbage = torch.cat([tight.k1, torch.full((3, 4), 9.0)], dim=1)
     wide = replace(tight, mask=mask_of(2, 3, 1, width=7), k1=garbage)
     torch.testing.assert_close(estimator(wide)[:, :3], estimator(tight))
@@ -249,7 +249,7 @@ def test_advantages_use_the_configured_groups():
         estimator=ADVANTAGE_ESTIMATORS["grpo"],
         group_by=["question_id", "role"],
         discount=1.0,
-        kl_weight=0.0,
+        kl_coef=0.0,
     )
     torch.testing.assert_close(advantages[:, 0], tensor(0.5**0.5, -(0.5**0.5), 0.0))
 
@@ -284,7 +284,7 @@ def openrlhf_advantages(
     )
     maker.strategy = SimpleNamespace(args=maker.args)
     maker.advantage_estimator = estimator
-    maker.kl_ctl = SimpleNamespace(value=data.kl_weight)
+    maker.kl_ctl = SimpleNamespace(value=data.kl_coef)
     experience = SimpleNamespace(
         index=list(range(len(data.rewards))),
         rewards=data.rewards.clone(),
@@ -296,12 +296,10 @@ def openrlhf_advantages(
     return done.advantages * data.mask
 
 
-@pytest.mark.parametrize(("discount", "kl_weight"), [(1.0, 0.0), (1.0, 0.2), (0.9, 0.2)])
-def test_reinforce_pp_equals_openrlhf(monkeypatch, discount, kl_weight):
+@pytest.mark.parametrize(("discount", "kl_coef"), [(1.0, 0.0), (1.0, 0.2), (0.9, 0.2)])
+def test_reinforce_pp_equals_openrlhf(monkeypatch, discount, kl_coef):
     k1 = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
-    data = inputs(
-        [1.0, 0.0, 0.5, -1.0], [6, 2, 4, 1], k1=k1, discount=discount, kl_weight=kl_weight
-    )
+    data = inputs([1.0, 0.0, 0.5, -1.0], [6, 2, 4, 1], k1=k1, discount=discount, kl_coef=kl_coef)
     expected = openrlhf_advantages(monkeypatch, "reinforce", data, copies=1)
     torch.testing.assert_close(reinforce_pp(data), expected, rtol=1e-5, atol=1e-6)
 

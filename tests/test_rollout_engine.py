@@ -45,9 +45,9 @@ ROLLOUT = Rollout(
     dtype="bfloat16",
     max_prompt_tokens=1000,
     max_response_tokens=200,
-    gpu_memory_share=0.4,
+    gpu_memory_utilization=0.4,
     cpu_kv_cache_mib=64,
-    max_concurrent_requests=32,
+    max_num_seqs=32,
 )
 
 

@@ -20,7 +20,7 @@ STEPS = 6
 SETTINGS = (
     f"training.num_steps={STEPS}",
     "training.save_every=2",
-    "training.eval_every=3",
+    "training.validate_every=3",
     "validation.num_questions=30",
 )
 """Short, but with every event of a long run: validations, checkpoints, several steps."""

@@ -1,29 +1,20 @@
-"""What a configuration must satisfy: single values, names in registries, keys together."""
+"""What the keys of a run's configuration must satisfy beyond their own bounds."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from comas.config.schema import Config, Constraint, constraint_of
+from comas.config.faults import Conflict
+from comas.config.schema import Config
 
-RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-
-
-@dataclass(frozen=True)
-class Conflict:
-    """Keys whose values are not allowed, alone or together."""
-
-    keys: tuple[str, ...]
-    constraint: str
-    remedy: str
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
 
 
 class Estimator(Protocol):
@@ -31,6 +22,9 @@ class Estimator(Protocol):
 
     @property
     def needs_groups(self) -> bool: ...
+
+    @property
+    def reads_discount(self) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -46,60 +40,18 @@ class Registries:
 def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
     """Every conflict of ``config``, which is only read."""
     checks = (
-        _bounds,
         partial(_names, registries=registries),
         _run_names,
         _societies,
         _micro_batches,
         _train_batches,
         _optimizers,
-        partial(_groups, registries=registries),
+        partial(_estimators, registries=registries),
+        _attention,
         _gpus,
+        _shared_gpus,
     )
     return [conflict for check in checks for conflict in check(config)]
-
-
-# ---------------------------------------------------------------- single values
-
-
-def _bounds(config: Config) -> Iterator[Conflict]:
-    for path, section, key in _keys(config):
-        value, constraint = getattr(section, key), constraint_of(section, key)
-        broken = broken_bound(value, constraint)
-        if broken:
-            default = getattr(type(section)(), key)
-            yield Conflict((path,), broken, constraint.remedy or f"the default is {default}")
-
-
-def broken_bound(value: Any, constraint: Constraint) -> str | None:
-    """Say which bound ``value`` breaks, or None. A null breaks none.
-
-    Example: ``broken_bound(0, Constraint(at_least=1)) == "must be at least 1"``
-    """
-    if constraint.one_of is not None and value is not None and value not in constraint.one_of:
-        return f"must be one of {', '.join(constraint.one_of)}"
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    if not math.isfinite(value):
-        return "must be finite"
-    if constraint.at_least is not None and value < constraint.at_least:
-        return f"must be at least {constraint.at_least:g}"
-    if constraint.above is not None and value <= constraint.above:
-        return f"must be above {constraint.above:g}"
-    if constraint.at_most is not None and value > constraint.at_most:
-        return f"must be at most {constraint.at_most:g}"
-    return None
-
-
-def _keys(config: Config) -> Iterator[tuple[str, Any, str]]:
-    """(dotted key, the object that holds it, its own name) of every key."""
-    for outer in dataclasses.fields(config):
-        value = getattr(config, outer.name)
-        if not dataclasses.is_dataclass(value):
-            yield outer.name, config, outer.name
-            continue
-        for inner in dataclasses.fields(value):
-            yield f"{outer.name}.{inner.name}", value, inner.name
 
 
 def _names(config: Config, registries: Registries) -> Iterator[Conflict]:
@@ -118,10 +70,10 @@ def _names(config: Config, registries: Registries) -> Iterator[Conflict]:
 
 
 def _run_names(config: Config) -> Iterator[Conflict]:
-    if not RUN_NAME.fullmatch(config.name):
+    if not FOLDER_NAME.fullmatch(config.name):
         yield Conflict(
             ("name",),
-            "must be a folder name: letters, digits and . _ - , at most 64",
+            FOLDER_NAME_IN_WORDS,
             "choose a short name such as comas",
         )
     for key, path in (
@@ -148,7 +100,7 @@ def _societies(config: Config) -> Iterator[Conflict]:
         yield Conflict(
             ("society.num_agents", "society.policy_of_agent"),
             f"must have one entry for each of the {num_agents} agents, has {len(policy_of_agent)}",
-            "list one policy index an agent, or write null for a policy each",
+            "list one policy index per agent, or write null to give each a policy of its own",
         )
         return
     if policy_of_agent is not None:
@@ -203,7 +155,7 @@ def _optimizers(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _groups(config: Config, registries: Registries) -> Iterator[Conflict]:
+def _estimators(config: Config, registries: Registries) -> Iterator[Conflict]:
     group_by, estimator = config.optimization.group_by, config.optimization.estimator
     unknown = [key for key in group_by if key not in registries.group_keys]
     repeated = [key for key, count in Counter(group_by).items() if count > 1]
@@ -219,6 +171,30 @@ def _groups(config: Config, registries: Registries) -> Iterator[Conflict]:
             ("optimization.group_by", "optimization.estimator"),
             f"{estimator} compares the samples of a group, so there must be a group key",
             "write group_by: [question_id, role]",
+        )
+    if known is not None and not known.reads_discount and config.optimization.discount != 1:
+        yield Conflict(
+            ("optimization.discount", "optimization.estimator"),
+            f"{estimator} gives every token of a response the same advantage, so it has no "
+            "discount",
+            "set optimization.discount to 1, or choose an estimator that reads it",
+        )
+
+
+def _attention(config: Config) -> Iterator[Conflict]:
+    if config.policy.attn_implementation != "flash_attention_2":
+        return
+    if config.policy.dtype == "float32":
+        yield Conflict(
+            ("policy.attn_implementation", "policy.dtype"),
+            "FlashAttention computes in 16 bits only",
+            "set policy.dtype to bfloat16, or policy.attn_implementation to sdpa",
+        )
+    if config.cluster.device == "cpu":
+        yield Conflict(
+            ("policy.attn_implementation", "cluster.device"),
+            "FlashAttention runs on GPUs only",
+            "set policy.attn_implementation to sdpa",
         )
 
 
@@ -251,10 +227,28 @@ def _gpus(config: Config) -> Iterator[Conflict]:
             "only does with ZeRO",
             f"set policy.zero_stage to 1, 2 or 3, {on_cpu}",
         )
-    if config.cluster.placement == "split" and ranks + engines != gpus:
+    elif config.policy.zero_stage == 0 and config.policy.adam_offload:
+        yield Conflict(
+            ("policy.adam_offload", "policy.zero_stage"),
+            "DeepSpeed keeps optimiser states in host memory only with ZeRO",
+            f"set policy.adam_offload to false, or policy.zero_stage to 1, 2 or 3, {on_cpu}",
+        )
+    if config.cluster.placement == "disaggregated" and ranks + engines != gpus:
         yield Conflict(
             keys,
-            f"split, each rank and each engine has a GPU of its own: "
+            f"disaggregated, each rank and each engine has a GPU of its own: "
             f"{ranks} + {engines} is not {gpus}",
             f"set cluster.gpus_per_policy to {ranks + engines}, {on_cpu}",
+        )
+
+
+def _shared_gpus(config: Config) -> Iterator[Conflict]:
+    if config.cluster.device == "cpu":
+        return
+    share, policies = config.rollout.gpu_memory_utilization, config.cluster.policies_per_gpu
+    if share * policies > 1:
+        yield Conflict(
+            ("rollout.gpu_memory_utilization", "cluster.policies_per_gpu"),
+            f"the engines of {policies} policies on a GPU would fill {share * policies:.0%} of it",
+            f"set rollout.gpu_memory_utilization to less than {1 / policies:.2g}",
         )

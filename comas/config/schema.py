@@ -1,79 +1,57 @@
-"""Every key of a run's configuration: its type, default, constraint and what reads it.
+"""Every key of a run's configuration: its type, default and constraint, and what it is for.
 
-A section is a dataclass, a key is a field made by ``setting``. Constraints on a single key
-stand here; constraints between keys stand in ``comas.config``.
+A section is a dataclass, a key is a field made by ``key``. Constraints on a single key stand
+here; constraints among keys stand in ``comas.config.checks``. A key or value that was renamed
+names its former one, so that an old file gets an error that says the new one.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, field
-from typing import Any
 
-
-@dataclass(frozen=True)
-class Constraint:
-    """What a value must satisfy on its own; None leaves a bound open."""
-
-    at_least: float | None = None
-    at_most: float | None = None
-    above: float | None = None
-    one_of: tuple[str, ...] | None = None
-    remedy: str = ""
-
-
-def setting(
-    default: Any,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    one_of: tuple[str, ...] | None = None,
-    remedy: str = "",
-) -> Any:
-    """Declare a key with its default and the constraint on its value (None is always allowed
-    where the type admits it)."""
-    constraint = Constraint(at_least, at_most, above, one_of, remedy)
-    metadata = {"constraint": constraint}
-    if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
-    return field(default=default, metadata=metadata)
+from comas.config.keys import key
 
 
 @dataclass
 class Society:
-    """Who discusses. An agent is a seat in the discussion, a policy is a set of weights."""
+    """Who discusses. An agent is a participant of the discussion, a policy a set of weights."""
 
-    num_agents: int = setting(4, at_least=1)
-    models: list[str] = setting(["Qwen/Qwen2.5-3B-Instruct"])
+    num_agents: int = key(4, at_least=1)
+    """l in the paper: participants of each discussion."""
+    models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"])
     """Base model of each policy (folder or hub name); a single entry serves every policy.
     "quickstart/models/..." names an embedded tiny model."""
-    policy_of_agent: list[int] | None = setting(None)
-    """Index of each agent's policy; null gives every agent a policy of its own."""
+    policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
+    """Index of each agent's policy, from 0 without gaps; null gives every agent its own."""
 
 
 @dataclass
 class Data:
     """Questions with their answer keys; only verification sees the answers."""
 
-    train: str = setting("data/train.jsonl")
-    validation: str = setting("data/validation.jsonl")
-    shuffle: bool = setting(True)
+    train: str = key("data/train.jsonl")
+    """JSON or JSONL file of training questions (format: data/README.md)."""
+    validation: str = key("data/validation.jsonl")
+    """File of held-out questions, in the same format."""
+    shuffle: bool = key(True)
+    """Whether each epoch has an order of its own, drawn from the seed, or that of the file."""
 
 
 @dataclass
 class Interaction:
     """The discussion: who speaks when, about what."""
 
-    schedule: str = setting("sequential")
-    num_rounds: int = setting(8, at_least=1)
-    num_evaluations: int = setting(1, at_least=1)
-    """Evaluations of each solution; each is scored once."""
-    horizon: int = setting(2, at_least=0)
-    """kappa: past rounds (sequential) or drawn pairs (parallel) shown in a prompt."""
-    prompt_reuse: int = setting(4, at_least=1)
+    schedule: str = key("sequential")
+    """Name in ``comas.interaction.SCHEDULES``."""
+    num_rounds: int = key(8, at_least=1)
+    """m in the paper. A round has one solution (sequential) or one of each agent (parallel)."""
+    num_evaluations: int = key(1, at_least=1)
+    """n in the paper: evaluations of each solution; each is scored once."""
+    horizon: int = key(2, at_least=0)
+    """kappa in the paper: past rounds (sequential) or drawn pairs (parallel) in a prompt."""
+    prompt_reuse: int = key(4, at_least=1)
     """Independent discussions of each question in a batch."""
-    overlong_prompts: str = setting("drop_history", one_of=("drop_history", "skip"))
+    overlong_prompts: str = key("drop_history", one_of=("drop_history", "skip"))
     """A prompt over the limit: leave out its oldest history until it fits, or do not ask."""
 
 
@@ -81,131 +59,175 @@ class Interaction:
 class Reward:
     """How a discussion becomes rewards."""
 
-    scheme: str = setting("interaction")
+    scheme: str = key("interaction")
+    """Name in ``comas.reward_formulation.REWARD_SCHEMES``."""
 
 
 @dataclass
 class Rollout:
     """Sampling: one or more vLLM engines for each policy."""
 
-    batch_size: int = setting(64, at_least=1)
-    """Questions a step; each is discussed ``interaction.prompt_reuse`` times."""
-    temperature: float = setting(1.0, above=0)
-    max_prompt_tokens: int = setting(28672, at_least=1)
-    max_response_tokens: int = setting(4096, at_least=1)
-    engines_per_policy: int = setting(2, at_least=1)
-    dtype: str = setting("bfloat16", one_of=("float32", "bfloat16", "float16"))
-    gpu_memory_share: float = setting(0.6, above=0, at_most=1)
+    batch_size: int = key(64, at_least=1)
+    """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
+    temperature: float = key(1.0, above=0)
+    """Of sampling in training; validation has its own."""
+    max_prompt_tokens: int = key(28672, at_least=1)
+    """Longest prompt, in tokens; see ``interaction.overlong_prompts``."""
+    max_response_tokens: int = key(4096, at_least=1)
+    """Longest response, in tokens; a longer one is cut off (``optimization.mask_truncated``)."""
+    engines_per_policy: int = key(2, at_least=1)
+    """vLLM engines, one GPU each."""
+    dtype: str = key("bfloat16", one_of=("float32", "bfloat16", "float16"))
+    """Of weights and activations."""
+    gpu_memory_utilization: float = key(
+        0.6, above=0, at_most=1, formerly="rollout.gpu_memory_share"
+    )
     """Share of a GPU's memory that an engine may fill (ignored on CPU)."""
-    cpu_kv_cache_mib: int = setting(128, at_least=16)
+    cpu_kv_cache_mib: int = key(128, at_least=16)
     """KV cache of an engine on CPU, in MiB (ignored on GPU)."""
-    max_concurrent_requests: int = setting(256, at_least=1)
-    """Sequences an engine decodes at once."""
+    max_num_seqs: int = key(256, at_least=1, formerly="rollout.max_concurrent_requests")
+    """Sequences that an engine decodes at once."""
 
 
 @dataclass
 class Policy:
     """Training: one DeepSpeed group for each policy."""
 
-    ranks_per_policy: int = setting(2, at_least=1)
-    dtype: str = setting("bfloat16", one_of=("float32", "bfloat16"))
-    zero_stage: int = setting(3, at_least=0, at_most=3)
-    adam_offload: bool = setting(True)
-    gradient_checkpointing: bool = setting(True)
-    attention: str = setting("sdpa", one_of=("sdpa", "flash_attention_2", "eager"))
-    micro_batch_size: int | None = setting(2, at_least=1)
-    """Samples a rank puts through the model at once; null: by ``micro_batch_tokens``."""
-    micro_batch_tokens: int | None = setting(None, at_least=1)
-    """Padded tokens a rank puts through the model at once; null: by ``micro_batch_size``."""
+    ranks_per_policy: int = key(2, at_least=1)
+    """Processes that train a policy together, one GPU each."""
+    dtype: str = key("bfloat16", one_of=("float32", "bfloat16"))
+    """Of weights and activations in the update."""
+    zero_stage: int = key(3, at_least=0, at_most=3)
+    """What DeepSpeed's ZeRO divides among the ranks: 0 nothing, 1 optimiser states, 2 also
+    gradients, 3 also weights."""
+    adam_offload: bool = key(True)
+    """Keep the optimiser states in host memory (no effect on CPU)."""
+    gradient_checkpointing: bool = key(True)
+    """Recompute activations in the backward pass: less memory, more time."""
+    attn_implementation: str = key(
+        "sdpa", one_of=("sdpa", "flash_attention_2", "eager"), formerly="policy.attention"
+    )
+    """As in transformers; flash_attention_2 has to be installed in addition."""
+    micro_batch_size: int | None = key(2, at_least=1)
+    """Samples that a rank puts through the model at once; null: by ``micro_batch_tokens``."""
+    micro_batch_tokens: int | None = key(None, at_least=1, example=8192)
+    """Padded tokens that a rank puts through the model at once; null: by ``micro_batch_size``."""
 
 
 @dataclass
 class Optimization:
     """Advantages, loss and optimiser of one policy's update."""
 
-    estimator: str = setting("reinforce_pp")
-    group_by: list[str] = setting(["question_id", "role"])
-    """Keys of a GRPO group; reinforce_pp has none and reads no groups."""
-    discount: float = setting(1.0, above=0, at_most=1)
+    estimator: str = key("reinforce_pp")
+    """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``."""
+    group_by: list[str] = key(["question_id", "role"])
+    """Keys of a GRPO group; reinforce_pp reads none."""
+    discount: float = key(1.0, above=0, at_most=1)
     """gamma of the token returns."""
-    kl_weight: float = setting(0.0, at_least=0)
-    """beta; a reference model is loaded only when it is above 0."""
-    clip_epsilon: float = setting(0.2, above=0, at_most=1)
-    loss_aggregation: str = setting("token_mean", one_of=("token_mean", "sequence_mean"))
-    mask_truncated: bool = setting(True)
+    kl_coef: float = key(0.0, at_least=0, formerly="optimization.kl_weight")
+    """beta of the KL penalty; a reference model is loaded only when it is above 0."""
+    clip_epsilon: float = key(0.2, above=0, at_most=1)
+    """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
+    loss_aggregation: str = key("token_mean", one_of=("token_mean", "sequence_mean"))
+    """Mean of the loss over all tokens, or over the means of the responses."""
+    mask_truncated: bool = key(True)
     """Leave responses cut off by the token limit out of the loss and of the advantages."""
-    old_logprobs: str = setting("recomputed", one_of=("recomputed", "rollout"))
-    mismatch_warning: float = setting(0.1, above=0)
+    old_logprobs: str = key("recomputed", one_of=("recomputed", "rollout"))
+    """Denominator of the importance ratio: the policy's own log-probs before the update, or
+    those of the rollout engine."""
+    mismatch_warning: float = key(0.1, above=0)
     """Warn when the mean |policy - rollout| log-prob difference of a step is above this."""
-    train_batch_size: int | None = setting(64, at_least=1)
-    """Samples an optimiser step; null: the whole buffer in one."""
-    epochs_per_buffer: int = setting(1, at_least=1)
-    learning_rate: float = setting(1e-6, above=0)
-    warmup_steps: int = setting(5, at_least=0)
+    train_batch_size: int | None = key(64, at_least=1)
+    """Samples per optimiser step; null: the whole buffer in one."""
+    epochs_per_buffer: int = key(1, at_least=1)
+    """Passes over the samples of a step."""
+    learning_rate: float = key(1e-6, above=0)
+    """Of AdamW, after the warm-up."""
+    warmup_steps: int = key(5, at_least=0)
     """Optimiser steps of linear warm-up to a constant learning rate."""
-    weight_decay: float = setting(0.0, at_least=0)
-    betas: list[float] = setting([0.9, 0.95])
-    gradient_clip: float = setting(1.0, above=0)
+    weight_decay: float = key(0.0, at_least=0)
+    """Of AdamW."""
+    betas: list[float] = key([0.9, 0.95])
+    """Of AdamW: two numbers, each at least 0 and below 1."""
+    max_grad_norm: float = key(1.0, above=0, formerly="optimization.gradient_clip")
+    """Gradients with a greater norm are scaled down to it."""
 
 
 @dataclass
 class Training:
     """Length of the run, and what is kept of it."""
 
-    num_epochs: int = setting(1, at_least=1)
-    num_steps: int | None = setting(None, at_least=1)
+    num_epochs: int = key(1, at_least=1)
+    """Passes over the training questions."""
+    num_steps: int | None = key(None, at_least=1, example=10)
     """Rollout steps; null: as many whole batches as ``num_epochs`` hold."""
-    save_every: int = setting(10, at_least=1)
-    keep_checkpoints: int = setting(2, at_least=1)
-    eval_every: int = setting(5, at_least=1)
+    save_every: int = key(10, at_least=1)
+    """Steps from one checkpoint to the next; the last step has one as well."""
+    keep_checkpoints: int = key(2, at_least=1)
+    """Newest checkpoints that remain; older ones are removed."""
+    validate_every: int = key(5, at_least=1, formerly="training.eval_every")
+    """Steps from one validation to the next; the first follows the start, the last the end."""
 
 
 @dataclass
 class Validation:
     """Held-out accuracy: each agent answers alone, the verifier judges; never a reward."""
 
-    num_questions: int | None = setting(None, at_least=1)
+    num_questions: int | None = key(None, at_least=1, example=100)
     """Questions asked at each validation, the same every time; null: all."""
-    temperature: float = setting(0.7, at_least=0)
+    temperature: float = key(0.7, at_least=0)
+    """0 is greedy."""
 
 
 @dataclass
 class Cluster:
     """Where the engines run."""
 
-    device: str = setting("auto", one_of=("auto", "cpu", "cuda"))
-    placement: str = setting("colocated", one_of=("colocated", "split"))
+    device: str = key("auto", one_of=("auto", "cpu", "cuda"))
+    """auto: cuda where there is a GPU, else cpu."""
+    placement: str = key(
+        "colocated",
+        one_of=("colocated", "disaggregated"),
+        former_values={"split": "disaggregated"},
+    )
     """GPU: rollout and training of a policy share its GPUs, or have their own."""
-    gpus_per_policy: int = setting(2, at_least=1)
-    policies_per_gpu: int = setting(1, at_least=1)
+    gpus_per_policy: int = key(2, at_least=1)
+    """Colocated: ranks = engines = GPUs; disaggregated: ranks + engines = GPUs."""
+    policies_per_gpu: int = key(1, at_least=1)
     """Policies that share each of their GPUs; above 1 for tiny models only."""
-    ray_address: str | None = setting(None)
+    ray_address: str | None = key(None, example="auto")
     """An existing Ray cluster; null starts one on this machine for the run."""
-    object_store_mib: int = setting(512, at_least=80)
-    start_timeout_s: float = setting(600.0, above=0)
-    """Limit on the start of all engines."""
-    call_timeout_s: float = setting(3600.0, above=0)
-    """Limit on any single update, weight sync or checkpoint."""
+    object_store_mib: int = key(512, at_least=80)
+    """Memory of Ray's object store, in MiB: it must hold a policy's weights."""
+    start_timeout_s: float = key(600.0, above=0)
+    """Limit on the start of all engines, in seconds."""
+    call_timeout_s: float = key(3600.0, above=0)
+    """Limit on any single update, weight sync or checkpoint, in seconds."""
 
 
 @dataclass
 class Logging:
     """Where metrics go besides metrics.jsonl."""
 
-    wandb: str = setting("disabled", one_of=("disabled", "offline", "online"))
-    wandb_project: str = setting("comas")
-    tensorboard: bool = setting(False)
+    wandb: str = key("disabled", one_of=("disabled", "offline", "online"))
+    """offline writes into the run directory, for `wandb sync`."""
+    wandb_project: str = key("comas")
+    """Of the run at wandb."""
+    tensorboard: bool = key(False)
+    """Whether the run directory gets a folder tensorboard/."""
 
 
 @dataclass
 class Config:
     """A whole run. ``configs/comas.yaml`` holds the paper's values, with their sources."""
 
-    name: str = setting("comas")
-    seed: int = setting(0, at_least=0)
-    saves: str = setting("saves")
+    name: str = key("comas")
+    """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
+    seed: int = key(0, at_least=0)
+    """Of everything that is drawn."""
+    saves: str = key("saves")
     """Folder of all run directories."""
-    resume: str | None = setting(None)
+    resume: str | None = key(None, example="saves/latest")
     """Run directory to continue."""
     society: Society = field(default_factory=Society)
     data: Data = field(default_factory=Data)
@@ -221,11 +243,12 @@ class Config:
 
     @property
     def policy_of_agent(self) -> list[int]:
-        """Policy index of each agent: the configured map, or one policy an agent."""
+        """Policy index of each agent: the configured map, or one policy per agent."""
         return self.society.policy_of_agent or list(range(self.society.num_agents))
 
     @property
     def num_policies(self) -> int:
+        """How many sets of weights are trained."""
         return max(self.policy_of_agent) + 1
 
     @property
@@ -233,9 +256,3 @@ class Config:
         """Base model of each policy."""
         models = self.society.models
         return models * self.num_policies if len(models) == 1 else models
-
-
-def constraint_of(section: type | object, key: str) -> Constraint:
-    """The constraint declared for ``key`` (an empty one for a section)."""
-    fields = {f.name: f for f in dataclasses.fields(section)}  # type: ignore[arg-type]
-    return fields[key].metadata.get("constraint", Constraint())

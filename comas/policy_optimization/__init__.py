@@ -22,9 +22,13 @@ class AdvantageEstimator(NamedTuple):
     """Estimator of a KL term in the loss; None: the penalty is part of the advantages."""
     needs_groups: bool
     """Whether samples are compared within ``optimization.group_by``."""
+    reads_discount: bool
+    """Whether ``optimization.discount`` enters; otherwise it has to be 1."""
 
 
 ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator] = {
-    "reinforce_pp": AdvantageEstimator(reinforce_pp, kl_loss=None, needs_groups=False),
-    "grpo": AdvantageEstimator(grpo, kl_loss="k3", needs_groups=True),
+    "reinforce_pp": AdvantageEstimator(
+        reinforce_pp, kl_loss=None, needs_groups=False, reads_discount=True
+    ),
+    "grpo": AdvantageEstimator(grpo, kl_loss="k3", needs_groups=True, reads_discount=False),
 }

@@ -53,7 +53,7 @@ def compute_advantages(
     estimator: AdvantageEstimator,
     group_by: Sequence[str],
     discount: float,
-    kl_weight: float,
+    kl_coef: float,
 ) -> torch.Tensor:
     """Advantages [N, T] of one policy's whole buffer (never of a shard of it)."""
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
@@ -64,7 +64,7 @@ def compute_advantages(
             k1=k1,
             groups=group_keys(samples, group_by),
             discount=discount,
-            kl_weight=kl_weight,
+            kl_coef=kl_coef,
         )
     )
 

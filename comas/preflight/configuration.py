@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from comas.config import load
+from comas.config import changed_keys, load
 from comas.config.checks import Registries, find_conflicts
+from comas.config.loading import read
 from comas.config.schema import Config
+from comas.config.sources import read_files, read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.interaction import SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
@@ -37,7 +40,37 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
 
     Raises ConfigError with every fault that was found.
     """
-    return load(path, overrides, check=partial(find_conflicts, registries=REGISTRIES))
+    check = partial(find_conflicts, registries=REGISTRIES)
+    return load(Config, path or _config_of_resumed_run(overrides), overrides, check=check)
+
+
+def describe_changes(path: Path, config: Config) -> list[str]:
+    """What ``path`` changes from the file that it is based on, one line per section, and what
+    ``config`` changes from ``path``, one line per key."""
+    lines = []
+    file = read_files(path)[-1]
+    if file.base is not None:
+        lines.append(f"changed from {file.base.value}:")
+        sections: dict[str, list[str]] = defaultdict(list)
+        for name, (_, value) in changed_keys(_values(file.base_path), _values(path)).items():
+            section, _, key = name.rpartition(".")
+            sections[section and f"{section}: "].append(f"{key}={value}")
+        lines += [f"  {section}{', '.join(changes)}" for section, changes in sections.items()]
+    changes = changed_keys(_values(path), config).items()
+    return lines + [f"set {name}: {before} -> {after}" for name, (before, after) in changes]
+
+
+def _values(path: Path | None) -> Config:
+    # Its faults, if any, are in keys that somebody has overridden.
+    return read(Config, path, [])[0]
+
+
+def _config_of_resumed_run(overrides: Sequence[str]) -> Path | None:
+    settings, _ = read_overrides(overrides)
+    runs = [s.value for s in settings if s.key == "resume" and isinstance(s.value, str)]
+    if not runs or not (file := Path(runs[-1]) / "config.yaml").is_file():
+        return None  # the check of `resume` says what is wrong with it
+    return file
 
 
 def choose_config() -> tuple[Path, str]:

@@ -50,7 +50,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     agents = Counter(config.policy_of_agent)
     samples = [round(samples_per_agent * agents[p]) for p in range(config.num_policies)]
     batch, epochs = config.optimization.train_batch_size, config.optimization.epochs_per_buffer
-    eval_every, save_every = config.training.eval_every, config.training.save_every
+    validate_every, save_every = config.training.validate_every, config.training.save_every
     return Sizes(
         num_steps=num_steps,
         num_leftover_questions=num_questions % config.rollout.batch_size,
@@ -58,7 +58,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         turns_per_discussion=turns,
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(epochs * num_optimizer_steps(n, batch) for n in samples),
-        num_validations=1 + math.ceil(num_steps / eval_every),
+        num_validations=1 + math.ceil(num_steps / validate_every),
         num_checkpoints=math.ceil(num_steps / save_every),
     )
 
@@ -79,7 +79,7 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"the run: {sizes.num_steps} steps over {num_questions} questions "
         f"({sizes.num_leftover_questions} of an epoch fill no batch)",
         f"validations: {sizes.num_validations} (before the first step, every "
-        f"{config.training.eval_every}, and after the last)",
+        f"{config.training.validate_every}, and after the last)",
         f"checkpoints: {sizes.num_checkpoints} (every {config.training.save_every}, and after "
         f"the last; the newest {config.training.keep_checkpoints} are kept)",
     ]

@@ -71,10 +71,11 @@ class RunDirectory:
         """Continue the run that ``config.resume`` names; says which keys differ from before."""
         assert config.resume is not None
         path = Path(config.resume).resolve()
-        before = load(path / "config.yaml", [])
+        before = load(Config, path / "config.yaml", [])
         run = cls(path, config)
-        for change in changed_keys(dataclasses.replace(before, resume=config.resume), config):
-            logger.warning("this run goes on with another %s", change)
+        changes = changed_keys(dataclasses.replace(before, resume=config.resume), config)
+        for name, (old, new) in changes.items():
+            logger.warning("this run goes on with another %s: %s -> %s", name, old, new)
         return run
 
     def __enter__(self) -> Self:

@@ -208,7 +208,7 @@ def _load(folder: str, capacity: int, counter: Iterator[int]) -> LLMEngine:
         dtype="float32",
         max_prompt_tokens=PROMPT_TOKENS,
         max_response_tokens=MAX_TOKENS,
-        max_concurrent_requests=capacity,
+        max_num_seqs=capacity,
         cpu_kv_cache_mib=512,
     )
     arguments = engine_arguments(

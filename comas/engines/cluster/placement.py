@@ -52,7 +52,7 @@ class PolicyPlacement:
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     """Seat the engines of one policy (every policy has the same shape).
 
-    cuda, colocated: rank i and engine i share GPU i. cuda, split: the ranks' GPUs first,
+    cuda, colocated: rank i and engine i share GPU i. cuda, disaggregated: the ranks' GPUs first,
     then the engines'. cpu: one bundle for all.
     """
     num_engines = config.rollout.engines_per_policy

@@ -38,7 +38,7 @@ class ResponseModel(nn.Module):
 
 
 def load_response_model(
-    folder: Path, *, dtype: torch.dtype, attention: str, temperature: float
+    folder: Path, *, dtype: torch.dtype, attn_implementation: str, temperature: float
 ) -> ResponseModel:
     """Load a causal language model in full.
 
@@ -49,7 +49,7 @@ def load_response_model(
         ValueError: the model's logits are not the output of its last linear layer.
     """
     language_model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation=attention
+        folder, dtype=dtype, attn_implementation=attn_implementation
     )
     for key in LOGIT_TRANSFORMS:
         value = getattr(language_model.config, key, None)

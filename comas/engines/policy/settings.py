@@ -77,7 +77,7 @@ def deepspeed_config(
         "zero_optimization": zero,
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": policy.dtype == "bfloat16"},
-        "gradient_clipping": optimization.gradient_clip,
+        "gradient_clipping": optimization.max_grad_norm,
     }
     # Below ZeRO-2, bfloat16 gradients add up in bfloat16: asked for float32, DeepSpeed refuses
     # (stage 0) or takes an optimiser that fails on a gradient of zero (stage 1).

@@ -83,7 +83,7 @@ class PolicyTrainer:
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
         self._base = model_folder(model_path)
         self._start_engine(device)
-        self._reference = self._load_reference() if optimization.kl_weight > 0 else None
+        self._reference = self._load_reference() if optimization.kl_coef > 0 else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
         """Update the policy on its whole buffer; every rank is given all of it.
@@ -195,7 +195,7 @@ class PolicyTrainer:
         return load_response_model(
             self._base,
             dtype=DTYPES[self._policy.dtype],
-            attention=self._policy.attention,
+            attn_implementation=self._policy.attn_implementation,
             temperature=self._temperature,
         )
 
@@ -259,7 +259,7 @@ class PolicyTrainer:
             estimator=self._estimator,
             group_by=optimization.group_by,
             discount=optimization.discount,
-            kl_weight=optimization.kl_weight,
+            kl_coef=optimization.kl_coef,
         )
         old = policy
         if optimization.old_logprobs == "rollout":
@@ -311,7 +311,7 @@ class PolicyTrainer:
             totals=totals,
         )
         if rows.reference_logprobs is not None and self._estimator.kl_loss is not None:
-            loss = loss + optimization.kl_weight * kl_penalty(
+            loss = loss + optimization.kl_coef * kl_penalty(
                 logprobs,
                 reference_logprobs=rows.reference_logprobs,
                 mask=rows.mask,

@@ -59,7 +59,7 @@ def engine_arguments(
         "dtype": rollout.dtype,
         "seed": seed,
         "max_model_len": max_model_len,
-        "max_num_seqs": rollout.max_concurrent_requests,
+        "max_num_seqs": rollout.max_num_seqs,
         "enable_prefix_caching": True,
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
@@ -69,7 +69,7 @@ def engine_arguments(
     }
     if device == "cuda":
         return arguments | {
-            "gpu_memory_utilization": rollout.gpu_memory_share,
+            "gpu_memory_utilization": rollout.gpu_memory_utilization,
             "enable_sleep_mode": weight_transfer == "ipc",
         }
     return arguments | {
@@ -78,7 +78,5 @@ def engine_arguments(
         # Trap: on CPU, a request with a seed whose prompt is prefilled in parts crashes vLLM
         # ("CPU Generator does not use offset"), so every prompt is prefilled whole.
         "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(
-            max_model_len, rollout.max_concurrent_requests, _CPU_PREFILL_TOKENS
-        ),
+        "max_num_batched_tokens": max(max_model_len, rollout.max_num_seqs, _CPU_PREFILL_TOKENS),
     }

@@ -20,7 +20,7 @@ class AdvantageInputs:
             k1=tensor([[0.0, 0.0], [0.0, 0.0]]),
             groups=[("math/17", "solution"), ("math/17", "solution")],
             discount=1.0,
-            kl_weight=0.0,
+            kl_coef=0.0,
         )
     """
 
@@ -34,5 +34,5 @@ class AdvantageInputs:
     """[N]: key of the group that each response belongs to."""
     discount: float
     """gamma of the token returns."""
-    kl_weight: float
+    kl_coef: float
     """beta of the KL penalty."""

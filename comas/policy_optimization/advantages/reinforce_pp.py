@@ -33,7 +33,7 @@ def token_returns(inputs: AdvantageInputs) -> torch.Tensor:
     Example: reward 1, beta 0.1, k1 = [2, 1] over two tokens, gamma 1: the token rewards
     [-0.2, 0.9] give the returns [0.7, 0.9].
     """
-    token_rewards = -inputs.kl_weight * inputs.k1.double() * inputs.mask
+    token_rewards = -inputs.kl_coef * inputs.k1.double() * inputs.mask
     last_token = inputs.mask.sum(dim=1, keepdim=True) - 1
     token_rewards = token_rewards.scatter_add(1, last_token, inputs.rewards.double()[:, None])
     returns = torch.zeros_like(token_rewards)

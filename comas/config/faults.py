@@ -1,0 +1,73 @@
+"""What is wrong with a configuration, in words that name key, value, origin and remedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+DEFAULT_ORIGIN = "default"
+COMMAND_LINE = "command line"
+MAX_SHOWN_CHARS = 200
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key with its value, and who set it: a file with its line, the command line, or nobody.
+
+    Example: ``Setting("rollout.batch_size", 0, "configs/comas.yaml, line 31")``
+    """
+
+    key: str
+    value: Any
+    origin: str
+
+    def __str__(self) -> str:
+        return f"{self.key} = {yaml_text(self.value)}  ({self.origin})"
+
+
+@dataclass(frozen=True)
+class Conflict:
+    """Keys whose values are not allowed, alone or together."""
+
+    keys: tuple[str, ...]
+    constraint: str
+    remedy: str
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What is wrong with one setting, or with several together, and what to do about it."""
+
+    settings: tuple[Setting, ...]
+    constraint: str
+    remedy: str
+
+    def __str__(self) -> str:
+        return "\n   ".join([*map(str, self.settings), self.constraint, f"-> {self.remedy}"])
+
+
+class ConfigError(ValueError):
+    """Every fault of a configuration, in one readable text."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        self.faults = tuple(faults)
+        count = f"{len(faults)} fault{'s' * (len(faults) != 1)} in the configuration:"
+        listed = (f"{number}. {fault}" for number, fault in enumerate(faults, start=1))
+        super().__init__("\n".join([count, *listed]))
+
+
+def yaml_text(value: Any) -> str:
+    """``value`` on one line, as it would stand in a file."""
+    text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
+    text = text.removesuffix("...\n").strip()
+    return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + " ..."
+
+
+def one_line(error: Exception) -> str:
+    """The message of ``error`` on one line; of a YAML error with the line of the file."""
+    if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark is not None:
+        return f"{error.problem} (line {error.problem_mark.line + 1})"
+    return " ".join(str(error).split())

@@ -1,0 +1,125 @@
+"""How a schema declares its keys: a dataclass whose fields are keys, or sections that hold keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """What a value must satisfy on its own; None leaves a bound open."""
+
+    at_least: float | None = None
+    at_most: float | None = None
+    above: float | None = None
+    one_of: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of a schema."""
+
+    kind: Any
+    """Its type."""
+    default: Any
+    constraint: Constraint
+    example: Any
+    """A value to show where the default is null."""
+    formerly: str | None
+    """The name it had before, dotted; naming it is an error that says the present one."""
+    former_values: Mapping[str, str]
+    """Value it had before -> what that is called now."""
+
+
+def key(
+    default: Any,
+    *,
+    at_least: float | None = None,
+    at_most: float | None = None,
+    above: float | None = None,
+    one_of: tuple[str, ...] | None = None,
+    example: Any = None,
+    formerly: str | None = None,
+    former_values: Mapping[str, str] = MappingProxyType({}),
+) -> Any:
+    """Declare a key: its default, and what its value must satisfy (null is always allowed where
+    the type admits it). The other arguments are those of ``Key``."""
+    metadata = {
+        "constraint": Constraint(at_least, at_most, above, one_of),
+        "example": example,
+        "formerly": formerly,
+        "former_values": former_values,
+    }
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def keys_of(schema: type) -> dict[str, Key]:
+    """Every key of ``schema``, dotted (``section.key``), in its order."""
+    keys: dict[str, Key] = {}
+    hints = typing.get_type_hints(schema)
+    for declared in dataclasses.fields(schema):
+        kind = hints[declared.name]
+        if dataclasses.is_dataclass(kind):
+            section = keys_of(typing.cast(type, kind))
+            keys |= {f"{declared.name}.{name}": inner for name, inner in section.items()}
+        else:
+            make = declared.default_factory
+            default = declared.default if make is dataclasses.MISSING else make()
+            keys[declared.name] = Key(kind, default, **declared.metadata)
+    return keys
+
+
+def leaves(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
+    """``{"rollout": {"batch_size": 4}, "seed": 1}`` -> ``{"rollout.batch_size": 4, "seed": 1}``"""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        dotted = f"{prefix}{name}"
+        found |= (
+            leaves(value, f"{dotted}.") if isinstance(value, dict) and value else {dotted: value}
+        )
+    return found
+
+
+def broken_bound(value: Any, constraint: Constraint) -> str | None:
+    """Say which bound ``value`` breaks, or None. A null breaks none.
+
+    Example: ``broken_bound(0, Constraint(at_least=1)) == "must be at least 1"``
+    """
+    if constraint.one_of is not None and value is not None and value not in constraint.one_of:
+        return f"must be one of {', '.join(constraint.one_of)}"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if not math.isfinite(value):
+        return "must be finite"
+    if constraint.at_least is not None and value < constraint.at_least:
+        return f"must be at least {constraint.at_least:g}"
+    if constraint.above is not None and value <= constraint.above:
+        return f"must be above {constraint.above:g}"
+    if constraint.at_most is not None and value > constraint.at_most:
+        return f"must be at most {constraint.at_most:g}"
+    return None
+
+
+def type_in_words(kind: Any) -> str:
+    """``int | None`` -> "a whole number, or null"; ``list[str]`` -> "a list of texts"."""
+    if arguments := [a for a in typing.get_args(kind) if a is not type(None)]:
+        if typing.get_origin(kind) is list:
+            return f"a list of {_WORDS[arguments[0]][1]}"
+        return f"{type_in_words(arguments[0])}, or null"
+    return _WORDS[kind][0]
+
+
+_WORDS = {
+    int: ("a whole number", "whole numbers"),
+    float: ("a number", "numbers"),
+    str: ("a text", "texts"),
+    bool: ("true or false", "true or false"),
+}

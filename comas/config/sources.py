@@ -1,0 +1,130 @@
+"""Where settings come from: the command line, and YAML files that may be based on others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from comas.config.faults import COMMAND_LINE, ConfigError, Fault, Setting, one_line
+from comas.config.keys import leaves
+
+BASE = "base"
+"""Key of a file that names another file, from which it says only what differs."""
+REPOSITORY = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class SourceFile:
+    """A YAML file by itself, without those it is based on."""
+
+    path: Path
+    settings: list[Setting]
+    base: Setting | None
+    """The file that it is based on, as ``base`` names it."""
+
+    @property
+    def base_path(self) -> Path | None:
+        """Paths in files start at the root of the repository."""
+        return None if self.base is None else REPOSITORY / self.base.value
+
+
+def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]]:
+    """The settings of ``key=value`` arguments, values in YAML, and the faults of the others."""
+    settings: list[Setting] = []
+    faults: list[Fault] = []
+    for override in overrides:
+        name, equals, text = override.partition("=")
+        if not (name and equals):
+            given = Setting("override", override, COMMAND_LINE)
+            remedy = "write key=value, without spaces around the equals sign"
+            faults.append(Fault((given,), "is not of the form key=value", remedy))
+            continue
+        try:
+            parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
+        except (yaml.YAMLError, OmegaConfBaseException) as error:
+            given = Setting(name, text, COMMAND_LINE)
+            remedy = "close its brackets and quotes, or put all of it into quotes"
+            faults.append(Fault((given,), f"is not YAML: {one_line(error)}", remedy))
+            continue
+        assert isinstance(parsed, dict)
+        found = leaves({name: parsed["value"]})
+        settings += [Setting(leaf, value, COMMAND_LINE) for leaf, value in found.items()]
+    return settings, faults
+
+
+def read_files(path: Path) -> list[SourceFile]:
+    """``path`` after the files that it is based on: later ones win.
+
+    Raises ConfigError when one of them cannot be read, or is based on itself.
+    """
+    named = Setting("CONFIG", str(path), "the configuration file")
+    files: list[SourceFile] = []
+    resolved: list[Path] = []
+    following: Path | None = path
+    while following is not None:
+        resolved.append(following.resolve())
+        if resolved[-1] in resolved[:-1]:
+            circle = " -> ".join(map(_shown, resolved[resolved.index(resolved[-1]) :]))
+            remedy = "remove `base` from one of these files"
+            raise ConfigError([Fault((named,), f"leads back to itself: {circle}", remedy)])
+        files.append(_read_file(following, named))
+        following, named = files[-1].base_path, files[-1].base or named
+    return files[::-1]
+
+
+def _read_file(path: Path, named: Setting) -> SourceFile:
+    """Read one file; a fault blames ``named``, the setting that names it."""
+
+    def error(constraint: str, remedy: str) -> ConfigError:
+        return ConfigError([Fault((named,), constraint, remedy)])
+
+    try:
+        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        if not isinstance(root, yaml.MappingNode):
+            raise error("does not hold sections with keys", "write it like configs/comas.yaml")
+        values = OmegaConf.to_container(OmegaConf.load(path))
+    except (OSError, UnicodeDecodeError) as reason:
+        text = reason.strerror if isinstance(reason, OSError) else one_line(reason)
+        remedy = f"name one of {_yaml_files(path.parent)}"
+        raise error(f"cannot be read: {text}", remedy) from reason
+    except (yaml.YAMLError, OmegaConfBaseException) as reason:
+        raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
+    assert isinstance(values, dict)
+    lines = dict(_lines(root))
+    settings = {
+        name: Setting(
+            name, value, f"{_shown(path)}, line {lines[name]}" if name in lines else _shown(path)
+        )
+        for name, value in leaves(values).items()
+    }
+    base = settings.pop(BASE, None)
+    if base is not None and not isinstance(base.value, str):
+        remedy = "write it like base: configs/comas.yaml"
+        raise ConfigError([Fault((base,), "must be the name of one file", remedy)])
+    return SourceFile(path, list(settings.values()), base)
+
+
+def _yaml_files(folder: Path) -> str:
+    """The configurations of ``folder``, or of ``configs`` where it has none."""
+    files = sorted(folder.glob("*.yaml")) or sorted((REPOSITORY / "configs").glob("*.yaml"))
+    return ", ".join(map(_shown, files)) or "the files of configs/"
+
+
+def _shown(path: Path) -> str:
+    """Files of the repository as they are named in it, all others whole."""
+    whole = path.absolute()
+    return str(whole.relative_to(REPOSITORY) if whole.is_relative_to(REPOSITORY) else path)
+
+
+def _lines(node: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, int]]:
+    """The line, from 1, of every key of a YAML mapping, at any depth."""
+    for name, value in node.value:
+        dotted = f"{prefix}{name.value}"
+        yield dotted, name.start_mark.line + 1
+        if isinstance(value, yaml.MappingNode):
+            yield from _lines(value, f"{dotted}.")
