@@ -13,10 +13,10 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from evaluation.comparison import compare
+from evaluation.config import EvaluationConfig, read_command
 from evaluation.execution import evaluate
 from evaluation.plan import describe, make_plan
 from evaluation.server import HOST
-from evaluation.settings import Settings, read_command
 
 log = logging.getLogger("evaluation")
 
@@ -66,7 +66,7 @@ def _compare(arguments: Sequence[str]) -> None:
     overrides = [argument for argument in arguments if "=" in argument]
     if any(not override.startswith("results=") for override in overrides):
         raise ValueError(f"compare knows results=... alone, not {' '.join(overrides)}")
-    results = overrides[-1].removeprefix("results=") if overrides else Settings().results
+    results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results
     text, figure = compare(names, results=Path(results))
     sys.stdout.write(f"{text}\n{figure}\n")
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from comas.preflight.machine import choose_device
 from evaluation.client import RequestOptions
+from evaluation.config import Command, EvaluationConfig
 from evaluation.identity import SAMPLING, TASKS, TITLE, Identity, check_identity, fingerprint
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
 from evaluation.report import read_results
 from evaluation.results import Column
 from evaluation.server import ServerOptions
-from evaluation.settings import Command, Settings
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
 from evaluation.types import BenchmarkTask, Message
@@ -55,31 +55,31 @@ def make_plan(command: Command) -> Plan:
     Raises ValueError or OSError when something is missing or does not fit together, or when
     the results folder holds the results of another model.
     """
-    settings = command.settings
-    if settings.base_url is not None:
-        target = find_remote(settings.base_url, model=settings.model)
+    config = command.config
+    if config.base_url is not None:
+        target = find_remote(config.base_url, model=config.model)
     else:
         assert command.path is not None
-        target = find_target(command.path, weights=settings.weights)
-    results = Path(settings.results)
-    tasks = _all_tasks(settings, target)
-    requests = _request_options(settings, target)
-    columns = [Column(setup, name) for setup in settings.setups or SETUPS for name in tasks]
+        target = find_target(command.path, weights=config.weights)
+    results = Path(config.results)
+    tasks = _all_tasks(config, target)
+    requests = _request_options(config, target)
+    columns = [Column(setup, name) for setup in config.setups or SETUPS for name in tasks]
     plan = Plan(
         folder=results / command.name,
         target=target,
         tasks=tasks,
         columns=tuple(columns),
-        seeds=tuple(range(settings.seeds)),
+        seeds=tuple(range(config.seeds)),
         requests=requests,
-        servers=_server_options(settings),
-        identity=_identity(target, tasks, settings=settings, requests=requests),
-        baseline=None if settings.baseline is None else results / settings.baseline,
-        notes=_notes(settings, requests),
+        servers=_server_options(config),
+        identity=_identity(target, tasks, config=config, requests=requests),
+        baseline=None if config.baseline is None else results / config.baseline,
+        notes=_notes(config, requests),
     )
     check_identity(plan.folder, plan.identity)
     if plan.baseline is not None:
-        read_results(plan.baseline, name=str(settings.baseline))
+        read_results(plan.baseline, name=str(config.baseline))
     return plan
 
 
@@ -122,10 +122,10 @@ class _CountingAsk:
         return ""
 
 
-def _all_tasks(settings: Settings, target: Target) -> dict[str, list[BenchmarkTask]]:
-    data = Path(settings.data)
+def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[BenchmarkTask]]:
+    data = Path(config.data)
     names = choose_benchmarks(
-        settings.benchmarks,
+        config.benchmarks,
         data=data,
         held_out=target.held_out,
         is_quickstart=target.is_quickstart,
@@ -134,39 +134,39 @@ def _all_tasks(settings: Settings, target: Target) -> dict[str, list[BenchmarkTa
     for name in names:
         if name == HELD_OUT:
             assert target.held_out is not None
-            tasks[name] = held_out_tasks(target.held_out, limit=settings.limit)
+            tasks[name] = held_out_tasks(target.held_out, limit=config.limit)
         else:
-            tasks[name] = benchmark_tasks(name, data=data, limit=settings.limit)
+            tasks[name] = benchmark_tasks(name, data=data, limit=config.limit)
     return tasks
 
 
-def _request_options(settings: Settings, target: Target) -> RequestOptions:
+def _request_options(config: EvaluationConfig, target: Target) -> RequestOptions:
     return RequestOptions(
-        temperature=settings.temperature,
-        max_tokens=target.max_tokens(settings.max_tokens),
-        concurrency=settings.concurrency,
-        timeout_s=settings.timeout_s,
+        temperature=config.temperature,
+        max_tokens=target.max_tokens(config.max_tokens),
+        concurrency=config.concurrency,
+        timeout_s=config.timeout_s,
     )
 
 
-def _server_options(settings: Settings) -> ServerOptions:
+def _server_options(config: EvaluationConfig) -> ServerOptions:
     return ServerOptions(
         device=choose_device("auto"),
-        port=settings.port,
-        max_concurrent_requests=settings.concurrency,
-        apply_generation_config=settings.generation_config == "model",
-        start_timeout_s=settings.start_timeout_s,
-        tensor_parallel=settings.tensor_parallel,
-        gpu_memory_share=settings.gpu_memory_share,
-        cpu_kv_cache_mib=settings.cpu_kv_cache_mib,
+        port=config.port,
+        max_concurrent_requests=config.concurrency,
+        apply_generation_config=config.generation_config == "model",
+        start_timeout_s=config.start_timeout_s,
+        tensor_parallel_size=config.tensor_parallel_size,
+        gpu_memory_utilization=config.gpu_memory_utilization,
+        cpu_kv_cache_mib=config.cpu_kv_cache_mib,
     )
 
 
-def _notes(settings: Settings, requests: RequestOptions) -> tuple[str, ...]:
-    if requests.max_tokens == settings.max_tokens:
+def _notes(config: EvaluationConfig, requests: RequestOptions) -> tuple[str, ...]:
+    if requests.max_tokens == config.max_tokens:
         return ()
     return (
-        f"replies are limited to {requests.max_tokens} tokens instead of {settings.max_tokens}: "
+        f"replies are limited to {requests.max_tokens} tokens instead of {config.max_tokens}: "
         f"a reply gets at most 1/{CONTEXT_SHARE_OF_REPLY} of the models' context",
     )
 
@@ -175,7 +175,7 @@ def _identity(
     target: Target,
     tasks: Mapping[str, Sequence[BenchmarkTask]],
     *,
-    settings: Settings,
+    config: EvaluationConfig,
     requests: RequestOptions,
 ) -> Identity:
     return {
@@ -183,11 +183,11 @@ def _identity(
         "models": [model.identity for model in target.models],
         "subjects": dict(target.subjects),
         SAMPLING: {
-            "temperature": settings.temperature,
-            "generation_config": settings.generation_config if settings.base_url is None else None,
+            "temperature": config.temperature,
+            "generation_config": config.generation_config if config.base_url is None else None,
             "max_tokens": requests.max_tokens,
         },
-        "limit": settings.limit,
+        "limit": config.limit,
         "draw_seed": DRAW_SEED,
         TASKS: {name: fingerprint(of_benchmark) for name, of_benchmark in tasks.items()},
     }

@@ -54,8 +54,8 @@ class ServerOptions:
     apply_generation_config: bool
     """Whether the models' own sampling values apply where requests name none."""
     start_timeout_s: float
-    tensor_parallel: int
-    gpu_memory_share: float
+    tensor_parallel_size: int
+    gpu_memory_utilization: float
     cpu_kv_cache_mib: int
 
 
@@ -123,24 +123,24 @@ def serve(
 
 
 def plan_slots(num_servers: int, *, options: ServerOptions) -> list[Slot]:
-    """Assign servers to the GPUs that this process may use, ``tensor_parallel`` to each.
+    """Assign servers to the GPUs that this process may use, ``tensor_parallel_size`` to each.
 
     Where there are too few for all, servers share GPUs and their memory. Example: 4 servers on
-    2 GPUs run on 0, 1, 0, 1 and fill half of ``gpu_memory_share`` each.
+    2 GPUs run on 0, 1, 0, 1 and fill half of ``gpu_memory_utilization`` each.
 
     Raises ValueError when there are fewer GPUs than one server needs.
     """
     if options.device == "cpu":
         return [Slot()] * num_servers
-    gpus, size = visible_gpus(), options.tensor_parallel
+    gpus, size = visible_gpus(), options.tensor_parallel_size
     groups = [tuple(gpus[i : i + size]) for i in range(0, len(gpus) - size + 1, size)]
     if not groups:
         raise ValueError(
-            f"tensor_parallel={size}, but this process may use {len(gpus)} GPUs "
+            f"tensor_parallel_size={size}, but this process may use {len(gpus)} GPUs "
             f"({', '.join(gpus) or 'none'}): lower it, or change CUDA_VISIBLE_DEVICES"
         )
     servers_per_group = -(-num_servers // len(groups))
-    share = options.gpu_memory_share / servers_per_group
+    share = options.gpu_memory_utilization / servers_per_group
     return [Slot(groups[i % len(groups)], share) for i in range(num_servers)]
 
 
@@ -192,7 +192,7 @@ def server_arguments(
     }
     flags = ["enable-prefix-caching", "disable-uvicorn-access-log"]
     if options.device == "cuda":
-        values["tensor-parallel-size"] = options.tensor_parallel
+        values["tensor-parallel-size"] = options.tensor_parallel_size
         values["gpu-memory-utilization"] = slot.memory_share
     else:
         flags += ["enforce-eager", "no-enable-chunked-prefill"]  # comas/engines/rollout/settings.py

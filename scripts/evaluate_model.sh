@@ -20,7 +20,7 @@ continues an evaluation that was stopped.
                 (its key, if it wants one: OPENAI_API_KEY)
   key=value     benchmarks=[gsm8k,math-500]  setups=[vanilla,debate]  limit=50  seeds=5
                 baseline=OTHER_NAME  weights=untrained (of a run: the models it began with)
-                temperature=0.7  max_tokens=2048  concurrency=32  ... (evaluation/settings.py)
+                temperature=0.7  max_tokens=2048  concurrency=32  ... (evaluation/config.py)
   compare       prints a table of several results, and draws a figure
 
 Example, without GPU, model or data: what bash scripts/train_comas.sh trained on this machine.

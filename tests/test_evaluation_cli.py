@@ -14,9 +14,9 @@ from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
 from evaluation.__main__ import EXIT_FAULT, main
+from evaluation.config import read_command
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
 from evaluation.plan import count_calls
-from evaluation.settings import read_command
 from evaluation.setups import SETUPS
 from evaluation.tasks import benchmark_tasks, choose_benchmarks, draw, held_out_tasks
 from evaluation.types import BenchmarkTask
@@ -141,8 +141,8 @@ FAULTS: list[tuple[list[str], list[str]]] = [
     (["weights=old"], ["must be one of trained, untrained"]),
     (["benchmarks=[gsm8k"], ["is not YAML"]),
     (["somewhere"], ["NAME alone, as base_url names the model"]),
-    (["port=8000"], ["base_url names one"]),
-    (["generation_config=none"], ["is decided by the server at base_url"]),
+    (["port=8000"], ["a server is started only without base_url", "leave out port"]),
+    (["generation_config=none"], ["the server at base_url decides"]),
     (["base_url=127.0.0.1:8000/v1"], ["is no address", "base_url=http://127.0.0.1:8000/v1"]),
     (["limit=0", "seeds=x", "temprature=1"], ["3 faults"]),
     (["data=nowhere"], ["nowhere/benchmarks/gsm8k.jsonl", "prepare_data.sh --only gsm8k"]),

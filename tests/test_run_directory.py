@@ -289,9 +289,9 @@ def test_a_folder_that_is_no_run_cannot_be_resumed(config: Config, tmp_path: Pat
 DIES = """
 import os, signal, sys
 from pathlib import Path
-from comas.config import load
+from comas.config import Config, load
 from comas.run_directory import RunDirectory
-run = RunDirectory.create(load(None, ["saves=" + sys.argv[1]]))
+run = RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]]))
 run.log_metrics(1, {})
 with run.checkpoint_folder(10) as folder:
     (folder / "whole").write_text("")
@@ -327,9 +327,9 @@ def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config: 
 def test_trackers_are_only_imported_when_asked_for(config: Config):
     code = """
 import sys
-from comas.config import load
+from comas.config import Config, load
 from comas.run_directory import RunDirectory
-with RunDirectory.create(load(None, ["saves=" + sys.argv[1]])) as run:
+with RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]])) as run:
     run.log_metrics(1, {"a": 1})
 assert not {"wandb", "tensorboard"} & set(sys.modules)
 """

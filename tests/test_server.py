@@ -39,8 +39,8 @@ OPTIONS = ServerOptions(
     max_concurrent_requests=16,
     apply_generation_config=False,
     start_timeout_s=240,
-    tensor_parallel=1,
-    gpu_memory_share=0.8,
+    tensor_parallel_size=1,
+    gpu_memory_utilization=0.8,
     cpu_kv_cache_mib=32,
 )
 REQUESTS = RequestOptions(temperature=1.0, max_tokens=24)
@@ -241,12 +241,12 @@ GPU_CASES = [
 ]
 
 
-@pytest.mark.parametrize(("count", "visible", "tensor_parallel", "gpus", "share"), GPU_CASES)
+@pytest.mark.parametrize(("count", "visible", "tensor_parallel_size", "gpus", "share"), GPU_CASES)
 def test_servers_get_gpus_of_their_own_or_share_them(
-    monkeypatch, count, visible, tensor_parallel, gpus, share
+    monkeypatch, count, visible, tensor_parallel_size, gpus, share
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel=tensor_parallel)
+    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel_size=tensor_parallel_size)
     slots = plan_slots(count, options=options)
     assert [",".join(slot.gpus) for slot in slots] == gpus
     assert all(slot.memory_share == pytest.approx(share) for slot in slots)
@@ -254,14 +254,14 @@ def test_servers_get_gpus_of_their_own_or_share_them(
 
 def test_too_few_gpus_are_an_error_with_the_numbers(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel=2)
-    with pytest.raises(ValueError, match=r"tensor_parallel=2, but .* 1 GPUs \(3\)"):
+    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel_size=2)
+    with pytest.raises(ValueError, match=r"tensor_parallel_size=2, but .* 1 GPUs \(3\)"):
         plan_slots(1, options=options)
 
 
 def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, monkeypatch):
     monkeypatch.setenv("VLLM_API_KEY", "of another server")
-    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel=2)
+    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel_size=2)
     slot = Slot(("4", "5"), 0.4)
     arguments = server_arguments(model, port=8000, slot=slot, options=options)
     assert {

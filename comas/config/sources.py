@@ -62,7 +62,7 @@ def read_files(path: Path) -> list[SourceFile]:
 
     Raises ConfigError when one of them cannot be read, or is based on itself.
     """
-    named = Setting("CONFIG", str(path), "the configuration file")
+    named = Setting("CONFIG", _shown(path), "the configuration file")
     files: list[SourceFile] = []
     resolved: list[Path] = []
     following: Path | None = path

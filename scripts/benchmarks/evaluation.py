@@ -75,8 +75,8 @@ def main(arguments: Arguments) -> int:
             max_concurrent_requests=arguments.concurrency,
             apply_generation_config=False,
             start_timeout_s=600,
-            tensor_parallel=1,
-            gpu_memory_share=0.9,
+            tensor_parallel_size=1,
+            gpu_memory_utilization=0.9,
             cpu_kv_cache_mib=512,
         )
         log_path = Path(folder) / "server.log"

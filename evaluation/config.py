@@ -1,0 +1,143 @@
+"""The keys of an evaluation, and how its command line is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from comas.config.checks import FOLDER_NAME, FOLDER_NAME_IN_WORDS
+from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Setting
+from comas.config.keys import key
+from comas.config.loading import read
+from evaluation.benchmarks import BENCHMARKS
+from evaluation.setups import SETUPS
+from evaluation.tasks import HELD_OUT
+
+USAGE = "write it like: bash scripts/evaluate_model.sh NAME PATH [key=value ...]"
+
+
+@dataclass
+class EvaluationConfig:
+    """What is evaluated, how models are asked, and where they are served."""
+
+    benchmarks: list[str] | None = key(None, example=["gsm8k", "math-500"])
+    """null: the paper's seven; of a quick-start run, its held-out questions."""
+    setups: list[str] | None = key(None, example=["vanilla", "debate"])
+    """null: all."""
+    limit: int | None = key(None, at_least=1, example=50)
+    """Tasks of each benchmark, at most; null: as in the paper (500)."""
+    seeds: int = key(1, at_least=1)
+    """How often everything is asked: with the seeds 0, 1, ..."""
+    temperature: float = key(0.7, at_least=0)
+    """Of sampling; 0 is greedy."""
+    generation_config: str = key("model", one_of=("model", "none"))
+    """Whether the sampling values of the model's own generation_config.json (top-p, top-k,
+    repetition penalty) apply beside the temperature, as vLLM's server has it by default."""
+    max_tokens: int = key(2048, at_least=1)
+    """Tokens of a reply, at most. Models with a short context get less (see models.py)."""
+    concurrency: int = key(32, at_least=1)
+    """Requests of a subject in flight."""
+    timeout_s: float = key(600.0, above=0)
+    """Limit on a reply, in seconds."""
+
+    base_url: str | None = key(None)
+    """An OpenAI-compatible endpoint to evaluate, in place of PATH; no server is started then."""
+    model: str | None = key(None)
+    """The model's name at ``base_url``; null: the only one that the endpoint lists."""
+    weights: str = key("trained", one_of=("trained", "untrained"))
+    """Of a run directory: what it made, or the models that it began with."""
+
+    baseline: str | None = key(None)
+    """NAME of earlier results that the summary compares these with."""
+    results: str = key("results")
+    """Folder of all results."""
+    data: str = key("data")
+    """Where scripts/prepare_data.sh built the benchmarks."""
+
+    port: int | None = key(None, at_least=1024, at_most=65535, example=8000)
+    """Of the first server; the others have the ports after it. null: free ones."""
+    start_timeout_s: float = key(900.0, above=0)
+    """Limit on the start of the servers, in seconds."""
+    tensor_parallel_size: int = key(1, at_least=1, formerly="tensor_parallel")
+    """GPUs that serve a model together (ignored on CPU)."""
+    gpu_memory_utilization: float = key(0.9, above=0, at_most=1, formerly="gpu_memory_share")
+    """Share of a GPU's memory that all servers on it may fill together (ignored on CPU)."""
+    cpu_kv_cache_mib: int = key(512, at_least=16)
+    """KV cache of a server on CPU, in MiB (ignored on GPU)."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """``NAME PATH [key=value ...]``, checked; PATH is None with ``base_url``."""
+
+    name: str
+    path: str | None
+    config: EvaluationConfig
+
+
+def read_command(arguments: Sequence[str]) -> Command:
+    """Read ``NAME [PATH] [key=value ...]``; ``--base-url URL`` stands for ``base_url=URL``.
+
+    Raises ConfigError with every fault that was found.
+    """
+    positional, overrides = _split(arguments)
+    config, faults = read(EvaluationConfig, None, overrides, check=_conflicts)
+    faults += _faults_of_positional(positional, config)
+    if faults:
+        raise ConfigError(faults)
+    name, *path = positional
+    return Command(name, path[0] if path else None, config)
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(positional arguments, key=value overrides)."""
+    texts = list(arguments)
+    if "--base-url" in texts[:-1]:
+        at = texts.index("--base-url")
+        texts[at : at + 2] = [f"base_url={texts[at + 1]}"]
+    texts = [re.sub("^--base-url=", "base_url=", text) for text in texts]
+    return [text for text in texts if "=" not in text], [text for text in texts if "=" in text]
+
+
+def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
+    chosen = (
+        ("benchmarks", config.benchmarks, [*BENCHMARKS, HELD_OUT]),
+        ("setups", config.setups, list(SETUPS)),
+    )
+    for name, values, known in chosen:
+        remedy = f"choose among {', '.join(known)}"
+        if values is not None and (not values or len(set(values)) < len(values)):
+            yield Conflict((name,), "must hold names, each once", remedy)
+        elif unknown := [value for value in values or () if value not in known]:
+            yield Conflict((name,), f"unknown: {', '.join(unknown)}", remedy)
+    if config.base_url is None:
+        if config.model is not None:
+            yield Conflict(
+                ("model",), "is for an endpoint", "give base_url as well, or leave it out"
+            )
+        return
+    if not re.match("https?://[^/]", config.base_url):
+        remedy = "write it like base_url=http://127.0.0.1:8000/v1"
+        yield Conflict(("base_url",), "is no address", remedy)
+    for name, is_given, reason in (
+        ("port", config.port is not None, "a server is started only without base_url"),
+        ("weights", config.weights != "trained", "only a run directory has untrained weights"),
+        (
+            "generation_config",
+            config.generation_config != "model",
+            "the server at base_url decides",
+        ),
+    ):
+        if is_given:
+            yield Conflict((name, "base_url"), reason, f"leave out {name} or base_url")
+
+
+def _faults_of_positional(positional: Sequence[str], config: EvaluationConfig) -> Iterator[Fault]:
+    most = 1 if config.base_url is not None else 2
+    if len(positional) != most:
+        expected = "NAME alone, as base_url names the model" if most == 1 else "NAME and PATH"
+        given = Setting("arguments", list(positional), COMMAND_LINE)
+        yield Fault((given,), f"must be {expected}", USAGE)
+    if positional and not FOLDER_NAME.fullmatch(positional[0]):
+        yield Fault((Setting("NAME", positional[0], COMMAND_LINE),), FOLDER_NAME_IN_WORDS, USAGE)
