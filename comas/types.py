@@ -105,6 +105,14 @@ class Discussion:
     num_overlong_prompts: int = 0
     """Prompts over the prompt limit: shortened or not asked, as configured."""
 
+    def children(self, parent: Turn | None, role: Role) -> list[Turn]:
+        """The turns of ``role`` that answer ``parent`` (None: the question itself), in order.
+
+        Example: ``children(None, "solution")`` are all solutions of the discussion.
+        """
+        parent_id = None if parent is None else parent.turn_id
+        return [t for t in self.turns if t.role == role and t.parent_turn_id == parent_id]
+
 
 @dataclass(frozen=True)
 class RewardedDiscussion:

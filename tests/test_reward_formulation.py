@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -51,6 +53,12 @@ def test_a_solution_with_several_scores_gets_their_mean():
         turn("r0.s0.e1"),
         turn("r0.s0.e1.t0", "<score>2</score>"),
     ) == (0.75, 0.0, 0.0, 0.5, 0.0)  # (1 + 0.5) / 2
+
+
+def test_a_turn_of_another_role_under_an_evaluation_is_no_scoring():
+    remark = replace(turn("r0.s0.e0.t1", "I would add a unit."), role="evaluation")
+    scoring = turn("r0.s0.e0.t0", "<score>3</score>")
+    assert rewards(turn("r0.s0"), turn("r0.s0.e0"), scoring, remark) == (1.0, 0.0, 0.0, None)
 
 
 def test_a_turn_that_was_never_scored_is_not_trained():

@@ -24,15 +24,11 @@ def interaction_reward(discussion: Discussion) -> RewardedDiscussion:
 
     Example: one solution scored 2 by one evaluation's scorer: rewards (0.5, 0.5, 0.0).
     """
-    children: dict[str | None, list[Turn]] = {}
-    for turn in discussion.turns:
-        children.setdefault(turn.parent_turn_id, []).append(turn)
-
     rewards: dict[str, float | None] = {turn.turn_id: None for turn in discussion.turns}
-    for solution in children.get(None, []):
+    for solution in discussion.children(None, "solution"):
         solution_rewards = []
-        for evaluation in children.get(solution.turn_id, []):
-            for scoring in children.get(evaluation.turn_id, []):
+        for evaluation in discussion.children(solution, "evaluation"):
+            for scoring in discussion.children(evaluation, "scoring"):
                 of_solution, of_evaluation, of_scoring = _rewards_of_scoring(scoring)
                 solution_rewards.append(of_solution)
                 rewards[evaluation.turn_id] = of_evaluation
