@@ -45,6 +45,9 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     """
     data = prepared.train
     num_steps = prepared.sizes.num_steps
+    if run.is_finished(num_steps):
+        log.info("nothing to train: this run has made all of its %d steps", num_steps)
+        return
     formulate_rewards = REWARD_SCHEMES[config.reward.scheme]
     with (
         Verifier() as verifier,
@@ -93,7 +96,8 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             if is_due(step, every=config.training.save_every, num_steps=num_steps):
                 with run.checkpoint_folder(step) as folder:
                     agents.save_checkpoint(folder)
-        agents.save_models(run.model_folder)
+        with run.models_folder(num_steps) as folder:
+            agents.save_models(folder)
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:
@@ -155,7 +159,7 @@ def _restore(run: RunDirectory, agents: Agents, *, num_steps: int) -> int:
         run.drop_after(-1)
         return 0
     step, folder = checkpoint
-    agents.load_checkpoint(folder)
+    agents.load_checkpoint(folder, step=step)
     run.drop_after(step)
     log.info("continuing after step %d of %d", step, num_steps)
     return step

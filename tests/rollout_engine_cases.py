@@ -239,11 +239,11 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(
     assert bench.generate(LONG_PROMPT, seed=0).policy_version == before.policy_version + 2
 
 
-def test_update_weight_version_sets_the_count(bench: Bench) -> None:
+def test_updates_are_counted_from_where_a_resumed_run_stopped(bench: Bench) -> None:
     version = bench.engine._policy_version
-    bench.run(bench.engine.update_weight_version("40"))
+    bench.run(bench.engine.count_updates_from(40))
     assert bench.generate("Hello", seed=0).policy_version == 40
-    bench.run(bench.engine.update_weight_version(str(version)))
+    bench.run(bench.engine.count_updates_from(version))
 
 
 def test_an_update_with_a_request_in_flight_is_refused_and_harms_nothing(bench: Bench) -> None:

@@ -118,15 +118,17 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         agents.save_checkpoint(tmp_path / "checkpoint")
         stats = agents.update(buffers_of(agents, 2), step=1)
         agents.sync_weights()
-        agents.save_models(lambda agent: tmp_path / f"trained_{agent}")
-        trained = [tmp_path / f"trained_{agent}" for agent in range(2)]
+        agents.save_models(tmp_path / "trained")
+        trained = [tmp_path / f"trained/agent_{agent}" for agent in range(2)]
         assert largest_difference(agents, trained) < MAX_LOGPROB_DIFFERENCE
         assert largest_difference(agents, [Path(m) for m in models]) > 10 * MAX_LOGPROB_DIFFERENCE
         assert all(s.num_samples == len(PROMPTS) for s in stats)
         assert all(s.mismatch_max < MAX_LOGPROB_DIFFERENCE for s in stats)
 
-        agents.load_checkpoint(tmp_path / "checkpoint")
+        agents.load_checkpoint(tmp_path / "checkpoint", step=7)
         agents.sync_weights()
+        # Seven updates before the checkpoint, and the sync after it.
+        assert {g.policy_version for g in generate(agents, 0)} == {8}
         assert largest_difference(agents, [Path(m) for m in models]) < MAX_LOGPROB_DIFFERENCE
     assert not ray.is_initialized()
 

@@ -214,10 +214,14 @@ def test_a_checkpoint_whose_removal_is_interrupted_no_longer_counts(
         assert run.latest_checkpoint() == (10, run.path / "checkpoints" / "step_0010")
 
 
-def test_each_agent_has_a_folder_for_its_model(config: Config):
+def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config: Config):
     with RunDirectory.create(config) as run:
-        assert run.model_folder(1) == run.path / "models" / "agent_1"
-        assert run.model_folder(1).is_dir()
+        assert not run.is_finished(20)
+        with run.models_folder(20) as folder:
+            (folder / "agent_1").mkdir()
+        assert (run.path / "models" / "agent_1").is_dir()
+        assert run.is_finished(20)
+        assert not run.is_finished(30)  # extended: the models are those of an earlier step
 
 
 # ---------------------------------------------------------------- resuming

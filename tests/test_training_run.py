@@ -104,6 +104,18 @@ def without_times(row: dict[str, float]) -> dict[str, float]:
     return {key: value for key, value in row.items() if not key.startswith("time/")}
 
 
+def versions_of(run_directory: Path) -> dict[str, set[int]]:
+    """The policy versions that spoke in each step."""
+    return {
+        file.name: {
+            turn["policy_version"]
+            for line in file.read_text().splitlines()
+            for turn in json.loads(line)["turns"]
+        }
+        for file in (run_directory / "discussions").glob("*.jsonl")
+    }
+
+
 def wait_for_step(run_directory: Path, step: int, process: subprocess.Popen[str]) -> None:
     while process.poll() is None:
         metrics = run_directory / "metrics.jsonl"
@@ -232,6 +244,7 @@ def test_a_killed_run_continues_to_the_very_same_numbers(finished, saves):
     assert "continuing after step 2" in output
     expected = [without_times(row) for row in rows_of(uninterrupted)]
     assert [without_times(row) for row in rows_of(killed)] == expected
+    assert versions_of(killed) == versions_of(uninterrupted)
 
 
 @pytest.mark.slow
@@ -260,7 +273,8 @@ def test_resuming_a_finished_run_trains_nothing_and_says_so(finished, saves):
     before = rows_of(run_directory)
     status, output = run(saves, f"resume={run_directory}")
     assert status == 0, output
-    assert f"continuing after step {STEPS} of {STEPS}" in output
+    assert f"all of its {STEPS} steps" in output
+    assert "engines up" not in output
     assert rows_of(run_directory) == before
 
 

@@ -5,7 +5,7 @@ saves/20250131-094500-comas/
     config.yaml  inputs.json  versions.json  train.log  metrics.jsonl
     discussions/step_0001.jsonl
     checkpoints/step_0010/
-    models/agent_0/
+    models/agent_0/  models/step
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ from comas.types import RewardedDiscussion, TurnKey
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+STEP_OF_MODELS = "step"
+"""The file in ``models/`` that says after which step they were saved."""
 STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl)?")
 
 
@@ -146,12 +148,18 @@ class RunDirectory:
         """(step, folder) of the newest complete checkpoint."""
         return max(self._checkpoints(), default=None)
 
-    def model_folder(self, agent_index: int) -> Path:
-        """The folder of an agent's final model, made if it is not there: ``models/agent_<i>/``."""
-        folder = self.path / "models" / f"agent_{agent_index}"
-        with blaming(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        return folder
+    @contextmanager
+    def models_folder(self, step: int) -> Iterator[Path]:
+        """Yield a folder that becomes ``models/``, the agents trained for ``step`` steps, when
+        the block ends well."""
+        with written_aside(self.path / "models") as partial:
+            (partial / STEP_OF_MODELS).write_text(f"{step}\n")
+            yield partial
+
+    def is_finished(self, num_steps: int) -> bool:
+        """Whether ``models/`` holds agents that were trained for ``num_steps`` steps or more."""
+        noted = self.path / "models" / STEP_OF_MODELS
+        return noted.is_file() and int(noted.read_text()) >= num_steps
 
     def drop_after(self, step: int) -> None:
         """Forget the metrics, discussions and checkpoints of steps after ``step``.

@@ -47,6 +47,9 @@ class RolloutActor:
     ) -> Generation | None:
         return await self._engine.generate(prompt, seed=seed, temperature=temperature)
 
+    async def count_updates_from(self, version: int) -> None:
+        await self._engine.count_updates_from(version)
+
     async def sleep(self) -> None:
         await self._engine.sleep()
 

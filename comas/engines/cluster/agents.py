@@ -112,19 +112,24 @@ class Agents:
             lambda actor, policy: actor.save_checkpoint.remote(folder / f"policy_{policy}"),
         )
 
-    def load_checkpoint(self, folder: Path) -> None:
-        """Restore what ``save_checkpoint`` wrote."""
+    def load_checkpoint(self, folder: Path, *, step: int) -> None:
+        """Restore what ``save_checkpoint`` wrote after ``step``.
+
+        The policy version of generations goes on from there, as if nobody had stopped the run.
+        """
         self._on_policies(
             "loading a checkpoint",
             lambda actor, policy: actor.load_checkpoint.remote(folder / f"policy_{policy}"),
         )
+        self._on_rollouts(
+            "learning its policy version", lambda actor: actor.count_updates_from.remote(step)
+        )
 
-    def save_models(self, folder_of_agent: Callable[[int], Path]) -> None:
-        """Save every agent's model in Hugging Face format into a folder of its own."""
+    def save_models(self, folder: Path) -> None:
+        """Save every agent's model in Hugging Face format as ``folder/agent_<i>``."""
         for agent, policy in enumerate(self._config.policy_of_agent):
-            folder = folder_of_agent(agent)
             calls = {
-                f"rank {rank} of policy {policy}": actor.save_model.remote(folder)
+                f"rank {rank} of policy {policy}": actor.save_model.remote(folder / f"agent_{agent}")
                 for rank, actor in enumerate(self._policies[policy])
             }
             self._wait(calls, "saving its model")

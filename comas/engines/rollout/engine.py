@@ -134,9 +134,9 @@ class RolloutEngine:
         self._policy_version += 1
         self._is_updating = False
 
-    async def update_weight_version(self, version: str) -> None:
-        """Count updates from ``version`` on, as when a resumed run has already made some."""
-        self._policy_version = int(version)
+    async def count_updates_from(self, version: int) -> None:
+        """Go on counting weight updates after ``version``: a resumed run has already made some."""
+        self._policy_version = version
 
     # ---- Phases of a GPU that rollout and training share. ----
 
