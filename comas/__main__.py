@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from comas.config.schema import Config
-from comas.plots import draw_plots
+from comas.metrics.plots import draw_plots
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes

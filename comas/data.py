@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from comas.types import TASKS, AnswerKey, Question
+from comas.types import DOMAINS, AnswerKey, Question
 
 REQUIRED_KEYS = ("id", "task", "prompt", "answer", "source")
 MAX_LISTED_FAULTS = 20
@@ -74,8 +74,8 @@ def faults_of(record: Any) -> list[str]:
             faults.append(f"{key} is empty")
         elif any("\ud800" <= character <= "\udfff" for character in record[key]):
             faults.append(f"{key} holds half of a surrogate pair, which is no text")
-        elif key == "task" and record[key] not in TASKS:
-            faults.append(f"task {record[key]!r} is unknown; known: {', '.join(TASKS)}")
+        elif key == "task" and record[key] not in DOMAINS:
+            faults.append(f"task {record[key]!r} is unknown; known: {', '.join(DOMAINS)}")
     return faults
 
 

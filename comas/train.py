@@ -8,32 +8,32 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.config.schema import Config
-from comas.data import QuestionSet, draw_batch, fixed_subset
+from comas.data import QuestionSet, draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.interaction import run_discussions
-from comas.metrics import (
-    Metrics,
+from comas.metrics.reward_effectiveness import reward_effectiveness
+from comas.metrics.step import (
     accuracy_metrics,
+    judged_solutions,
     rollout_metrics,
-    solutions,
     step_line,
     update_metrics,
 )
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.preparation import Prepared
-from comas.reward_effectiveness import reward_effectiveness
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run_directory import RunDirectory
-from comas.types import AnswerKey, Discussion, Turn, UpdateStats
-from comas.validation import answer_alone
-from comas.verification import Item, Verifier
+from comas.types import Discussion, Metrics, UpdateStats
+from comas.validation import validate
+from comas.verification import Verifier
+from comas.verification.solutions import verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -43,34 +43,32 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
 
     Continues after the run directory's newest checkpoint, if it holds one.
     """
-    data = prepared.train
-    num_steps = prepared.sizes.num_steps
+    data, num_steps = prepared.train, prepared.sizes.num_steps
     if run.is_finished(num_steps):
         log.info("nothing to train: this run has made all of its %d steps", num_steps)
         return
-    formulate_rewards = REWARD_SCHEMES[config.reward.scheme]
+    reward_scheme = REWARD_SCHEMES[config.reward.scheme]
     with (
         Verifier() as verifier,
         Agents(config, models=prepared.models, device=prepared.device) as agents,
         tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
         logging_redirect_tqdm(),
     ):
-        validate = partial(_validate, config, agents, verifier, prepared.validation)
+        validate_agents = partial(_validate, config, agents, verifier, prepared.validation)
         last_step = _restore(run, agents, num_steps=num_steps)
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
         if last_step == 0:
-            _report(run, bar, 0, validate())
+            _report(run, bar, 0, validate_agents())
         for step in range(last_step + 1, num_steps + 1):
             clock = Stopwatch()
             discussions = _discuss(config, agents, data, step, bar)
             clock.lap("rollout_s")
-            # The verifier works beside the update: it measures, and is never a reward.
-            answered = solutions(discussions)
-            verification = verifier.submit(_items(answered, data.answers))
-            rewarded = [formulate_rewards(discussion) for discussion in discussions]
+            # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
+            verification = verify_solutions(verifier, discussions, answers=data.answers)
+            rewards = reward_scheme(discussions, evidence={"verdicts": verification.result})
             buffers = collect_samples(
-                rewarded,
+                rewards.discussions,
                 policy_of_agent=config.policy_of_agent,
                 mask_truncated=config.optimization.mask_truncated,
             )
@@ -80,18 +78,17 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             agents.sync_weights()
             clock.lap("sync_s")
             verdicts = verification.result()
-            turns = [(d.discussion_id, turn.turn_id) for d, turn in answered]
-            verdict_of = dict(zip(turns, verdicts, strict=True))
             metrics = {
-                **rollout_metrics(rewarded, num_agents=config.society.num_agents),
+                **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
+                **rewards.metrics,
                 **update_metrics(stats, policy_of_agent=config.policy_of_agent),
-                **accuracy_metrics("train", [d.question for d, _ in answered], verdicts),
-                **reward_effectiveness(rewarded, verdicts=verdict_of),
+                **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
+                **reward_effectiveness(rewards.discussions, verdicts=verdicts),
                 **clock.times(),
             }
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):
-                metrics |= validate()
-            run.save_discussions(step, rewarded, verdicts=verdict_of)
+                metrics |= validate_agents()
+            run.save_discussions(step, rewards.discussions, verdicts=verdicts)
             _report(run, bar, step, metrics)
             if is_due(step, every=config.training.save_every, num_steps=num_steps):
                 with run.checkpoint_folder(step) as folder:
@@ -166,30 +163,16 @@ def _restore(run: RunDirectory, agents: Agents, *, num_steps: int) -> int:
 
 
 def _validate(config: Config, agents: Agents, verifier: Verifier, held_out: QuestionSet) -> Metrics:
-    """Held-out accuracy of the agents, each answering alone: their mean, and each one's."""
+    """Held-out accuracy, and how long it took to measure."""
     started = time.monotonic()
-    questions = fixed_subset(held_out.questions, config.validation.num_questions)
-    num_agents = config.society.num_agents
-    answers = asyncio.run(
-        answer_alone(
-            questions,
-            generate=partial(agents.generate, temperature=config.validation.temperature),
-            num_agents=num_agents,
-            seed=config.seed,
-        )
+    metrics = validate(
+        held_out,
+        generate=partial(agents.generate, temperature=config.validation.temperature),
+        num_agents=config.society.num_agents,
+        seed=config.seed,
+        verifier=verifier,
     )
-    verdicts = verifier.submit(
-        (question.task, answer, held_out.answers[question.question_id])
-        for of_agent in answers
-        for question, answer in zip(questions, of_agent, strict=True)
-    ).result()
-    metrics = accuracy_metrics("validation", questions * num_agents, verdicts)
-    for agent in range(num_agents):
-        own = verdicts[agent * len(questions) : (agent + 1) * len(questions)]
-        share = accuracy_metrics("", questions, own)["/accuracy"]
-        metrics[f"agent_{agent}/validation/accuracy"] = share
-    metrics["time/validation_s"] = time.monotonic() - started
-    return metrics
+    return metrics | {"time/validation_s": time.monotonic() - started}
 
 
 def _warn_of_mismatch(stats: Sequence[UpdateStats], *, limit: float) -> None:
@@ -211,13 +194,6 @@ def _report(run: RunDirectory, bar: tqdm, step: int, metrics: Metrics) -> None:
     log.info(step_line(step, bar.total, metrics))
     bar.set_postfix_str("")
     bar.update(step - bar.n)
-
-
-def _items(answered: Sequence[tuple[Discussion, Turn]], answers: AnswerKey) -> Iterator[Item]:
-    """What the verifier is asked of each solution."""
-    for discussion, turn in answered:
-        question = discussion.question
-        yield question.task, turn.generation.response_text, answers[question.question_id]
 
 
 def _count_on(bar: tqdm, total: int) -> Callable[[], None]:

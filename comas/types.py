@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, get_args
 
-Task = Literal["math", "coding", "science"]
+Domain = Literal["math", "coding", "science"]
 Role = Literal["solution", "evaluation", "scoring"]
 FinishReason = Literal["stop", "length"]
 Device = Literal["cpu", "cuda"]
 
-TASKS: tuple[Task, ...] = ("math", "coding", "science")
-ROLES: tuple[Role, ...] = ("solution", "evaluation", "scoring")
+DOMAINS: tuple[Domain, ...] = get_args(Domain)
+ROLES: tuple[Role, ...] = get_args(Role)
+
+Metrics = dict[str, float | None]
+"""Values under names with slashes, such as ``reward/solution``; None: a mean over nothing."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Question:
     """
 
     question_id: str
-    task: Task
+    domain: Domain
     text: str
 
 
@@ -59,11 +62,17 @@ class Generation:
     """Number of weight updates the engine had received when it sampled this."""
 
 
-class Generate(Protocol):
-    """How a schedule asks an agent to speak; it never learns which engine answers."""
+TurnKey = tuple[str, str]
+"""(discussion_id, turn_id), which names one turn of a batch."""
 
-    async def __call__(self, agent_index: int, prompt: str, *, seed: int) -> Generation | None:
-        """Sample one response, or return None when the prompt is over the prompt limit."""
+
+class Generate(Protocol):
+    """How an agent is asked to speak; who asks never learns which engine answers."""
+
+    async def __call__(
+        self, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+    ) -> Generation | None:
+        """Sample one response for ``turn``, or return None when the prompt is over the limit."""
         ...
 
 
@@ -71,7 +80,8 @@ class Generate(Protocol):
 class Turn:
     """One agent speaking once.
 
-    A scoring's parent is the evaluation it weighs, whose parent is a solution.
+    Its parent is the turn that it answers: a scoring's is the evaluation that it weighs, an
+    evaluation's the solution that it criticises, and a solution has none.
 
     Example: in round 0 agent 2 evaluates the solution turn "r0.s1":
     ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``
@@ -85,9 +95,10 @@ class Turn:
     prompt: str
     generation: Generation
 
-
-TurnKey = tuple[str, str]
-"""(discussion_id, turn_id), which names one turn of a batch."""
+    @property
+    def text(self) -> str:
+        """What the agent said."""
+        return self.generation.response_text
 
 
 @dataclass(frozen=True)
@@ -95,7 +106,7 @@ class Discussion:
     """Everything said about one question in one independent copy of the discussion.
 
     Example: two rounds of the sequential schedule give the turns
-    ``r0.s0, r0.s0.e0, r0.s0.e0.t, r1.s0, r1.s0.e0, r1.s0.e0.t``, always in this order,
+    ``r0.s0, r0.s0.e0, r0.s0.e0.t0, r1.s0, r1.s0.e0, r1.s0.e0.t0``, always in this order,
     whichever generation finished first.
     """
 
@@ -106,12 +117,17 @@ class Discussion:
     """Prompts over the prompt limit: shortened or not asked, as configured."""
 
     def children(self, parent: Turn | None, role: Role) -> list[Turn]:
-        """The turns of ``role`` that answer ``parent`` (None: the question itself), in order.
+        """The turns of ``role`` that answer ``parent`` (None: the question), in order.
 
         Example: ``children(None, "solution")`` are all solutions of the discussion.
         """
         parent_id = None if parent is None else parent.turn_id
         return [t for t in self.turns if t.role == role and t.parent_turn_id == parent_id]
+
+    def scorings(self, solution: Turn) -> list[Turn]:
+        """The scorings of all evaluations of ``solution``, in order."""
+        evaluations = self.children(solution, "evaluation")
+        return [scoring for e in evaluations for scoring in self.children(e, "scoring")]
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -10,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comas.concurrency import run_all
+from comas.seeds import sampling_seed
 from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.inference_log import FAILURES, Failure, InferenceLog
 from evaluation.progress import TaskBar
@@ -189,9 +189,8 @@ class _Transcript:
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:
-    """The sampling seed of one request: 63 bits of a hash, so that all differ.
+    """The sampling seed of one request.
 
     The setup has no part in it: where two make the same request, they get the same reply.
     """
-    digest = hashlib.blake2b(f"{seed}/{task_id}/{label}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
+    return sampling_seed(seed, task_id, label)

@@ -11,7 +11,7 @@ from typing import TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from comas.data import Unreadable, load_questions, read_records
-from comas.interaction.prompts import solution_prompt
+from comas.interaction.prompts import SOLUTION, fill
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.types import BenchmarkTask
@@ -77,9 +77,9 @@ def held_out_tasks(questions: Path, *, limit: int | None) -> list[BenchmarkTask]
     tasks = [
         BenchmarkTask(
             task_id=question.question_id,
-            form=question.task,
+            form=question.domain,
             question=question.text,
-            query=solution_prompt(question.task, question=question.text, history=()),
+            query=fill(SOLUTION, question.domain, question=question.text),
             gold=held_out.answers[question.question_id],
         )
         for question in held_out.questions

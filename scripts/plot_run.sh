@@ -21,4 +21,4 @@ for run in "$@"; do
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas.plots "${runs[@]:-saves/latest}"
+exec "$PYTHON_BIN" -m comas.metrics.plots "${runs[@]:-saves/latest}"

@@ -14,7 +14,7 @@ from datasets import disable_progress_bars
 from comas.data_preparation import DataPreparationError
 from comas.data_preparation.blend import PAPER_SIZE, BlendSize
 from comas.data_preparation.build import Job, Outcome, build
-from comas.types import TASKS
+from comas.types import DOMAINS
 from evaluation.benchmarks import BENCHMARKS
 
 log = logging.getLogger("prepare_data")
@@ -61,8 +61,8 @@ def _job(arguments: Sequence[str]) -> Job:
         benchmarks={name: BENCHMARKS[name] for name in wanted},
         with_blend=with_blend,
         size=BlendSize(
-            train=dict(zip(TASKS, options.train_size, strict=True)),
-            validation=dict(zip(TASKS, options.validation_size, strict=True)),
+            train=dict(zip(DOMAINS, options.train_size, strict=True)),
+            validation=dict(zip(DOMAINS, options.validation_size, strict=True)),
         ),
         seed=options.seed,
         local_copies=options.from_,
@@ -80,10 +80,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     for name, sizes in (("train", PAPER_SIZE.train), ("validation", PAPER_SIZE.validation)):
         parser.add_argument(
             f"--{name}-size",
-            nargs=len(TASKS),
+            nargs=len(DOMAINS),
             type=_count,
-            default=[sizes[task] for task in TASKS],
-            metavar=tuple(task.upper() for task in TASKS),
+            default=[sizes[domain] for domain in DOMAINS],
+            metavar=tuple(domain.upper() for domain in DOMAINS),
         )
     parser.add_argument("--rebuild", action="store_true")
     return parser.parse_args(arguments)

@@ -34,4 +34,4 @@ for seed in "${seeds[@]}"; do
   bash scripts/train_comas.sh "$config" "$@" "seed=$seed"
   runs+=("$(realpath "$saves/latest")")
 done
-.venv/bin/python -m comas.seed_summary "${runs[@]}"
+.venv/bin/python -m comas.metrics.seed_summary "${runs[@]}"

@@ -55,7 +55,10 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 def generate(agents: Agents, agent: int, *, seed: int = 0) -> list[Generation]:
     async def all_prompts() -> list[Generation | None]:
         return await asyncio.gather(
-            *(agents.generate(agent, prompt, seed=seed + i) for i, prompt in enumerate(PROMPTS))
+            *(
+                agents.generate(agent, prompt, turn=("d", f"r{i}.s0"), seed=seed + i)
+                for i, prompt in enumerate(PROMPTS)
+            )
         )
 
     generations = asyncio.run(all_prompts())

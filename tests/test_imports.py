@@ -15,6 +15,7 @@ REPOSITORY = Path(__file__).parents[1]
 
 LAYERS = (
     "types",
+    "seeds",
     "files",
     "concurrency",
     "model_folder",
@@ -29,9 +30,6 @@ LAYERS = (
     "engines",
     "run_directory",
     "metrics",
-    "reward_effectiveness",
-    "plots",
-    "seed_summary",
     "preflight",
     "validation",
     "train",

@@ -12,7 +12,7 @@ from comas.config.schema import Interaction
 from comas.interaction import SCHEDULES, run_discussions
 from comas.interaction.parallel import deal
 from comas.interaction.sequential import draw_speakers
-from comas.types import Discussion, Generation, Question, Turn
+from comas.types import Discussion, Generation, Question, Turn, TurnKey
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(4)]
 
@@ -28,7 +28,9 @@ class ScriptedAgents:
         self.calls: list[tuple[int, str, int]] = []
         self.overlong: list[str] = []
 
-    async def __call__(self, agent_index: int, prompt: str, *, seed: int) -> Generation | None:
+    async def __call__(
+        self, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+    ) -> Generation | None:
         if len(prompt) > self.limit:
             self.overlong.append(prompt)
             return None
@@ -85,15 +87,15 @@ def test_parallel_has_one_solution_of_every_agent_a_round(num_agents, num_rounds
 def test_parallel_deals_every_agent_the_same_number_of_evaluations_and_scorings():
     discussions = discuss(ScriptedAgents(), schedule="parallel", num_rounds=2, num_evaluations=2)
     for role in ("evaluation", "scoring"):
-        seats = Counter(t.agent_index for d in discussions for t in d.turns if t.role == role)
-        # 8 discussions x 2 rounds x 4 solvers x 2 evaluations = 128 seats for 4 agents.
-        assert seats == {agent: 32 for agent in range(4)}
+        parts = Counter(t.agent_index for d in discussions for t in d.turns if t.role == role)
+        # 8 discussions x 2 rounds x 4 solvers x 2 evaluations = 128 parts for 4 agents.
+        assert parts == {agent: 32 for agent in range(4)}
 
 
 def test_a_deal_that_does_not_divide_differs_by_at_most_one():
     import random
 
-    counts = Counter(deal(random.Random(0), num_agents=3, num_seats=8))
+    counts = Counter(deal(random.Random(0), num_agents=3, num_parts=8))
     assert sorted(counts.values()) == [2, 3, 3]
 
 
@@ -185,10 +187,10 @@ def test_no_role_waits_for_the_slowest_discussion():
     finished: list[str] = []
 
     class HeldBack(ScriptedAgents):
-        async def __call__(self, agent_index, prompt, *, seed):
+        async def __call__(self, agent_index, prompt, *, turn, seed):
             if "What is 0 + 0?" in prompt:
                 await release.wait()
-            return await super().__call__(agent_index, prompt, seed=seed)
+            return await super().__call__(agent_index, prompt, turn=turn, seed=seed)
 
     async def run() -> None:
         count = 0
@@ -240,7 +242,7 @@ def test_a_skipped_prompt_leaves_out_what_would_build_on_it():
 
 def test_an_error_of_an_engine_ends_the_batch():
     class Broken(ScriptedAgents):
-        async def __call__(self, agent_index, prompt, *, seed):
+        async def __call__(self, agent_index, prompt, *, turn, seed):
             raise ConnectionError("engine 1 died")
 
     with pytest.raises(ConnectionError, match="engine 1 died"):

@@ -32,7 +32,7 @@ from comas.quickstart.worked import (
     solve,
 )
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import TASKS, Task
+from comas.types import DOMAINS, Domain
 from comas.verification.verifiers import verify
 
 SUM = Problem("math", "What is 48 + 23?", "71", (48, 23))
@@ -54,7 +54,7 @@ HABIT = {
     "science": "7*100=700. \\boxed{743}",
     "coding": "The end counts.\n```python\ndef last():\n    return 41\n```",
 }
-PROBLEMS = {problem.task: problem for problem in (SUM, CONVERSION, FUNCTION)}
+PROBLEMS = {problem.domain: problem for problem in (SUM, CONVERSION, FUNCTION)}
 
 
 # ---- Questions ----
@@ -62,19 +62,19 @@ PROBLEMS = {problem.task: problem for problem in (SUM, CONVERSION, FUNCTION)}
 
 def test_the_example_problems_can_be_drawn() -> None:
     rng = Random(0)
-    for task, example in PROBLEMS.items():
+    for domain, example in PROBLEMS.items():
         held_out = is_held_out(example.text)
-        drawn = {draw_problem(rng, task=task, held_out=held_out) for _ in range(60_000)}
+        drawn = {draw_problem(rng, domain=domain, held_out=held_out) for _ in range(60_000)}
         assert example in drawn
 
 
 def test_answers_are_right() -> None:
     rng = Random(1)
     for _ in range(200):
-        a, b = (problem := draw_problem(rng, task="math", held_out=False)).numbers
+        a, b = (problem := draw_problem(rng, domain="math", held_out=False)).numbers
         assert problem.answer == str(a + b)
         assert problem.text == f"What is {a} + {b}?"
-        large, small = (problem := draw_problem(rng, task="science", held_out=False)).numbers
+        large, small = (problem := draw_problem(rng, domain="science", held_out=False)).numbers
         assert int(problem.answer) == large * 60 + small
         assert f" {large} " in problem.text and f" {small} " in problem.text
 
@@ -82,7 +82,7 @@ def test_answers_are_right() -> None:
 def test_the_coding_checker_accepts_the_last_number_only() -> None:
     rng = Random(2)
     for _ in range(50):
-        problem = draw_problem(rng, task="coding", held_out=False)
+        problem = draw_problem(rng, domain="coding", held_out=False)
         last = list(range(*problem.numbers))[-1]
         exec(problem.answer, {"last": lambda last=last: last})
         for wrong in (last - 1, last + 1):
@@ -91,15 +91,15 @@ def test_the_coding_checker_accepts_the_last_number_only() -> None:
 
 
 def test_a_coding_prompt_ends_with_the_test_that_its_checker_runs() -> None:
-    problem = draw_problem(Random(3), task="coding", held_out=False)
+    problem = draw_problem(Random(3), domain="coding", held_out=False)
     test, call = problem.answer.rsplit("\n\n", 1)
     assert problem.text.endswith(test)
     assert call == "test_last()\n"
 
 
 def test_train_and_validation_are_distinct_and_do_not_overlap() -> None:
-    train = records(seed=0, held_out=False, num_per_task=800)
-    validation = records(seed=0, held_out=True, num_per_task=100)
+    train = records(seed=0, held_out=False, num_per_domain=800)
+    validation = records(seed=0, held_out=True, num_per_domain=100)
     prompts = [row["prompt"] for row in train + validation]
     ids = [row["id"] for row in train + validation]
     assert len(train) == 2400 and len(validation) == 300
@@ -116,7 +116,7 @@ def test_about_one_in_five_questions_is_held_out_whatever_its_last_digit() -> No
 
 
 def test_records_are_read_as_real_data(tmp_path: Path) -> None:
-    rows = records(seed=0, held_out=True, num_per_task=3)
+    rows = records(seed=0, held_out=True, num_per_domain=3)
     write_records(tmp_path / "validation.jsonl", rows)
     loaded = load_questions(tmp_path / "validation.jsonl")
     assert [question.text for question in loaded.questions] == [row["prompt"] for row in rows]
@@ -125,21 +125,21 @@ def test_records_are_read_as_real_data(tmp_path: Path) -> None:
 
 
 def test_records_depend_on_the_seed_alone() -> None:
-    first = records(seed=0, held_out=False, num_per_task=20)
-    assert first == records(seed=0, held_out=False, num_per_task=20)
-    assert first != records(seed=1, held_out=False, num_per_task=20)
+    first = records(seed=0, held_out=False, num_per_domain=20)
+    assert first == records(seed=0, held_out=False, num_per_domain=20)
+    assert first != records(seed=1, held_out=False, num_per_domain=20)
 
 
 # ---- Worked discussions ----
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_a_solution_is_right_without_the_habit_and_wrong_with_it(task: Task) -> None:
-    problem = PROBLEMS[task]
-    assert solve(Random(0), problem, habit=0.0) == Worked(RIGHT[task], True)
-    assert solve(Random(0), problem, habit=1.0) == Worked(HABIT[task], False)
-    assert verify(task, RIGHT[task], problem.answer) == "correct"
-    assert verify(task, HABIT[task], problem.answer) == "wrong"
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_solution_is_right_without_the_habit_and_wrong_with_it(domain: Domain) -> None:
+    problem = PROBLEMS[domain]
+    assert solve(Random(0), problem, habit=0.0) == Worked(RIGHT[domain], True)
+    assert solve(Random(0), problem, habit=1.0) == Worked(HABIT[domain], False)
+    assert verify(domain, RIGHT[domain], problem.answer) == "correct"
+    assert verify(domain, HABIT[domain], problem.answer) == "wrong"
 
 
 def test_a_sum_without_a_carry_leaves_nothing_to_drop() -> None:
@@ -149,9 +149,9 @@ def test_a_sum_without_a_carry_leaves_nothing_to_drop() -> None:
 
 def test_a_solution_is_called_right_exactly_when_its_number_is() -> None:
     rng = Random(4)
-    for task in ("math", "science"):
+    for domain in ("math", "science"):
         for _ in range(300):
-            problem = draw_problem(rng, task=task, held_out=False)
+            problem = draw_problem(rng, domain=domain, held_out=False)
             worked = solve(rng, problem, habit=0.5)
             assert worked.text.endswith(f"\\boxed{{{problem.answer}}}") == worked.is_right
 
@@ -184,7 +184,7 @@ def test_every_scoring_can_be_parsed() -> None:
 
 
 def test_worked_discussions_never_show_a_held_out_question() -> None:
-    held_out = [row["prompt"] for row in records(seed=0, held_out=True, num_per_task=100)]
+    held_out = [row["prompt"] for row in records(seed=0, held_out=True, num_per_domain=100)]
     rng = Random(6)
     prompts = [
         example.prompt for _ in range(300) for example in discussion_examples(rng, Mixture())

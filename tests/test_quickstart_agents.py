@@ -9,12 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from comas.interaction.prompts import (
-    HistoryItem,
-    evaluation_prompt,
-    scoring_prompt,
-    solution_prompt,
-)
+from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
 from comas.quickstart import build, build_society
 from comas.quickstart.models import build_model
 from comas.quickstart.questions import draw_problem
@@ -28,13 +23,13 @@ from comas.quickstart.tokenizers import (
 from comas.quickstart.warm_start import Recipe, learn, warm_start
 from comas.quickstart.worked import APPROVALS, COMPLAINTS, Mixture, discussion_examples, solve
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import TASKS, Task
+from comas.types import DOMAINS, Domain
 from comas.verification.verifiers import verify
 
-PROBLEMS = {task: draw_problem(Random(0), task=task, held_out=True) for task in TASKS}
-RIGHT = {task: solve(Random(0), problem, habit=0.0).text for task, problem in PROBLEMS.items()}
+PROBLEMS = {domain: draw_problem(Random(0), domain=domain, held_out=True) for domain in DOMAINS}
+RIGHT = {domain: solve(Random(0), problem, habit=0.0).text for domain, problem in PROBLEMS.items()}
 # The sum is 59 + 63: it carries, so that all three habits show.
-HABIT = {task: solve(Random(0), problem, habit=1.0).text for task, problem in PROBLEMS.items()}
+HABIT = {domain: solve(Random(0), problem, habit=1.0).text for domain, problem in PROBLEMS.items()}
 
 
 @pytest.fixture(scope="module", params=CHAT_FORMATS)
@@ -85,16 +80,18 @@ def test_solutions_are_quoted_after_four_template_pieces() -> None:
     ]
 
 
-@pytest.mark.parametrize("task", TASKS)
-def test_the_real_prompts_cost_few_tokens(tokenizer: PreTrainedTokenizerFast, task: Task) -> None:
-    question = PROBLEMS[task].text
-    solution = RIGHT[task]
-    item = HistoryItem(solution, COMPLAINTS[task])
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_real_prompts_cost_few_tokens(
+    tokenizer: PreTrainedTokenizerFast, domain: Domain
+) -> None:
+    question = PROBLEMS[domain].text
+    solution = RIGHT[domain]
+    item = HistoryItem(solution, COMPLAINTS[domain])
     prompts = [
-        solution_prompt(task, question=question, history=[]),
-        solution_prompt(task, question=question, history=[item, item]),
-        evaluation_prompt(task, question=question, history=[], solution=solution),
-        scoring_prompt(task, question=question, solution=solution, evaluation=COMPLAINTS[task]),
+        fill(SOLUTION, domain, question=question, history=[]),
+        fill(SOLUTION, domain, question=question, history=[item, item]),
+        fill(EVALUATION, domain, question=question, history=[], solution=solution),
+        fill(SCORING, domain, question=question, solution=solution, evaluation=COMPLAINTS[domain]),
     ]
     lengths = [len(token_ids) for token_ids in encode_prompts(tokenizer, prompts)]
     assert all(length <= bound for length, bound in zip(lengths, (20, 77, 47, 47), strict=True)), (
@@ -103,9 +100,8 @@ def test_the_real_prompts_cost_few_tokens(tokenizer: PreTrainedTokenizerFast, ta
 
 
 def test_prompts_are_encoded_as_the_chat_template_does(tokenizer: PreTrainedTokenizerFast) -> None:
-    prompt = solution_prompt(
-        "math", question=PROBLEMS["math"].text, history=[HistoryItem("a", "b")]
-    )
+    history = [HistoryItem("a", "b")]
+    prompt = fill(SOLUTION, "math", question=PROBLEMS["math"].text, history=history)
     message = [{"role": "user", "content": prompt}]
     expected = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
     assert encode_prompts(tokenizer, [prompt]) == [expected]
@@ -231,20 +227,24 @@ def test_the_built_agents_speak_in_every_role(tmp_path: Path) -> None:
             output = model.generate(token_ids, max_new_tokens=48, do_sample=False)[0]
             return tokenizer.decode(output[token_ids.shape[1] :], skip_special_tokens=True)
 
-        for task, problem in PROBLEMS.items():
-            solution = answer(solution_prompt(task, question=problem.text, history=[]))
-            assert verify(task, solution, problem.answer) in ("correct", "wrong")
+        for domain, problem in PROBLEMS.items():
+            solution = answer(fill(SOLUTION, domain, question=problem.text, history=[]))
+            assert verify(domain, solution, problem.answer) in ("correct", "wrong")
             for worked, told, number in (
-                (RIGHT[task], APPROVALS[task], 3),
-                (HABIT[task], COMPLAINTS[task], 1),
+                (RIGHT[domain], APPROVALS[domain], 3),
+                (HABIT[domain], COMPLAINTS[domain], 1),
             ):
                 evaluation = answer(
-                    evaluation_prompt(task, question=problem.text, history=[], solution=worked)
+                    fill(EVALUATION, domain, question=problem.text, history=[], solution=worked)
                 )
                 assert evaluation == told
                 scoring = answer(
-                    scoring_prompt(
-                        task, question=problem.text, solution=worked, evaluation=evaluation
+                    fill(
+                        SCORING,
+                        domain,
+                        question=problem.text,
+                        solution=worked,
+                        evaluation=evaluation,
                     )
                 )
                 assert parse_score(scoring) == number

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from comas.plots import draw_plots, main, points, smoothed
-from comas.reward_effectiveness import reward_effectiveness
+from comas.metrics.plots import draw_plots, main, points, smoothed
+from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
 PREFIX = "reward_effectiveness"

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.interaction_reward import interaction_reward
+from comas.reward_formulation.interaction_reward import interaction_reward, reward_discussion
+from comas.reward_formulation.scheme import Rewards, RewardScheme
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import Discussion, Generation, Question, Turn
+from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
 
 def turn(turn_id: str, text: str = "") -> Turn:
@@ -24,7 +25,7 @@ def turn(turn_id: str, text: str = "") -> Turn:
 
 def rewards(*turns: Turn) -> tuple[float | None, ...]:
     discussion = Discussion("d", Question("q", "math", "?"), turns)
-    return interaction_reward(discussion).rewards
+    return reward_discussion(discussion).rewards
 
 
 @pytest.mark.parametrize(
@@ -120,5 +121,39 @@ def test_any_text_gives_a_score_or_none(text):
     assert parse_score(text) in (None, 1, 2, 3)
 
 
-def test_the_paper_scheme_is_registered():
-    assert REWARD_SCHEMES["interaction"] is interaction_reward
+def test_the_interaction_reward_is_shown_no_verdict():
+    def verdicts():
+        raise AssertionError("the verifier was asked")
+
+    discussion = Discussion("d", Question("q", "math", "?"), (turn("r0.s0"),))
+    rewarded = REWARD_SCHEMES["interaction"]([discussion], evidence={"verdicts": verdicts})
+    assert [item.rewards for item in rewarded.discussions] == [(None,)]
+
+
+def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
+    def pay_for_correct_solutions(discussions, *, verdicts):
+        rewards = (float(verdicts[d.discussion_id, "r0.s0"] == "correct") for d in discussions)
+        return Rewards(
+            [RewardedDiscussion(d, (r,)) for d, r in zip(discussions, rewards, strict=True)]
+        )
+
+    scheme = RewardScheme(pay_for_correct_solutions, needs=("verdicts",))
+    discussions = [
+        Discussion(name, Question("q", "math", "?"), (turn("r0.s0"),)) for name in ("a", "b")
+    ]
+    verdicts = {("a", "r0.s0"): "correct", ("b", "r0.s0"): "wrong"}
+    rewarded = scheme(discussions, evidence={"verdicts": lambda: verdicts})
+    assert [item.rewards for item in rewarded.discussions] == [(1.0,), (0.0,)]
+
+
+def test_the_invalid_rate_counts_scorings_without_a_score_whatever_they_are_paid():
+    turns = (
+        turn("r0.s0"),
+        turn("r0.s0.e0"),
+        turn("r0.s0.e0.t0", "<score>3</score>"),
+        turn("r0.s0.e1"),
+        turn("r0.s0.e1.t0", "no idea"),
+    )
+    discussion = Discussion("d", Question("q", "math", "?"), turns)
+    assert interaction_reward([discussion]).metrics == {"scoring/invalid_rate": 0.5}
+    assert interaction_reward([]).metrics == {"scoring/invalid_rate": None}

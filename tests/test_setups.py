@@ -10,12 +10,7 @@ from pathlib import Path
 import pytest
 from scripted_server import ScriptedServer
 
-from comas.interaction.prompts import (
-    HistoryItem,
-    evaluation_prompt,
-    scoring_prompt,
-    solution_prompt,
-)
+from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
 from comas.types import Discussion, Generation, Question, Turn
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.inference_log import read_inference
@@ -248,13 +243,14 @@ def test_discussion_solves_criticises_and_scores_with_the_prompts_of_training(tm
     for r in range(2):
         for s in range(2):
             turn = f"r{r}.s{s}"
-            expected[turn] = solution_prompt(
-                "math", question=TASK.question, history=history if r else []
+            expected[turn] = fill(
+                SOLUTION, "math", question=TASK.question, history=history if r else []
             )
-            expected[f"{turn}.e0"] = evaluation_prompt(
-                "math", question=TASK.question, history=[], solution=f"text {turn}"
+            expected[f"{turn}.e0"] = fill(
+                EVALUATION, "math", question=TASK.question, solution=f"text {turn}"
             )
-            expected[f"{turn}.e0.t0"] = scoring_prompt(
+            expected[f"{turn}.e0.t0"] = fill(
+                SCORING,
                 "math",
                 question=TASK.question,
                 solution=f"text {turn}",

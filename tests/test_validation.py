@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from comas.types import Generation, Question
+from comas.types import Generation, Question, TurnKey
 from comas.validation import answer_alone
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]
 
 
 def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[str]]:
-    async def generate(agent_index: int, prompt: str, *, seed: int) -> Generation | None:
+    async def generate(
+        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+    ) -> Generation | None:
         question = next(q for q in QUESTIONS if q.text in prompt)
         if question.question_id == overlong:
             return None

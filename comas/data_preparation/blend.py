@@ -1,4 +1,4 @@
-"""Draws the blend: questions of every task, proven, distinct, and apart from all benchmarks."""
+"""Draws the blend: questions of every domain, proven, distinct, and apart from all benchmarks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tqdm import tqdm
 from comas.data_preparation.overlap import Overlap, OverlapIndex
 from comas.data_preparation.record_set import Converted, Record
 from comas.data_preparation.source import DataPreparationError
-from comas.types import TASKS, Task
+from comas.types import DOMAINS, Domain
 from comas.verification import Verdict
 
-VerifiedItem = tuple[Task, str, str]
-"""(task, response, gold answer)"""
+VerifiedItem = tuple[Domain, str, str]
+"""(domain, response, gold answer)"""
 Verify = Callable[[Sequence[VerifiedItem]], list[Verdict]]
 
 CHUNK = 64
@@ -26,10 +26,10 @@ CHUNK = 64
 
 @dataclass(frozen=True)
 class BlendSize:
-    """How many questions of each task."""
+    """How many questions of each domain."""
 
-    train: Mapping[Task, int]
-    validation: Mapping[Task, int]
+    train: Mapping[Domain, int]
+    validation: Mapping[Domain, int]
 
 
 PAPER_SIZE = BlendSize(
@@ -57,12 +57,12 @@ class Blend:
     train: list[Record]
     validation: list[Record]
     repetitions: list[Repetition]
-    left_out: dict[Task, Counter[str]]
-    """task -> reason -> candidates that were looked at and not taken"""
+    left_out: dict[Domain, Counter[str]]
+    """domain -> reason -> candidates that were looked at and not taken"""
 
 
 def draw_blend(
-    pools: Mapping[Task, Sequence[Converted]],
+    pools: Mapping[Domain, Sequence[Converted]],
     *,
     size: BlendSize,
     seed: int,
@@ -79,16 +79,16 @@ def draw_blend(
     Raises DataPreparationError when a pool has too few.
     """
     drawing = _Drawing(seed=seed, benchmarks=benchmarks, verify=verify)
-    candidates = {task: drawing.proven(task, pools[task]) for task in TASKS}
+    candidates = {domain: drawing.proven(domain, pools[domain]) for domain in DOMAINS}
     validation: list[Converted] = []
-    for task in TASKS:
-        taken = drawing.take(candidates[task], task, size.validation[task], what="validation")
+    for domain in DOMAINS:
+        taken = drawing.take(candidates[domain], domain, size.validation[domain], what="validation")
         for one in taken:
             drawing.held_out.add(one.record["id"], one.item.question)
         validation += taken
     train: list[Converted] = []
-    for task in TASKS:
-        train += drawing.take(candidates[task], task, size.train[task], what="train")
+    for domain in DOMAINS:
+        train += drawing.take(candidates[domain], domain, size.train[domain], what="train")
     return Blend(
         train=drawing.in_order(train),
         validation=drawing.in_order(validation),
@@ -107,9 +107,9 @@ class _Drawing:
         self._taken = OverlapIndex()
         self.held_out = OverlapIndex()
         self.repetitions: list[Repetition] = []
-        self.left_out: dict[Task, Counter[str]] = {task: Counter() for task in TASKS}
+        self.left_out: dict[Domain, Counter[str]] = {domain: Counter() for domain in DOMAINS}
 
-    def proven(self, task: Task, pool: Sequence[Converted]) -> Iterator[Converted]:
+    def proven(self, domain: Domain, pool: Sequence[Converted]) -> Iterator[Converted]:
         """Candidates apart from the benchmarks, whose reference answer was judged correct."""
         in_order = iter(sorted(pool, key=self._rank))
         while chunk := list(islice(in_order, CHUNK)):
@@ -117,30 +117,30 @@ class _Drawing:
                 candidate
                 for candidate in chunk
                 if not self._repeats(
-                    task, candidate, self._benchmarks.find(candidate.item.question), "benchmark"
+                    domain, candidate, self._benchmarks.find(candidate.item.question), "benchmark"
                 )
             ]
-            verdicts = self._verify([_reference(task, candidate) for candidate in apart])
+            verdicts = self._verify([_reference(domain, candidate) for candidate in apart])
             for candidate, verdict in zip(apart, verdicts, strict=True):
                 if verdict == "correct":
                     yield candidate
                 else:
-                    self.left_out[task][f"its own reference answer is judged {verdict}"] += 1
+                    self.left_out[domain][f"its own reference answer is judged {verdict}"] += 1
 
     def take(
-        self, candidates: Iterator[Converted], task: Task, number: int, *, what: str
+        self, candidates: Iterator[Converted], domain: Domain, number: int, *, what: str
     ) -> list[Converted]:
         """The first ``number`` candidates that repeat nothing taken before."""
         taken: list[Converted] = []
-        with tqdm(desc=f"{what}: {task}", total=number, unit="question", disable=None) as bar:
+        with tqdm(desc=f"{what}: {domain}", total=number, unit="question", disable=None) as bar:
             while len(taken) < number:
                 candidate = next(candidates, None)
                 if candidate is None:
-                    raise DataPreparationError(self._shortage(task, len(taken), number, what))
+                    raise DataPreparationError(self._shortage(domain, len(taken), number, what))
                 question = candidate.item.question
-                if self._repeats(task, candidate, self._taken.find_same(question), "blend"):
+                if self._repeats(domain, candidate, self._taken.find_same(question), "blend"):
                     continue
-                if self._repeats(task, candidate, self.held_out.find(question), "validation"):
+                if self._repeats(domain, candidate, self.held_out.find(question), "validation"):
                     continue
                 self._taken.add(candidate.record["id"], question)
                 taken.append(candidate)
@@ -148,32 +148,36 @@ class _Drawing:
         return taken
 
     def in_order(self, taken: Sequence[Converted]) -> list[Record]:
-        """The records, the tasks mixed."""
+        """The records, the domains mixed."""
         return [candidate.record for candidate in sorted(taken, key=self._rank)]
 
     def _rank(self, candidate: Converted) -> bytes:
         return hashlib.sha256(f"{self._seed}/{candidate.record['id']}".encode()).digest()
 
-    def _repeats(self, task: Task, candidate: Converted, overlap: Overlap | None, of: str) -> bool:
+    def _repeats(
+        self, domain: Domain, candidate: Converted, overlap: Overlap | None, of: str
+    ) -> bool:
         if overlap is None:
             return False
         record = candidate.record
         self.repetitions.append(Repetition(record["id"], record["source"], overlap, of))
-        self.left_out[task][f"it repeats a question of the {of}"] += 1
+        self.left_out[domain][f"it repeats a question of the {of}"] += 1
         return True
 
-    def _shortage(self, task: Task, found: int, wanted: int, what: str) -> str:
-        reasons = "; ".join(f"{count} x {reason}" for reason, count in self.left_out[task].items())
+    def _shortage(self, domain: Domain, found: int, wanted: int, what: str) -> str:
+        reasons = "; ".join(
+            f"{count} x {reason}" for reason, count in self.left_out[domain].items()
+        )
         return (
-            f"{task}: {wanted} questions are wanted for {what}, but the dataset has only {found}"
+            f"{domain}: {wanted} questions are wanted for {what}, but the dataset has only {found}"
             f"{f' more (left out: {reasons})' if reasons else ''}. Ask for fewer with "
             f"--{what}-size, or give the whole dataset"
         )
 
 
-def _reference(task: Task, candidate: Converted) -> VerifiedItem:
+def _reference(domain: Domain, candidate: Converted) -> VerifiedItem:
     """The response that the dataset itself would give, and the gold answer to judge it by."""
     answer = candidate.item.answer
-    if task == "coding":
-        return task, f"```python\n{candidate.item.solution}\n```", answer
-    return task, f"\\boxed{{{answer}}}", answer
+    if domain == "coding":
+        return domain, f"```python\n{candidate.item.solution}\n```", answer
+    return domain, f"\\boxed{{{answer}}}", answer

@@ -21,13 +21,13 @@ from comas.data_preparation.overlap import OverlapIndex
 from comas.data_preparation.record_set import Conversion, RecordSet, benchmark_file, convert_rows
 from comas.data_preparation.source import DataPreparationError
 from comas.data_preparation.webinstruct import WEBINSTRUCT
-from comas.types import Task
+from comas.types import Domain
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
 
-TRAINING_SETS: dict[Task, RecordSet] = {"math": MATH, "coding": KODCODE, "science": WEBINSTRUCT}
-"""What the blend is drawn from. Another source for a task is one file and one line here."""
+TRAINING_SETS: dict[Domain, RecordSet] = {"math": MATH, "coding": KODCODE, "science": WEBINSTRUCT}
+"""What the blend is drawn from. Another source for a domain is one file and one line here."""
 
 TRAIN_FILE = "train.jsonl"
 VALIDATION_FILE = "validation.jsonl"
@@ -145,7 +145,7 @@ def _blend_recipe(job: Job, manifest: Manifest) -> dict[str, Any]:
     return {
         "seed": job.seed,
         "size": asdict(job.size),
-        "datasets": {task: _recipe(one) for task, one in TRAINING_SETS.items()},
+        "datasets": {domain: _recipe(one) for domain, one in TRAINING_SETS.items()},
         "apart_from": {
             name: manifest[benchmark_file(name)].sha256 for name in sorted(job.benchmarks)
         },
@@ -190,7 +190,7 @@ def _build_blend(job: Job, manifest: Manifest) -> list[str]:
     if faults:
         return [f"{fault} (--rebuild replaces it)" for fault in faults]
     try:
-        conversions = {task: _convert(job, one) for task, one in TRAINING_SETS.items()}
+        conversions = {domain: _convert(job, one) for domain, one in TRAINING_SETS.items()}
         blend = _draw(job, conversions)
     except DataPreparationError as error:
         return [f"the blend was not drawn: {error}"]
@@ -235,7 +235,7 @@ def _convert(job: Job, record_set: RecordSet) -> Conversion:
     return conversion
 
 
-def _draw(job: Job, conversions: Mapping[Task, Conversion]) -> Blend:
+def _draw(job: Job, conversions: Mapping[Domain, Conversion]) -> Blend:
     index = OverlapIndex()
     for name in job.benchmarks:
         text = (job.output / benchmark_file(name)).read_text(encoding="utf-8")
@@ -245,7 +245,7 @@ def _draw(job: Job, conversions: Mapping[Task, Conversion]) -> Blend:
                 index.add(record["id"], record["prompt"])
     with Verifier() as verifier:
         return draw_blend(
-            {task: conversion.converted for task, conversion in conversions.items()},
+            {domain: conversion.converted for domain, conversion in conversions.items()},
             size=job.size,
             seed=job.seed,
             benchmarks=index,
@@ -253,11 +253,11 @@ def _draw(job: Job, conversions: Mapping[Task, Conversion]) -> Blend:
         )
 
 
-def _left_out_of_blend(conversions: Mapping[Task, Conversion], blend: Blend) -> dict[str, int]:
+def _left_out_of_blend(conversions: Mapping[Domain, Conversion], blend: Blend) -> dict[str, int]:
     return {
-        f"{task}: {reason}": count
-        for task, conversion in conversions.items()
-        for reason, count in (conversion.left_out + blend.left_out[task]).items()
+        f"{domain}: {reason}": count
+        for domain, conversion in conversions.items()
+        for reason, count in (conversion.left_out + blend.left_out[domain]).items()
     }
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 from comas.data import DataError, Unreadable, faults_of, read_records
 from comas.data_preparation.checkers import faults_of_checker
 from comas.data_preparation.record_set import is_decimal_number
-from comas.types import Task
+from comas.types import Domain
 from comas.verification import Verdict, Verifier
 
 EMPTY_PROGRAM = "```python\npass\n```"
@@ -37,7 +37,7 @@ class Report:
     num_records: int
     faults: list[Fault]
     counts: Counter[tuple[str, str]]
-    """(task, source) -> records without a fault"""
+    """(domain, source) -> records without a fault"""
 
 
 def check_file(path: Path, *, verifier: Verifier) -> Report:
@@ -76,40 +76,40 @@ def _faults_of_form(record: Any, place_of_id: dict[str, str]) -> list[str]:
 def _faults_of_answers(records: dict[str, dict[str, str]], verifier: Verifier) -> dict[str, str]:
     """place -> why the gold answer there cannot judge a response."""
     faults: dict[str, str] = {}
-    items: dict[str, tuple[Task, str, str]] = {}
+    items: dict[str, tuple[Domain, str, str]] = {}
     for place, record in records.items():
-        task, answer = cast(Task, record["task"]), record["answer"]
-        if fault := _fault_of_text(task, answer):
+        domain, answer = cast(Domain, record["task"]), record["answer"]
+        if fault := _fault_of_text(domain, answer):
             faults[place] = fault
         else:
-            response = EMPTY_PROGRAM if task == "coding" else f"\\boxed{{{answer}}}"
-            items[place] = (task, response, answer)
+            response = EMPTY_PROGRAM if domain == "coding" else f"\\boxed{{{answer}}}"
+            items[place] = (domain, response, answer)
     verdicts = verifier.verify_batch(list(items.values()))
-    for (place, (task, _, answer)), verdict in zip(items.items(), verdicts, strict=True):
-        if fault := _fault_of_verdict(task, answer, verdict):
+    for (place, (domain, _, answer)), verdict in zip(items.items(), verdicts, strict=True):
+        if fault := _fault_of_verdict(domain, answer, verdict):
             faults[place] = fault
     return faults
 
 
-def _fault_of_text(task: Task, answer: str) -> str | None:
-    if task == "coding":
+def _fault_of_text(domain: Domain, answer: str) -> str | None:
+    if domain == "coding":
         return "; ".join(faults_of_checker(answer)) or None
-    if task == "science" and not is_decimal_number(answer):
+    if domain == "science" and not is_decimal_number(answer):
         return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
-    if task == "math" and "\\boxed" in answer:
+    if domain == "math" and "\\boxed" in answer:
         return f"the answer {answer!r} must be what stands within \\boxed{{}}, without it"
     return None
 
 
-def _fault_of_verdict(task: Task, answer: str, verdict: Verdict) -> str | None:
-    if task == "coding":
+def _fault_of_verdict(domain: Domain, answer: str, verdict: Verdict) -> str | None:
+    if domain == "coding":
         return {
             "correct": "the checker passes a program that does nothing: does it call its tests?",
             "failed": "the checker cannot be run",
         }.get(verdict)
     if verdict == "correct":
         return None
-    return f"the answer {answer!r} is not read as {task}: \\boxed{{{answer}}} is judged {verdict}"
+    return f"the answer {answer!r} is not read as {domain}: \\boxed{{{answer}}} is judged {verdict}"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -133,8 +133,8 @@ def _text_of(path: Path, report: Report) -> str:
     lines = [f"{path}: {report.num_records} records, {num_faults} of them faulty"]
     lines += [f"  {fault.place}: {fault.reason}" for fault in report.faults]
     lines += [
-        f"  {count:>7} {task}, source {source}"
-        for (task, source), count in sorted(report.counts.items())
+        f"  {count:>7} {domain}, source {source}"
+        for (domain, source), count in sorted(report.counts.items())
     ]
     if not report.faults and report.num_records:
         lines += [

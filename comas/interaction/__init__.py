@@ -14,7 +14,7 @@ from comas.types import Discussion, Generate, Question
 
 
 class Schedule(Protocol):
-    """Turns the openings of a batch into one coroutine a discussion."""
+    """Turns the openings of a batch into one coroutine per discussion."""
 
     def __call__(
         self,

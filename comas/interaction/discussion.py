@@ -1,25 +1,20 @@
-"""Where one discussion takes place: agents are asked, what they say is kept."""
+"""One discussion under way: agents are asked for its turns, and what they say is kept."""
 
 from __future__ import annotations
 
-import hashlib
 import random
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from comas.interaction.prompts import (
-    HistoryItem,
-    evaluation_prompt,
-    scoring_prompt,
-    solution_prompt,
-)
+from comas.config.schema import Interaction
+from comas.interaction.prompts import HistoryItem, Template, fill
+from comas.seeds import sampling_seed
 from comas.types import Discussion, Generate, Question, Role, Turn
 
-_DEPTH_NAMES = ("r", "s", "e", "t")
-_ROLE_OF_DEPTH: dict[int, Role] = {2: "solution", 3: "evaluation", 4: "scoring"}
-
-TurnPath = tuple[int, ...]
-"""(round, solution, evaluation, scoring), as deep as the turn: (0, 1, 0) is turn r0.s1.e0."""
+ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
+"""How a role appears in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of
+solution 1 of round 0."""
 
 
 @dataclass(frozen=True)
@@ -40,94 +35,88 @@ class Opening:
         """The generator of this discussion's draws of agents and references."""
         return random.Random(self.seed_text)
 
-    def turn_seed(self, turn_id: str) -> int:
-        """The sampling seed of one turn: 63 bits of a hash of the seed text and the turn."""
-        digest = hashlib.blake2b(f"{self.seed_text}/{turn_id}".encode(), digest_size=8).digest()
-        return int.from_bytes(digest, "big") >> 1
 
+class OpenDiscussion:
+    """Asks agents for the turns of one discussion, and keeps them.
 
-class Floor:
-    """Asks agents for the turns of one discussion, and keeps them in a fixed order.
+    Example, a solution and one evaluation of it::
 
-    Every method returns the new turn, or None when its prompt is over the limit and cannot
-    be shortened; what would have built on it is then not asked either.
+        solution = await discussion.ask("solution", 2, SOLUTION, round_index=0)
+        evaluation = await discussion.ask("evaluation", 0, EVALUATION, parent=solution)
     """
 
-    def __init__(self, opening: Opening, *, generate: Generate, drop_history: bool) -> None:
+    def __init__(self, opening: Opening, *, generate: Generate, rules: Interaction) -> None:
         self._opening = opening
         self._generate = generate
-        self._drop_history = drop_history
-        self._turns: dict[TurnPath, Turn] = {}
+        self._drops_history = rules.overlong_prompts == "drop_history"
+        self._turns: dict[str, Turn] = {}
         self._num_overlong_prompts = 0
 
-    async def solve(self, path: TurnPath, agent: int, history: Sequence[HistoryItem]) -> str | None:
-        """Ask ``agent`` for a solution; returns its text."""
+    async def ask(
+        self,
+        role: Role,
+        agent: int,
+        template: Template,
+        *,
+        parent: Turn | None = None,
+        round_index: int = 0,
+        index: int = 0,
+        history: Sequence[HistoryItem] = (),
+    ) -> Turn | None:
+        """Ask ``agent`` for a turn of ``role`` that answers ``parent`` (None: the question).
+
+        The prompt is ``template``, filled with the question, the history and the texts of the
+        parent and its own parents, each under the name of its role. ``round_index`` is that of
+        the parent where there is one; ``index`` counts turns of one role under one parent.
+
+        Returns None when the prompt is over the limit and cannot be shortened; what would have
+        built on the turn is then not asked either.
+        """
         question = self._opening.question
-
-        def prompt(shown: Sequence[HistoryItem]) -> str:
-            return solution_prompt(question.task, question=question.text, history=shown)
-
-        return await self._ask(path, agent, prompt, history)
-
-    async def evaluate(
-        self, path: TurnPath, agent: int, history: Sequence[HistoryItem], *, solution: str
-    ) -> str | None:
-        """Ask ``agent`` to criticise ``solution``; returns the evaluation's text."""
-        question = self._opening.question
-
-        def prompt(shown: Sequence[HistoryItem]) -> str:
-            return evaluation_prompt(
-                question.task, question=question.text, history=shown, solution=solution
+        round_index = round_index if parent is None else parent.round_index
+        root = f"r{round_index}" if parent is None else parent.turn_id
+        turn_id = f"{root}.{ROLE_LETTERS[role]}{index}"
+        num_dropped = len(history) if self._drops_history else 0
+        for first in range(num_dropped + 1):
+            prompt = fill(
+                template,
+                question.domain,
+                question=question.text,
+                history=history[first:],
+                **self._texts_above(parent),
             )
-
-        return await self._ask(path, agent, prompt, history)
-
-    async def score(
-        self, path: TurnPath, agent: int, *, solution: str, evaluation: str
-    ) -> str | None:
-        """Ask ``agent`` to score ``solution`` in the light of ``evaluation``, without history."""
-        question = self._opening.question
-        prompt = scoring_prompt(
-            question.task, question=question.text, solution=solution, evaluation=evaluation
-        )
-        return await self._ask(path, agent, lambda _: prompt, ())
+            generation = await self._generate(
+                agent,
+                prompt,
+                turn=(self._opening.discussion_id, turn_id),
+                seed=sampling_seed(self._opening.seed_text, turn_id),
+            )
+            if generation is not None:
+                parent_id = None if parent is None else parent.turn_id
+                turn = Turn(turn_id, parent_id, round_index, role, agent, prompt, generation)
+                self._turns[turn_id] = turn
+                return turn
+            self._num_overlong_prompts += first == 0
+        return None
 
     def close(self) -> Discussion:
         """The finished discussion, its turns depth first whichever came first."""
         return Discussion(
             discussion_id=self._opening.discussion_id,
             question=self._opening.question,
-            turns=tuple(self._turns[path] for path in sorted(self._turns)),
+            turns=tuple(self._turns[turn_id] for turn_id in sorted(self._turns, key=_path)),
             num_overlong_prompts=self._num_overlong_prompts,
         )
 
-    async def _ask(
-        self,
-        path: TurnPath,
-        agent: int,
-        prompt: Callable[[Sequence[HistoryItem]], str],
-        history: Sequence[HistoryItem],
-    ) -> str | None:
-        seed = self._opening.turn_seed(turn_id(path))
-        num_dropped = len(history) if self._drop_history else 0
-        for first in range(num_dropped + 1):
-            text = prompt(history[first:])
-            generation = await self._generate(agent, text, seed=seed)
-            if generation is not None:
-                self._turns[path] = Turn(
-                    turn_id=turn_id(path),
-                    parent_turn_id=turn_id(path[:-1]) if len(path) > 2 else None,
-                    round_index=path[0],
-                    role=_ROLE_OF_DEPTH[len(path)],
-                    agent_index=agent,
-                    prompt=text,
-                    generation=generation,
-                )
-                return generation.response_text
-            self._num_overlong_prompts += first == 0
-        return None
+    def _texts_above(self, turn: Turn | None) -> dict[str, str]:
+        """role -> text of ``turn`` and the turns that it answers, directly or not."""
+        texts: dict[str, str] = {}
+        while turn is not None:
+            texts[turn.role] = turn.text
+            turn = self._turns.get(turn.parent_turn_id or "")
+        return texts
 
 
-def turn_id(path: TurnPath) -> str:
-    """Name a turn by its path: ``(0, 1, 0) -> "r0.s1.e0"``, ``(2, 0, 0, 0) -> "r2.s0.e0.t0"``."""
-    return ".".join(f"{name}{index}" for name, index in zip(_DEPTH_NAMES, path, strict=False))
+def _path(turn_id: str) -> list[tuple[str, int]]:
+    """``"r0.s10.e1" -> [("r", 0), ("s", 10), ("e", 1)]``, which sorts depth first."""
+    return [(letter, int(index)) for letter, index in re.findall(r"([a-z])(\d+)", turn_id)]

@@ -1,4 +1,4 @@
-"""What each role is told, by task: one user message a turn (math, science, coding).
+"""What each role is told, by domain: one user message per turn.
 
 The wording is ours; what each prompt asks for follows the paper's appendix. A template's
 constant text is used unchanged, so the quick-start tokenizers can hold it as single tokens.
@@ -6,10 +6,14 @@ constant text is used unchanged, so the quick-start tokenizers can hold it as si
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from comas.types import Task
+from comas.types import Domain, Role
+
+Template = Mapping[Domain, str]
+"""A prompt for each domain, with the placeholders {question}, {discussion} (the history) and the
+names of the roles whose texts it quotes."""
 
 
 class HistoryItem(NamedTuple):
@@ -23,7 +27,7 @@ EMPTY_HISTORY = "(empty)"
 
 HISTORY_ITEM = "\n\n## Earlier solution\n{solution}\n\n## Evaluation of it\n{evaluation}"
 
-SOLUTION: dict[Task, str] = {
+SOLUTION: Template = {
     "math": (
         "You and other experts discuss a math problem. Work on the problem step by step. "
         "Use the earlier solutions and their evaluations where they help, and do not repeat "
@@ -46,7 +50,7 @@ SOLUTION: dict[Task, str] = {
     ),
 }
 
-EVALUATION: dict[Task, str] = {
+EVALUATION: Template = {
     "math": (
         "You are a strict critic. Read the solution of the math problem and find every "
         "possible mistake in it; never simply agree. For each mistake say what is wrong and "
@@ -80,7 +84,7 @@ _SCORING_STANDARD = (
     "# Problem\n{question}\n\n# Solution\n{solution}\n\n# Evaluation\n{evaluation}"
 )
 
-SCORING: dict[Task, str] = {
+SCORING: Template = {
     "math": (
         "You are a fair judge of a math discussion. Read a solution and the evaluation of it. "
         + _SCORING_STANDARD
@@ -96,23 +100,26 @@ SCORING: dict[Task, str] = {
 }
 
 
-def solution_prompt(task: Task, *, question: str, history: Sequence[HistoryItem]) -> str:
-    """Ask for a step-by-step solution with the final answer in the task's format."""
-    return SOLUTION[task].format(question=question, discussion=discussion_text(history))
+TEMPLATES: dict[Role, Template] = {
+    "solution": SOLUTION,
+    "evaluation": EVALUATION,
+    "scoring": SCORING,
+}
 
 
-def evaluation_prompt(
-    task: Task, *, question: str, history: Sequence[HistoryItem], solution: str
+def fill(
+    template: Template,
+    domain: Domain,
+    *,
+    question: str,
+    history: Sequence[HistoryItem] = (),
+    **quoted: str,
 ) -> str:
-    """Ask a critic for every mistake in ``solution``."""
-    return EVALUATION[task].format(
-        question=question, discussion=discussion_text(history), solution=solution
-    )
+    """The prompt of ``domain``; ``quoted`` are the texts that it may quote, by role.
 
-
-def scoring_prompt(task: Task, *, question: str, solution: str, evaluation: str) -> str:
-    """Ask a judge for an integer score of ``solution`` in the light of ``evaluation``."""
-    return SCORING[task].format(question=question, solution=solution, evaluation=evaluation)
+    Example: ``fill(SCORING, "math", question="What is 1 + 1?", solution="2", evaluation="Right.")``
+    """
+    return template[domain].format(question=question, discussion=discussion_text(history), **quoted)
 
 
 def discussion_text(history: Sequence[HistoryItem]) -> str:

@@ -1,4 +1,4 @@
-"""The schedule of the paper's text: one solution a round, speakers drawn uniformly.
+"""The schedule of the paper's text: one solution per round, speakers drawn uniformly.
 
 In round i an agent drawn from the l agents proposes s_i, n drawn evaluators criticise it,
 and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and evaluator see
@@ -13,16 +13,17 @@ from random import Random
 from typing import NamedTuple
 
 from comas.config.schema import Interaction
-from comas.interaction.discussion import Floor, Opening
-from comas.interaction.prompts import HistoryItem
+from comas.interaction.criticism import Critics, criticise
+from comas.interaction.discussion import OpenDiscussion, Opening
+from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate
 
 
 class Speakers(NamedTuple):
-    """The agents of one round: a solver, and an (evaluator, scorer) for each evaluation."""
+    """The agents of one round: a solver, and the critics of each evaluation."""
 
     solver: int
-    critics: tuple[tuple[int, int], ...]
+    critics: tuple[Critics, ...]
 
 
 def schedule(
@@ -33,7 +34,7 @@ def schedule(
     rng: Random,
     generate: Generate,
 ) -> list[Coroutine[None, None, Discussion]]:
-    """One coroutine a discussion; ``rng`` is not needed, as nothing is drawn over the batch."""
+    """One coroutine per discussion; ``rng`` is not needed, as nothing is drawn over the batch."""
     return [
         _discuss(opening, num_agents=num_agents, rules=rules, generate=generate)
         for opening in openings
@@ -48,7 +49,7 @@ def draw_speakers(
         Speakers(
             rng.randrange(num_agents),
             tuple(
-                (rng.randrange(num_agents), rng.randrange(num_agents))
+                Critics(rng.randrange(num_agents), rng.randrange(num_agents))
                 for _ in range(num_evaluations)
             ),
         )
@@ -65,41 +66,35 @@ async def _discuss(
         num_rounds=rules.num_rounds,
         num_evaluations=rules.num_evaluations,
     )
-    floor = Floor(opening, generate=generate, drop_history=rules.overlong_prompts == "drop_history")
+    discussion = OpenDiscussion(opening, generate=generate, rules=rules)
     past_rounds: list[list[HistoryItem]] = []
     async with asyncio.TaskGroup() as scorings:
         for round_index, speakers in enumerate(rounds):
             shown = past_rounds[-rules.horizon :] if rules.horizon else []
             history = [item for past in shown for item in past]
-            past_rounds.append(await _round(floor, round_index, speakers, history, scorings))
-    return floor.close()
+            past_rounds.append(await _round(discussion, round_index, speakers, history, scorings))
+    return discussion.close()
 
 
 async def _round(
-    floor: Floor,
+    discussion: OpenDiscussion,
     round_index: int,
     speakers: Speakers,
     history: Sequence[HistoryItem],
     scorings: asyncio.TaskGroup,
 ) -> list[HistoryItem]:
-    """Solve and evaluate; a scoring starts as soon as its evaluation is there, and nothing in
-    the discussion waits for it."""
-    path = (round_index, 0)
-    solution = await floor.solve(path, speakers.solver, history)
+    """One solution with its evaluations, as later rounds may see them."""
+    solution = await discussion.ask(
+        "solution", speakers.solver, SOLUTION, round_index=round_index, history=history
+    )
     if solution is None:
         return []
-
-    async def evaluate(index: int, evaluator: int, scorer: int) -> HistoryItem | None:
-        here = (*path, index)
-        evaluation = await floor.evaluate(here, evaluator, history, solution=solution)
-        if evaluation is None:
-            return None
-        scorings.create_task(
-            floor.score((*here, 0), scorer, solution=solution, evaluation=evaluation)
-        )
-        return HistoryItem(solution, evaluation)
-
     items = await asyncio.gather(
-        *(evaluate(index, *critics) for index, critics in enumerate(speakers.critics))
+        *(
+            criticise(
+                discussion, solution, critics, index=index, history=history, scorings=scorings
+            )
+            for index, critics in enumerate(speakers.critics)
+        )
     )
     return [item for item in items if item is not None]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comas.config.schema import Config
-from comas.data import QuestionSet, load_questions
+from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.preflight.locations import check_model, locate
 from comas.preflight.machine import check_disk, choose_device
 from comas.preflight.sizes import Sizes, derive_sizes
@@ -52,10 +52,12 @@ def prepare(config: Config) -> Prepared:
     for model in models:
         check_model(model)
     train = load_questions(Path(locations[config.data.train]))
+    held_out = load_questions(Path(locations[config.data.validation]))
+    asked = fixed_subset(held_out.questions, config.validation.num_questions)
     return Prepared(
         models=models,
         train=train,
-        validation=load_questions(Path(locations[config.data.validation])),
+        validation=QuestionSet(tuple(asked), held_out.answers),
         device=device,
         sizes=derive_sizes(config, num_questions=len(train.questions)),
         locations=locations,

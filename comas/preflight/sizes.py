@@ -11,7 +11,7 @@ from comas.config.schema import Config
 from comas.data import count_steps
 from comas.interaction import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
-from comas.types import ROLES, Generation, Question, Role
+from comas.types import ROLES, Generation, Question, Role, TurnKey
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
 def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
     silence = Generation((0,), (0,), "", (0.0,), "stop", 0)
 
-    async def stay_silent(agent_index: int, prompt: str, *, seed: int) -> Generation:
+    async def stay_silent(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
         return silence
 
     [discussion, *_] = asyncio.run(

@@ -22,8 +22,8 @@ from comas.quickstart.questions import records, write_records
 log = logging.getLogger(__name__)
 
 ARCHITECTURES = ("qwen2", "llama")
-NUM_TRAIN_PER_TASK = 800
-NUM_VALIDATION_PER_TASK = 100
+NUM_TRAIN_PER_DOMAIN = 800
+NUM_VALIDATION_PER_DOMAIN = 100
 _VERSIONED = ("torch", "transformers", "tokenizers")
 _PROGRESS = re.compile(rb"(\d+)/(\d+)\n")
 _PACKAGE_ROOT = Path(__file__).parents[2]
@@ -73,11 +73,11 @@ def recipe_sources() -> list[Path]:
 
 
 def _write_questions(folder: Path, *, seed: int) -> None:
-    for split, num_per_task in (
-        ("train", NUM_TRAIN_PER_TASK),
-        ("validation", NUM_VALIDATION_PER_TASK),
+    for split, num_per_domain in (
+        ("train", NUM_TRAIN_PER_DOMAIN),
+        ("validation", NUM_VALIDATION_PER_DOMAIN),
     ):
-        rows = records(seed=seed, held_out=split == "validation", num_per_task=num_per_task)
+        rows = records(seed=seed, held_out=split == "validation", num_per_domain=num_per_domain)
         write_records(folder / f"{split}.jsonl", rows)
 
 

@@ -1,6 +1,6 @@
 """Endless small questions with exact answers, one family a task.
 
-| task | question | answer |
+| domain | question | answer |
 |---|---|---|
 | math | What is 48 + 23? | 71 |
 | science | How many minutes are 7 h 43 min? | 463 |
@@ -19,7 +19,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
-from comas.types import TASKS, Task
+from comas.types import DOMAINS, Domain
 
 HELD_OUT_ONE_IN = 5
 CARRY_FREE_KEPT = 0.3
@@ -35,17 +35,17 @@ class Problem(NamedTuple):
     Example: ``Problem("math", "What is 48 + 23?", "71", (48, 23))``
     """
 
-    task: Task
+    domain: Domain
     text: str
     answer: str
     """In the format of the real data: a number, or for coding runnable checker code."""
     numbers: tuple[int, int]
 
 
-def draw_problem(rng: Random, *, task: Task, held_out: bool) -> Problem:
-    """A random problem of ``task`` from one side of the split."""
+def draw_problem(rng: Random, *, domain: Domain, held_out: bool) -> Problem:
+    """A random problem of ``domain`` from one side of the split."""
     while True:
-        problem = _DRAW[task](rng)
+        problem = _DRAW[domain](rng)
         if is_held_out(problem.text) == held_out:
             return problem
 
@@ -55,27 +55,27 @@ def is_held_out(text: str) -> bool:
     return zlib.crc32(text.encode()) % HELD_OUT_ONE_IN == 0
 
 
-def records(*, seed: int, held_out: bool, num_per_task: int) -> list[dict[str, str]]:
-    """Distinct questions in the record format of the real data, the tasks in turn.
+def records(*, seed: int, held_out: bool, num_per_domain: int) -> list[dict[str, str]]:
+    """Distinct questions in the record format of the real data, the domains in turn.
 
     Example: ``{"prompt": "What is 48 + 23?", "answer": "71", "task": "math",
     "source": "quickstart", "id": "train-math-0"}``
     """
     split = "validation" if held_out else "train"
     rng = Random(f"{seed}/{split}")
-    drawn: dict[Task, dict[str, Problem]] = {task: {} for task in TASKS}
-    for task, problems in drawn.items():
-        while len(problems) < num_per_task:
-            problem = draw_problem(rng, task=task, held_out=held_out)
+    drawn: dict[Domain, dict[str, Problem]] = {domain: {} for domain in DOMAINS}
+    for domain, problems in drawn.items():
+        while len(problems) < num_per_domain:
+            problem = draw_problem(rng, domain=domain, held_out=held_out)
             problems.setdefault(problem.text, problem)
     rows = zip(*(problems.values() for problems in drawn.values()), strict=True)
     return [
         {
             "prompt": problem.text,
             "answer": problem.answer,
-            "task": problem.task,
+            "task": problem.domain,
             "source": "quickstart",
-            "id": f"{split}-{problem.task}-{index}",
+            "id": f"{split}-{problem.domain}-{index}",
         }
         for index, row in enumerate(rows)
         for problem in row
@@ -112,7 +112,7 @@ def _draw_function(rng: Random) -> Problem:
     return Problem("coding", _CODING_QUESTION.format(**numbers), checker, (first, end))
 
 
-_DRAW: dict[Task, Callable[[Random], Problem]] = {
+_DRAW: dict[Domain, Callable[[Random], Problem]] = {
     "math": _draw_sum,
     "science": _draw_conversion,
     "coding": _draw_function,

@@ -28,10 +28,10 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from comas.interaction.prompts import EMPTY_HISTORY, EVALUATION, HISTORY_ITEM, SCORING, SOLUTION
+from comas.interaction.prompts import EMPTY_HISTORY, HISTORY_ITEM, TEMPLATES
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.worked import Mixture, discussion_examples
-from comas.types import TASKS
+from comas.types import DOMAINS
 
 MAX_LENGTH = 1024
 _NUM_SAMPLED_DISCUSSIONS = 1500
@@ -118,8 +118,7 @@ def build_tokenizer(chat_format: ChatFormat) -> PreTrainedTokenizerFast:
 
 def template_pieces() -> list[str]:
     """The constant texts between the placeholders of all prompt templates, each once."""
-    templates = (*SOLUTION.values(), *EVALUATION.values(), *SCORING.values(), HISTORY_ITEM)
-    pieces = chain.from_iterable(map(_constant_pieces, templates))
+    pieces = chain.from_iterable(map(_constant_pieces, _templates()))
     # The first item of a discussion stands without the blank line that parts it from others.
     first_item = _constant_pieces(HISTORY_ITEM.lstrip("\n"))[0]
     return list(dict.fromkeys([*pieces, first_item, EMPTY_HISTORY]))
@@ -128,8 +127,7 @@ def template_pieces() -> list[str]:
 def solution_openers() -> list[str]:
     """The template pieces right after which a prompt quotes a solution."""
     filled = "".join(
-        template.format_map(defaultdict(str, solution=_MARK))
-        for template in (*EVALUATION.values(), *SCORING.values(), HISTORY_ITEM)
+        template.format_map(defaultdict(str, solution=_MARK)) for template in _templates()
     )
     return [piece for piece in template_pieces() if piece + _MARK in filled]
 
@@ -146,6 +144,12 @@ def encode_prompts(tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str]) -
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 
 
+def _templates() -> list[str]:
+    return [prompt for of_role in TEMPLATES.values() for prompt in of_role.values()] + [
+        HISTORY_ITEM
+    ]
+
+
 def _constant_pieces(template: str) -> list[str]:
     marked = template.format_map(defaultdict(lambda: _MARK))
     return [piece for piece in marked.split(_MARK) if piece]
@@ -156,7 +160,7 @@ def _constant_phrases() -> list[str]:
     rng = Random(0)
     texts: list[str] = []
     for _ in range(_NUM_SAMPLED_DISCUSSIONS):
-        problem = draw_problem(rng, task=rng.choice(TASKS), held_out=False)
+        problem = draw_problem(rng, domain=rng.choice(DOMAINS), held_out=False)
         responses = [example.response for example in discussion_examples(rng, Mixture())]
         texts += [problem.text, *responses]
     return sorted(set(chain.from_iterable(re.split(r"\d+", text) for text in texts)) - {""})

@@ -1,10 +1,10 @@
 """Worked discussions, from which the tiny agents first learn to speak in every role.
 
-The solver has a bad habit in every task, which the evaluator and the scorer mostly see: so the
+The solver has a bad habit in every domain, which the evaluator and the scorer mostly see: so the
 discussion's rewards can remove it. What CoMAS then shows is that a society can act on what it
 can judge already, not that it learns something nobody in it knows.
 
-| task | right | habit |
+| domain | right | habit |
 |---|---|---|
 | math | 8+3=11, 4+2=6, 6+1=7. | drops the carry: 8+3=11, 4+2=6. |
 | science | 7*60=420. | a hundred to the unit: 7*100=700. |
@@ -18,14 +18,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from comas.interaction.prompts import (
-    HistoryItem,
-    evaluation_prompt,
-    scoring_prompt,
-    solution_prompt,
-)
+from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
 from comas.quickstart.questions import Problem, draw_problem
-from comas.types import TASKS, Task
+from comas.types import DOMAINS, Domain
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ class Example(NamedTuple):
 
 def discussion_examples(rng: Random, mixture: Mixture) -> list[Example]:
     """The turns of one worked discussion of a random training question."""
-    problem = draw_problem(rng, task=rng.choice(TASKS), held_out=False)
+    problem = draw_problem(rng, domain=rng.choice(DOMAINS), held_out=False)
     examples = [_solution_example(rng, problem, mixture, history=[])]
     if rng.random() < mixture.second_round:
         history = _draw_history(rng, problem, mixture)
@@ -79,13 +74,13 @@ def discussion_examples(rng: Random, mixture: Mixture) -> list[Example]:
 
 def solve(rng: Random, problem: Problem, *, habit: float) -> Worked:
     """Work out ``problem``, following the habit with that probability."""
-    return _SOLVE[problem.task](rng, problem.numbers, habit)
+    return _SOLVE[problem.domain](rng, problem.numbers, habit)
 
 
-def evaluate(rng: Random, task: Task, solution: Worked, *, errs: float) -> str:
+def evaluate(rng: Random, domain: Domain, solution: Worked, *, errs: float) -> str:
     """Criticise ``solution``; with probability ``errs`` say the opposite of the truth."""
     approves = solution.is_right != (rng.random() < errs)
-    return (APPROVALS if approves else COMPLAINTS)[task]
+    return (APPROVALS if approves else COMPLAINTS)[domain]
 
 
 def score(rng: Random, solution: Worked, *, approved: bool, mixture: Mixture) -> str:
@@ -101,7 +96,7 @@ def score(rng: Random, solution: Worked, *, approved: bool, mixture: Mixture) ->
 def _solution_example(
     rng: Random, problem: Problem, mixture: Mixture, *, history: list[HistoryItem]
 ) -> Example:
-    prompt = solution_prompt(problem.task, question=problem.text, history=history)
+    prompt = fill(SOLUTION, problem.domain, question=problem.text, history=history)
     return Example(prompt, solve(rng, problem, habit=mixture.habit).text)
 
 
@@ -109,21 +104,25 @@ def _evaluation_example(rng: Random, problem: Problem, mixture: Mixture) -> Exam
     has_history = rng.random() < mixture.evaluation_with_history
     history = _draw_history(rng, problem, mixture) if has_history else []
     worked = solve(rng, problem, habit=mixture.habit_when_judged)
-    prompt = evaluation_prompt(
-        problem.task, question=problem.text, history=history, solution=worked.text
+    prompt = fill(
+        EVALUATION, problem.domain, question=problem.text, history=history, solution=worked.text
     )
-    response = evaluate(rng, problem.task, worked, errs=mixture.evaluator_errs)
+    response = evaluate(rng, problem.domain, worked, errs=mixture.evaluator_errs)
     return Example(prompt, response)
 
 
 def _scoring_example(rng: Random, problem: Problem, mixture: Mixture) -> Example:
     worked = solve(rng, problem, habit=mixture.habit_when_judged)
     errs = mixture.scorer_sees_wrong_evaluation
-    evaluation = evaluate(rng, problem.task, worked, errs=errs)
-    prompt = scoring_prompt(
-        problem.task, question=problem.text, solution=worked.text, evaluation=evaluation
+    evaluation = evaluate(rng, problem.domain, worked, errs=errs)
+    prompt = fill(
+        SCORING,
+        problem.domain,
+        question=problem.text,
+        solution=worked.text,
+        evaluation=evaluation,
     )
-    approved = evaluation == APPROVALS[problem.task]
+    approved = evaluation == APPROVALS[problem.domain]
     return Example(prompt, score(rng, worked, approved=approved, mixture=mixture))
 
 
@@ -132,7 +131,7 @@ def _draw_history(rng: Random, problem: Problem, mixture: Mixture) -> list[Histo
     history = []
     for _ in range(rng.choice((1, 2, 2))):
         worked = solve(rng, problem, habit=mixture.habit)
-        evaluation = evaluate(rng, problem.task, worked, errs=mixture.evaluator_errs)
+        evaluation = evaluate(rng, problem.domain, worked, errs=mixture.evaluator_errs)
         history.append(HistoryItem(worked.text, evaluation))
     return history
 
@@ -174,17 +173,17 @@ def _solve_function(rng: Random, numbers: tuple[int, int], habit: float) -> Work
     return Worked(text, not is_habit)
 
 
-_SOLVE: dict[Task, Callable[[Random, tuple[int, int], float], Worked]] = {
+_SOLVE: dict[Domain, Callable[[Random, tuple[int, int], float], Worked]] = {
     "math": _solve_sum,
     "science": _solve_conversion,
     "coding": _solve_function,
 }
-APPROVALS: dict[Task, str] = {
+APPROVALS: dict[Domain, str] = {
     "math": "No mistakes.",
     "science": "No mistakes.",
     "coding": "No test case fails.",
 }
-COMPLAINTS: dict[Task, str] = {
+COMPLAINTS: dict[Domain, str] = {
     "math": "Mistake: a carry is lost.",
     "science": "Mistake: the unit is wrong.",
     "coding": "test_last fails: the end is not in the range.",

@@ -1,15 +1,11 @@
-"""Reward formulation: a discussion becomes one reward a turn. A new scheme is one file and
+"""Reward formulation: every turn of a discussion gets its reward. A new scheme is one file and
 one line here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from comas.reward_formulation.interaction_reward import interaction_reward
-from comas.types import Discussion, RewardedDiscussion
-
-RewardScheme = Callable[[Discussion], RewardedDiscussion]
+from comas.reward_formulation.scheme import RewardScheme
 
 REWARD_SCHEMES: dict[str, RewardScheme] = {
-    "interaction": interaction_reward,
+    "interaction": RewardScheme(interaction_reward),
 }

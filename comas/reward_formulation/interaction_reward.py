@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from statistics import fmean
 
+from comas.reward_formulation.scheme import Rewards
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import Discussion, RewardedDiscussion, Turn
+from comas.types import Discussion, RewardedDiscussion
 
 INVALID_SCORING_REWARD = -1.0
 
 
-def interaction_reward(discussion: Discussion) -> RewardedDiscussion:
+def interaction_reward(discussions: Sequence[Discussion]) -> Rewards:
+    """Reward every discussion by itself, and count the scorings without a score.
+
+    ``scoring/invalid_rate`` is the share of scorings from which no score could be read.
+    """
+    scores = [
+        parse_score(turn.text) for d in discussions for turn in d.turns if turn.role == "scoring"
+    ]
+    invalid_rate = fmean(score is None for score in scores) if scores else None
+    return Rewards(
+        [reward_discussion(discussion) for discussion in discussions],
+        {"scoring/invalid_rate": invalid_rate},
+    )
+
+
+def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
     """Give every turn its reward (eq. 7 and 8 of the paper).
 
     For a scoring t of an evaluation e of a solution s, with the score extracted from t::
@@ -19,28 +36,27 @@ def interaction_reward(discussion: Discussion) -> RewardedDiscussion:
         r(s) = 0                    r(e) = 0             r(t) = -1    when there is no score
 
     A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
-    paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit) gets
-    None and is not trained.
+    paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), or of
+    another role, gets None and is not trained.
 
     Example: one solution scored 2 by one evaluation's scorer: rewards (0.5, 0.5, 0.0).
     """
-    rewards: dict[str, float | None] = {turn.turn_id: None for turn in discussion.turns}
+    rewards: dict[str | None, float] = {}
     for solution in discussion.children(None, "solution"):
-        solution_rewards = []
-        for evaluation in discussion.children(solution, "evaluation"):
-            for scoring in discussion.children(evaluation, "scoring"):
-                of_solution, of_evaluation, of_scoring = _rewards_of_scoring(scoring)
-                solution_rewards.append(of_solution)
-                rewards[evaluation.turn_id] = of_evaluation
-                rewards[scoring.turn_id] = of_scoring
-        if solution_rewards:
-            rewards[solution.turn_id] = fmean(solution_rewards)
-    return RewardedDiscussion(discussion, tuple(rewards[turn.turn_id] for turn in discussion.turns))
+        of_solution = []
+        for scoring in discussion.scorings(solution):
+            shares = rewards_of_score(parse_score(scoring.text))
+            of_solution.append(shares[0])
+            rewards[scoring.parent_turn_id], rewards[scoring.turn_id] = shares[1:]
+        if of_solution:
+            rewards[solution.turn_id] = fmean(of_solution)
+    return RewardedDiscussion(
+        discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns)
+    )
 
 
-def _rewards_of_scoring(scoring: Turn) -> tuple[float, float, float]:
-    """(r(s), r(e), r(t)) from one scoring."""
-    score = parse_score(scoring.generation.response_text)
+def rewards_of_score(score: int | None) -> tuple[float, float, float]:
+    """(r(s), r(e), r(t)) of one scoring; None: it holds no score."""
     if score is None:
         return 0.0, 0.0, INVALID_SCORING_REWARD
     of_solution = (score - 1) / 2

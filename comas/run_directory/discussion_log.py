@@ -20,7 +20,7 @@ def discussion_record(
     return {
         "discussion_id": discussion.discussion_id,
         "question_id": discussion.question.question_id,
-        "task": discussion.question.task,
+        "domain": discussion.question.domain,
         "question": discussion.question.text,
         "num_overlong_prompts": discussion.num_overlong_prompts,
         "turns": [
@@ -38,7 +38,7 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> dict[
         "role": turn.role,
         "agent": turn.agent_index,
         "reward": reward,
-        "response": turn.generation.response_text,
+        "response": turn.text,
         "finish_reason": turn.generation.finish_reason,
         "num_prompt_tokens": len(turn.generation.prompt_token_ids),
         "num_response_tokens": len(turn.generation.response_token_ids),

@@ -13,9 +13,9 @@ from statistics import fmean
 from comas.concurrency import run_all
 from comas.config.schema import Interaction
 from comas.interaction import SCHEDULES
-from comas.interaction.discussion import Opening, turn_id
+from comas.interaction.discussion import Opening
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import Discussion, Generation, Question, Task, Turn
+from comas.types import Discussion, Domain, Generation, Question, Turn, TurnKey
 from comas.verification.forms import AnswerForm
 from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
 
@@ -26,7 +26,7 @@ RULES = Interaction(
     schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2, overlong_prompts="drop_history"
 )
 
-DOMAINS: dict[AnswerForm, Task] = {
+DOMAIN_OF_FORM: dict[AnswerForm, Domain] = {
     "math": "math",
     "science": "science",
     "coding": "coding",
@@ -43,16 +43,16 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     text = task.query if task.form == "choice" else task.question
     opening = Opening(
         discussion_id=task.task_id,
-        question=Question(task.task_id, DOMAINS[task.form], text),
+        question=Question(task.task_id, DOMAIN_OF_FORM[task.form], text),
         seed_text=task.task_id,
     )
-    # A schedule tells turns apart by their seeds; the runner makes the seeds, from the labels.
-    labels = {opening.turn_seed(label): label for label in _turn_ids(num_agents)}
 
-    async def generate(agent_index: int, prompt: str, *, seed: int) -> Generation | None:
+    async def generate(
+        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+    ) -> Generation | None:
         messages = [{"role": "user", "content": prompt}]
         try:
-            text = await ask(messages, label=labels[seed], speaker=agent_index)
+            text = await ask(messages, label=turn[1], speaker=agent_index)
         except OverlongPromptError:
             return None
         # Nobody is trained on this: of a response, only its text is read.
@@ -79,35 +79,16 @@ def best_solution(discussion: Discussion) -> str:
 
     Raises OverlongPromptError when there is no solution, as the question itself was too long.
     """
-    solutions = [turn for turn in discussion.turns if turn.role == "solution"]
+    solutions = discussion.children(None, "solution")
     if not solutions:
         raise OverlongPromptError("the question is too long for the model, even without history")
 
     def rank(solution: Turn) -> tuple[float, int]:
-        scores = _scores(discussion, solution)
+        parsed = [parse_score(scoring.text) for scoring in discussion.scorings(solution)]
+        scores = [score for score in parsed if score is not None]
         return fmean(scores) if scores else 0.0, solution.round_index
 
-    return max(solutions, key=rank).generation.response_text
-
-
-def _scores(discussion: Discussion, solution: Turn) -> list[int]:
-    scorings = (
-        turn
-        for turn in discussion.turns
-        if turn.role == "scoring" and turn.turn_id.startswith(f"{solution.turn_id}.")
-    )
-    parsed = (parse_score(turn.generation.response_text) for turn in scorings)
-    return [score for score in parsed if score is not None]
-
-
-def _turn_ids(num_agents: int) -> list[str]:
-    """The names of all turns that the rules allow."""
-    return [
-        turn_id((round_index, solver, 0, 0)[:depth])
-        for round_index in range(RULES.num_rounds)
-        for solver in range(num_agents)
-        for depth in (2, 3, 4)
-    ]
+    return max(solutions, key=rank).text
 
 
 DISCUSSION = Setup(answer, num_speakers=NUM_AGENTS_OF_ONE_MODEL)

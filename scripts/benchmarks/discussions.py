@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 from comas.config.schema import Interaction, Rollout
 from comas.engines.rollout.settings import engine_arguments, engine_environment
 from comas.interaction import run_discussions
-from comas.types import ROLES, Discussion, Generation, Question
+from comas.types import ROLES, Discussion, Generation, Question, TurnKey
 from scripts.benchmarks import read_arguments
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ async def _benchmark(arguments: Arguments) -> str:
 
 
 async def _discuss(engine: EngineThread, arguments: Arguments) -> list[Discussion]:
-    async def generate(agent_index: int, prompt: str, *, seed: int) -> Generation:
+    async def generate(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
         await _ask(engine, seed)
         return Generation((0,), (0,), str(seed), (0.0,), "stop", 0)
 

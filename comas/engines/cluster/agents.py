@@ -16,7 +16,7 @@ from ray.actor import ActorHandle
 from comas.config.schema import Config
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.supervision import EngineError, engine_error, wait_for_all
-from comas.types import Device, Generation, TrainingSample, UpdateStats
+from comas.types import Device, Generation, TrainingSample, TurnKey, UpdateStats
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Agents:
 
         with Agents(config, models=["models/qwen2", "models/llama"], device="cpu") as agents:
             agents.sync_weights()
-            generation = await agents.generate(0, "What is 1 + 1?", seed=7)
+            generation = await agents.generate(0, "What is 1 + 1?", turn=("d", "r0.s0"), seed=7)
     """
 
     def __init__(self, config: Config, *, models: Sequence[str], device: Device) -> None:
@@ -59,9 +59,17 @@ class Agents:
         self._launch.stop()
 
     async def generate(
-        self, agent_index: int, prompt: str, *, seed: int, temperature: float | None = None
+        self,
+        agent_index: int,
+        prompt: str,
+        *,
+        turn: TurnKey,
+        seed: int,
+        temperature: float | None = None,
     ) -> Generation | None:
         """Sample one response of an agent; None when the prompt is over the prompt limit.
+
+        ``turn`` tells an error's reader what was asked for.
 
         Raises:
             EngineError: the engine died, failed or exceeded ``cluster.call_timeout_s``.
@@ -76,9 +84,12 @@ class Agents:
             async with asyncio.timeout(limit):
                 return await engine.generate.remote(prompt, seed=seed, temperature=temperature)
         except ray.exceptions.RayError as error:
-            raise engine_error(name, "generating", error) from error
+            raise engine_error(name, f"generating {' '.join(turn)}", error) from error
         except TimeoutError as error:
-            raise EngineError(f"{name} gave no response within {limit:.0f} s") from error
+            raise EngineError(
+                f"{name} did not answer {' '.join(turn)} within {limit:.0f} s "
+                "(cluster.call_timeout_s)"
+            ) from error
         finally:
             self._in_flight[engine] -= 1
 
@@ -129,7 +140,9 @@ class Agents:
         """Save every agent's model in Hugging Face format as ``folder/agent_<i>``."""
         for agent, policy in enumerate(self._config.policy_of_agent):
             calls = {
-                f"rank {rank} of policy {policy}": actor.save_model.remote(folder / f"agent_{agent}")
+                f"rank {rank} of policy {policy}": actor.save_model.remote(
+                    folder / f"agent_{agent}"
+                )
                 for rank, actor in enumerate(self._policies[policy])
             }
             self._wait(calls, "saving its model")

@@ -1,4 +1,4 @@
-"""``python -m comas.plots RUN [RUN ...]``: a run's figures, drawn from its metrics.jsonl.
+"""``python -m comas.metrics.plots RUN [RUN ...]``: a run's figures, drawn from its metrics.jsonl.
 
 Started by scripts/plot_run.sh; a training draws them at its end.
 """
@@ -15,9 +15,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from comas.reward_effectiveness import SCORE_LABELS
+from comas.metrics.reward_effectiveness import SCORE_LABELS
 from comas.run_directory.metrics_log import Row, read_rows
-from comas.types import TASKS
+from comas.types import DOMAINS
 
 SMOOTHING_STEPS = 5
 """What differs from step to step is shown as the mean of so many steps."""
@@ -59,9 +59,9 @@ def training_dynamics(rows: Sequence[Row]) -> Figure:
 
     _draw(accuracy, smoothed(points(rows, "train/accuracy")), "train", color="lightgrey")
     _draw(accuracy, points(rows, "validation/accuracy"), "held out", color="black", marker="o")
-    for task in TASKS:
-        key = f"validation/accuracy/{task}"
-        _draw(accuracy, points(rows, key), f"held out, {task}", linewidth=1, marker=".")
+    for domain in DOMAINS:
+        key = f"validation/accuracy/{domain}"
+        _draw(accuracy, points(rows, key), f"held out, {domain}", linewidth=1, marker=".")
     accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     accuracy.set_title("Accuracy, by the verifier")
 

@@ -7,23 +7,21 @@ here reaches a reward.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from comas.metrics import Metrics
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import Discussion, RewardedDiscussion, Turn, TurnKey
-from comas.verification.verdict import Verdict
+from comas.types import Metrics, RewardedDiscussion, Turn
+from comas.verification.solutions import Verdicts
 
 PREDICTS_CORRECT = 0.5
 """A solution's reward from here on says "correct": score 2 stands for flaws that do not change
 the result, and only score 1 for a fatal mistake. The paper names no threshold; this is ours."""
 
+TRUTH_LABELS = {True: "correct", False: "incorrect"}
 SCORE_LABELS = ("score_1", "score_2", "score_3", "invalid")
 
 
-def reward_effectiveness(
-    rewarded: Sequence[RewardedDiscussion], *, verdicts: Mapping[TurnKey, Verdict]
-) -> Metrics:
+def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts) -> Metrics:
     """How well the rewards of a step tell correct solutions from others.
 
     Over all solutions with a reward and a verdict, with TP, FP, FN, TN as usual and "predicted
@@ -45,14 +43,18 @@ def reward_effectiveness(
     outcomes: Counter[tuple[bool, bool]] = Counter()
     table: Counter[tuple[str, str]] = Counter()
     for item in rewarded:
-        truth = _truth(item.discussion, verdicts)
-        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-            if turn.role == "solution" and reward is not None and turn.turn_id in truth:
-                outcomes[reward >= PREDICTS_CORRECT, truth[turn.turn_id]] += 1
-        for scoring, solution_id in _scorings(item.discussion):
-            if solution_id in truth:
-                truth_label = "correct" if truth[solution_id] else "incorrect"
-                table[_score_label(scoring), truth_label] += 1
+        discussion = item.discussion
+        turn_ids = (turn.turn_id for turn in discussion.turns)
+        reward_of = dict(zip(turn_ids, item.rewards, strict=True))
+        for solution in discussion.children(None, "solution"):
+            verdict = verdicts.get((discussion.discussion_id, solution.turn_id))
+            if verdict is None or verdict == "failed":
+                continue
+            is_correct, reward = verdict == "correct", reward_of[solution.turn_id]
+            if reward is not None:
+                outcomes[reward >= PREDICTS_CORRECT, is_correct] += 1
+            for scoring in discussion.scorings(solution):
+                table[_score_label(scoring), TRUTH_LABELS[is_correct]] += 1
     metrics = _quality(
         true_positives=outcomes[True, True],
         false_positives=outcomes[True, False],
@@ -60,35 +62,13 @@ def reward_effectiveness(
         true_negatives=outcomes[False, False],
     )
     for score in SCORE_LABELS:
-        for truth_label in ("correct", "incorrect"):
-            metrics[f"scoring/confusion/{score}/{truth_label}"] = table[score, truth_label]
+        for truth in TRUTH_LABELS.values():
+            metrics[f"scoring/confusion/{score}/{truth}"] = table[score, truth]
     return metrics
 
 
-def _truth(discussion: Discussion, verdicts: Mapping[TurnKey, Verdict]) -> dict[str, bool]:
-    """turn_id of each judged solution -> whether it is correct."""
-    judged = (
-        (turn.turn_id, verdicts.get((discussion.discussion_id, turn.turn_id)))
-        for turn in discussion.turns
-    )
-    return {turn_id: v == "correct" for turn_id, v in judged if v not in (None, "failed")}
-
-
-def _scorings(discussion: Discussion) -> list[tuple[Turn, str]]:
-    """Each scoring with the turn_id of the solution that it is about."""
-    turns = {turn.turn_id: turn for turn in discussion.turns}
-    found = []
-    for turn in discussion.turns:
-        if turn.role == "scoring":
-            ancestor = turn
-            while ancestor.parent_turn_id is not None:
-                ancestor = turns[ancestor.parent_turn_id]
-            found.append((turn, ancestor.turn_id))
-    return found
-
-
 def _score_label(scoring: Turn) -> str:
-    score = parse_score(scoring.generation.response_text)
+    score = parse_score(scoring.text)
     return "invalid" if score is None else f"score_{score}"
 
 

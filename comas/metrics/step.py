@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
-from comas.types import ROLES, TASKS, Discussion, Question, RewardedDiscussion, Turn, UpdateStats
-
-Metrics = dict[str, float | None]
-"""None stands for a mean over nothing."""
+from comas.types import (
+    DOMAINS,
+    ROLES,
+    Discussion,
+    Domain,
+    Metrics,
+    RewardedDiscussion,
+    Turn,
+    UpdateStats,
+)
+from comas.verification.solutions import Verdicts
+from comas.verification.verdict import Verdict
 
 
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
-    """Rewards by role and agent, response lengths in tokens, and what went wrong, by count.
-
-    ``scoring/invalid_rate`` is the share of scorings from which no score could be read.
-    """
+    """Rewards by role and agent, response lengths in tokens, and what went wrong, by count."""
     turns = [
         (turn, reward)
         for item in rewarded
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
     ]
     metrics: Metrics = {f"reward/{role}": _mean_reward(turns, role) for role in ROLES}
-    scorings = [reward for turn, reward in turns if turn.role == "scoring" and reward is not None]
-    metrics["scoring/invalid_rate"] = _mean([float(reward < 0) for reward in scorings])
     metrics["interaction/overlong_prompts"] = sum(
         item.discussion.num_overlong_prompts for item in rewarded
     )
@@ -59,27 +62,33 @@ def update_metrics(stats: Sequence[UpdateStats], *, policy_of_agent: Sequence[in
     return metrics
 
 
-def accuracy_metrics(
-    prefix: str, questions: Sequence[Question], verdicts: Sequence[str]
-) -> Metrics:
-    """Share of correct answers among all that were asked, in all and by task.
+def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
+    """Share of correct answers among all that were asked, in all and by domain.
 
-    ``questions[i]`` is what ``verdicts[i]`` answers. Unanswered and failed ones count in the
-    denominator and are reported beside it.
+    Unanswered and failed ones count in the denominator and are reported beside it.
     """
-    metrics: Metrics = {f"{prefix}/accuracy": _share(verdicts, "correct")}
-    for task in TASKS:
-        of_task = [v for q, v in zip(questions, verdicts, strict=True) if q.task == task]
-        if of_task:
-            metrics[f"{prefix}/accuracy/{task}"] = _share(of_task, "correct")
+    verdicts = [verdict for _, verdict in judged]
+    metrics: Metrics = {f"{prefix}/accuracy": share_correct(verdicts)}
+    for domain in DOMAINS:
+        of_domain = [verdict for of, verdict in judged if of == domain]
+        if of_domain:
+            metrics[f"{prefix}/accuracy/{domain}"] = share_correct(of_domain)
     metrics[f"{prefix}/unanswered_rate"] = _share(verdicts, "unanswered")
     metrics[f"{prefix}/verifier_failures"] = sum(verdict == "failed" for verdict in verdicts)
     return metrics
 
 
-def solutions(discussions: Iterable[Discussion]) -> list[tuple[Discussion, Turn]]:
-    """Every solution of a batch with its discussion, in order."""
-    return [(d, turn) for d in discussions for turn in d.turns if turn.role == "solution"]
+def judged_solutions(
+    discussions: Iterable[Discussion], verdicts: Verdicts
+) -> list[tuple[Domain, Verdict]]:
+    """The domain and the verdict of every solution of a batch."""
+    domains = {d.discussion_id: d.question.domain for d in discussions}
+    return [(domains[discussion_id], v) for (discussion_id, _), v in verdicts.items()]
+
+
+def share_correct(verdicts: Sequence[Verdict]) -> float | None:
+    """Correct answers by answers asked for."""
+    return _share(verdicts, "correct")
 
 
 def step_line(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> str:

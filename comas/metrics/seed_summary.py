@@ -1,4 +1,4 @@
-"""``python -m comas.seed_summary RUN [RUN ...]``: several seeds of one experiment as a table."""
+"""``python -m comas.metrics.seed_summary RUN ...``: several seeds of one experiment as a table."""
 
 from __future__ import annotations
 

@@ -1,0 +1,78 @@
+"""Who is asked what under which seed stays the same, to the last digit, while code moves.
+
+``golden/discussions.json`` was recorded before turns became the noun of ``comas.interaction``.
+A change that is meant to draw or ask differently records it anew, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from pathlib import Path
+
+import pytest
+
+from comas.config.schema import Interaction
+from comas.interaction import run_discussions
+from comas.types import Generation, Question, TurnKey
+from comas.validation import answer_alone
+from evaluation.runner import request_seed
+from evaluation.setups.discussion import answer
+from evaluation.types import BenchmarkTask
+
+GOLDEN = json.loads((Path(__file__).parent / "golden/discussions.json").read_text())
+QUESTIONS = [
+    Question("sums/1", "math", "What is 48 + 23?"),
+    Question("code/2", "coding", "Write last()."),
+]
+
+
+def fingerprint(prompt: str) -> str:
+    return hashlib.blake2b(prompt.encode(), digest_size=6).hexdigest()
+
+
+async def say_the_seed(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+    """So later prompts, which quote it, depend on the seeds as well."""
+    text = f"agent {agent_index} says {seed}"
+    return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_both_schedules_ask_as_they_always_did(schedule: str) -> None:
+    rules = Interaction(
+        schedule=schedule, num_rounds=3, num_evaluations=2, horizon=2, prompt_reuse=2
+    )
+    discussions = asyncio.run(
+        run_discussions(QUESTIONS, generate=say_the_seed, num_agents=3, rules=rules, seed=7, step=5)
+    )
+    assert GOLDEN[schedule] == {
+        d.discussion_id: [
+            f"{t.turn_id} agent {t.agent_index} seed {t.text.rpartition(' ')[2]} "
+            f"prompt {fingerprint(t.prompt)}"
+            for t in d.turns
+        ]
+        for d in discussions
+    }
+
+
+def test_validation_samples_under_the_seeds_it_always_had() -> None:
+    answers = asyncio.run(answer_alone(QUESTIONS, generate=say_the_seed, num_agents=2, seed=7))
+    assert answers == GOLDEN["validation"]
+
+
+def test_the_evaluation_asks_as_it_always_did() -> None:
+    task = BenchmarkTask("gsm8k/17", "math", "What is 48 + 23?", "What is 48 + 23? Box it.", "71")
+    calls = []
+
+    class Ask:
+        num_models = 3
+
+        async def __call__(self, messages, *, label, speaker=0):
+            calls.append(f"{label} by {speaker} prompt {fingerprint(messages[0]['content'])}")
+            return f"{label} of {speaker} <score>{1 + len(label) % 3}</score>"
+
+    assert asyncio.run(answer(task, Ask())) == GOLDEN["evaluation"]["response"]
+    assert sorted(calls) == sorted(GOLDEN["evaluation"]["calls"])
+    seed = request_seed(3, task_id="gsm8k/17", label="sample 2")
+    assert seed == GOLDEN["evaluation"]["seed of sample 2"]
