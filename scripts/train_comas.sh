@@ -10,7 +10,8 @@ Makes the environment (.venv) where there is none, then trains a society of agen
 
   CONFIG      a YAML file. Without it: configs/comas.yaml (the paper's settings) where the
               GPUs, the models and the data it names are there, else configs/quickstart.yaml
-              (tiny agents built from nothing, on CPU).
+              (tiny agents built from nothing, on CPU). Your own may begin with
+              "base: configs/comas.yaml" and then say only what differs.
   key=value   overrides a key of the config, for example
                 training.num_steps=20 optimization.learning_rate=1e-4 seed=1
               resume=saves/<run> continues a stopped run with its own config.

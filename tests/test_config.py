@@ -107,7 +107,7 @@ def test_the_sizes_are_described_with_their_numbers():
         "4 agents with 4 policies",
         "64 questions x 4 copies = 256 discussions",
         "8 solutions, 8 evaluations, 8 scorings",
-        "about 1536 samples a step; optimiser steps: 24 of 64 samples",
+        "about 1536 samples per step; optimiser steps: 24 of 64 samples",
         "31 steps over 2000 questions (16",
         "validations: 8",
         "checkpoints: 4",

@@ -9,6 +9,7 @@ import pytest
 
 from comas.config import Config, ConfigError, changed_keys, config_as_yaml, load, schema
 from comas.config.keys import keys_of
+from comas.preflight import configuration
 from comas.preflight.configuration import describe_changes, load_config
 from evaluation import config as evaluation_config
 from evaluation.config import read_command
@@ -124,6 +125,45 @@ def test_what_changed_is_told_by_section_and_the_command_line_by_key(tmp_path: P
         "set rollout.batch_size: 8 -> 4",
     ]
     assert describe_changes(COMAS, load_config(COMAS, [])) == []
+
+
+def test_a_base_on_the_command_line_is_told_where_it_belongs():
+    assert "is for files\n   -> name that file as CONFIG" in faults(None, "base=configs/a.yaml")[0]
+
+
+def test_keys_are_not_compared_with_those_of_a_file_that_cannot_be_read(tmp_path: Path):
+    [fault] = faults(tmp_path / "missing.yaml", "policy.micro_batch_tokens=9")
+    assert "No such file" in fault
+
+
+def test_a_run_without_config_is_told_what_the_papers_society_needs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(configuration, "num_gpus", lambda: 1)
+    monkeypatch.setattr(configuration, "is_here", lambda model: False)
+    paper = recipe(tmp_path, "paper", "data: {train: /no/a.jsonl, validation: /no/b.jsonl}\n")
+    monkeypatch.setattr(configuration, "PAPER_CONFIG", paper)
+    path, reason = configuration.choose_config()
+    assert path == Path("configs/quickstart.yaml")
+    assert (
+        f"The paper's society ({paper}) also needs 8 GPUs (found 1), the model "
+        "Qwen/Qwen2.5-3B-Instruct, /no/a.jsonl and /no/b.jsonl (built by: bash "
+        "scripts/prepare_data.sh)."
+    ) in reason
+
+
+def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(configuration, "num_gpus", lambda: 8)
+    monkeypatch.setattr(configuration, "is_here", lambda model: True)
+    (tmp_path / "q.jsonl").touch()
+    questions = f"data: {{train: {tmp_path}/q.jsonl, validation: {tmp_path}/q.jsonl}}\n"
+    paper = recipe(tmp_path, "paper", questions)
+    monkeypatch.setattr(configuration, "PAPER_CONFIG", paper)
+    path, reason = configuration.choose_config()
+    assert path == paper
+    assert "bash scripts/train_comas.sh configs/quickstart.yaml" in reason
 
 
 # ---------------------------------------------------------------- former names

@@ -27,12 +27,16 @@ Schema = TypeVar("Schema")
 Check = Callable[[Schema], Iterable[Conflict]]
 
 
+def _nothing(config: Any) -> Iterable[Conflict]:
+    return ()
+
+
 def load(
     schema: type[Schema],
     path: Path | None,
     overrides: Sequence[str],
     *,
-    check: Check[Schema] = lambda config: (),
+    check: Check[Schema] = _nothing,
 ) -> Schema:
     """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), then ``check``.
 
@@ -52,7 +56,7 @@ def read(
     path: Path | None,
     overrides: Sequence[str],
     *,
-    check: Check[Schema] = lambda config: (),
+    check: Check[Schema] = _nothing,
 ) -> tuple[Schema, list[Fault]]:
     """As ``load``, but a faulty key has its default, and the faults are returned."""
     faults: list[Fault] = []
@@ -62,6 +66,7 @@ def read(
         settings = [setting for file in files for setting in file.settings]
     except ConfigError as error:
         faults += error.faults
+        check = _nothing  # of keys together: those of the file are not known
     from_command_line, override_faults = read_overrides(overrides)
     settings += from_command_line
     config, value_faults = _check_values(schema, {s.key: s for s in settings}, check)
@@ -73,17 +78,12 @@ def config_as_yaml(config: Any) -> str:
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-def config_as_dict(config: Any) -> dict[str, Any]:
-    """Nested plain dicts and lists, as experiment trackers take them."""
-    return dataclasses.asdict(config)
-
-
 def changed_keys(before: Any, after: Any) -> dict[str, tuple[str, str]]:
     """What differs between two configurations: key -> (value before, value after), in YAML.
 
     Example: ``{"training.num_steps": ("31", "62")}``
     """
-    old, new = leaves(config_as_dict(before)), leaves(config_as_dict(after))
+    old, new = leaves(dataclasses.asdict(before)), leaves(dataclasses.asdict(after))
     return {
         name: (yaml_text(old[name]), yaml_text(value))
         for name, value in new.items()
@@ -103,9 +103,8 @@ def _check_values(
         *_unknown_keys(schema, [s for s in settings.values() if s.key not in keys]),
         *_wrong_types(merged, [s for s in settings.values() if s.key in keys], keys),
     ]
-    config = OmegaConf.to_object(merged)
-    assert isinstance(config, schema)
-    values = leaves(config_as_dict(config))
+    config: Any = OmegaConf.to_object(merged)
+    values = leaves(dataclasses.asdict(config))
     faulty = {setting.key for fault in faults for setting in fault.settings}
     conflicts = [*_broken_bounds(values, keys), *check(config)]
     for conflict in sorted(conflicts, key=lambda conflict: len(conflict.keys) > 1):

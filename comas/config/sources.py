@@ -44,6 +44,10 @@ def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]
             remedy = "write key=value, without spaces around the equals sign"
             faults.append(Fault((given,), "is not of the form key=value", remedy))
             continue
+        if name == BASE:
+            remedy = "name that file as CONFIG, or write base: into a file of your own"
+            faults.append(Fault((Setting(name, text, COMMAND_LINE),), "is for files", remedy))
+            continue
         try:
             parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
         except (yaml.YAMLError, OmegaConfBaseException) as error:

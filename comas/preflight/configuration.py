@@ -82,10 +82,9 @@ def choose_config() -> tuple[Path, str]:
             f"For the quick-start society: bash scripts/train_comas.sh {QUICKSTART_CONFIG}"
         )
     return QUICKSTART_CONFIG, (
-        f"Training the quick-start society of tiny agents ({QUICKSTART_CONFIG}), because "
-        f"the paper's ({PAPER_CONFIG}) needs what is not here: {'; '.join(missing)}.\n"
-        "Once all of that is here (data: bash scripts/prepare_data.sh), the same command trains "
-        "the paper's society."
+        f"Training the quick-start society of tiny agents ({QUICKSTART_CONFIG}).\n"
+        f"The paper's society ({PAPER_CONFIG}) also needs {', '.join(missing)}. Once these are "
+        "here, the same command trains it."
     )
 
 
@@ -95,9 +94,9 @@ def _missing_for(config: Config) -> list[str]:
     if num_gpus() < needed:
         missing.append(f"{needed} GPUs (found {num_gpus()})")
     missing += [f"the model {model}" for model in sorted(set(config.models)) if not is_here(model)]
-    missing += [
-        f"the dataset {path}"
-        for path in (config.data.train, config.data.validation)
-        if not Path(path).is_file()
+    files = [
+        path for path in (config.data.train, config.data.validation) if not Path(path).is_file()
     ]
+    if files:
+        missing.append(f"{' and '.join(files)} (built by: bash scripts/prepare_data.sh)")
     return missing

@@ -1,4 +1,4 @@
-"""What the keys of a configuration come to: discussions, samples, optimiser steps, duration."""
+"""The sizes that follow from a configuration: discussions, samples, optimiser steps."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Sizes:
 
     num_steps: int
     num_leftover_questions: int
-    """Questions an epoch does not ask, as they fill no batch."""
+    """Questions that an epoch leaves out, because they do not fill a batch."""
     num_discussions: int
-    """A step."""
+    """Per step."""
     turns_per_discussion: dict[Role, int]
     samples_per_policy: tuple[int, ...]
-    """Expected in a step, when every prompt fits and no response is cut off; rounded."""
+    """Expected per step when every prompt fits and no response is cut off; rounded."""
     optimizer_steps_per_policy: tuple[int, ...]
-    """A rollout step."""
+    """Per rollout step."""
     num_validations: int
     num_checkpoints: int
 
@@ -35,8 +35,9 @@ class Sizes:
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     """Count what a run of ``num_questions`` training questions will do.
 
-    Turns are counted by holding one discussion with silent agents, so the schedule itself
-    says them. Not to be called while an event loop runs.
+    Turns are counted by holding one discussion with silent agents, so that the schedule itself
+    decides. Not to be called while an event loop runs. Raises DataError when there are fewer
+    questions than a batch holds.
     """
     num_steps = count_steps(
         num_questions,
@@ -64,7 +65,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
 
 
 def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[str]:
-    """The derived sizes in plain words, one line a subject."""
+    """The derived sizes in plain words, one line per subject."""
     turns = sizes.turns_per_discussion
     size = config.optimization.train_batch_size
     batch = "the whole buffer" if size is None else f"{size} samples"
@@ -74,10 +75,10 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {turns['solution']} solutions, {turns['evaluation']} evaluations, "
         f"{turns['scoring']} scorings ({config.interaction.schedule})",
-        f"a policy: about {_each(sizes.samples_per_policy)} samples a step; optimiser steps: "
+        f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}",
         f"the run: {sizes.num_steps} steps over {num_questions} questions "
-        f"({sizes.num_leftover_questions} of an epoch fill no batch)",
+        f"({sizes.num_leftover_questions} left over in each epoch)",
         f"validations: {sizes.num_validations} (before the first step, every "
         f"{config.training.validate_every}, and after the last)",
         f"checkpoints: {sizes.num_checkpoints} (every {config.training.save_every}, and after "

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any, Protocol
 
-from comas.config import config_as_dict
 from comas.config.schema import Config
 from comas.files import FileError
 from comas.run_directory.metrics_log import Row
@@ -68,7 +68,7 @@ class WandbTracker:
                 resume="allow",
                 dir=str(run),
                 mode=mode,
-                config=config_as_dict(config),
+                config=dataclasses.asdict(config),
             )
         except wandb.Error as error:
             raise FileError(
