@@ -1,15 +1,25 @@
-"""Writing that leaves either the whole thing or nothing, and says what could not be written."""
+"""The file layer: atomic writes, JSON lines that survive a kill, and locks on folders.
+
+Whatever is written is either there as a whole or not at all, and an error names the path.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import FileIO
 from pathlib import Path
+from typing import Any, TextIO, TypeVar
 
 PARTIAL = ".partial-"
 """Begins the name of whatever is not complete; all of it is removed when a run is opened."""
+LOCK_NAME = ".lock"
+
+T = TypeVar("T")
 
 
 class FileError(ValueError):
@@ -28,15 +38,24 @@ def blaming(path: Path) -> Iterator[None]:
         ) from error
 
 
+# ---------------------------------------------------------------- whole files and folders
+
+
 def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` at once: no reader ever sees a part of it."""
-    partial = path.with_name(PARTIAL + path.name)
-    with blaming(path):
-        with partial.open("w", encoding="utf-8") as file:
+    write_texts({path: text})
+
+
+def write_texts(texts: Mapping[Path, str]) -> None:
+    """Replace files (path -> text) in this order, none of them before all are on the disk."""
+    for path, text in texts.items():
+        with blaming(path), _partial(path).open("w", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+    for path in texts:
+        with blaming(path):
+            _partial(path).replace(path)
 
 
 @contextmanager
@@ -45,7 +64,7 @@ def written_aside(folder: Path) -> Iterator[Path]:
 
     On an error nothing is left of it, and ``folder`` is as it was.
     """
-    partial = folder.with_name(PARTIAL + folder.name)
+    partial = _partial(folder)
     with blaming(partial):
         remove(partial)
         partial.mkdir(parents=True)
@@ -76,9 +95,110 @@ def remove(path: Path) -> None:
         remove(path.rename(path.with_name(f"{PARTIAL}old-{path.name}")))
 
 
+def _partial(path: Path) -> Path:
+    return path.with_name(PARTIAL + path.name)
+
+
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+# ---------------------------------------------------------------- JSON lines
+
+
+def json_lines(records: Iterable[Mapping[str, Any]]) -> str:
+    """The text of a JSONL file: one object per line."""
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def append_lines(path: Path, lines: Iterable[bytes], *, sync: bool = True) -> None:
+    """Add lines, given without their ends, to a file; they are on the disk when this returns.
+
+    What a kill or a full disk left of a line is deleted, or the next one would be glued to it.
+    Without ``sync`` a crash of the machine may lose the lines, one of the process does not.
+    """
+    with blaming(path), path.open("a+b", buffering=0) as file:
+        _drop_torn_line(file)
+        rest = memoryview(b"".join(line + b"\n" for line in lines))
+        try:
+            while rest:
+                rest = rest[file.write(rest) :]
+        except OSError:
+            _drop_torn_line(file)
+            raise
+        if sync:
+            os.fsync(file.fileno())
+
+
+def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[T]:
+    """What ``parse`` makes of each line, without a last one that a kill cut off.
+
+    Raises FileError with the line's number and ``remedy`` where ``parse`` raises ValueError.
+    """
+    items = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            items.append(parse(line))
+        except ValueError as error:
+            raise FileError(f"{path}, line {number} is damaged: {error}. {remedy}") from error
+    return items
+
+
+def _drop_torn_line(file: FileIO) -> None:
+    if file.seek(0, os.SEEK_END) == 0:
+        return
+    file.seek(-1, os.SEEK_END)
+    if file.read(1) != b"\n":
+        file.seek(0)
+        file.truncate(file.read().rfind(b"\n") + 1)
+
+
+# ---------------------------------------------------------------- locks
+
+_held: set[Path] = set()
+
+
+@contextmanager
+def locked(folder: Path, *, remedy: str) -> Iterator[None]:
+    """Keep everybody else from ``folder`` for this block, or until this process ends in any way.
+
+    Raises FileError with the process that holds it, and ``remedy``.
+    """
+    with blaming(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    path = folder.resolve() / LOCK_NAME
+    # Trap: a process loses its lock when it closes any handle of the file, so it opens only one.
+    if path in _held:
+        raise _in_use(path, str(os.getpid()), remedy)
+    with _lock(path, remedy):
+        _held.add(path)
+        try:
+            yield
+        finally:
+            _held.remove(path)
+
+
+def _lock(path: Path, remedy: str) -> TextIO:
+    """Lock ``path`` until the returned file is closed."""
+    with blaming(path):
+        file = path.open("a+", encoding="utf-8")
+        try:
+            # Not flock: forked workers would inherit it, and one that outlives us would keep it.
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise _in_use(path, holder, remedy) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+    return file
+
+
+def _in_use(path: Path, holder: str, remedy: str) -> FileError:
+    return FileError(f"{path.parent} is being written by process {holder}: {remedy}")

@@ -7,25 +7,28 @@ A folder holds inference.jsonl (an answer with its whole transcript a line), fai
 from __future__ import annotations
 
 import asyncio
-import fcntl
-import os
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from io import FileIO
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from comas.files import append_lines, locked, read_lines, write_text
 from evaluation.types import Answer
 
 ANSWERS = "inference.jsonl"
 FAILURES = "failures.jsonl"
 SESSIONS = "sessions.jsonl"
+
+IN_USE = "wait for it, stop it, or choose another name for the results"
+DAMAGED = "Delete the line and rerun the command: what it held is asked again"
 
 AnswerKey = tuple[str, int]
 """(task_id, seed)"""
@@ -88,14 +91,17 @@ class InferenceLog:
 
         Raises ValueError when one is writing there already, or a file is damaged.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        self._answers = _open_locked(folder / ANSWERS)
-        answers = _drop_torn_line(self._answers, _ANSWER, path=folder / ANSWERS)
-        self.done = frozenset((answer.task_id, answer.seed) for answer in answers)
-        """What had an answer before this session."""
-        self._sessions = (folder / SESSIONS).open("a+b", buffering=0)
-        _drop_torn_line(self._sessions, _SESSION, path=folder / SESSIONS)
-        self._failures = (folder / FAILURES).open("wb", buffering=0)
+        self._answers = folder / ANSWERS
+        self._sessions = folder / SESSIONS
+        self._failures = folder / FAILURES
+        with ExitStack() as stack:
+            stack.enter_context(locked(folder, remedy=IN_USE))
+            answers = read_inference(self._answers)
+            self.done = frozenset((answer.task_id, answer.seed) for answer in answers)
+            """What had an answer before this session."""
+            read_sessions(self._sessions)
+            write_text(self._failures, "")
+            self._lock = stack.pop_all()
         self._unwritten: list[bytes] = []
         self._writing = asyncio.Lock()
         self._writer = ThreadPoolExecutor(max_workers=1)
@@ -104,7 +110,7 @@ class InferenceLog:
         self._num_added = 0
 
     async def add_answer(self, answer: Answer) -> None:
-        """Return when the answer is on the disk. Raises OSError when it cannot be written."""
+        """Return when the answer is on the disk. Raises FileError when it cannot be written."""
         self._unwritten.append(_ANSWER.dump_json(answer))
         # Answers that come in while the disk works are written together, and synced once.
         async with self._writing:
@@ -115,18 +121,17 @@ class InferenceLog:
 
     def add_failure(self, failure: Failure) -> None:
         """Note a task that has no answer; a loss of this is none, so it is not synced."""
-        _write_lines(self._failures, [_FAILURE.dump_json(failure)])
+        append_lines(self._failures, [_FAILURE.dump_json(failure)], sync=False)
 
     def _write_answers(self, lines: Sequence[bytes]) -> None:
-        _write_lines(self._answers, lines)
-        os.fsync(self._answers.fileno())
+        append_lines(self._answers, lines)
         self._num_added += len(lines)
         self._write_session()
 
     def _write_session(self) -> None:
         wall_s = round(time.perf_counter() - self._clock_start, 3)
         session = Session(self._started, wall_s, self._num_added)
-        _write_lines(self._sessions, [_SESSION.dump_json(session)])
+        append_lines(self._sessions, [_SESSION.dump_json(session)], sync=False)
 
     def __enter__(self) -> Self:
         return self
@@ -137,61 +142,17 @@ class InferenceLog:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._writer.shutdown()
-        self._write_answers(self._unwritten)  # of workers that were cancelled as they waited
-        for file in (self._answers, self._sessions, self._failures):
-            file.close()
-
-
-def _open_locked(path: Path) -> FileIO:
-    file = path.open("a+b", buffering=0)
-    try:
-        # Trap: the lock is gone when this process closes any other handle of the same file.
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise ValueError(
-            f"{path} is being written by another evaluation: wait for it, stop it, or choose "
-            "another name for the results"
-        ) from None
-    return file
-
-
-def _drop_torn_line(file: FileIO, adapter: TypeAdapter[T], *, path: Path) -> list[T]:
-    """What ``file`` holds, from which a last line without its end is deleted."""
-    file.seek(0)
-    content = file.read()
-    items = _parse(content, adapter, path=path)
-    file.truncate(content.rfind(b"\n") + 1)
-    return items
-
-
-def _write_lines(file: FileIO, lines: Sequence[bytes]) -> None:
-    for line in lines:
-        size = os.fstat(file.fileno()).st_size
-        rest = memoryview(line + b"\n")
-        try:
-            while rest:
-                rest = rest[file.write(rest) :]
-        except OSError as error:
-            # On a full disk, the next line would otherwise be glued to half of this one.
-            file.truncate(size)
-            raise OSError(error.errno, error.strerror, str(file.name)) from error
+        with self._lock:
+            self._writer.shutdown()
+            self._write_answers(self._unwritten)  # of workers that were cancelled as they waited
 
 
 def _read(path: Path, adapter: TypeAdapter[T]) -> list[T]:
-    return _parse(path.read_bytes(), adapter, path=path) if path.exists() else []
+    return read_lines(path, partial(_parse, adapter), remedy=DAMAGED) if path.exists() else []
 
 
-def _parse(content: bytes, adapter: TypeAdapter[T], *, path: Path) -> list[T]:
-    """One item for every line that has its end."""
-    items = []
-    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
-        try:
-            items.append(adapter.validate_json(line))
-        except ValidationError as error:
-            raise ValueError(
-                f"{path}, line {number} is damaged: {error.errors()[0]['msg']}. Delete the line "
-                "and give the same command again: what it held is asked again"
-            ) from error
-    return items
+def _parse(adapter: TypeAdapter[T], line: bytes) -> T:
+    try:
+        return adapter.validate_json(line)
+    except ValidationError as error:
+        raise ValueError(error.errors()[0]["msg"]) from error

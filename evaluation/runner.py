@@ -62,8 +62,8 @@ async def run_inference(
     comes is noted as failed, and asked again by the next call. Whatever stops this process,
     the answers that were finished are in ``folder`` (see inference_log).
 
-    Raises ValueError when ``folder`` is in use or damaged, OSError when it cannot be written,
-    EndpointError when so many tasks fail in a row that the others would as well.
+    Raises FileError when ``folder`` is in use, damaged or cannot be written, EndpointError when
+    so many tasks fail in a row that the others would as well.
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, setup

@@ -14,6 +14,7 @@ from datasets import disable_progress_bars
 from comas.data_preparation import DataPreparationError
 from comas.data_preparation.blend import PAPER_SIZE, BlendSize
 from comas.data_preparation.build import Job, Outcome, build
+from comas.files import FileError
 from comas.types import DOMAINS
 from evaluation.benchmarks import BENCHMARKS
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         log.error("interrupted; the same command continues with what is not built yet")
         return EXIT_INTERRUPTED
-    except (DataPreparationError, OSError) as error:
+    except (DataPreparationError, FileError, OSError) as error:
         log.error("error: %s", error)
         return EXIT_FAULT
     if outcome.entries:

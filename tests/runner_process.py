@@ -11,6 +11,7 @@ from pathlib import Path
 
 from scripted_server import ScriptedServer
 
+from comas.files import FileError
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.runner import Inference, run_inference
 from evaluation.setups import SETUPS
@@ -58,8 +59,8 @@ def run_on_a_full_disk(base_url: str, folder: Path, num_bytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard_limit))
     try:
         run(base_url, folder)
-    except OSError as error:
-        assert error.filename == str(folder / "inference.jsonl"), error
+    except FileError as error:
+        assert str(error).startswith(f"cannot write {folder / 'inference.jsonl'}: "), error
         os._exit(3)
 
 

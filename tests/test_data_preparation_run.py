@@ -22,8 +22,8 @@ from local_copies import kodcode_row, math_row, webinstruct_row, write_all, writ
 from comas.data import load_questions
 from comas.data_preparation import DataPreparationError, build
 from comas.data_preparation.loading import HubUnreachableError
-from comas.data_preparation.manifest import locked
 from comas.data_preparation.math_train import MATH
+from comas.files import locked
 from evaluation.benchmarks import BENCHMARKS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -324,9 +324,9 @@ def test_damaged_checksums_are_told(copies: Path, built: Path, caplog: pytest.Lo
 
 
 def test_one_build_at_a_time(copies: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
-    with locked(tmp_path):
+    with locked(tmp_path, remedy=""):
         assert run(copies, tmp_path) == 1
-    assert f"{tmp_path} is being built by another process" in caplog.messages[-1]
+    assert f"{tmp_path} is being written by process {os.getpid()}: wait" in caplog.messages[-1]
 
 
 # ---------------------------------------------------------------- what can be missing

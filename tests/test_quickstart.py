@@ -10,6 +10,7 @@ from random import Random
 import pytest
 
 from comas.data import load_questions
+from comas.files import json_lines, write_text
 from comas.quickstart import build, build_society
 from comas.quickstart.questions import (
     HELD_OUT_ONE_IN,
@@ -17,7 +18,6 @@ from comas.quickstart.questions import (
     draw_problem,
     is_held_out,
     records,
-    write_records,
 )
 from comas.quickstart.tokenizers import CHAT_FORMATS
 from comas.quickstart.worked import (
@@ -117,7 +117,7 @@ def test_about_one_in_five_questions_is_held_out_whatever_its_last_digit() -> No
 
 def test_records_are_read_as_real_data(tmp_path: Path) -> None:
     rows = records(seed=0, held_out=True, num_per_domain=3)
-    write_records(tmp_path / "validation.jsonl", rows)
+    write_text(tmp_path / "validation.jsonl", json_lines(rows))
     loaded = load_questions(tmp_path / "validation.jsonl")
     assert [question.text for question in loaded.questions] == [row["prompt"] for row in rows]
     assert loaded.answers[rows[0]["id"]] == rows[0]["answer"]

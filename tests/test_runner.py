@@ -302,7 +302,7 @@ def test_a_folder_takes_one_writer_at_a_time(tmp_path):
     with ScriptedServer(model, delay_s=0.2) as server:
         process = start(run, server.base_url, tmp_path, 40)
         server.wait_for_requests(1)
-        with pytest.raises(ValueError, match="is being written by another evaluation"):
+        with pytest.raises(ValueError, match=f"written by process {process.pid}: .*another name"):
             run(server.base_url, tmp_path)
         process.kill()
         process.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,13 @@ from tqdm import tqdm
 from comas.data_preparation.blend import Blend, BlendSize, Repetition, draw_blend
 from comas.data_preparation.kodcode import KODCODE
 from comas.data_preparation.loading import HubUnreachableError, load_rows, missing_copies
-from comas.data_preparation.manifest import Entry, Manifest, checksum, locked
+from comas.data_preparation.manifest import Entry, Manifest, checksum
 from comas.data_preparation.math_train import MATH
 from comas.data_preparation.overlap import OverlapIndex
 from comas.data_preparation.record_set import Conversion, RecordSet, benchmark_file, convert_rows
 from comas.data_preparation.source import DataPreparationError
 from comas.data_preparation.webinstruct import WEBINSTRUCT
+from comas.files import json_lines, locked, read_lines
 from comas.types import Domain
 from comas.verification import Verifier
 
@@ -33,6 +34,7 @@ TRAIN_FILE = "train.jsonl"
 VALIDATION_FILE = "validation.jsonl"
 DECONTAMINATION_FILE = "decontamination.jsonl"
 BLEND_FILES = (TRAIN_FILE, VALIDATION_FILE, DECONTAMINATION_FILE)
+IN_USE = "wait for it or stop it, or name another folder with --output"
 
 
 @dataclass(frozen=True)
@@ -67,9 +69,10 @@ def build(job: Job) -> Outcome:
     nevertheless; the blend waits until it can be compared with every benchmark.
 
     Raises DataPreparationError, before anything is read, when a file that is there is not what
-    the job describes, a local copy is missing, or another process builds there.
+    the job describes or a local copy is missing; FileError when another process builds there
+    or a file cannot be written.
     """
-    with locked(job.output):
+    with locked(job.output, remedy=IN_USE):
         return _build(job)
 
 
@@ -168,7 +171,7 @@ def _build_benchmarks(job: Job, manifest: Manifest, waiting: Collection[str]) ->
         except DataPreparationError as error:
             faults.append(str(error))
             continue
-        text = _json_lines(one.record for one in conversion.converted)
+        text = json_lines(one.record for one in conversion.converted)
         entry = Entry(
             sha256=checksum(text),
             records={name: len(conversion.converted)},
@@ -202,7 +205,7 @@ def _build_blend(job: Job, manifest: Manifest) -> list[str]:
     left_out = _left_out_of_blend(conversions, blend)
     contents = {}
     for file, records in lines.items():
-        text = _json_lines(records)
+        text = json_lines(records)
         entry = Entry(
             sha256=checksum(text),
             records=dict(Counter(record["source"] for record in records)),
@@ -238,11 +241,9 @@ def _convert(job: Job, record_set: RecordSet) -> Conversion:
 def _draw(job: Job, conversions: Mapping[Domain, Conversion]) -> Blend:
     index = OverlapIndex()
     for name in job.benchmarks:
-        text = (job.output / benchmark_file(name)).read_text(encoding="utf-8")
-        for line in text.split("\n"):
-            if line:
-                record = json.loads(line)
-                index.add(record["id"], record["prompt"])
+        path = job.output / benchmark_file(name)
+        for record in read_lines(path, json.loads, remedy="Build it again with --rebuild"):
+            index.add(record["id"], record["prompt"])
     with Verifier() as verifier:
         return draw_blend(
             {domain: conversion.converted for domain, conversion in conversions.items()},
@@ -274,7 +275,3 @@ def _line_of(repetition: Repetition) -> dict[str, Any]:
 
 def _origin(job: Job) -> str:
     return "hub" if job.local_copies is None else "local copy"
-
-
-def _json_lines(records: Iterable[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from comas.data_preparation.source import DataPreparationError
+from comas.files import write_texts
 
 FILE_NAME = "checksums.json"
-LOCK_NAME = ".lock"
-PARTIAL = ".partial-"
 
 
 @dataclass(frozen=True)
@@ -35,8 +31,8 @@ class Entry:
 
 
 class Manifest:
-    """The built files of one folder. Every change is on disk before the files themselves are, so
-    a file that is there without an entry is the user's own."""
+    """The built files of one folder. Every entry is there before its file is, so a file that is
+    there without an entry is the user's own."""
 
     def __init__(self, folder: Path, entries: dict[str, Entry]) -> None:
         self._folder = folder
@@ -79,35 +75,13 @@ class Manifest:
 
     def store(self, contents: Mapping[str, tuple[str, Entry]]) -> None:
         """Write files (name -> text, entry) and their entries, each file at once or not at all."""
-        for name, (text, _) in contents.items():
-            path = self._folder / name
-            path.parent.mkdir(parents=True, exist_ok=True)
-            _write(_partial(path), text)
         self._entries.update({name: entry for name, (_, entry) in contents.items()})
-        self._save()
-        for name in contents:
-            path = self._folder / name
-            _partial(path).replace(path)
-
-    def _save(self) -> None:
-        path = self._folder / FILE_NAME
         files = {name: asdict(entry) for name, entry in sorted(self._entries.items())}
-        _write(_partial(path), json.dumps({"files": files}, indent=2) + "\n")
-        _partial(path).replace(path)
-
-
-@contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """One build of ``folder`` at a time. Raises DataPreparationError when there is another."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / LOCK_NAME).open("w") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise DataPreparationError(
-                f"{folder} is being built by another process: wait for it or stop it"
-            ) from None
-        yield
+        manifest = json.dumps({"files": files}, indent=2) + "\n"
+        texts = {self._folder / name: text for name, (text, _) in contents.items()}
+        for path in texts:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_texts({self._folder / FILE_NAME: manifest} | texts)
 
 
 def checksum(text: str) -> str:
@@ -124,20 +98,3 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], at: str = "") -
             yield from _differences(mine, wanted, f"{at}{key}.")
         elif mine != wanted:
             yield f"{at}{key} {mine!r} instead of {wanted!r}"
-
-
-def _partial(path: Path) -> Path:
-    return path.with_name(PARTIAL + path.name)
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        with path.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as error:
-        raise DataPreparationError(
-            f"cannot write {path}: {error.strerror}. Free space there, or name another folder "
-            "with --output; the same command continues"
-        ) from error

@@ -16,8 +16,9 @@ from pathlib import Path
 from tqdm import tqdm
 
 from comas.concurrency import run_all
+from comas.files import json_lines, write_text
 from comas.interaction import prompts
-from comas.quickstart.questions import records, write_records
+from comas.quickstart.questions import records
 
 log = logging.getLogger(__name__)
 
@@ -78,7 +79,7 @@ def _write_questions(folder: Path, *, seed: int) -> None:
         ("validation", NUM_VALIDATION_PER_DOMAIN),
     ):
         rows = records(seed=seed, held_out=split == "validation", num_per_domain=num_per_domain)
-        write_records(folder / f"{split}.jsonl", rows)
+        write_text(folder / f"{split}.jsonl", json_lines(rows))
 
 
 async def _warm_start_all(models: Path, *, logs: Path, seed: int) -> None:

@@ -12,10 +12,8 @@ held-out ones differ (withholding every sum with a certain last digit would).
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
@@ -80,11 +78,6 @@ def records(*, seed: int, held_out: bool, num_per_domain: int) -> list[dict[str,
         for index, row in enumerate(rows)
         for problem in row
     ]
-
-
-def write_records(path: Path, rows: list[dict[str, str]]) -> None:
-    """Write JSON lines."""
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def _draw_sum(rng: Random) -> Problem:

@@ -26,10 +26,9 @@ from typing import Self
 from comas import files
 from comas.config import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
-from comas.files import PARTIAL, blaming, written_aside
+from comas.files import PARTIAL, blaming, json_lines, locked, written_aside
 from comas.run_directory.discussion_log import discussion_record
 from comas.run_directory.inputs import write_inputs
-from comas.run_directory.lock import lock
 from comas.run_directory.metrics_log import MetricsLog
 from comas.run_directory.provenance import describe_process
 from comas.run_directory.trackers import open_trackers
@@ -41,6 +40,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 STEP_OF_MODELS = "step"
 """The file in ``models/`` that says after which step they were saved."""
 STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl)?")
+IN_USE = "wait for it or stop it, or start a run of its own without resume="
 
 
 class RunDirectory:
@@ -55,7 +55,7 @@ class RunDirectory:
         self.path = path
         self._keep_checkpoints = config.training.keep_checkpoints
         with ExitStack() as stack:
-            stack.enter_context(lock(path / ".lock"))
+            stack.enter_context(locked(path, remedy=IN_USE))
             self._prepare(config)
             stack.enter_context(_log_file(path / "train.log"))
             self._metrics = MetricsLog(path / "metrics.jsonl")
@@ -122,14 +122,14 @@ class RunDirectory:
         *,
         verdicts: Mapping[TurnKey, str] = MappingProxyType({}),
     ) -> None:
-        """Write every discussion of a step, one a line, with rewards and the given verdicts.
+        """Write every discussion of a step, one per line, with rewards and the given verdicts.
 
         ``verdicts`` maps (discussion_id, turn_id) to what the verifier says, for the solutions
         that it judged.
         """
         records = (discussion_record(item, verdicts=verdicts) for item in discussions)
-        lines = [json.dumps(record, ensure_ascii=False) + "\n" for record in records]
-        files.write_text(self.path / "discussions" / f"{step_name(step)}.jsonl", "".join(lines))
+        path = self.path / "discussions" / f"{step_name(step)}.jsonl"
+        files.write_text(path, json_lines(records))
 
     # ------------------------------------------------------------ checkpoints and models
 

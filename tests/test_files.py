@@ -1,0 +1,102 @@
+"""Files that survive kills and full disks, and locks."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from comas.files import FileError, append_lines, json_lines, locked, read_lines, write_texts
+
+TRIES_TO_LOCK = """
+import sys
+from pathlib import Path
+from comas.files import locked
+with locked(Path(sys.argv[1]), remedy="wait for it"):
+    pass
+"""
+
+
+def numbers(path: Path) -> list[int]:
+    return read_lines(path, json.loads, remedy="Delete it")
+
+
+# ---------------------------------------------------------------- whole files
+
+
+def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path: Path):
+    (tmp_path / "a").write_text("old")
+    with pytest.raises(FileError, match=r"cannot write .*missing/b: No such file"):
+        write_texts({tmp_path / "a": "new", tmp_path / "missing" / "b": "new"})
+    assert (tmp_path / "a").read_text() == "old"
+
+
+# ---------------------------------------------------------------- JSON lines
+
+
+def test_json_lines_keep_letters_readable():
+    assert json_lines([{"a": "Ça"}, {"b": 1}]) == '{"a": "Ça"}\n{"b": 1}\n'
+
+
+def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp_path: Path):
+    path = tmp_path / "log.jsonl"
+    append_lines(path, [b"1", b"2"])
+    with path.open("ab") as file:
+        file.write(b"[3, ")
+    assert numbers(path) == [1, 2]
+    append_lines(path, [b"4"])
+    assert path.read_bytes() == b"1\n2\n4\n"
+
+
+def test_a_file_that_is_one_torn_line_is_read_as_empty(tmp_path: Path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"[1, ")
+    assert numbers(path) == []
+    append_lines(path, [])
+    assert path.read_bytes() == b""
+
+
+def test_a_damaged_line_is_named_with_the_remedy(tmp_path: Path):
+    path = tmp_path / "log.jsonl"
+    path.write_bytes(b"1\n[2\n3\n")
+    with pytest.raises(FileError, match=r"log.jsonl, line 2 is damaged: .*\. Delete it$"):
+        numbers(path)
+
+
+def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path: Path):
+    path = tmp_path / "log.jsonl"
+    append_lines(path, [b"1"])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(FileError, match=r"cannot write .*log.jsonl: File too large\. Free"):
+            append_lines(path, [b"22", b"33333333"])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == b"1\n22\n"
+
+
+# ---------------------------------------------------------------- locks
+
+
+def test_a_lock_holds_against_other_processes_and_names_this_one(tmp_path: Path):
+    command = [sys.executable, "-c", TRIES_TO_LOCK, str(tmp_path)]
+    with locked(tmp_path, remedy=""):
+        refused = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert f"is being written by process {os.getpid()}: wait for it" in refused.stderr
+    subprocess.run(command, check=True)
+
+
+def test_a_second_attempt_of_the_same_process_is_refused_and_the_lock_stays(tmp_path: Path):
+    command = [sys.executable, "-c", TRIES_TO_LOCK, str(tmp_path)]
+    with locked(tmp_path, remedy=""):
+        with pytest.raises(FileError, match="written by process"), locked(tmp_path, remedy=""):
+            pass
+        assert subprocess.run(command, capture_output=True, check=False).returncode == 1
+    with locked(tmp_path, remedy=""):
+        pass
