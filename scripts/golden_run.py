@@ -1,0 +1,89 @@
+"""Compares runs of two versions of the code, digit by digit; started by scripts/golden_run.sh."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parents[1]
+SAVES = HERE / "saves/golden"
+SCHEDULES = ("parallel", "sequential")
+NUM_STEPS = 3
+MAX_SHOWN = 20
+NO_ROW: dict[str, Any] = {}
+
+
+def main(base: str, *overrides: str) -> int:
+    """Run both versions under every schedule; returns the exit status."""
+    differences = []
+    with checked_out(base) as code:
+        for schedule in SCHEDULES:
+            keys = (f"interaction.schedule={schedule}", f"training.num_steps={NUM_STEPS}")
+            before = train(code, f"base-{schedule}", *keys, *overrides)
+            after = train(HERE, f"here-{schedule}", *keys, *overrides)
+            differences += [f"{schedule}: {line}" for line in compare(before, after)]
+    shown = differences[:MAX_SHOWN] or [f"no difference to {base} in {NUM_STEPS} steps"]
+    sys.stdout.write("\n".join([*shown, f"{len(differences)} differences", ""]))
+    return bool(differences)
+
+
+@contextmanager
+def checked_out(commit: str) -> Iterator[Path]:
+    """A working tree of ``commit``, for as long as the block lasts."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder) / "base"
+        subprocess.run(
+            ["git", "-C", HERE, "worktree", "add", "--quiet", "--detach", tree, commit], check=True
+        )
+        try:
+            yield tree
+        finally:
+            subprocess.run(["git", "-C", HERE, "worktree", "remove", "--force", tree], check=True)
+
+
+def train(code: Path, name: str, *overrides: str) -> Path:
+    """The run directory of a quick-start run with the code in ``code``."""
+    command = [sys.executable, "-m", "comas", "configs/quickstart.yaml", *overrides]
+    subprocess.run(
+        [*command, f"name={name}", f"saves={SAVES}"],
+        cwd=code,
+        env=os.environ | {"PYTHONPATH": str(code)},
+        check=True,
+    )
+    return (SAVES / "latest").resolve()
+
+
+def compare(before: Path, after: Path) -> Iterator[str]:
+    """What differs, one line for each value."""
+    files = ["metrics.jsonl"]
+    files += [f"discussions/{path.name}" for path in sorted((before / "discussions").iterdir())]
+    for name in files:
+        old_rows, new_rows = read_lines(before / name), read_lines(after / name)
+        rows = zip_longest(old_rows, new_rows, fillvalue=NO_ROW)
+        for number, (old, new) in enumerate(rows, start=1):
+            for key in sorted({*old, *new}):
+                is_shared = key in old and key in new
+                if not key.startswith("time/") and (not is_shared or old[key] != new[key]):
+                    yield f"{name}, line {number}, {key}: {shown(old, key)} -> {shown(new, key)}"
+
+
+def read_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a JSONL file."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+
+
+def shown(row: Mapping[str, Any], key: str) -> str:
+    """A value as it fits into a line."""
+    return json.dumps(row[key])[:60] if key in row else "nothing"
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -1,0 +1,22 @@
+#!/usr/bin/env bash
+# Shows that a restructuring changed no number of a run.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: bash scripts/golden_run.sh BASE [key=value ...]
+
+Trains the quick-start society for three steps under both schedules, once with the code of the
+commit BASE and once with the code here, and compares metrics (times apart) and discussions digit
+by digit. Exit status 1: they differ, or a run failed. The overrides must mean the same to both.
+Societies that are not there yet are built first, under saves/golden.
+USAGE
+}
+
+case "${1:-}" in
+  -h | --help) usage && exit 0 ;;
+  "") usage >&2 && exit 2 ;;
+esac
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/environment.sh
+exec "$PYTHON_BIN" scripts/golden_run.py "$@"
