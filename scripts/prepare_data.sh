@@ -23,9 +23,11 @@ built already is checked and kept, so the same command continues after an interr
   --train-size M C S    numbers of math, coding and science questions (600 600 800)
   --validation-size M C S                                             (150 150 200)
   --rebuild             build again what is there
-
-Names: train gsm8k math-500 humaneval mbpp scibench gpqa mmlu aime-2024 amc-2023 medqa
 USAGE
+  local benchmarks
+  benchmarks="$(dirname "${BASH_SOURCE[0]}")/../evaluation/benchmarks"
+  echo
+  echo "Names: train" "$(sed -n 's/^    name="\(.*\)",$/\1/p' "$benchmarks"/*.py | paste -sd " ")"
 }
 
 for argument in "$@"; do

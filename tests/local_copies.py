@@ -47,7 +47,7 @@ def write_card(folder: Path, files: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def write_all(folder: Path) -> None:
-    """Copies of all 13 datasets under ``folder``."""
+    """Copies of the training sets, and of the benchmarks that these tests build, in ``folder``."""
     write_training_copies(folder)
     write_math_benchmarks(folder)
     write_coding_benchmarks(folder)

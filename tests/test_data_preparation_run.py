@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ EVERYTHING = ["--train-size", "24", "5", "15", "--validation-size", "4", "2", "3
 """All the questions of the copies that may be taken: so every one of them is looked at."""
 
 
-def load_main() -> Callable[[list[str]], int]:
+def load_script() -> ModuleType:
     specification = importlib.util.spec_from_file_location(
         "prepare_data", REPOSITORY / "scripts/prepare_data.py"
     )
@@ -41,16 +42,22 @@ def load_main() -> Callable[[list[str]], int]:
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
     specification.loader.exec_module(module)
-    return module.main
+    return module
 
 
-main = load_main()
+script = load_script()
+main = script.main
 
 
 @pytest.fixture(scope="module")
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copies")
     write_all(folder)
+    script.BENCHMARKS = {
+        name: benchmark
+        for name, benchmark in BENCHMARKS.items()
+        if (folder / benchmark.source.hub_name).is_dir()
+    }
     return folder
 
 
@@ -63,6 +70,12 @@ def built(copies: Path, tmp_path: Path) -> Path:
 
 def run(copies: Path, folder: Path, *options: str, sizes: list[str] = SIZES) -> int:
     return main(["--from", str(copies), "--output", str(folder), *sizes, *options])
+
+
+def without_copies() -> list[str]:
+    """The options that leave out benchmarks of which ``copies`` has none."""
+    names = sorted(BENCHMARKS.keys() - script.BENCHMARKS.keys())
+    return ["--skip", *names] if names else []
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -86,12 +99,16 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(
 ):
     command = ["bash", str(SCRIPT), "--from", copies.name, "--output", str(tmp_path / "data")]
     result = subprocess.run(
-        [*command, *SIZES], cwd=copies.parent, capture_output=True, text=True, check=False
+        [*command, *SIZES, *without_copies()],
+        cwd=copies.parent,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stderr
     assert result.stderr.splitlines()[0] == (
-        f"Building 16 training questions, 8 validation questions, 10 benchmarks in "
-        f"{tmp_path}/data from local copies in {copies}."
+        f"Building 16 training questions, 8 validation questions, {len(script.BENCHMARKS)} "
+        f"benchmarks in {tmp_path}/data from local copies in {copies}."
     )
     train = load_questions(tmp_path / "data/train.jsonl")
     wanted = {"math": 6, "coding": 4, "science": 6}
@@ -111,7 +128,7 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(
 def test_every_benchmark_has_its_records(built: Path):
     counts = {path.stem: len(records(path)) for path in (built / "benchmarks").iterdir()}
     assert counts == {
-        **dict.fromkeys(BENCHMARKS, 1),
+        **dict.fromkeys(script.BENCHMARKS, 1),
         "gpqa": 4,
     }
     assert records(built / "benchmarks/gpqa.jsonl")[0]["id"] == "gpqa-00000"
@@ -228,13 +245,14 @@ def test_a_second_run_keeps_and_checks_what_is_there(
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty", built) == 0  # reads no dataset
     assert contents(built) == before
-    assert capsys.readouterr().out.count("checked, kept") == 13
+    assert capsys.readouterr().out.count("checked, kept") == len(script.BENCHMARKS) + 3
 
 
 def test_a_killed_build_continues_where_it_was(copies: Path, built: Path, tmp_path: Path):
     folder = tmp_path / "killed"
+    options = ["--from", copies, "--output", folder, *SIZES, *without_copies()]
     process = subprocess.Popen(
-        [sys.executable, "scripts/prepare_data.py", "--from", copies, "--output", folder, *SIZES],
+        [sys.executable, "scripts/prepare_data.py", *options],
         cwd=REPOSITORY,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL,
@@ -387,7 +405,7 @@ def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     assert run(copies, tmp_path, "--skip", "gpqa") == 0
     files = json.loads((tmp_path / "checksums.json").read_text())["files"]
     assert "gpqa" not in files["train.jsonl"]["recipe"]["apart_from"]
-    assert len(files["train.jsonl"]["recipe"]["apart_from"]) == 9
+    assert len(files["train.jsonl"]["recipe"]["apart_from"]) == len(script.BENCHMARKS) - 1
 
 
 def test_without_a_connection_no_further_dataset_is_tried(
@@ -461,4 +479,8 @@ def test_the_help_names_every_option_and_every_name():
     for option in ("--from", "--only", "--skip", "--seed", "--output", "--rebuild"):
         assert option in text
         assert f'"{option}"' in source
-    assert f"Names: train {' '.join(BENCHMARKS)}\n" in text
+    printed = subprocess.run(
+        ["bash", str(SCRIPT), "--help"], capture_output=True, text=True, check=True
+    ).stdout
+    [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
+    assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])
