@@ -113,9 +113,8 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
             yield Conflict((name,), f"unknown: {', '.join(unknown)}", remedy)
     if config.base_url is None:
         if config.model is not None:
-            yield Conflict(
-                ("model",), "is for an endpoint", "give base_url as well, or leave it out"
-            )
+            remedy = "give base_url as well, or leave it out"
+            yield Conflict(("model",), "is for an endpoint", remedy)
         return
     if not re.match("https?://[^/]", config.base_url):
         remedy = "write it like base_url=http://127.0.0.1:8000/v1"
@@ -123,11 +122,7 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     for name, is_given, reason in (
         ("port", config.port is not None, "a server is started only without base_url"),
         ("weights", config.weights != "trained", "only a run directory has untrained weights"),
-        (
-            "generation_config",
-            config.generation_config != "model",
-            "the server at base_url decides",
-        ),
+        ("generation_config", config.generation_config != "model", "the server there decides"),
     ):
         if is_given:
             yield Conflict((name, "base_url"), reason, f"leave out {name} or base_url")

@@ -143,7 +143,7 @@ FAULTS: list[tuple[list[str], list[str]]] = [
     (["benchmarks=[gsm8k"], ["is not YAML"]),
     (["somewhere"], ["NAME alone, as base_url names the model"]),
     (["port=8000"], ["a server is started only without base_url", "leave out port"]),
-    (["generation_config=none"], ["the server at base_url decides"]),
+    (["generation_config=none"], ["the server there decides"]),
     (["base_url=127.0.0.1:8000/v1"], ["is no address", "base_url=http://127.0.0.1:8000/v1"]),
     (["limit=0", "seeds=x", "temprature=1"], ["3 faults"]),
     (["data=nowhere"], ["nowhere/benchmarks/gsm8k.jsonl", "prepare_data.sh --only gsm8k"]),

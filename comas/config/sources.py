@@ -99,11 +99,9 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
     except (yaml.YAMLError, OmegaConfBaseException) as reason:
         raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
     assert isinstance(values, dict)
-    lines = dict(_lines(root))
+    lines, shown = dict(_lines(root)), _shown(path)
     settings = {
-        name: Setting(
-            name, value, f"{_shown(path)}, line {lines[name]}" if name in lines else _shown(path)
-        )
+        name: Setting(name, value, f"{shown}, line {lines[name]}" if name in lines else shown)
         for name, value in leaves(values).items()
     }
     base = settings.pop(BASE, None)
