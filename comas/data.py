@@ -36,21 +36,21 @@ class QuestionSet:
 def load_questions(path: Path) -> QuestionSet:
     """Read a JSON list, or JSONL, of records with the keys id, task, prompt, answer, source.
 
-    Further keys are allowed. Raises DataError that names every faulty record with its place
+    Further keys are allowed. Raises DataError that names every faulty record with its location
     and the reason (the first ``MAX_LISTED_FAULTS``, and how many there are).
     """
     questions: list[Question] = []
     answers: dict[str, str] = {}
-    first_places: dict[str, str] = {}
+    first_locations: dict[str, str] = {}
     faults: list[str] = []
-    for place, record in read_records(path):
+    for location, record in read_records(path):
         reasons = [record.reason] if isinstance(record, Unreadable) else faults_of(record)
-        if not reasons and record["id"] in first_places:
-            reasons = [f"id {record['id']!r} is already that of {first_places[record['id']]}"]
+        if not reasons and record["id"] in first_locations:
+            reasons = [f"id {record['id']!r} is already that of {first_locations[record['id']]}"]
         if reasons:
-            faults.append(f"{path}, {place}: {'; '.join(reasons)}")
+            faults.append(f"{path}, {location}: {'; '.join(reasons)}")
             continue
-        first_places[record["id"]] = place
+        first_locations[record["id"]] = location
         questions.append(Question(record["id"], record["task"], record["prompt"]))
         answers[record["id"]] = record["answer"]
     if faults:
@@ -109,11 +109,11 @@ def draw_batch(
     takes the first two of epoch 1.
     """
     assert 0 < batch_size <= len(questions), "count_steps reports this to the user"
-    epoch, place = divmod(step, len(questions) // batch_size)
+    epoch, batch = divmod(step, len(questions) // batch_size)
     order = list(range(len(questions)))
     if shuffle:
         random.Random(f"{seed}/epoch{epoch}").shuffle(order)
-    return [questions[i] for i in order[place * batch_size : (place + 1) * batch_size]]
+    return [questions[i] for i in order[batch * batch_size : (batch + 1) * batch_size]]
 
 
 def fixed_subset(questions: Sequence[Question], num_questions: int | None) -> list[Question]:
@@ -149,7 +149,7 @@ class Unreadable:
 
 
 def read_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """(place, record) of each record of a JSON list or JSONL; what is no JSON is Unreadable.
+    """(location, record) of each record of a JSON list or JSONL; what is no JSON is Unreadable.
 
     Raises DataError when the file cannot be read, or begins like a JSON list and is none.
     """

@@ -163,14 +163,14 @@ def read_model(folder: Path) -> LocalModel:
 def _run_target(run: Path, *, weights: str) -> Target:
     config = load(Config, run / "config.yaml", [])
     untrained = weights == "untrained"
-    places = locate(
+    locations = locate(
         [config.data.validation, *(config.models if untrained else ())],
         saves=run.parent,  # where the run lies now; config.saves is where it was made
         seed=config.seed,
         found_before=read_inputs(run),
     )
     if untrained:
-        folders = [_folder_or_download(places[model]) for model in config.models]
+        folders = [_folder_or_download(locations[model]) for model in config.models]
     else:
         folders = [_trained(run, config, policy) for policy in range(config.num_policies)]
     with ThreadPoolExecutor() as threads:
@@ -185,7 +185,7 @@ def _run_target(run: Path, *, weights: str) -> Target:
         title=f"the {weights} agents of {run}",
         models=models,
         subjects=subjects,
-        held_out=Path(places[config.data.validation]),
+        held_out=Path(locations[config.data.validation]),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
     )
 

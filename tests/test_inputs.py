@@ -52,8 +52,8 @@ def run(tmp_path: Path, config: Config) -> Path:
     folder.mkdir()
     (folder / "config.yaml").write_text(config_as_yaml(config))
     names = [*config.models, config.data.train, config.data.validation]
-    places = {name: str(society / name.removeprefix("quickstart/")) for name in names}
-    write_inputs(folder, places)
+    locations = {name: str(society / name.removeprefix("quickstart/")) for name in names}
+    write_inputs(folder, locations)
     return folder
 
 
@@ -71,12 +71,12 @@ def test_what_lies_beside_a_run_moves_with_it(tmp_path):
     (tmp_path / "saves/quickstart/ab/models/qwen2").mkdir(parents=True)
     (tmp_path / "saves/run").mkdir()
     (tmp_path / "mine.jsonl").touch()
-    places = {
+    locations = {
         QWEN: str(tmp_path / "saves/quickstart/ab/models/qwen2"),
         "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
         "mine.jsonl": str(tmp_path / "mine.jsonl"),
     }
-    write_inputs(tmp_path / "saves/run", places)
+    write_inputs(tmp_path / "saves/run", locations)
     (tmp_path / "saves").rename(tmp_path / "moved")
     assert read_inputs(tmp_path / "moved/run") == {
         QWEN: str(tmp_path / "moved/quickstart/ab/models/qwen2"),

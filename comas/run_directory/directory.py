@@ -99,9 +99,9 @@ class RunDirectory:
             for tracker in self._trackers:
                 tracker.close(failed=failed)
 
-    def note_inputs(self, places: Mapping[str, str]) -> None:
+    def note_inputs(self, locations: Mapping[str, str]) -> None:
         """Write down where the models and questions that the config names were found."""
-        write_inputs(self.path, places)
+        write_inputs(self.path, locations)
 
     # ------------------------------------------------------------ what a step leaves
 

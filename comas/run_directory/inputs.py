@@ -16,21 +16,27 @@ from comas.files import write_text
 FILE = "inputs.json"
 
 
-def write_inputs(run: Path, places: Mapping[str, str]) -> None:
-    """Note the place of every name that leads to a file or folder, and not to the hub.
+def write_inputs(run: Path, locations: Mapping[str, str]) -> None:
+    """Note the location of every name that leads to a file or folder, and not to the hub.
 
     What lies beside the run, under the same ``saves``, may be moved together with it.
     """
-    local = {name: Path(place).resolve() for name, place in places.items() if Path(place).exists()}
+    local = {
+        name: Path(location).resolve()
+        for name, location in locations.items()
+        if Path(location).exists()
+    }
     noted = {
-        name: os.path.relpath(place, run) if place.is_relative_to(run.parent) else str(place)
-        for name, place in local.items()
+        name: os.path.relpath(location, run)
+        if location.is_relative_to(run.parent)
+        else str(location)
+        for name, location in local.items()
     }
     write_text(run / FILE, json.dumps(noted, indent=1) + "\n")
 
 
 def read_inputs(run: Path) -> dict[str, str]:
-    """Name -> place, as ``write_inputs`` noted them; a run of an older version has none."""
+    """Name -> location, as ``write_inputs`` noted them; a run of an older version has none."""
     path = run / FILE
     noted = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return {name: os.path.normpath(run / place) for name, place in noted.items()}
+    return {name: os.path.normpath(run / location) for name, location in noted.items()}
