@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,21 +13,16 @@ from comas.preflight.configuration import choose_config, describe_changes, load_
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
 from comas.run_directory import RunDirectory
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from comas.train import train
 
 log = logging.getLogger("comas")
 
-EXIT_FAULT = 1
-EXIT_INTERRUPTED = 130
-
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the arguments say; returns the process's exit status."""
-    _log_to_terminal()
-    # A polite kill ends as Ctrl-C does: engines stopped, the command to continue printed. A shell
-    # may have started us with SIGINT ignored, and then nothing would end the run.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    start_command("comas")
+    log.setLevel(logging.DEBUG)  # tracebacks, for the run's train.log alone
     run: RunDirectory | None = None
     try:
         config = _configure(arguments)
@@ -54,14 +48,6 @@ def main(arguments: Sequence[str]) -> int:
         log.error("error: %s", error)
         _offer_to_continue(run)
         return EXIT_FAULT
-
-
-def _log_to_terminal() -> None:
-    """Messages to the terminal; tracebacks, at level debug, to the run's train.log alone."""
-    terminal = logging.StreamHandler(sys.stderr)
-    terminal.setLevel(logging.INFO)
-    logging.basicConfig(format="%(message)s", handlers=[terminal])
-    log.setLevel(logging.DEBUG)
 
 
 def _configure(arguments: Sequence[str]) -> Config:

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from evaluation.comparison import compare
 from evaluation.config import EvaluationConfig, read_command
 from evaluation.execution import evaluate
@@ -21,18 +21,12 @@ from evaluation.server import HOST
 log = logging.getLogger("evaluation")
 
 COMPARE = "compare"
-TO_CONTINUE = "the same command goes on from here"
-EXIT_FAULT = 1
-EXIT_INTERRUPTED = 130
+TO_RESUME = "Rerun the command to resume."
 
 
 def main(arguments: Sequence[str]) -> int:
     """Evaluate or compare as the arguments say; returns the process's exit status."""
-    _log_to_terminal()
-    # A polite kill ends as Ctrl-C does: servers stopped, finished answers kept. A shell may have
-    # started us with SIGINT ignored, and then nothing would end the evaluation.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    start_command("evaluation", "comas")
     try:
         if arguments[:1] == [COMPARE]:
             _compare(arguments[1:])
@@ -40,7 +34,7 @@ def main(arguments: Sequence[str]) -> int:
             _evaluate(arguments)
         return 0
     except KeyboardInterrupt:
-        log.error("interrupted; %s", TO_CONTINUE)
+        log.error("interrupted. %s", TO_RESUME)
         return EXIT_INTERRUPTED
     except (ValueError, OSError, RuntimeError) as error:
         log.error("error: %s", error)
@@ -54,10 +48,10 @@ def _evaluate(arguments: Sequence[str]) -> None:
         log.info("note: %s", note)
     _bypass_proxies()
     try:
-        with logging_redirect_tqdm():  # lines go above the bars
+        with logging_redirect_tqdm():  # messages appear above the progress bars
             summary = evaluate(plan)
     except (ValueError, OSError, RuntimeError) as error:
-        raise RuntimeError(f"{error}\nAll answers so far are kept; {TO_CONTINUE}") from error
+        raise RuntimeError(f"{error}\nAll answers so far are kept. {TO_RESUME}") from error
     sys.stdout.write(f"{summary}\n{plan.folder / 'summary.md'}\n")
 
 
@@ -65,21 +59,14 @@ def _compare(arguments: Sequence[str]) -> None:
     names = [argument for argument in arguments if "=" not in argument]
     overrides = [argument for argument in arguments if "=" in argument]
     if any(not override.startswith("results=") for override in overrides):
-        raise ValueError(f"compare knows results=... alone, not {' '.join(overrides)}")
+        raise ValueError(f"compare takes results=... only, not {' '.join(overrides)}")
     results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results
     text, figure = compare(names, results=Path(results))
     sys.stdout.write(f"{text}\n{figure}\n")
 
 
-def _log_to_terminal() -> None:
-    terminal = logging.StreamHandler(sys.stderr)
-    logging.basicConfig(format="%(message)s", handlers=[terminal])
-    for name in ("evaluation", "comas"):
-        logging.getLogger(name).setLevel(logging.INFO)
-
-
 def _bypass_proxies() -> None:
-    """Let no proxy of the environment come between us and servers on this machine."""
+    """Keep requests to servers on this machine from going through a proxy."""
     for name in ("NO_PROXY", "no_proxy"):
         known = os.environ.get(name)
         os.environ[name] = f"{known},{HOST}" if known else HOST

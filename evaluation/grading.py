@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -10,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 from comas.verification import Grader, Verdict, Verifier
+from evaluation.identity import fingerprint
 from evaluation.inference_log import (
     ANSWERS,
     FAILURES,
@@ -52,7 +52,7 @@ def grade_folder(
     answers = read_inference(folder / ANSWERS)
     responses = {(a.task_id, a.seed): a.response for a in answers}
     responses = {key: response for key, response in responses.items() if key in asked}
-    questions = {t.task_id: _fingerprint(t.form, t.query, t.gold) for t in tasks}
+    questions = {t.task_id: fingerprint([t.form, t.query, t.gold]) for t in tasks}
     known = _judged_before(path, questions=questions, responses=responses)
 
     open_keys = [key for key in asked if key in responses and key not in known]
@@ -109,7 +109,7 @@ def _judged_before(
         (answer.task_id, answer.seed): answer
         for answer in before.answers
         if (response := responses.get((answer.task_id, answer.seed))) is not None
-        and answer.response == _fingerprint(response)
+        and answer.response == fingerprint(response)
         and before.questions.get(answer.task_id) == questions[answer.task_id]
         and all(answer.verdict(grader) not in (None, "failed") for grader in GRADERS)
     }
@@ -129,7 +129,7 @@ def _judge(
         verdicts: dict[Grader, list[Verdict]] = {g: p.result() for g, p in pending.items()}
     by_key = zip(keys, verdicts["strict"], verdicts["published"], strict=True)
     return {
-        key: GradedAnswer(*key, _fingerprint(responses[key]), strict, published)
+        key: GradedAnswer(*key, fingerprint(responses[key]), strict, published)
         for key, strict, published in by_key
     }
 
@@ -143,12 +143,3 @@ def _cost(folder: Path, answers: Sequence[Answer]) -> Cost:
         completion_tokens=sum(call.completion_tokens for call in calls),
         wall_s=sum(session.wall_s for session in read_sessions(folder / SESSIONS)),
     )
-
-
-def _fingerprint(*texts: str) -> str:
-    """Equal for equal texts; 64 bits, enough to notice a change."""
-    digest = hashlib.blake2b(digest_size=8)
-    for text in texts:
-        encoded = text.encode(errors="surrogatepass")
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    return digest.hexdigest()

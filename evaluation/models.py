@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import huggingface_hub
@@ -20,6 +19,7 @@ from comas.model_folder import check_model_folder, may_be_hub_name
 from comas.preflight.locations import QUICKSTART_PREFIX, locate
 from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
+from evaluation.identity import fingerprint
 
 MAX_CONTEXT = 32768
 """Tokens of prompt and reply; the published results' servers had as many."""
@@ -35,9 +35,6 @@ WHAT_IT_MAY_BE = (
     "such as Qwen/Qwen2.5-3B-Instruct, or a run directory such as saves/latest; "
     "for an endpoint give --base-url URL"
 )
-
-Identity = Mapping[str, Any]
-"""What tells a model from others, as plain JSON values."""
 
 
 class _ModelConfig(BaseModel):
@@ -62,7 +59,8 @@ class LocalModel:
     """As the weights are stored: nothing is rounded."""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> dict[str, str]:
+        """What distinguishes it from other models."""
         return {"fingerprint": self.fingerprint}
 
 
@@ -75,7 +73,8 @@ class RemoteModel:
     """None where the endpoint does not say."""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> dict[str, str]:
+        """What distinguishes it from other models."""
         return {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
 
 
@@ -257,11 +256,9 @@ def _only_model(base_url: str, api_key: str) -> _Listed:
 
 
 def _fingerprint(folder: Path) -> str:
-    """Changes with any file that decides what the model says."""
-    digest = hashlib.blake2b(digest_size=8)
-    files: Sequence[Path] = sorted(path for kind in MODEL_FILES for path in folder.glob(kind))
-    for path in files:
+    """Changes with any file that affects what the model says."""
+    digests = {}
+    for path in sorted(path for pattern in MODEL_FILES for path in folder.glob(pattern)):
         with path.open("rb") as file:
-            content = hashlib.file_digest(file, "blake2b").digest()
-        digest.update(path.name.encode() + content)
-    return digest.hexdigest()
+            digests[path.name] = hashlib.file_digest(file, "blake2b").hexdigest()
+    return fingerprint(digests)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from comas.preflight.machine import choose_device
@@ -189,5 +189,8 @@ def _identity(
         },
         "limit": config.limit,
         "draw_seed": DRAW_SEED,
-        TASKS: {name: fingerprint(of_benchmark) for name, of_benchmark in tasks.items()},
+        TASKS: {
+            name: fingerprint([astuple(task) for task in of_benchmark])
+            for name, of_benchmark in tasks.items()
+        },
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,20 +14,18 @@ from comas.data_preparation import DataPreparationError
 from comas.data_preparation.blend import PAPER_SIZE, BlendSize
 from comas.data_preparation.build import Job, Outcome, build
 from comas.files import FileError
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from comas.types import DOMAINS
 from evaluation.benchmarks import BENCHMARKS
 
 log = logging.getLogger("prepare_data")
 
 BLEND_NAME = "train"
-EXIT_FAULT = 1
-EXIT_INTERRUPTED = 130
 
 
 def main(arguments: Sequence[str]) -> int:
     """Build what the arguments name; returns the process's exit status."""
-    logging.basicConfig(format="%(message)s", level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    start_command("prepare_data", "comas")
     # Downloads keep their bars, and converting has one of its own.
     disable_progress_bars()
     job = _job(arguments)
@@ -128,7 +125,4 @@ def _table(job: Job, outcome: Outcome) -> str:
 
 
 if __name__ == "__main__":
-    # A polite kill ends as Ctrl-C does; and a shell may have started us with SIGINT ignored.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
     sys.exit(main(sys.argv[1:]))

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from tiny_models import save_tiny_model
 
-from comas.__main__ import EXIT_FAULT, main
+from comas.__main__ import main
+from comas.terminal import EXIT_FAULT
 
 RECORD = {"id": "q/1", "task": "math", "prompt": "1 + 1?", "answer": "2", "source": "test"}
 

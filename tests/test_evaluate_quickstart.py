@@ -84,7 +84,7 @@ def test_an_evaluation_that_is_stopped_leaves_no_server_behind(arguments, number
     output, _ = process.communicate(timeout=60)
     if number == signal.SIGTERM:
         assert process.returncode == 130
-        assert "the same command goes on from here" in output
+        assert "Rerun the command to resume." in output
     assert_nothing_is_left()
 
 

@@ -13,7 +13,8 @@ from small_runs import make_run, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
-from evaluation.__main__ import EXIT_FAULT, main
+from comas.terminal import EXIT_FAULT
+from evaluation.__main__ import main
 from evaluation.config import read_command
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
 from evaluation.plan import count_calls
@@ -263,7 +264,7 @@ def test_a_damaged_benchmark_says_where_and_how_to_build_it(arguments, data, cap
 
 
 def test_an_unknown_key_of_compare_is_an_error(caplog):
-    assert "compare knows results=" in failure(["compare", "a", "b", "limit=3"], caplog)
+    assert "compare takes results=" in failure(["compare", "a", "b", "limit=3"], caplog)
 
 
 # ---------------------------------------------------------------- what is asked

@@ -18,6 +18,7 @@ LAYERS = (
     "seeds",
     "files",
     "concurrency",
+    "terminal",
     "model_folder",
     "config",
     "data",
@@ -72,7 +73,7 @@ def test_no_module_imports_a_room_above_its_own():
 
 def test_the_search_for_arrows_that_point_up_finds_one():
     assert points_up("comas.config.checks", "comas.interaction")
-    assert points_up("comas.train", "evaluation.session")
+    assert points_up("comas.train", "evaluation.plan")
     assert not points_up("comas.interaction.parallel", "comas.config.schema")
     assert ("comas.train", "comas.config.schema") in set(imports("comas"))
     assert ("comas.run_directory.directory", "comas.files") in set(imports("comas"))
