@@ -1,4 +1,4 @@
-"""Accuracies, their spread, and the difference of two subjects on the same tasks."""
+"""Accuracies, their spread, and differences between subjects on the same tasks."""
 
 from __future__ import annotations
 
@@ -26,36 +26,38 @@ TaskKey = tuple[str, str]
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What a grader makes of one subject, or of several in the mean, in one benchmark under
-    one setup. Accuracies are shares, 0 to 1."""
+    """The accuracy of one subject, or the mean of several, in one column by one grader.
+
+    Accuracies are shares, 0 to 1.
+    """
 
     shares: Mapping[TaskKey, Fraction]
-    """For each task the share of its answers that is correct: over seeds, and over agents."""
+    """For each task the share of its answers that are correct, over seeds and over agents."""
     repeats: tuple[float, ...]
     """The accuracy of each seed, or of each agent."""
     num_judged: int
-    """Answers with a verdict; those that are missing count as not correct all the same."""
+    """Answers with a verdict. The others count as not correct."""
     num_asked: int
 
     @property
     def value(self) -> float:
-        """Correct answers by answers asked."""
+        """Correct answers divided by answers asked for."""
         return fmean(self.repeats)
 
     @property
     def spread(self) -> float | None:
-        """Sample standard deviation of the repeats; None of a single one."""
+        """Sample standard deviation of the repeats; None for a single one."""
         return stdev(self.repeats) if len(self.repeats) > 1 else None
 
     @cached_property
     def interval(self) -> tuple[float, float]:
-        """Bootstrap interval of the accuracy, over tasks."""
+        """Bootstrap interval of ``value``, over tasks."""
         return bootstrap_interval(self.shares.values())
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How much higher one accuracy is than another, as shares, on the tasks that both have."""
+    """One accuracy minus another on the tasks that both have, in shares."""
 
     value: float
     low: float
@@ -80,13 +82,13 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparedRow:
-    """A row beside the one that it is compared with."""
+    """A row with the one that it is compared with."""
 
     row: Row
     reference: Row | None
-    """None for a row that is itself a reference, or has no counterpart there."""
+    """None for a row that is a reference itself, or has no counterpart."""
     differences: Mapping[Grader, Mapping[Column, Difference]]
-    """Of the columns where both have a task in common."""
+    """For the columns where both have a task in common."""
 
 
 def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
@@ -109,7 +111,7 @@ def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
 
 
 def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
-    """A row for each subject of the folder ``name``, after the agents one for their mean."""
+    """A row for each subject of the folder ``name``, and after the agents one for their mean."""
     rows = [_row(name, subject) for subject in subjects]
     agents = [row for row in rows if row.part.startswith("agent_")]
     if len(agents) > 1:
@@ -118,11 +120,10 @@ def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
 
 
 def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[ComparedRow]:
-    """Each row with its differences to its counterpart: the only reference, or the one that is
-    the same part of its run (agent 0 with agent 0, society with society).
+    """Each row with its differences from its counterpart: the only reference, or the same part
+    of the other run (agent 0 with agent 0, society with society).
 
-    Raises ValueError when nothing can be compared: no row has a counterpart, or has a task of
-    a setup in common with it.
+    Raises ValueError when no row has a counterpart, or none has a task in common with it.
     """
     compared = []
     for row in rows:
@@ -143,8 +144,8 @@ def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[Comp
 def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference | None:
     """``accuracy`` minus ``reference`` with its interval; None when they have no task in common.
 
-    Each task gives one difference (of its shares of correct answers), and the tasks are what
-    is drawn again: answers of one task under several seeds are not independent.
+    Each task gives one difference, between its shares of correct answers. Tasks are resampled,
+    not answers: the answers to one task under several seeds are not independent.
     """
     common = accuracy.shares.keys() & reference.shares.keys()
     if not common:
@@ -155,12 +156,12 @@ def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference 
 
 
 def bootstrap_interval(values: Iterable[Fraction]) -> tuple[float, float]:
-    """95 % percentile interval of the mean of ``values``, drawn with replacement 10,000 times.
+    """95 % percentile interval of the mean of ``values`` over 10,000 bootstrap resamples.
 
-    A resample matters only by how often it holds each distinct value, which is a multinomial
-    draw: the same distribution as drawing one by one, at a fraction of the work. Sums are of
-    whole numbers, so that a mean of exactly 0 is 0. The seed is fixed: the same results always
-    have the same interval.
+    Only the count of each distinct value in a resample matters, and the counts are a multinomial
+    draw: the same distribution as drawing one by one, for a fraction of the work. Sums are of
+    integers, so that a mean of exactly 0 is 0. The seed is fixed, so the same results always have
+    the same interval.
     """
     distinct = sorted(Counter(values).items())
     counts = np.array([count for _, count in distinct])
@@ -176,7 +177,7 @@ def bootstrap_interval(values: Iterable[Fraction]) -> tuple[float, float]:
 
 
 def uncompared(rows: Sequence[Row]) -> list[ComparedRow]:
-    """Rows that others are compared with, or that stand alone."""
+    """Rows without a reference."""
     return [ComparedRow(row, None, _differences(row, None)) for row in rows]
 
 

@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Literal, Self
 
 import aiohttp
@@ -17,7 +16,7 @@ from evaluation.types import Message, OverlongPromptError, RequestError
 
 CONNECT_TIMEOUT_S = 10.0
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
-"""Those that may pass by themselves."""
+"""Statuses of faults that may pass by themselves."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 60.0
 MAX_SHOWN_CHARS = 500
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -32,7 +31,7 @@ class Endpoint:
 
     base_url: str
     model: str
-    """Its name on that server."""
+    """The model's name on that server."""
     api_key: str = field(default="none", repr=False)
 
 
@@ -42,15 +41,15 @@ class RequestOptions:
 
     temperature: float = 0.7
     max_tokens: int = 2048
-    """Tokens of a reply, at most."""
+    """Maximum number of tokens per reply."""
     concurrency: int = 32
-    """Requests in flight, over all tasks and models."""
+    """Maximum number of requests in flight, over all tasks and models."""
     timeout_s: float = 600.0
-    """How long a reply may take, each time it is asked for."""
+    """Time limit per attempt at a reply."""
     num_retries: int = 6
-    """After a lost connection, a time-out or a status that may pass. The pause before the first
-    is 0.5 s and doubles from one to the next, if the server does not ask for a longer one: half a
-    minute in all."""
+    """After a lost connection, a timeout or a status in ``RETRIED_STATUSES``. The first pause
+    is 0.5 s, and each is twice the one before unless the server asks for a longer one: about half
+    a minute in total."""
 
 
 class _ReplyMessage(BaseModel):
@@ -68,7 +67,7 @@ class _Usage(BaseModel):
 
 
 class _Completion(BaseModel):
-    """What is read of a server's answer; all of it must be there."""
+    """The part of a server's answer that is read, all of it required."""
 
     choices: list[_Choice] = Field(min_length=1)
     usage: _Usage
@@ -83,33 +82,33 @@ class Reply:
     prompt_tokens: int
     completion_tokens: int
     wall_s: float
-    """From sending the request, with all retries; waiting for others to end is not counted."""
+    """From the first attempt to the reply, retries included; queueing is not."""
 
 
 class Client:
-    """Asks the models of a subject, at most ``options.concurrency`` at a time.
+    """Asks the models of a subject, with at most ``options.concurrency`` requests in flight.
 
-    To be made in a running event loop. A context manager; leaving it closes the connections.
+    Create it in a running event loop. A context manager that closes the connections.
     """
 
     def __init__(self, models: Sequence[Endpoint], options: RequestOptions) -> None:
-        self._models = [(model, _open_session(model, options)) for model in models]
+        self._models = [(model, _open_http(model, options)) for model in models]
         self._settings = options
-        self._slots = asyncio.Semaphore(options.concurrency)
+        self._in_flight = asyncio.Semaphore(options.concurrency)
 
     @property
     def num_models(self) -> int:
-        """How many models there are to ask."""
+        """Number of models to ask."""
         return len(self._models)
 
     async def complete(self, messages: Sequence[Message], *, model_index: int, seed: int) -> Reply:
         """One reply of a model.
 
-        Raises RequestError when none came in spite of all retries, or one that cannot be used:
-        not JSON, without choices, content or token counts, or neither ended nor cut off by the
-        model.
+        Raises RequestError when no reply comes in spite of all retries, or an unusable one: not
+        JSON, without choices, content or token counts, or ended by anything but the model or
+        ``max_tokens``.
         """
-        model, session = self._models[model_index]
+        model, http = self._models[model_index]
         body = {
             "model": model.model,
             "messages": messages,
@@ -117,21 +116,21 @@ class Client:
             "max_tokens": self._settings.max_tokens,
             "seed": seed,
         }
-        async with self._slots:
+        async with self._in_flight:
             started = time.perf_counter()
             content = await self._post(
-                f"{model.base_url.rstrip('/')}/chat/completions", body, session=session
+                f"{model.base_url.rstrip('/')}/chat/completions", body, http=http
             )
             wall_s = time.perf_counter() - started
         return _read_reply(content, wall_s=wall_s)
 
-    async def _post(self, url: str, body: object, *, session: aiohttp.ClientSession) -> bytes:
-        """The content of a successful reply, retried as the options say."""
+    async def _post(self, url: str, body: object, *, http: aiohttp.ClientSession) -> bytes:
+        """The body of a successful reply, after as many retries as the options allow."""
         num_retries_left, pause_s = self._settings.num_retries, FIRST_PAUSE_S
         while True:
             asked_pause_s = 0.0
             try:
-                async with session.post(url, json=body) as response:
+                async with http.post(url, json=body) as response:
                     content = await response.read()
                 if response.ok:
                     return content
@@ -152,35 +151,30 @@ class Client:
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        for _, session in self._models:
-            await session.close()
+    async def __aexit__(self, *error: object) -> None:
+        for _, http in self._models:
+            await http.close()
 
 
-def _open_session(model: Endpoint, options: RequestOptions) -> aiohttp.ClientSession:
+def _open_http(model: Endpoint, options: RequestOptions) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        # No limit but that of the slots.
+        # The semaphore is the only limit.
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=options.timeout_s, sock_connect=CONNECT_TIMEOUT_S),
         headers={"Authorization": f"Bearer {model.api_key}"},
-        # A proxy of the environment is for other machines.
+        # Proxies from the environment are for other machines.
         trust_env=URL(model.base_url).host not in LOOPBACK,
     )
 
 
 def _status_error(status: int, text: str) -> RequestError:
-    # Servers tell an overlong prompt from other bad requests in words alone.
+    # Only the text tells an overlong prompt from other bad requests.
     kind = OverlongPromptError if status == 400 and "context length" in text else RequestError
     return kind(f"status {status}: {text[:MAX_SHOWN_CHARS]}")
 
 
 def _asked_pause_s(headers: Mapping[str, str]) -> float:
-    """What the server asks for in seconds; 0 if it asks for nothing, or until a date."""
+    """The pause that the server asks for, in seconds; 0 if it names none, or a date."""
     asked = headers.get("Retry-After", "")
     return float(asked) if asked.isdecimal() else 0.0
 
@@ -193,7 +187,7 @@ def _read_reply(body: bytes, *, wall_s: float) -> Reply:
             f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ")
             for fault in error.errors()
         )
-        raise RequestError(f"the server's answer cannot be used: {faults}") from error
+        raise RequestError(f"the server's answer is unusable: {faults}") from error
     choice, usage = completion.choices[0], completion.usage
     return Reply(
         choice.message.content,

@@ -1,4 +1,4 @@
-"""``compare A B [C ...]``: several results side by side, as tables and as a figure."""
+"""``compare A B [C ...]``: results side by side, as tables and as a figure."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from evaluation.report import line_up, read_results, sections
 def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
     """Compare the results folders ``names`` of ``results`` with the first of them.
 
-    A name is that of a model (``base``), of one subject of a run (``quickstart/agent_0``), or
-    of a run (``quickstart``), whose every subject is then compared with its counterpart in
-    the first, or with the first itself if that holds a single one.
+    A name stands for a model (``base``), one subject of a run (``quickstart/agent_0``) or a
+    whole run (``quickstart``). Each subject of a run is compared with its counterpart in the
+    first folder, or with the only subject there.
 
-    Returns the tables as Markdown, and the path of the figure that it draws:
+    Returns the tables as Markdown, and the path of the figure that is drawn:
     ``results/comparison-<names>.png``.
 
-    Raises ValueError when there are fewer than two names, when a folder has no results or
-    damaged ones, or when one has nothing in common with the first.
+    Raises ValueError for fewer than two names, when a folder has no results or damaged ones, or
+    when one has nothing in common with the first.
     """
     if len(names) < 2:
-        given = f"{len(names)} given"
-        raise ValueError(f"compare takes two results at least, {given}. Write: compare A B [C ...]")
+        raise ValueError(
+            f"compare needs at least two results, not {len(names)}: compare A B [C ...]"
+        )
     names = [_under(results, name) for name in names]
     first, *others = [read_results(results / name, name=name) for name in names]
     lines = line_up(first, others)
@@ -36,6 +37,6 @@ def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
 
 
 def _under(results: Path, name: str) -> str:
-    """``results/base/``, as a shell completes it, is ``base`` as well."""
+    """``results/base/``, as a shell completes it, means ``base``."""
     path = Path(name)
     return str(path.relative_to(results) if path.is_relative_to(results) else path)

@@ -1,4 +1,4 @@
-"""From answers to evaluation.json: every answer judged by every grader, once."""
+"""From answers to evaluation.json: every grader judges every answer, once."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def grade_folder(
 ) -> Evaluation:
     """Judge the answers in ``folder``, ``<benchmark>/<setup>``, and write its evaluation.json.
 
-    Only answers that are not judged yet are given to ``verifier``, or whose text or question
-    has changed since, or on which a grader failed before. Answers to other tasks or seeds
-    than those asked now stay in inference.jsonl and count in the cost alone.
+    ``verifier`` gets only answers that were not judged before, whose text or question has
+    changed since, or on which a grader failed. Answers to tasks or seeds that are no longer
+    asked for stay in inference.jsonl and count only in the cost.
 
     Raises ValueError when a file in ``folder`` is damaged.
     """
@@ -80,9 +80,9 @@ def grade_folder(
 
 
 def tally(graded: Sequence[GradedAnswer], *, grader: Grader, seeds: Sequence[int]) -> Tally:
-    """Count verdicts. What has no answer is in no count, but accuracy divides by it as well.
+    """Count verdicts. Missing answers are in no count, but accuracy divides by them as well.
 
-    Example: of 4 tasks asked, correct, correct, wrong and no answer: accuracy 2 / 4.
+    Example: 4 tasks with correct, correct, wrong and no answer have accuracy 2 / 4.
     """
     counts = Counter(answer.verdict(grader) for answer in graded)
     correct = Counter(a.seed for a in graded if a.verdict(grader) == "correct")
@@ -101,7 +101,7 @@ def tally(graded: Sequence[GradedAnswer], *, grader: Grader, seeds: Sequence[int
 def _judged_before(
     path: Path, *, questions: Mapping[str, str], responses: Mapping[AnswerKey, str]
 ) -> dict[AnswerKey, GradedAnswer]:
-    """What evaluation.json says of answers that are still the same, to the same questions."""
+    """The verdicts in evaluation.json that still hold: same answer, same question."""
     if not path.exists():
         return {}
     before = read_evaluation(path)
@@ -123,7 +123,7 @@ def _judge(
     verifier: Verifier,
 ) -> dict[AnswerKey, GradedAnswer]:
     items = [(asked[key].form, responses[key], asked[key].gold) for key in keys]
-    # Equal items are judged once.
+    # The verifier judges equal items once.
     with TaskBar(description="grading", total=len(GRADERS) * len(set(items)), initial=0) as bar:
         pending = {g: verifier.submit(items, grader=g, on_verdict=bar.update) for g in GRADERS}
         verdicts: dict[Grader, list[Verdict]] = {g: p.result() for g, p in pending.items()}
@@ -135,7 +135,7 @@ def _judge(
 
 
 def _cost(folder: Path, answers: Sequence[Answer]) -> Cost:
-    """Of all answers on the disk, asked for now or not: the sessions' times are of all, too."""
+    """The cost of all answers on the disk, asked for now or not: the sessions cover all of them."""
     calls = [call for answer in answers for call in answer.calls]
     return Cost.of(
         calls=len(calls),

@@ -1,4 +1,4 @@
-"""Whose results a folder holds: no other model, nor other settings, may add to them."""
+"""Whose results a folder holds: another model, or other settings, may not add to them."""
 
 from __future__ import annotations
 
@@ -13,39 +13,37 @@ from evaluation.inference_log import ANSWERS
 
 FILE = "subject.json"
 FORMAT_KEY, FORMAT = "format", 2
-"""Counts up when the files of a results folder change their keys."""
+"""Incremented whenever the files of a results folder change their keys."""
 TASKS = "tasks"
 TITLE = "title"
 SAMPLING = "sampling"
 
 Identity = Mapping[str, Any]
-"""All that decides the answers, as plain JSON values: under "tasks" a fingerprint of each
-benchmark, under "sampling" how models are asked; and under "title", for people, where the models
-were found."""
+"""All that determines the answers, as JSON values: "tasks" holds a fingerprint of each benchmark,
+"sampling" how the models are asked, and "title" says, for people, where the models were found."""
 
 
 def check_identity(folder: Path, identity: Identity) -> None:
-    """Raise ValueError, with what differs, unless ``folder`` is new or holds results of the same.
+    """Raise ValueError, with the differences, if ``folder`` holds results of another identity.
 
-    Benchmarks may come in addition.
+    Benchmarks may be added.
     """
     path = folder / FILE
     if not path.is_file():
         if next(folder.glob(f"**/{ANSWERS}"), None):
-            raise ValueError(f"{folder} holds results, but no {FILE} that says whose. {_REMEDY}")
+            raise ValueError(f"{folder} holds results, but no {FILE} to say whose. {_REMEDY}")
         return
     before = _read(path)
     differences = list(_differences(_leaves(before), _leaves(identity)))
     if differences:
         listed = "\n  ".join(differences)
         raise ValueError(
-            f"{folder} holds the results of another model, or with other settings:\n  {listed}\n"
-            f"{_REMEDY}"
+            f"{folder} holds results of another model or of other settings:\n  {listed}\n{_REMEDY}"
         )
 
 
 def write_identity(folder: Path, identity: Identity) -> None:
-    """Claim ``folder``, new or not; benchmarks that it was claimed for before stay claimed."""
+    """Claim ``folder``, new or not; the benchmarks in it stay claimed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
     before = _read(path) if path.is_file() else {TASKS: {}}
@@ -74,7 +72,7 @@ _REMEDY = "Choose another NAME, or delete that folder. Nothing was changed."
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """What is in subject.json but the format. Raises ValueError when that is another one."""
+    """The identity in subject.json. Raises ValueError when its format is not ours."""
     identity: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     found = identity.pop(FORMAT_KEY, 1)
     if found != FORMAT:
@@ -90,7 +88,7 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
     for key in sorted(before.keys() | now.keys()):
         is_other_benchmark = key.startswith(f"{TASKS}.") and not (key in before and key in now)
         if key != TITLE and not is_other_benchmark and before.get(key) != now.get(key):
-            yield f"{key}: there {before.get(key)}, now {now.get(key)}"
+            yield f"{key}: {before.get(key)} there, {now.get(key)} now"
 
 
 def _leaves(value: Any, prefix: str = "") -> dict[str, Any]:

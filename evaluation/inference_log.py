@@ -1,7 +1,7 @@
 """The answers to one benchmark under one setup, on the disk as they come in.
 
-A folder holds inference.jsonl (an answer with its whole transcript a line), failures.jsonl
-(what the last session asked in vain) and sessions.jsonl (how long each session took).
+A folder holds inference.jsonl (per line an answer with its whole transcript), failures.jsonl
+(the tasks that failed in the last session) and sessions.jsonl (how long each session took).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FAILURES = "failures.jsonl"
 SESSIONS = "sessions.jsonl"
 
 IN_USE = "wait for it, stop it, or choose another name for the results"
-DAMAGED = "Delete the line and rerun the command: what it held is asked again"
+DAMAGED = "Delete the line and rerun the command, which asks that task again"
 
 AnswerKey = tuple[str, int]
 """(task_id, seed)"""
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Failure:
-    """A task that was asked in vain: it has no answer, and is asked again by the next session."""
+    """A task that got no answer; the next session asks it again."""
 
     task_id: str
     seed: int
@@ -47,13 +47,13 @@ class Failure:
 
 @dataclass(frozen=True)
 class Session:
-    """The runner at work, from its start to its end, or of a killed one to its last answer."""
+    """One stretch of work of the runner, to its end or, if it was killed, to its last answer."""
 
     started: str
-    """ISO 8601, with microseconds: no two sessions have the same."""
+    """ISO 8601 with microseconds, so that it is unique."""
     wall_s: float
     num_done: int
-    """Answers it wrote."""
+    """Number of answers it wrote."""
 
 
 _ANSWER = TypeAdapter(Answer)
@@ -62,34 +62,34 @@ _SESSION = TypeAdapter(Session)
 
 
 def read_inference(path: Path) -> list[Answer]:
-    """The answers in the order in which they came in; none when there is no file.
+    """The answers in the order in which they came in; none if there is no file.
 
-    A last line that a kill cut off is no answer. Raises ValueError that names the file and the
-    line when any other cannot be read.
+    A last line that a kill cut off is ignored. Raises ValueError with the file and the line when
+    any other line cannot be read.
     """
     return _read(path, _ANSWER)
 
 
 def read_failures(path: Path) -> dict[AnswerKey, str]:
-    """What the last session asked in vain, with the error; otherwise as ``read_inference``."""
+    """The failures of the last session with their errors; otherwise as ``read_inference``."""
     return {(f.task_id, f.seed): f.error for f in _read(path, _FAILURE)}
 
 
 def read_sessions(path: Path) -> list[Session]:
-    """Each session as it was last written down; otherwise as ``read_inference``."""
+    """The last record of each session; otherwise as ``read_inference``."""
     return list({session.started: session for session in _read(path, _SESSION)}.values())
 
 
 class InferenceLog:
-    """What one session writes to a folder, from a thread of its own.
+    """Writes what one session produces to a folder, in a thread of its own.
 
-    The session is written down with every answer, and when this context manager is left.
+    Every write of answers, and leaving this context manager, also records the session.
     """
 
     def __init__(self, folder: Path) -> None:
-        """Open a folder, new or not, forget its failures, and keep other processes from it.
+        """Open a folder, new or not, clear its failures, and keep other processes out of it.
 
-        Raises ValueError when one is writing there already, or a file is damaged.
+        Raises ValueError when another is writing there already, or a file is damaged.
         """
         self._answers = folder / ANSWERS
         self._sessions = folder / SESSIONS
@@ -98,7 +98,7 @@ class InferenceLog:
             stack.enter_context(locked(folder, remedy=IN_USE))
             answers = read_inference(self._answers)
             self.done = frozenset((answer.task_id, answer.seed) for answer in answers)
-            """What had an answer before this session."""
+            """(task_id, seed) of each answer from earlier sessions."""
             read_sessions(self._sessions)
             write_text(self._failures, "")
             self._lock = stack.pop_all()
@@ -112,7 +112,7 @@ class InferenceLog:
     async def add_answer(self, answer: Answer) -> None:
         """Return when the answer is on the disk. Raises FileError when it cannot be written."""
         self._unwritten.append(_ANSWER.dump_json(answer))
-        # Answers that come in while the disk works are written together, and synced once.
+        # Answers that come in during a write are written together next, with one sync.
         async with self._writing:
             lines, self._unwritten = self._unwritten, []
             if lines:
@@ -120,7 +120,7 @@ class InferenceLog:
                 await loop.run_in_executor(self._writer, self._write_answers, lines)
 
     def add_failure(self, failure: Failure) -> None:
-        """Note a task that has no answer; a loss of this is none, so it is not synced."""
+        """Record a failed task; not synced, as losing it does no harm."""
         append_lines(self._failures, [_FAILURE.dump_json(failure)], sync=False)
 
     def _write_answers(self, lines: Sequence[bytes]) -> None:

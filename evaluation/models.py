@@ -22,23 +22,23 @@ from evaluation.client import Endpoint
 from evaluation.identity import fingerprint
 
 MAX_CONTEXT = 32768
-"""Tokens of prompt and reply; the published results' servers had as many."""
+"""Tokens of prompt and reply, as on the servers of the published results."""
 CONTEXT_SHARE_OF_REPLY = 8
-"""A reply gets at most this part of the context: so five of them fit into one prompt, as
-Consistency puts them, and leave room for the task and the next reply."""
+"""A reply gets at most 1/8 of the context: five of them then fit into one prompt, as Consistency
+needs, and leave room for the task and the next reply."""
 
 MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 LIST_TIMEOUT_S = 10.0
 
 WHAT_IT_MAY_BE = (
-    "It can be a model folder in Hugging Face format (config.json, *.safetensors), a hub name "
+    "Give a model folder in Hugging Face format (config.json, *.safetensors), a hub name "
     "such as Qwen/Qwen2.5-3B-Instruct, or a run directory such as saves/latest; "
-    "for an endpoint give --base-url URL"
+    "for an endpoint, --base-url URL"
 )
 
 
 class _ModelConfig(BaseModel):
-    """What is read of config.json; multimodal models have it in a section."""
+    """The part of config.json that is read; multimodal models have it in a section."""
 
     max_position_embeddings: int = MAX_CONTEXT
     dtype: str | None = None
@@ -56,7 +56,7 @@ class LocalModel:
     context_length: int
     """Tokens of prompt and reply: the model's maximum, at most ``MAX_CONTEXT``."""
     dtype: str
-    """As the weights are stored: nothing is rounded."""
+    """That of the stored weights, so that nothing is rounded."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -66,11 +66,11 @@ class LocalModel:
 
 @dataclass(frozen=True)
 class RemoteModel:
-    """A model that somebody serves."""
+    """A model behind somebody else's endpoint."""
 
     endpoint: Endpoint
     context_length: int | None
-    """None where the endpoint does not say."""
+    """None if the endpoint does not say."""
 
     @property
     def identity(self) -> dict[str, str]:
@@ -90,18 +90,18 @@ class Target:
     """
 
     title: str
-    """In words, for the terminal."""
+    """For the terminal, in words."""
     models: tuple[Model, ...]
     subjects: Mapping[str, tuple[int, ...]]
     """Folder of each subject under ``results/NAME`` -> its models, by index; they play the
     speakers of a setup in this order. A single model's folder is ".", ``results/NAME`` itself."""
     held_out: Path | None = None
-    """File of the run's validation questions; None of a model alone."""
+    """File of the run's validation questions; None for a model by itself."""
     is_quickstart: bool = False
-    """Whether those are the embedded ones."""
+    """Whether those are the questions of the quick-start."""
 
     def max_tokens(self, wanted: int) -> int:
-        """``wanted``, or less where a model's context is short; the same for all subjects."""
+        """``wanted``, or less if a model's context is short; the same for all subjects."""
         contexts = (model.context_length for model in self.models)
         shares = [context // CONTEXT_SHARE_OF_REPLY for context in contexts if context is not None]
         return min([wanted, *shares])
@@ -110,15 +110,15 @@ class Target:
 def find_target(path: str, *, weights: str) -> Target:
     """The models behind ``path``: a run directory, a model folder or a hub name.
 
-    ``weights`` is "trained" or, of a run directory alone, "untrained": the models it began with.
+    ``weights`` is "trained" or, for run directories only, "untrained": the models it began with.
 
-    Raises ValueError that says what was looked for when there is no such thing.
+    Raises ValueError that says what ``path`` may be when nothing is found there.
     """
     folder = Path(path)
     if (folder / "config.yaml").is_file():
         return _run_target(folder.resolve(), weights=weights)
     if weights != "trained":
-        raise ValueError(f"weights={weights} is for a run directory, and {path} is none")
+        raise ValueError(f"weights={weights} is for a run directory, and {path} is not one")
     if folder.is_dir():
         return Target(path, (read_model(folder),), {".": (0,)})
     if not may_be_hub_name(path):
@@ -129,7 +129,7 @@ def find_target(path: str, *, weights: str) -> Target:
 def find_remote(base_url: str, *, model: str | None) -> Target:
     """The model ``model`` of an endpoint, or the only one that it lists.
 
-    The key for it is read from the environment (OPENAI_API_KEY).
+    Its key is read from the environment (OPENAI_API_KEY).
 
     Raises ValueError when the endpoint does not answer or lists several.
     """
@@ -143,7 +143,7 @@ def find_remote(base_url: str, *, model: str | None) -> Target:
 
 
 def read_model(folder: Path) -> LocalModel:
-    """Look at a model folder. Raises ValueError that says what it lacks."""
+    """Inspect a model folder. Raises ValueError that says what it lacks."""
     try:
         check_model_folder(folder)
     except ValueError as error:
@@ -190,12 +190,12 @@ def _run_target(run: Path, *, weights: str) -> Target:
 
 
 def _trained(run: Path, config: Config, policy: int) -> Path:
-    """The folder of a policy: all agents that share it have the same weights."""
+    """The folder of a policy, under the first of the agents that share it."""
     folder = run / "models" / f"agent_{config.policy_of_agent.index(policy)}"
     if not folder.is_dir():
         raise ValueError(
             f"{folder} is not there: the run has not ended. Finish it with bash "
-            f"scripts/train_comas.sh resume={run}, or evaluate what it began with: "
+            f"scripts/train_comas.sh resume={run}, or evaluate the models it began with: "
             "weights=untrained"
         )
     return folder
@@ -206,25 +206,25 @@ def _folder_or_download(model: str) -> Path:
 
 
 def _download(name: str) -> Path:
-    """The folder of a hub model, from the hub's cache if it is there."""
+    """The folder of a hub model, in the hub's cache."""
     try:
         return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(MODEL_FILES)))
     except LocalEntryNotFoundError as error:
         raise ValueError(
-            f"{name} is no folder here, and not in the hub's cache; the hub cannot be reached "
-            f"to download it. {WHAT_IT_MAY_BE}"
+            f"{name} is not a folder, it is not in the hub's cache, and the hub cannot be reached. "
+            f"{WHAT_IT_MAY_BE}"
         ) from error
     except (HfHubHTTPError, HFValidationError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(
-            f"{name} is no folder here, and the hub does not give it ({reason}). {WHAT_IT_MAY_BE}"
+            f"{name} is not a folder, and the hub does not provide it ({reason}). {WHAT_IT_MAY_BE}"
         ) from error
 
 
 class _Listed(BaseModel):
     id: str
     max_model_len: int | None = None
-    """Its context length, which vLLM tells."""
+    """Its context length, as vLLM reports it."""
 
 
 class _Listing(BaseModel):
@@ -244,13 +244,13 @@ def _only_model(base_url: str, api_key: str) -> _Listed:
     except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
         raise ValueError(
             f"base_url={base_url} does not list its models ({error}). Is the server running, does "
-            "the address end like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY set if it wants "
+            "the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY set if it needs "
             "a key? If it has no such list, give model=..."
         ) from error
     if len(listed) != 1:
         names = ", ".join(model.id for model in listed) or "none"
         raise ValueError(
-            f"base_url={base_url} has several models, or none; give model=... ({names})"
+            f"base_url={base_url} does not serve exactly one model; give model=... ({names})"
         )
     return listed[0]
 

@@ -1,4 +1,4 @@
-"""Accuracies as a figure: a panel a setup, a group of bars a benchmark, a bar a row."""
+"""Accuracies as a figure: one panel per setup, a group of bars per benchmark, a bar per row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from evaluation.tables import benchmarks_of, setups_of
 
 GRADER: Grader = "strict"
 GROUP_WIDTH = 0.8
-"""Of the distance between two groups of bars."""
+"""Share of the distance between two groups of bars."""
 PANEL_HEIGHT = 2.8
 BAR_WIDTH_INCHES = 0.22
 
@@ -23,10 +23,10 @@ BAR_WIDTH_INCHES = 0.22
 def draw_accuracies(rows: Sequence[Row], path: Path) -> None:
     """Draw the accuracies of ``rows`` (strict grader) into the image file ``path``.
 
-    Error bars are 95 % bootstrap intervals over tasks. They are of each accuracy alone:
-    subjects that got the same tasks may differ clearly where their bars overlap.
+    Error bars are 95 % bootstrap intervals over tasks, of each accuracy by itself: subjects with
+    the same tasks may differ significantly even where their intervals overlap.
 
-    Raises OSError when it cannot be written.
+    Raises OSError when the file cannot be written.
     """
     accuracy_figure(rows).savefig(path, dpi=150)
 

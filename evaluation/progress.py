@@ -9,9 +9,7 @@ from tqdm import tqdm
 
 
 class TaskBar(tqdm):
-    """Counts tasks, and tells how many a minute and when the last one is expected to end.
-
-    It shows on a terminal only.
+    """Counts tasks, with their number per minute and the expected end; on terminals only.
 
     Example::
 
@@ -24,7 +22,7 @@ class TaskBar(tqdm):
             total=total,
             initial=initial,
             disable=None,
-            # The mean over the whole session: tasks end in bursts.
+            # The mean over the whole session, because tasks end in bursts.
             smoothing=0,
             bar_format=(
                 "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} "
@@ -34,7 +32,7 @@ class TaskBar(tqdm):
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """Adds the end, and the rate in the unit in which people think of tasks."""
+        """Adds the expected end and the tasks per minute."""
         values = super().format_dict
         num_counted = values["n"] - values["initial"]
         if not num_counted:

@@ -33,8 +33,8 @@ from evaluation.tables import (
     shortcomings,
 )
 
-PUBLISHED_TITLE = "Accuracy by the published graders, faults included"
-COMPLETE = "Nothing: every answer that was asked for is there and judged."
+PUBLISHED_TITLE = "Accuracy by the published graders, with their faults"
+COMPLETE = "Nothing: every answer is there and judged."
 DIFFERENCE_COLUMNS = (
     "reference",
     "difference_points",
@@ -44,7 +44,7 @@ DIFFERENCE_COLUMNS = (
 )
 
 Record = dict[str, Any]
-"""A row of the CSV by its columns."""
+"""A line of the CSV file, by key."""
 
 
 @dataclass(frozen=True)
@@ -52,11 +52,11 @@ class Results:
     """A results folder, read."""
 
     name: str
-    """As the user calls it: its path under ``results``."""
+    """Its path under ``results``, as the user writes it."""
     subjects: Sequence[Subject]
     rows: Sequence[Row]
     sampling: Mapping[str, Any]
-    """How the models were asked: temperature and the like."""
+    """How the models were sampled: temperature and the like."""
 
 
 def read_results(folder: Path, *, name: str) -> Results:
@@ -69,9 +69,9 @@ def read_results(folder: Path, *, name: str) -> Results:
 def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     """Write summary.json, .md and .csv into ``folder`` (``results/NAME``); returns the Markdown.
 
-    ``baseline`` is the results folder that NAME is compared with. If it holds one subject, all
-    of NAME are compared with that; if several, each with its counterpart. They come first in
-    each block of the tables, as the untrained models do in the paper's.
+    ``baseline`` is the results folder that NAME is compared with: every subject with the only
+    one there, or with its counterpart. Its rows come first in each block of the tables, as those
+    of the untrained models do in the paper.
 
     Raises ValueError when either has no results or damaged ones, or when they have nothing in
     common.
@@ -105,7 +105,7 @@ def line_up(first: Results, others: Sequence[Results]) -> list[ComparedRow]:
 
 
 def asked_differently(everyone: Sequence[Results]) -> list[str]:
-    """The sampling settings in which results differ: what they say of the models is then less.
+    """The sampling options in which the results differ, which makes a comparison less meaningful.
 
     Example: ``["temperature: base 0.7, mine 1.0"]``
     """
@@ -119,7 +119,7 @@ def asked_differently(everyone: Sequence[Results]) -> list[str]:
 
 
 def missing_from(everyone: Sequence[Results]) -> list[str]:
-    """What every one of the results lacks, one sentence per column."""
+    """What is missing from each of the results, one sentence per column."""
     return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
 
 
@@ -143,9 +143,9 @@ def sections(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[
 
 
 def records(line: ComparedRow) -> list[Record]:
-    """One for every column and grader of a row; what there is not is None.
+    """One record for every column and grader of a row, with None for missing values.
 
-    Accuracies are in percent of the answers asked, differences in points.
+    Accuracies are in percent of the answers asked for, differences in percentage points.
     """
     return [
         {

@@ -1,4 +1,4 @@
-"""What a results folder holds: evaluation.json as a noun, and the subjects that have some."""
+"""What a results folder holds: its subjects, each with an evaluation.json per column."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class GradedAnswer:
     task_id: str
     seed: int
     response: str | None
-    """Fingerprint of the text that was graded; None when there is no answer: the request
-    failed, or was not made yet. Then there are no verdicts either."""
+    """Fingerprint of the graded text. None, as are the verdicts, if there is no answer: the
+    request failed or was not made yet."""
     strict: Verdict | None
     published: Verdict | None
 
     def verdict(self, grader: Grader) -> Verdict | None:
-        """What ``grader`` says."""
+        """The verdict of ``grader``."""
         return self.strict if grader == "strict" else self.published
 
 
@@ -61,25 +61,25 @@ class Tally:
 
     @property
     def num_judged(self) -> int:
-        """Answers that the grader has an opinion on."""
+        """Number of answers on which the grader did not fail."""
         return self.correct + self.wrong + self.unanswered
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What all answers on the disk have cost. Requests that failed are in the wall time alone."""
+    """The cost of all answers on the disk. Failed requests count only in the wall time."""
 
     calls: int
     prompt_tokens: int
     completion_tokens: int
     wall_s: float
-    """Over all sessions; one that was killed counts to its last answer."""
+    """Over all sessions; a killed one counts up to its last answer."""
     tokens_per_s: float | None
-    """Completion tokens a second of wall time; None where that is 0."""
+    """Completion tokens per second of wall time; None if that is 0."""
 
     @classmethod
     def of(cls, *, calls: int, prompt_tokens: int, completion_tokens: int, wall_s: float) -> Self:
-        """With the speed that follows."""
+        """With the resulting ``tokens_per_s``."""
         tokens_per_s = completion_tokens / wall_s if wall_s else None
         return cls(calls, prompt_tokens, completion_tokens, wall_s, tokens_per_s)
 
@@ -103,16 +103,16 @@ class Evaluation:
     seeds: tuple[int, ...]
     num_tasks: int
     num_asked: int
-    """Tasks times seeds: what accuracy divides by."""
+    """Tasks times seeds, the denominator of accuracy."""
     num_done: int
-    """Of those, how many have an answer."""
+    """How many of those have an answer."""
     num_failures: int
-    """Of those without one, how many were asked in vain; the rest were not asked yet."""
+    """How many of those without an answer failed; the others were not asked yet."""
     graders: Mapping[Grader, Tally]
     cost: Cost
     questions: Mapping[str, str]
-    """task_id -> fingerprint of form, query and gold: two subjects are compared where both
-    had the same question."""
+    """task_id -> fingerprint of form, query and gold. Subjects are compared on the questions that
+    they have in common."""
     answers: tuple[GradedAnswer, ...]
     """One for every task and seed asked."""
 
@@ -129,12 +129,12 @@ def read_evaluation(path: Path) -> Evaluation:
         more = f" (and {len(faults) - MAX_SHOWN_FAULTS} more)" * (len(faults) > MAX_SHOWN_FAULTS)
         raise ValueError(
             f"{path} is damaged: {'; '.join(faults[:MAX_SHOWN_FAULTS]).strip()}{more}. Delete it "
-            "and give the command that made it again: the answers beside it are graded anew"
+            "and rerun the command that made it: the answers beside it are then graded anew"
         ) from error
 
 
 def write_evaluation(path: Path, evaluation: Evaluation) -> None:
-    """Replace ``path`` at once: nobody ever reads a part of it."""
+    """Replace ``path`` atomically."""
     write_text(path, _ADAPTER.dump_json(evaluation, indent=1).decode() + "\n")
 
 
@@ -146,19 +146,18 @@ class Subject:
     """``agent_0``, ``society``, or "" for a folder that holds a single model."""
     evaluations: Mapping[Column, Evaluation]
     ungraded: tuple[Column, ...]
-    """Answers without evaluation.json: the run was stopped before it graded them."""
+    """Columns with answers but no evaluation.json, as grading was not reached."""
 
     def label(self, name: str) -> str:
-        """How tables call it, in results folder ``name``: ``quickstart/agent_0``."""
+        """Its name in tables, for results folder ``name``: ``quickstart/agent_0``."""
         return f"{name}/{self.part}" if self.part else name
 
 
 def read_subjects(folder: Path) -> list[Subject]:
-    """The subjects of ``results/NAME`` (agents in order, then the society), or that of one
-    subject's own folder.
+    """The subjects of ``results/NAME``, agents first, or the one of a subject's own folder.
 
-    Raises ValueError when nothing is graded there, naming the folders beside it, or when an
-    evaluation.json is damaged.
+    Raises ValueError when nothing is graded there, with the names of the folders beside it, or
+    when an evaluation.json is damaged.
     """
     parts = [path for path in _folders(folder) if PART_NAME.fullmatch(path.name)]
     by_number = sorted(parts, key=lambda path: (path.name == "society", _number(path.name)))
@@ -168,7 +167,7 @@ def read_subjects(folder: Path) -> list[Subject]:
         beside = [path.name for path in _folders(folder.parent)]
         raise ValueError(
             f"{folder} holds no graded results; {folder.parent} has: {', '.join(beside) or '-'}. "
-            "To make some, or to finish them: bash scripts/evaluate_model.sh NAME PATH"
+            "To produce or finish results: bash scripts/evaluate_model.sh NAME PATH"
         )
     return subjects
 
@@ -190,5 +189,5 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _number(part: str) -> int:
-    """``agent_10 -> 10``, so that it comes after ``agent_9``."""
+    """``agent_10 -> 10``, to sort it after ``agent_9``."""
     return int(part.removeprefix("agent_")) if part.startswith("agent_") else 0

@@ -1,4 +1,4 @@
-"""Runs a setup over the tasks of a benchmark, and goes on where it was stopped."""
+"""Runs a setup over the tasks of a benchmark, and resumes where it was stopped."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ from evaluation.types import (
 log = logging.getLogger(__name__)
 
 MAX_FAILURES_IN_A_ROW = 32
-"""Or twice the number of requests in flight, where that is more: an outage fails many at once."""
+"""Or twice the number of requests in flight, if that is more: an outage fails many at once."""
 
 
 class EndpointError(RuntimeError):
-    """A model's server gives no usable reply to anything any more."""
+    """A model's server no longer gives usable replies."""
 
 
 @dataclass(frozen=True)
 class Inference:
-    """What became of a benchmark's tasks."""
+    """The outcome of one session for the tasks of a benchmark."""
 
     num_asked: int
     """Tasks times seeds."""
     num_done: int
-    """Those with an answer, of this session or an earlier one."""
+    """Those with an answer, from this session or an earlier one."""
     num_failed: int
-    """Those asked in vain in this session."""
+    """Those that failed in this session."""
     wall_s: float
-    """How long this session took."""
+    """Duration of this session."""
 
 
 async def run_inference(
@@ -58,9 +58,9 @@ async def run_inference(
 ) -> Inference:
     """Answer every task under every seed, and keep the answers in ``folder``.
 
-    A task that has its answer there already is not asked again. One to which no usable reply
-    comes is noted as failed, and asked again by the next call. Whatever stops this process,
-    the answers that were finished are in ``folder`` (see inference_log).
+    Tasks that have their answer there already are not asked again. A task without a usable reply
+    is recorded as failed, and asked again by the next call. Whatever stops this process, all
+    finished answers are in ``folder`` (see inference_log).
 
     Raises FileError when ``folder`` is in use, damaged or cannot be written, EndpointError when
     so many tasks fail in a row that the others would as well.
@@ -77,8 +77,8 @@ async def run_inference(
             async with Client(models, options) as client:
                 run = _Run(setup, client, results, bar, concurrency=options.concurrency)
                 queue = iter(pending)
-                # With more tasks begun at once than requests may be in flight, those of many
-                # calls would all end late, and little would be on the disk before.
+                # More workers than requests in flight would make all tasks of many calls end
+                # late, with little on the disk until then.
                 num_workers = min(options.concurrency, len(pending))
                 await run_all(run.work_off(queue) for _ in range(num_workers))
     wall_s = time.perf_counter() - started
@@ -86,7 +86,7 @@ async def run_inference(
     log.info("%s: %d answered in %.1f s", name, len(pending) - num_failed, wall_s)
     if num_failed:
         log.warning(
-            "%s: %d tasks failed, see %s (the same command asks them again). The first: %s",
+            "%s: %d tasks failed, see %s; rerunning the command asks them again. The first: %s",
             *(name, num_failed, folder / FAILURES, run.failures[0].error),
         )
     return Inference(
@@ -118,13 +118,13 @@ class _Run:
         self.failures: list[Failure] = []
 
     async def work_off(self, queue: Iterator[tuple[BenchmarkTask, int]]) -> None:
-        """Answer tasks from the queue, which other workers take from as well, till it is empty."""
+        """Answer tasks from the queue, which is shared with other workers, until it is empty."""
         for task, seed in queue:
             try:
                 answer = await answer_task(task, seed=seed, setup=self._setup, client=self._client)
             except RequestError as error:
                 self._note(Failure(task.task_id, seed, str(error)))
-                # Overlong prompts are the task's fault.
+                # Overlong prompts are the task's fault, not the server's.
                 self._num_in_a_row += not isinstance(error, OverlongPromptError)
                 self._stop_if_hopeless()
             else:
@@ -141,8 +141,8 @@ class _Run:
         if self._num_in_a_row >= self._max_in_a_row:
             raise EndpointError(
                 f"{self._num_in_a_row} tasks in a row failed, the last with: "
-                f"{self.failures[-1].error}. Check that the server runs, has a model of this name, "
-                "and lets you in; where one setup alone fails, leave it out with setups=[...]"
+                f"{self.failures[-1].error}. Check that the server runs, serves a model of this "
+                "name and accepts your key; if only one setup fails, leave it out with setups=[...]"
             )
 
 
@@ -154,7 +154,7 @@ async def answer_task(task: BenchmarkTask, *, seed: int, setup: Setup, client: C
 
 
 class _Transcript:
-    """Asks for one task, and keeps all that is said."""
+    """Makes the calls of one task, and keeps all that is said."""
 
     def __init__(self, client: Client, *, task_id: str, seed: int) -> None:
         self._client = client
@@ -184,13 +184,13 @@ class _Transcript:
         return reply.text
 
     def calls(self) -> tuple[Call, ...]:
-        """Sorted, as those made at once end in any order."""
+        """Sorted by label, as concurrent calls end in any order."""
         return tuple(self._calls[label] for label in sorted(self._calls))
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:
     """The sampling seed of one request.
 
-    The setup has no part in it: where two make the same request, they get the same reply.
+    It does not depend on the setup: two that make the same request get the same reply.
     """
     return sampling_seed(seed, task_id, label)

@@ -1,4 +1,4 @@
-"""vLLM's own OpenAI-compatible servers, one a model, for as long as a block lasts."""
+"""vLLM's own OpenAI-compatible servers, one per model, for the duration of a block."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ EXCEPTION = re.compile(
     r"(?:\(\S+ pid=\d+\) )?(?:ERROR .*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)"
 )
 CHATTER = ("nanobind: ", " - ", "See https://nanobind")
-"""Begins the many lines that a library leaves at the end of every vLLM process."""
+"""How the many lines begin that a library leaves at the end of every vLLM process."""
 CPU_PREFILL_TOKENS = 4096
-"""Prompt tokens that a server on CPU puts through the model at once, unless one prompt has more."""
+"""Prompt tokens per forward pass of a server on CPU, unless a single prompt has more."""
 
 
 class ServerError(RuntimeError):
-    """A server that did not start, or died; the message holds the end of its log."""
+    """A server did not start, or died; the message holds the end of its log."""
 
 
 @dataclass(frozen=True)
@@ -49,10 +49,10 @@ class ServerOptions:
 
     device: Device
     port: int | None
-    """Of the first server; the others have those after it. None: free ones."""
+    """Of the first server; the others have the ports after it. None: free ones."""
     max_concurrent_requests: int
     apply_generation_config: bool
-    """Whether the models' own sampling values apply where requests name none."""
+    """Whether the models' own sampling values apply where a request names none."""
     start_timeout_s: float
     tensor_parallel_size: int
     gpu_memory_utilization: float
@@ -89,9 +89,9 @@ def serve(
 ) -> Iterator[Servers]:
     """Serve the models on this machine's loopback interface while the block runs.
 
-    They start side by side; where several share a GPU, one after the other. ``logs[i]`` gets
-    the output of model i's server. When the block ends, or this process does in any way, all
-    processes of the servers are stopped.
+    They start concurrently, or one after the other if they share GPUs. ``logs[i]`` gets the
+    output of model i's server. All processes of the servers are stopped when the block ends, or
+    when this process does, in whatever way.
 
     Raises:
         ServerError: a server died or took longer than ``options.start_timeout_s`` to start.
@@ -118,7 +118,7 @@ def serve(
                 server.wait_until_ready(deadline)
         for server in servers:
             server.wait_until_ready(deadline)
-        log.info("all servers up after %.0f s", time.monotonic() - started)
+        log.info("all servers ready after %.0f s", time.monotonic() - started)
         yield Servers([server.endpoint for server in servers], servers)
 
 
@@ -137,7 +137,7 @@ def plan_slots(num_servers: int, *, options: ServerOptions) -> list[Slot]:
     if not groups:
         raise ValueError(
             f"tensor_parallel_size={size}, but this process may use {len(gpus)} GPUs "
-            f"({', '.join(gpus) or 'none'}): lower it, or change CUDA_VISIBLE_DEVICES"
+            f"({', '.join(gpus) or 'none'}): lower it or change CUDA_VISIBLE_DEVICES"
         )
     servers_per_group = -(-num_servers // len(groups))
     share = options.gpu_memory_utilization / servers_per_group
@@ -155,9 +155,9 @@ def visible_gpus() -> list[str]:
 
 
 def choose_ports(count: int, *, first: int | None) -> list[int]:
-    """``count`` free ports, from ``first`` on if it is given.
+    """``count`` free ports, consecutive from ``first`` if it is given.
 
-    Raises ValueError when one of those is in use.
+    Raises ValueError when one of them is in use.
     """
     wanted = [0] * count if first is None else list(range(first, first + count))
     chosen = []
@@ -170,7 +170,7 @@ def choose_ports(count: int, *, first: int | None) -> list[int]:
             except OSError as error:
                 raise ValueError(
                     f"port={first}: {HOST}:{port} cannot be used ({error.strerror}). Stop what "
-                    "listens there, or leave out port= to have a free one"
+                    "listens there, or leave out port= to use a free one"
                 ) from error
             chosen.append(listener.getsockname()[1])
     return chosen
@@ -205,11 +205,11 @@ def server_arguments(
 
 
 def server_environment(slot: Slot, *, device: Device) -> dict[str, str]:
-    """All environment variables of a server's process."""
+    """The environment variables of a server's process."""
     environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
     if slot.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
-    # One set for a server of the user's own would shut us out of ours.
+    # A key meant for another server would lock us out of this one.
     environment.pop("VLLM_API_KEY", None)
     return environment
 
@@ -239,7 +239,7 @@ class _Server:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=environment,
-                # Ctrl-C in a terminal goes to its whole group: stopping is left to this process.
+                # Ctrl-C in a terminal reaches its whole process group; only we stop the server.
                 start_new_session=True,
             )
         log.info("starting the server of %s on %s:%d (log: %s)", model.folder, HOST, port, log_path)
@@ -253,7 +253,7 @@ class _Server:
         self._process.wait(timeout=2 * GRACE_S)
 
     def wait_until_ready(self, deadline: float) -> None:
-        """Return when the server answers. Raises ServerError when it never will."""
+        """Return when the server answers. Raises ServerError when it died or is too late."""
         while not self._is_ready():
             self.check()
             if time.monotonic() > deadline:
@@ -267,7 +267,7 @@ class _Server:
 
     def _is_ready(self) -> bool:
         try:
-            # No proxy of the environment may come between.
+            # Not through a proxy from the environment.
             url = f"http://{HOST}:{self._port}/health"
             return httpx.get(url, timeout=2.0, trust_env=False).is_success
         except httpx.TransportError:
@@ -283,7 +283,7 @@ class _Server:
 
 
 def exceptions_in(lines: Sequence[str]) -> list[str]:
-    """Every exception that a log names, once: the cause of a failure stands far above its end.
+    """Each exception that a log names: the cause of a failure is far above its end.
 
     Example: ``"(EngineCore pid=7) ERROR 11-21 02:25 [core.py:9] ValueError: too long"`` holds
     ``"ValueError: too long"``.

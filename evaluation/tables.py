@@ -1,4 +1,4 @@
-"""Results as Markdown that reads well in a terminal too: the paper's Table 1, and the rest."""
+"""Results as Markdown tables, laid out like the paper's Table 1; readable in a terminal too."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from evaluation.setups import SETUPS
 NOTHING = "-"
 
 LEGEND = """\
-Accuracy in percent of the answers asked for; -: not evaluated. ± is the sample standard deviation
-over seeds, in a row of means that over agents. [497/500]: so many of the answers asked for are
-there and could be judged; the rest counts as not correct."""
+Accuracy in percent of the answers asked for; -: not evaluated. ±: sample standard deviation over
+seeds, in a row of means over agents. [497/500]: 497 of the 500 answers asked for are there and
+could be judged; the others count as not correct."""
 DIFFERENCE_LEGEND = """\
-(+1.40): difference in points, on the tasks that both were asked. *: its 95 % interval (paired
-bootstrap over tasks) excludes 0."""
-COST_LEGEND = "Over all benchmarks and sessions; one that was killed counts to its last answer."
+(+1.40): difference in percentage points, on the tasks that both were asked. *: its 95 % interval
+(paired bootstrap over tasks) excludes 0."""
+COST_LEGEND = "Over all benchmarks and sessions; a killed session counts up to its last answer."
 
 
 def setups_of(rows: Iterable[Row]) -> list[str]:
-    """The setups that any row has, in the order in which the project lists them."""
+    """The setups of all rows, in the order of the project's list."""
     return _in_order((setup for setup, _ in _columns(rows)), known=list(SETUPS))
 
 
 def benchmarks_of(rows: Iterable[Row]) -> list[str]:
-    """The benchmarks that any row has, in the order in which the project lists them."""
+    """The benchmarks of all rows, in the order of the project's list."""
     return _in_order((benchmark for _, benchmark in _columns(rows)), known=list(BENCHMARKS))
 
 
 def accuracy_table(lines: Sequence[ComparedRow], *, grader: Grader) -> str:
-    """The layout of the paper's Table 1: a block a setup, a line a row, a column a benchmark."""
+    """Like the paper's Table 1: a block per setup, a line per row, a column per benchmark."""
     rows = [line.row for line in lines]
     benchmarks = benchmarks_of(rows)
     body = []
@@ -46,7 +46,7 @@ def accuracy_table(lines: Sequence[ComparedRow], *, grader: Grader) -> str:
 
 
 def difference_table(lines: Sequence[ComparedRow]) -> str:
-    """Every difference with its interval, under each grader, and on how many tasks."""
+    """Every difference with its interval, by each grader, and the number of tasks in common."""
     body = []
     rows = [line.row for line in lines]
     for setup in setups_of(rows):
@@ -83,7 +83,7 @@ def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
             if reasons := _reasons(evaluation):
                 found.append(f"{subject.label(name)}, {setup}, {benchmark}: {', '.join(reasons)}")
         found += [
-            f"{subject.label(name)}, {setup}, {benchmark}: stopped before the answers were graded"
+            f"{subject.label(name)}, {setup}, {benchmark}: stopped before its answers were graded"
             for setup, benchmark in subject.ungraded
         ]
     return found
@@ -92,7 +92,7 @@ def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
 def markdown_table(
     header: Sequence[str], body: Sequence[Sequence[str]], *, num_left_aligned: int
 ) -> str:
-    """Columns of equal width; all but the first ``num_left_aligned`` align to the right."""
+    """Columns padded to equal width; all but the first ``num_left_aligned`` align to the right."""
     lines = [header, *body]
     widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
     rule = [
@@ -113,7 +113,7 @@ def _aligned(line: Sequence[str], widths: Sequence[int], num_left_aligned: int) 
 
 
 def _accuracy_cell(line: ComparedRow, grader: Grader, column: Column) -> str:
-    """``84.60 ± 1.14 [497/500] (+3.20*)``, each part only where there is something to say."""
+    """``84.60 ± 1.14 [497/500] (+3.20*)``, without the parts that do not apply."""
     accuracy = line.row.accuracies[grader].get(column)
     if accuracy is None:
         return NOTHING
@@ -128,7 +128,7 @@ def _accuracy_cell(line: ComparedRow, grader: Grader, column: Column) -> str:
 
 
 def _difference_cells(line: ComparedRow, column: Column) -> list[str]:
-    """One a grader, and the number of tasks; nothing where one of the two has no such column."""
+    """One per grader, and the number of tasks; none if one of the two lacks the column."""
     assert line.reference is not None
     ours, theirs = (row.accuracies[GRADERS[0]].get(column) for row in (line.row, line.reference))
     if ours is None or theirs is None:
@@ -146,7 +146,7 @@ def _difference_cell(difference: Difference | None) -> str:
 
 
 def _common(difference: Difference | None, ours: Accuracy, theirs: Accuracy) -> str:
-    """``500``, or ``450 of 500 and 480`` when they were not asked the same tasks."""
+    """``500``, or ``450 of 500 and 480`` if they were not asked the same tasks."""
     num_common = 0 if difference is None else difference.num_common
     sizes = (len(ours.shares), len(theirs.shares))
     if sizes == (num_common, num_common):
@@ -187,7 +187,7 @@ def _columns(rows: Iterable[Row]) -> set[Column]:
 
 
 def _in_order(names: Iterable[str], *, known: Sequence[str]) -> list[str]:
-    """Known names as they are listed, then others by the alphabet."""
+    """Known names in their order, then others alphabetically."""
     return sorted(
         set(names), key=lambda name: (name not in known, [*known, name].index(name), name)
     )

@@ -1,4 +1,4 @@
-"""The tasks of an evaluation: drawn from a benchmark, or a run's own held-out questions."""
+"""The tasks of an evaluation: drawn from a benchmark, or the held-out questions of a run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"
-"""The validation questions of a run, as if they were a benchmark."""
+"""The name of a run's validation questions, used as a benchmark."""
 
 PAPER_BENCHMARKS = ("gsm8k", "math-500", "humaneval", "mbpp", "scibench", "gpqa", "mmlu")
 """The columns of the paper's Table 1."""
@@ -44,7 +44,7 @@ _RECORD = TypeAdapter(_Record)
 def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[BenchmarkTask]:
     """Tasks drawn from the built benchmark ``name``, at most ``limit`` (None: the benchmark's).
 
-    Raises ValueError when its file is damaged; ``missing_files`` says whether it is there.
+    Raises ValueError when its file is damaged.
     """
     benchmark = BENCHMARKS[name]
     path = benchmark.records_path(data)
@@ -56,7 +56,7 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
             unreadable = record.reason if isinstance(record, Unreadable) else None
             faults.append(f"{place}: {unreadable or error.errors()[0]['msg']}")
     if faults or not tasks:
-        listed = "; ".join(faults[:MAX_LISTED_FAULTS]) or "it holds no task"
+        listed = "; ".join(faults[:MAX_LISTED_FAULTS]) or "it holds no tasks"
         raise ValueError(
             f"{path} is damaged: {listed}. Delete it, then: {_build_command([name], data)}"
         )
@@ -69,7 +69,7 @@ def _task(benchmark: Benchmark, record: _Record) -> BenchmarkTask:
 
 
 def held_out_tasks(questions: Path, *, limit: int | None) -> list[BenchmarkTask]:
-    """A run's validation questions, asked as agents solve them in training.
+    """A run's validation questions, asked as in training.
 
     Raises DataError when ``questions`` cannot be read or holds faulty records.
     """
@@ -88,9 +88,9 @@ def held_out_tasks(questions: Path, *, limit: int | None) -> list[BenchmarkTask]
 
 
 def draw(tasks: Sequence[T], limit: int, *, name: str) -> list[T]:
-    """``limit`` of the tasks, or all: the same ones for every model, in their order.
+    """At most ``limit`` of the tasks, the same ones for every model, in their order.
 
-    A smaller draw is part of a larger one.
+    A smaller draw is a subset of a larger one.
     """
     order = list(range(len(tasks)))
     Random(f"{DRAW_SEED}/{name}").shuffle(order)
@@ -100,11 +100,11 @@ def draw(tasks: Sequence[T], limit: int, *, name: str) -> list[T]:
 def choose_benchmarks(
     wanted: Sequence[str] | None, *, data: Path, held_out: Path | None, is_quickstart: bool
 ) -> tuple[str, ...]:
-    """``wanted``, or what fits: the held-out questions for the tiny agents of a quick-start run,
-    and for any run while no benchmark is built; otherwise the paper's benchmarks.
+    """``wanted``, or the default: the held-out questions for a quick-start run, and for any run
+    while no benchmark is built; otherwise the paper's benchmarks.
 
     Raises ValueError when a benchmark is not built, with the command that builds it, or when
-    held-out questions are wanted of a model that is no run.
+    held-out questions are wanted but there is no run.
     """
     if wanted is None:
         is_built = any(b.records_path(data).is_file() for b in BENCHMARKS.values())
@@ -112,15 +112,15 @@ def choose_benchmarks(
         wanted = (HELD_OUT,) if fits_held_out else PAPER_BENCHMARKS
     if HELD_OUT in wanted and held_out is None:
         raise ValueError(
-            f"benchmarks=[{HELD_OUT}] are the held-out questions of a run, and this is a model "
-            f"alone: choose among {', '.join(BENCHMARKS)}, or name a run directory"
+            f"benchmarks=[{HELD_OUT}] are the held-out questions of a run, and this is not a run: "
+            f"choose among {', '.join(BENCHMARKS)}, or name a run directory"
         )
     paths = {name: BENCHMARKS[name].records_path(data) for name in wanted if name != HELD_OUT}
     missing = {name: path for name, path in paths.items() if not path.is_file()}
     if missing:
         raise ValueError(
-            f"not there: {', '.join(map(str, missing.values()))}. To build what is missing: "
-            f"{_build_command(list(missing), data)}; or name others with benchmarks=[...]"
+            f"not there: {', '.join(map(str, missing.values()))}. To build them: "
+            f"{_build_command(list(missing), data)}; or choose others with benchmarks=[...]"
         )
     return tuple(wanted)
 

@@ -1,4 +1,4 @@
-"""The nouns of an evaluation: what is asked, who is asked, and what was said.
+"""The nouns of an evaluation: tasks, setups, calls and answers.
 
 A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models; graders then judge
 the answer.
@@ -13,12 +13,12 @@ from typing import Protocol
 from comas.verification.forms import AnswerForm
 
 Message = Mapping[str, str]
-"""``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat interface."""
+"""``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat API."""
 
 
 @dataclass(frozen=True)
 class BenchmarkTask:
-    """One question of a benchmark, as a model gets it and as graders compare with it.
+    """One item of a benchmark, as models get it and graders judge it.
 
     Example: ``BenchmarkTask("gsm8k/17", "math", "What is 48 + 23?", "What is 48 + 23?\\n\\n...
     Put the final answer in \\\\boxed{}.", "71")``
@@ -29,7 +29,7 @@ class BenchmarkTask:
     question: str
     """The bare question, for setups with prompts of their own."""
     query: str
-    """The question with the sentence that says in what form the answer is wanted."""
+    """The question with the sentence that asks for a form of answer."""
     gold: str
 
 
@@ -52,21 +52,21 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a setup made of a task under one seed: the text to grade, and all that was said."""
+    """A setup's answer to a task under one seed: the text to grade, and the whole transcript."""
 
     task_id: str
     seed: int
     response: str
     calls: tuple[Call, ...]
-    """In the order of their labels: of calls made at once, any may end first."""
+    """Sorted by label: concurrent calls end in any order."""
 
 
 class RequestError(Exception):
-    """A model gave no reply that can be used; the task then has no answer."""
+    """A model gave no usable reply; the task then has no answer."""
 
 
 class OverlongPromptError(RequestError):
-    """The prompt does not fit into the model's context, however often it is sent."""
+    """The prompt does not fit into the model's context, so retrying is pointless."""
 
 
 class Ask(Protocol):
@@ -76,12 +76,12 @@ class Ask(Protocol):
     """How many models share the speakers' parts."""
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
-        """The reply's text. Raises RequestError when none came in spite of all retries."""
+        """The reply's text. Raises RequestError when none comes in spite of all retries."""
         ...
 
 
 class Flow(Protocol):
-    """Who is asked what, in which order, to answer one task."""
+    """Who is asked what, and in which order, to answer one task."""
 
     async def __call__(self, task: BenchmarkTask, ask: Ask) -> str:
         """The final response, to be graded."""

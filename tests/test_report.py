@@ -173,7 +173,7 @@ def test_answers_that_were_never_graded_are_missing(tmp_path):
     folder.mkdir()
     (folder / "inference.jsonl").write_text("")
     text = write_summary(tmp_path / "base")
-    assert "- base, debate, gsm8k: stopped before the answers were graded\n" in text
+    assert "- base, debate, gsm8k: stopped before its answers were graded\n" in text
 
 
 def test_a_complete_summary_says_that_nothing_is_missing(tmp_path):

@@ -1,4 +1,4 @@
-"""The benchmarks. A new one is one file, and one line here."""
+"""The benchmarks. A new one is one file and an entry here."""
 
 from evaluation.benchmarks.aime_2024 import AIME_2024
 from evaluation.benchmarks.amc_2023 import AMC_2023

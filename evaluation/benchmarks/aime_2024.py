@@ -1,4 +1,4 @@
-"""AIME 2024: the 30 problems of both papers, each with a whole number from 0 to 999."""
+"""AIME 2024: the 30 problems of AIME I and II, each with an answer from 0 to 999."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """AMC 2023: the 40 problems of the AMC 12 A and B that have a whole number as their answer.
 
-The dataset holds those of 2022 as well, and tells the year in the address of a problem. Its
-problems were multiple choice, and were reworded so as to ask for a number.
+The dataset also holds those of 2022; the address of a problem tells the year. The problems were
+multiple choice, and were reworded to ask for a number.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a benchmark is: a dataset, how its answers are asked for, and how many are drawn."""
+"""What a benchmark is: a dataset, the form of its answers, and how many tasks are drawn."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ CLOSING_SENTENCES: dict[AnswerForm, str] = {
         "and ends with ```."
     ),
 }
-"""What the last sentence of a task asks for, by the form of its answer."""
+"""The last sentence of a task, by the form of its answer."""
 
 
 @dataclass(frozen=True)
 class Benchmark(RecordSet):
-    """A record set to measure models with. ``name`` is that of its file of records as well."""
+    """A record set to measure models with. ``name`` also names its file of records."""
 
     limit: int = 500
-    """Tasks drawn for an evaluation, at most: as in the paper."""
+    """Maximum number of tasks per evaluation, as in the paper."""
 
     @property
     def closing_sentence(self) -> str:
-        """States the form of the answer, after the prompt of a record."""
+        """Asks for the form of the answer, after the prompt of a record."""
         return CLOSING_SENTENCES[self.form]
 
     def records_path(self, data: Path) -> Path:
-        """The file that ``scripts/prepare_data.sh`` built in the folder ``data``."""
+        """The file that ``scripts/prepare_data.sh`` builds in the folder ``data``."""
         return data / benchmark_file(self.name)

@@ -1,4 +1,4 @@
-"""GPQA main (Rein et al., 2023): 448 questions of biology, physics and chemistry, 4 options."""
+"""GPQA main (Rein et al., 2023): 448 questions in biology, physics and chemistry, 4 options."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from evaluation.benchmarks.options import LETTERS, list_options
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """The dataset lists the right answer apart, so the options are shuffled: in an order drawn
-    from the id of the question, the same in every build."""
+    """The dataset lists the right answer first, so the options are shuffled, in an order drawn
+    from the id of the question: the same in every build."""
     right = row["Correct Answer"].strip()
     options = [right, *(row[f"Incorrect Answer {number}"].strip() for number in (1, 2, 3))]
     random.Random(f"gpqa/{row['Record ID']}").shuffle(options)

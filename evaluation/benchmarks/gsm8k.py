@@ -1,4 +1,4 @@
-"""GSM8K (Cobbe et al., 2021): word problems of grade school, each with a whole number."""
+"""GSM8K (Cobbe et al., 2021): grade-school word problems, each with a whole-number answer."""
 
 from __future__ import annotations
 

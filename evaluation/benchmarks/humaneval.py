@@ -12,7 +12,7 @@ def convert(row: Row) -> Item | LeftOut:
     """The gold answer is ``def check(candidate)`` with the tests, and its call.
 
     Some tests use a function that the prompt defines before the one to write (an encoder, for a
-    decoder), so what stands before it begins the gold answer.
+    decoder), so the gold answer begins with the code before that one.
     """
     prompt, entry_point = row["prompt"], row["entry_point"]
     before = _code_before(entry_point, prompt)

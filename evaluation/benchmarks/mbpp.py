@@ -7,8 +7,8 @@ from evaluation.benchmarks.benchmark import Benchmark
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """The gold answer is the assertions after their setup; the prompt shows the assertions,
-    which alone tell the name to use."""
+    """The gold answer is the setup code and the assertions. The prompt shows the assertions, as
+    only they tell the name to use."""
     if not row["test_list"]:
         return LeftOut("it has no tests")
     assertions = "\n".join(row["test_list"])

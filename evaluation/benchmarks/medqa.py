@@ -1,4 +1,4 @@
-"""MedQA (Jin et al., 2020): questions of the United States medical licensing exam, 4 options."""
+"""MedQA (Jin et al., 2020): questions from the United States medical licensing exam, 4 options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evaluation.benchmarks.options import LETTERS, list_options
 def convert(row: Row) -> Item | LeftOut:
     options, answer = row["options"], row["answer_idx"].strip()
     if sorted(options) != sorted(LETTERS) or answer not in options:
-        return LeftOut("it has not the options A to D, or none of them is the answer")
+        return LeftOut("it does not have the options A to D, or none of them is the answer")
     listed = list_options([options[letter] for letter in LETTERS])
     return Item(row["question"].strip(), answer, listed)
 

@@ -1,4 +1,4 @@
-"""MMLU (Hendrycks et al., 2021): questions of 57 subjects, 4 options in the dataset's order."""
+"""MMLU (Hendrycks et al., 2021): questions on 57 subjects, 4 options in the dataset's order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from evaluation.benchmarks.options import LETTERS, list_options
 def convert(row: Row) -> Item | LeftOut:
     choices, answer = row["choices"], row["answer"]
     if len(choices) != len(LETTERS) or not 0 <= answer < len(LETTERS):
-        return LeftOut("it has not 4 options, or none of them is the answer")
+        return LeftOut("it does not have 4 options, or none of them is the answer")
     return Item(row["question"].strip(), LETTERS[answer], list_options(choices))
 
 

@@ -1,4 +1,4 @@
-"""SciBench (Wang et al., 2024): problems from college textbooks, each with a number."""
+"""SciBench (Wang et al., 2024): problems from college textbooks, each with a numeric answer."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from evaluation.benchmarks.benchmark import Benchmark
 
 
 def convert(row: Row) -> Item | LeftOut:
-    """A unit may hold a power of ten, as in ``$10^{-19} \\mathrm{~N}$``, which then belongs to
-    the unit and not to the answer."""
+    """A power of ten in the unit, as in ``$10^{-19} \\mathrm{~N}$``, belongs to the unit and not
+    to the answer."""
     answer = row["answer_number"].replace("\\u2212", "-").replace(",", "").strip()
     if not is_decimal_number(answer):
         return LeftOut("its answer is not a decimal number")

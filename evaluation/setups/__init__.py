@@ -1,7 +1,7 @@
-"""The setups: ways to answer a task. A new one is one file, and one line here.
+"""The setups: ways to answer a task. A new one is one file and an entry here.
 
-A setup sends the task as the one user message, with no system prompt, unless its file says
-otherwise; the server's chat template does the rest.
+Unless its file says otherwise, a setup sends the task as a single user message without a system
+prompt; the server's chat template does the rest.
 """
 
 from __future__ import annotations

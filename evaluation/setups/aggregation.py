@@ -1,4 +1,4 @@
-"""The call that ends Consistency and Debate: one final answer made from several solutions."""
+"""The last call of Consistency and Debate: one final answer from several solutions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PROMPT = (
 
 
 def aggregation(task: BenchmarkTask, solutions: Sequence[str]) -> list[Message]:
-    """Ask a model which result is right; it decides, nothing is counted."""
+    """The request to decide which result is right; nothing is counted."""
     listed = number_texts("Solution", solutions)
     prompt = PROMPT.format(query=task.query, count=len(solutions), solutions=listed)
     return [{"role": "user", "content": prompt}]
 
 
 def number_texts(title: str, texts: Sequence[str]) -> str:
-    r"""Put texts below each other: ``("Solution", ["a", "b"]) -> "# Solution 1\na\n\n..."``."""
+    r"""Put texts one below the other: ``("Solution", ["a", "b"]) -> "# Solution 1\na\n\n..."``."""
     return "\n\n".join(f"# {title} {number}\n{text}" for number, text in enumerate(texts, start=1))

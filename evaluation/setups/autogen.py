@@ -1,7 +1,7 @@
-"""AutoGen: an assistant and a user proxy talk until one says TERMINATE (1 to 5 calls a task).
+"""AutoGen: an assistant and a user proxy talk until one says TERMINATE (1 to 5 calls per task).
 
-The proxy opens with the task. It is a model as well, which sees the same conversation with the
-roles flipped: what it said stands as the assistant's, what the assistant said as the user's.
+The proxy opens with the task. It is a model too, and sees the conversation with the roles
+flipped: its own messages as the assistant's, the assistant's as the user's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SYSTEM_MESSAGE: Message = {"role": "system", "content": SYSTEM_PROMPT}
 
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
-    """Talk; the assistant's last message is the answer, ``TERMINATE`` and all."""
+    """Talk; the assistant's last message, ``TERMINATE`` included, is the answer."""
     dialogue: list[Message] = [{"role": "user", "content": task.query}]
     for turn in range(MAX_TURNS):
         label = f"turn {turn}, assistant"

@@ -1,6 +1,6 @@
-"""Consistency: five samples, from which one more call makes the final answer (6 calls a task).
+"""Consistency: five samples, from which another call makes the final answer (6 calls per task).
 
-The model aggregates; a plain vote over the same samples is the setup ``majority_vote``.
+The model aggregates; for a plain vote over the same samples see ``majority_vote``.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Debate: three agents answer, see each other's answers, answer again; one call aggregates
-(7 calls a task)."""
+(7 calls per task)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
 
 
 def _next_messages(answers: Sequence[str], agent: int) -> list[Message]:
-    """The agent's own answer, as it gave it, and those of the others."""
+    """The agent's own answer, and a message with those of the others."""
     others = [*answers[:agent], *answers[agent + 1 :]]
     return [
         {"role": "assistant", "content": answers[agent]},

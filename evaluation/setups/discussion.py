@@ -2,7 +2,7 @@
 
 Schedule and prompts are those that the agents are trained with (``comas.interaction``), the
 rounds those of the released code: in each of 2 rounds every agent solves, every solution is
-evaluated by one agent, and the evaluation scored by another draw (l agents: 6 l calls a task).
+evaluated by one agent, and the evaluation scored by another draw (6 l calls per task for l agents).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Majority vote: the answer that most of five samples agree on (5 calls a task).
+"""Majority vote: the answer that most of five samples agree on (5 calls per task).
 
-The samples are those of Consistency: same requests, same seeds. Programs agree when they read
-the same. Right ones need not, so where every program differs the first one answers.
+The samples are those of Consistency: same requests, same seeds. Programs agree when their text
+does. Correct ones need not, so where all programs differ the first one is taken.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from evaluation.types import Ask, BenchmarkTask, Setup
 
 @dataclass(frozen=True)
 class Ballot:
-    """How answers of one form are counted."""
+    """How votes are counted for one form of answer."""
 
     read: Callable[[str], str | None]
-    """The answer in a response, if there is one."""
+    """The answer in a response, or None."""
     agree: Callable[[str, str], bool]
     """Whether two answers are the same."""
 
@@ -35,9 +35,9 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
 
 
 def elect(responses: Sequence[str], *, ballot: Ballot) -> str:
-    r"""The response whose answer the most responses agree with; of equals the first.
+    r"""The response whose answer agrees with the most responses; on a tie, the first.
 
-    A response without an answer has no vote; when none has one, the first is taken as it is.
+    A response without an answer has no vote; if none has one, the first response is returned.
 
     Example: of ``\boxed{7}``, ``\boxed{8}``, ``\boxed{8.0}`` as numbers, the second.
     """
@@ -53,15 +53,15 @@ def elect(responses: Sequence[str], *, ballot: Ballot) -> str:
 
 
 def same_expression(answer: str, other: str) -> bool:
-    """Whether two math answers read the same; 0.5 and 1/2 do not.
+    """Whether two math answers are written the same; 0.5 and 1/2 are not.
 
-    Comparing their values would need a computer algebra system, which a vote cannot wait for.
+    Comparing values would need a computer algebra system, which is too slow for a vote.
     """
     return _spelling(answer) == _spelling(other)
 
 
 def same_number(answer: str, other: str) -> bool:
-    """Whether two science answers are one number within the tolerance of their grading."""
+    """Whether two science answers are equal within the tolerance of their grader."""
     values, others = read_number(answer), read_number(other)
     return any(
         abs(a - b) <= RELATIVE_TOLERANCE * max(abs(a), abs(b)) for a in values for b in others
@@ -75,7 +75,7 @@ def same_letter(answer: str, other: str) -> bool:
 
 
 def same_program(answer: str, other: str) -> bool:
-    """Whether two programs have the same lines, blank ones and trailing blanks apart."""
+    """Whether two programs have the same lines, ignoring blank ones and trailing blanks."""
     return _lines(answer) == _lines(other)
 
 

@@ -1,4 +1,4 @@
-"""Vanilla: the model is asked once (1 call a task)."""
+"""Vanilla: the model is asked once (1 call per task)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from evaluation.types import Ask, BenchmarkTask, Setup
 
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
-    """Send the task, and take what comes."""
+    """The reply to the task, as it is."""
     return await ask([{"role": "user", "content": task.query}], label="answer")
 
 
