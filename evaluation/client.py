@@ -12,6 +12,7 @@ import aiohttp
 from pydantic import BaseModel, Field, ValidationError
 from yarl import URL
 
+from evaluation.faults import faults_in_words
 from evaluation.types import Message, OverlongPromptError, RequestError
 
 CONNECT_TIMEOUT_S = 10.0
@@ -183,11 +184,7 @@ def _read_reply(body: bytes, *, wall_s: float) -> Reply:
     try:
         completion = _Completion.model_validate_json(body)
     except ValidationError as error:
-        faults = "; ".join(
-            f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}".lstrip(": ")
-            for fault in error.errors()
-        )
-        raise RequestError(f"the server's answer is unusable: {faults}") from error
+        raise RequestError(f"the server's answer is unusable: {faults_in_words(error)}") from error
     choice, usage = completion.choices[0], completion.usage
     return Reply(
         choice.message.content,

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from comas.files import append_lines, locked, read_lines, write_text
+from evaluation.faults import faults_in_words
 from evaluation.types import Answer
 
 ANSWERS = "inference.jsonl"
@@ -136,12 +136,7 @@ class InferenceLog:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._lock:
             self._writer.shutdown()
             self._write_answers(self._unwritten)  # of workers that were cancelled as they waited
@@ -155,4 +150,4 @@ def _parse(adapter: TypeAdapter[T], line: bytes) -> T:
     try:
         return adapter.validate_json(line)
     except ValidationError as error:
-        raise ValueError(error.errors()[0]["msg"]) from error
+        raise ValueError(faults_in_words(error)) from error

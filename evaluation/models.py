@@ -19,6 +19,7 @@ from comas.model_folder import check_model_folder, may_be_hub_name
 from comas.preflight.locations import QUICKSTART_PREFIX, locate
 from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
+from evaluation.faults import faults_in_words
 from evaluation.identity import fingerprint
 
 MAX_CONTEXT = 32768
@@ -151,8 +152,8 @@ def read_model(folder: Path) -> LocalModel:
     try:
         config = _ModelConfig.model_validate_json((folder / "config.json").read_bytes())
     except ValidationError as error:
-        fault = error.errors()[0]["msg"]
-        raise ValueError(f"{folder / 'config.json'} is damaged: {fault}") from error
+        faults = faults_in_words(error)
+        raise ValueError(f"{folder / 'config.json'} is damaged: {faults}") from error
     text = config.text_config or config
     dtype = text.dtype or text.torch_dtype or "auto"
     maximum = text.max_position_embeddings

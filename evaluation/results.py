@@ -12,12 +12,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from comas.files import write_text
 from comas.verification import Grader, Verdict
+from evaluation.faults import faults_in_words
 from evaluation.inference_log import ANSWERS
 
 EVALUATION = "evaluation.json"
 GRADERS: tuple[Grader, ...] = get_args(Grader)
 PART_NAME = re.compile(r"agent_(\d+)|society")
-MAX_SHOWN_FAULTS = 3
 
 
 class Column(NamedTuple):
@@ -125,10 +125,8 @@ def read_evaluation(path: Path) -> Evaluation:
     try:
         return _ADAPTER.validate_json(path.read_bytes())
     except ValidationError as error:
-        faults = [".".join(map(str, fault["loc"])) + f" {fault['msg']}" for fault in error.errors()]
-        more = f" (and {len(faults) - MAX_SHOWN_FAULTS} more)" * (len(faults) > MAX_SHOWN_FAULTS)
         raise ValueError(
-            f"{path} is damaged: {'; '.join(faults[:MAX_SHOWN_FAULTS]).strip()}{more}. Delete it "
+            f"{path} is damaged: {faults_in_words(error)}. Delete it "
             "and rerun the command that made it: the answers beside it are then graded anew"
         ) from error
 

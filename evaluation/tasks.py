@@ -14,6 +14,7 @@ from comas.data import Unreadable, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS, Benchmark
+from evaluation.faults import faults_in_words
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"
@@ -49,12 +50,12 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
     benchmark = BENCHMARKS[name]
     path = benchmark.records_path(data)
     tasks, faults = [], []
-    for place, record in read_records(path):
+    for location, record in read_records(path):
         try:
             tasks.append(_task(benchmark, _RECORD.validate_python(record)))
         except ValidationError as error:
             unreadable = record.reason if isinstance(record, Unreadable) else None
-            faults.append(f"{place}: {unreadable or error.errors()[0]['msg']}")
+            faults.append(f"{location}: {unreadable or faults_in_words(error)}")
     if faults or not tasks:
         listed = "; ".join(faults[:MAX_LISTED_FAULTS]) or "it holds no tasks"
         raise ValueError(

@@ -249,5 +249,7 @@ def test_a_damaged_evaluation_is_named_by_file_and_line(folder):
 def test_every_fault_of_an_evaluation_is_named_by_its_key(tmp_path):
     path = tmp_path / "evaluation.json"
     path.write_text('{"benchmark": "gsm8k", "setup": "vanilla", "seeds": ["x"]}')
-    with pytest.raises(ValueError, match=r"seeds\.0 .*; num_tasks .*; num_asked .*\(and \d+ more"):
+    with pytest.raises(
+        ValueError, match=r"seeds\.0: .*; num_tasks: .*; num_asked: .*\(and \d+ more"
+    ):
         read_evaluation(path)

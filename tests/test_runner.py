@@ -298,6 +298,15 @@ def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(tmp
     assert path.read_bytes() == damaged
 
 
+def test_a_line_with_other_keys_is_an_error_that_names_the_key(tmp_path):
+    path = tmp_path / "inference.jsonl"
+    with ScriptedServer(model) as server:
+        run(server.base_url, tmp_path)
+    path.write_bytes(path.read_bytes().replace(b'"speaker"', b'"seat"'))
+    with pytest.raises(ValueError, match=r"line 1 is damaged: calls\.0\.speaker: Field required"):
+        read_inference(path)
+
+
 def test_a_folder_takes_one_writer_at_a_time(tmp_path):
     with ScriptedServer(model, delay_s=0.2) as server:
         process = start(run, server.base_url, tmp_path, 40)
