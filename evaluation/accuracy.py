@@ -195,10 +195,14 @@ def _differences(row: Row, reference: Row | None) -> dict[Grader, dict[Column, D
     }
 
 
+def columns_of(rows: Iterable[Row]) -> set[Column]:
+    """The columns that any of the rows has."""
+    return {c for row in rows for accuracies in row.accuracies.values() for c in accuracies}
+
+
 def _columns_in_words(rows: Sequence[Row]) -> str:
     """``vanilla on gsm8k, vanilla on mmlu``"""
-    keys = {key for row in rows for accuracies in row.accuracies.values() for key in accuracies}
-    return ", ".join(f"{setup} on {benchmark}" for setup, benchmark in sorted(keys)) or "nothing"
+    return ", ".join(f"{c.setup} on {c.benchmark}" for c in sorted(columns_of(rows))) or "nothing"
 
 
 def _row(name: str, subject: Subject) -> Row:

@@ -35,7 +35,7 @@ from evaluation.tables import (
 
 PUBLISHED_TITLE = "Accuracy by the published graders, with their faults"
 COMPLETE = "Nothing: every answer is there and judged."
-DIFFERENCE_COLUMNS = (
+DIFFERENCE_KEYS = (
     "reference",
     "difference_points",
     "difference_low",
@@ -172,7 +172,7 @@ def _listed(lines: Sequence[str]) -> str:
 
 def _difference_record(line: ComparedRow, difference: Difference | None) -> Record:
     if line.reference is None or difference is None:
-        return dict.fromkeys(DIFFERENCE_COLUMNS)
+        return dict.fromkeys(DIFFERENCE_KEYS)
     values = (
         line.reference.label,
         _percent(difference.value),
@@ -180,7 +180,7 @@ def _difference_record(line: ComparedRow, difference: Difference | None) -> Reco
         _percent(difference.high),
         difference.num_common,
     )
-    return dict(zip(DIFFERENCE_COLUMNS, values, strict=True))
+    return dict(zip(DIFFERENCE_KEYS, values, strict=True))
 
 
 def _percent(share: float | None) -> float | None:

@@ -17,7 +17,7 @@ from evaluation.inference_log import ANSWERS
 
 EVALUATION = "evaluation.json"
 GRADERS: tuple[Grader, ...] = get_args(Grader)
-PART_NAME = re.compile(r"agent_(\d+)|society")
+PART_NAME = re.compile(r"agent_\d+|society")
 
 
 class Column(NamedTuple):
@@ -158,8 +158,9 @@ def read_subjects(folder: Path) -> list[Subject]:
     when an evaluation.json is damaged.
     """
     parts = [path for path in _folders(folder) if PART_NAME.fullmatch(path.name)]
-    by_number = sorted(parts, key=lambda path: (path.name == "society", _number(path.name)))
-    named = {path.name: path for path in by_number} or {"": folder}
+    # agent_9 before agent_10, the society last
+    parts.sort(key=lambda path: (path.name == "society", len(path.name), path.name))
+    named = {path.name: path for path in parts} or {"": folder}
     subjects = [_read_subject(part, path) for part, path in named.items()]
     if not any(subject.evaluations for subject in subjects):
         beside = [path.name for path in _folders(folder.parent)]
@@ -184,8 +185,3 @@ def _column_of(path: Path) -> Column:
 
 def _folders(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-
-
-def _number(part: str) -> int:
-    """``agent_10 -> 10``, to sort it after ``agent_9``."""
-    return int(part.removeprefix("agent_")) if part.startswith("agent_") else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from comas.verification import Grader
-from evaluation.accuracy import Accuracy, ComparedRow, Difference, Row
+from evaluation.accuracy import Accuracy, ComparedRow, Difference, Row, columns_of
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.results import GRADERS, Column, Cost, Evaluation, Subject, total_cost
 from evaluation.setups import SETUPS
@@ -24,12 +24,12 @@ COST_LEGEND = "Over all benchmarks and sessions; a killed session counts up to i
 
 def setups_of(rows: Iterable[Row]) -> list[str]:
     """The setups of all rows, in the order of the project's list."""
-    return _in_order((setup for setup, _ in _columns(rows)), known=list(SETUPS))
+    return _in_order((c.setup for c in columns_of(rows)), known=list(SETUPS))
 
 
 def benchmarks_of(rows: Iterable[Row]) -> list[str]:
     """The benchmarks of all rows, in the order of the project's list."""
-    return _in_order((benchmark for _, benchmark in _columns(rows)), known=list(BENCHMARKS))
+    return _in_order((c.benchmark for c in columns_of(rows)), known=list(BENCHMARKS))
 
 
 def accuracy_table(lines: Sequence[ComparedRow], *, grader: Grader) -> str:
@@ -180,10 +180,6 @@ def _reasons(evaluation: Evaluation) -> list[str]:
 def _points(share: float) -> str:
     """``0.014 -> "+1.40"``"""
     return f"{100 * share:+.2f}"
-
-
-def _columns(rows: Iterable[Row]) -> set[Column]:
-    return {c for row in rows for accuracies in row.accuracies.values() for c in accuracies}
 
 
 def _in_order(names: Iterable[str], *, known: Sequence[str]) -> list[str]:
