@@ -19,6 +19,7 @@ LAYERS = (
     "files",
     "concurrency",
     "terminal",
+    "progress",
     "model_folder",
     "config",
     "data",

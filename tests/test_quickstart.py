@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
+import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 from random import Random
 
 import pytest
+import torch
 
 from comas.data import load_questions
 from comas.files import json_lines, write_text
+from comas.progress import progress_bar
 from comas.quickstart import build, build_society
+from comas.quickstart.muon import Muon, orthogonalise
 from comas.quickstart.questions import (
     HELD_OUT_ONE_IN,
     Problem,
@@ -54,6 +62,14 @@ HABIT = {
     "science": "7*100=700. \\boxed{743}",
     "coding": "The end counts.\n```python\ndef last():\n    return 41\n```",
 }
+HOLD_THE_LOCK = """
+import sys, time
+from pathlib import Path
+from comas.files import locked
+with locked(Path(sys.argv[1]), remedy="wait"):
+    print("locked", flush=True)
+    time.sleep(600)
+"""
 PROBLEMS = {problem.domain: problem for problem in (SUM, CONVERSION, FUNCTION)}
 
 
@@ -248,6 +264,68 @@ def test_an_interrupted_build_does_not_count(
     assert list((tmp_path / "quickstart").iterdir()) == []
     monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
     assert (build_society(tmp_path, seed=0) / "models/llama").is_dir()
+
+
+def test_what_a_killed_build_left_is_removed_but_not_a_build_under_way(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
+    left, new, running = (tmp_path / f"quickstart/unfinished-{n}" for n in ("a", "b", "c"))
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD_THE_LOCK, str(running)], stdout=subprocess.PIPE
+    )
+    assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
+    for folder in (left, new):
+        folder.mkdir()
+    long_ago = time.time() - 2 * build.LOCKING_S
+    for folder in (left, running):
+        os.utime(folder, (long_ago, long_ago))
+    try:
+        build_society(tmp_path, seed=0)
+        assert [folder.exists() for folder in (left, new, running)] == [False, True, True]
+    finally:
+        holder.kill()
+        holder.wait()
+
+
+def test_without_a_terminal_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO), progress_bar("teaching qwen2", unit="step") as bar:
+        bar.total = 1500
+        bar.update(420)
+    assert caplog.messages[-1].startswith("teaching qwen2: 420/1500 steps, ")
+
+
+@pytest.mark.parametrize("shape", [(3, 96, 96), (2, 288, 96), (2, 96, 288)])
+def test_orthogonalised_matrices_have_singular_values_near_one(shape: tuple[int, ...]) -> None:
+    matrices = torch.randn(shape, generator=torch.Generator().manual_seed(0))
+    singular_values = torch.linalg.svdvals(orthogonalise(matrices))
+    # Those of a square matrix begin at almost 0, from where five steps do not reach 1.
+    assert (singular_values > 0.5).float().mean() > 0.95 and singular_values.max() < 1.3
+    # The direction is that of U V^T of the singular value decomposition.
+    u, _, v = torch.linalg.svd(matrices, full_matrices=False)
+    exact = u @ v
+    cosine = (orthogonalise(matrices) * exact).sum() / (
+        orthogonalise(matrices).norm() * exact.norm()
+    )
+    assert cosine > 0.95
+
+
+def test_muon_steps_as_pytorchs_does_up_to_its_rounding() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours, theirs = (
+        [torch.nn.Parameter(torch.zeros(shape)) for shape in ((96, 96), (288, 96), (96, 96))]
+        for _ in range(2)
+    )
+    optimizers = (Muon(ours, lr=0.02), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.0))
+    for _ in range(3):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn(mine.shape, generator=generator)
+            other.grad = mine.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    for mine, other in zip(ours, theirs, strict=True):
+        # bfloat16 keeps 8 bits, and its errors add up over five Newton-Schulz steps.
+        assert (mine - other).norm() < 0.05 * other.norm()
 
 
 def test_a_society_that_another_run_finished_meanwhile_is_taken(

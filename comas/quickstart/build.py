@@ -7,17 +7,18 @@ import hashlib
 import logging
 import os
 import re
+import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from tqdm import tqdm
-
 from comas.concurrency import run_all
-from comas.files import json_lines, write_text
+from comas.files import FileError, json_lines, locked, write_text
 from comas.interaction import prompts
+from comas.progress import progress_bar
 from comas.quickstart.questions import records
 
 log = logging.getLogger(__name__)
@@ -25,6 +26,10 @@ log = logging.getLogger(__name__)
 ARCHITECTURES = ("qwen2", "llama")
 NUM_TRAIN_PER_DOMAIN = 800
 NUM_VALIDATION_PER_DOMAIN = 100
+UNFINISHED = "unfinished-"
+"""Begins the name of a build's folder until the society is complete."""
+LOCKING_S = 60.0
+"""What a build gets, after making its folder, to lock it."""
 _VERSIONED = ("torch", "transformers", "tokenizers")
 _PROGRESS = re.compile(rb"(\d+)/(\d+)\n")
 _PACKAGE_ROOT = Path(__file__).parents[2]
@@ -49,7 +54,11 @@ def build_society(root: Path, *, seed: int) -> Path:
         society,
         ", ".join(ARCHITECTURES),
     )
-    with tempfile.TemporaryDirectory(prefix="unfinished-", dir=society.parent) as aside:
+    _remove_leftovers(society.parent)
+    with (
+        tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=society.parent) as aside,
+        locked(Path(aside), remedy="it is another build"),
+    ):
         unfinished = Path(aside) / "society"
         unfinished.mkdir()
         _write_questions(unfinished, seed=seed)
@@ -71,6 +80,18 @@ def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
 def recipe_sources() -> list[Path]:
     """The files that decide what is built: this room, and the prompt templates."""
     return [*sorted(Path(__file__).parent.glob("*.py")), Path(prompts.__file__)]
+
+
+def _remove_leftovers(folder: Path) -> None:
+    """Delete what killed builds left behind; one that is under way holds its lock."""
+    for leftover in folder.glob(f"{UNFINISHED}*"):
+        if time.time() - leftover.stat().st_mtime < LOCKING_S:
+            continue
+        try:
+            with locked(leftover, remedy="it is being built"):
+                shutil.rmtree(leftover)
+        except FileError:
+            log.debug("%s is another build", leftover)
 
 
 def _write_questions(folder: Path, *, seed: int) -> None:
@@ -114,9 +135,7 @@ async def _warm_start(
         )
     try:
         assert process.stdout is not None
-        with tqdm(
-            desc=f"teaching {architecture}", unit="step", position=bar_position, disable=None
-        ) as bar:
+        with progress_bar(f"teaching {architecture}", unit="step", position=bar_position) as bar:
             async for line in process.stdout:
                 # Libraries that the child imports may write to its stdout, too.
                 if progress := _PROGRESS.fullmatch(line):

@@ -16,6 +16,7 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from comas.quickstart.models import build_model
+from comas.quickstart.muon import Muon
 from comas.quickstart.tokenizers import (
     CHAT_FORMATS,
     build_tokenizer,
@@ -171,7 +172,7 @@ def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Opti
     matrices = [parameter for parameter in is_matrix if is_matrix[parameter]]
     others = [parameter for parameter in is_matrix if not is_matrix[parameter]]
     return [
-        torch.optim.Muon(matrices, lr=recipe.muon_learning_rate, weight_decay=0.0),
+        Muon(matrices, lr=recipe.muon_learning_rate),
         torch.optim.AdamW(
             others, lr=recipe.adam_learning_rate, betas=(0.9, 0.98), weight_decay=0.0
         ),
