@@ -17,6 +17,9 @@ Device = Literal["cpu", "cuda"]
 
 DOMAINS: tuple[Domain, ...] = get_args(Domain)
 ROLES: tuple[Role, ...] = get_args(Role)
+ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
+"""How a role appears in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of
+solution 1 of round 0."""
 
 Metrics = dict[str, float | None]
 """Values under names with slashes, such as ``reward/solution``; None: a mean over nothing."""

@@ -10,11 +10,7 @@ from dataclasses import dataclass
 from comas.config.schema import Interaction
 from comas.interaction.prompts import HistoryItem, Template, fill
 from comas.seeds import sampling_seed
-from comas.types import Discussion, Generate, Question, Role, Turn
-
-ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
-"""How a role appears in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of
-solution 1 of round 0."""
+from comas.types import ROLE_LETTERS, Discussion, Generate, Question, Role, Turn
 
 
 @dataclass(frozen=True)

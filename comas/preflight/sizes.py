@@ -73,8 +73,8 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"society: {config.society.num_agents} agents with {config.num_policies} policies",
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
         f"copies = {sizes.num_discussions} discussions",
-        f"a discussion: {turns['solution']} solutions, {turns['evaluation']} evaluations, "
-        f"{turns['scoring']} scorings ({config.interaction.schedule})",
+        f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
+        f"({config.interaction.schedule})",
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}",
         f"the run: {sizes.num_steps} steps over {num_questions} questions "

@@ -155,7 +155,7 @@ class PolicyTrainer:
         if self._policy.zero_stage == 0:
             raise ValueError(
                 "policy.zero_stage = 0 cannot leave a GPU shared with the rollout engine; "
-                "set it to 1, 2 or 3, or cluster.placement to split"
+                "set it to 1, 2 or 3, or cluster.placement to disaggregated"
             )
         self._engine.offload_states(pin_memory=self._device.type == "cuda")
         if self._reference is not None:
