@@ -15,9 +15,9 @@ from random import Random
 import pytest
 import torch
 
+from comas import progress
 from comas.data import load_questions
 from comas.files import json_lines, write_text
-from comas.progress import progress_bar
 from comas.quickstart import build, build_society
 from comas.quickstart.muon import Muon, orthogonalise
 from comas.quickstart.questions import (
@@ -288,11 +288,23 @@ def test_what_a_killed_build_left_is_removed_but_not_a_build_under_way(
         holder.wait()
 
 
-def test_without_a_terminal_progress_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO), progress_bar("teaching qwen2", unit="step") as bar:
-        bar.total = 1500
-        bar.update(420)
-    assert caplog.messages[-1].startswith("teaching qwen2: 420/1500 steps, ")
+def test_without_a_terminal_progress_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 1e-3)
+    with (
+        caplog.at_level(logging.INFO),
+        progress.progress_bar("teaching qwen2", unit="step") as first,
+        progress.progress_bar("teaching llama", unit="step", position=1) as second,
+    ):
+        for bar in (first, second):
+            time.sleep(0.01)
+            bar.total = 1500
+            bar.update(420)
+    assert [line.partition(", ")[0] for line in caplog.messages[:2]] == [
+        "teaching qwen2: 420/1500 steps",
+        "teaching llama: 420/1500 steps",
+    ]
 
 
 @pytest.mark.parametrize("shape", [(3, 96, 96), (2, 288, 96), (2, 96, 288)])
