@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     try:
         outcome = build(job)
     except KeyboardInterrupt:
-        log.error("interrupted; the same command continues with what is not built yet")
+        log.error("interrupted. Rerun the command to build what is missing")
         return EXIT_INTERRUPTED
     except (DataPreparationError, FileError, OSError) as error:
         log.error("error: %s", error)
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
     for fault in outcome.faults:
         log.error("error: %s", fault)
     if outcome.faults:
-        log.error("What is built stays; the same command continues with the rest.")
+        log.error("What is built stays. Rerun the command to build the rest.")
     return EXIT_FAULT if outcome.faults else 0
 
 

@@ -10,7 +10,7 @@ usage: bash scripts/prepare_data.sh [--from DIR] [--only NAME ...] [--skip NAME 
 
 Makes the environment (.venv) where there is none, then builds data/train.jsonl,
 data/validation.jsonl and data/benchmarks/*.jsonl from datasets of the Hugging Face hub. What is
-built already is checked and kept, so the same command continues after an interruption.
+built already is checked and kept: rerun the command to resume.
 
   --from DIR            local copies instead of the hub: DIR/openai/gsm8k and so on, as
                         data/README.md says

@@ -432,7 +432,7 @@ def test_an_interruption_ends_with_130_and_says_how_to_continue(
 
     monkeypatch.setattr(build, "load_rows", interrupted)
     assert run(copies, tmp_path) == 130
-    assert "the same command continues" in caplog.messages[-1]
+    assert "Rerun the command" in caplog.messages[-1]
 
 
 def test_a_folder_that_cannot_be_written_is_named(

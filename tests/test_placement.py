@@ -1,4 +1,4 @@
-"""Where engines are seated, and what is said when they do not fit."""
+"""In which slots engines run, and what is said when they do not fit."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Verifier:
 
     Processes come from Python's forkserver: a script that uses this needs the guard
     ``if __name__ == "__main__"``. Methods may be called from any thread, coroutine or Ray
-    actor. The forkserver itself, one a process and idle after ``close``, ends with the process.
+    actor. The forkserver itself, one per process and idle after ``close``, ends with the process.
 
     Example::
 

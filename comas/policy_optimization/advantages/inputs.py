@@ -25,7 +25,7 @@ class AdvantageInputs:
     """
 
     rewards: torch.Tensor
-    """[N]: r(o), one a response."""
+    """[N]: r(o), one per response."""
     mask: torch.Tensor
     """[N, T] bool, True = response token; True up to the response's length, then False."""
     k1: torch.Tensor
