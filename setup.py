@@ -7,6 +7,6 @@ setup(
     version="0.1.0",
     description="Co-evolving multi-agent systems via interaction rewards",
     license="MIT",
-    python_requires=">=3.11,<3.12",
+    python_requires=">=3.11,<3.13",
     packages=find_packages(include=["comas", "comas.*", "evaluation", "evaluation.*"]),
 )

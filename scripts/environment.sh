@@ -5,18 +5,30 @@
 
 PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 
+# Debian's and Ubuntu's python3.12 has no ensurepip without the package python3.12-venv.
+FITS="import ensurepip, sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))"
+
+# Prints the Python to use: $PYTHON where it is set, else the one that .venv has, else the first
+# that fits.
 find_python() {
-  local candidate
-  for candidate in "${PYTHON:-}" python3.11 python3; do
-    if [[ -n "$candidate" ]] && command -v "$candidate" >/dev/null 2>&1 &&
-      "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null; then
+  local candidate candidates=(.venv/bin/python python3.11 python3.12 python3)
+  if [[ -n "${PYTHON:-}" ]]; then
+    candidates=("$PYTHON")
+  fi
+  for candidate in "${candidates[@]}"; do
+    if "$candidate" -c "$FITS" >/dev/null 2>&1; then
       printf '%s\n' "$candidate"
       return
     fi
   done
-  echo "error: Python 3.11 is needed and was not found (tried \$PYTHON, python3.11, python3)." >&2
-  echo "Install it, or name it: PYTHON=/path/to/python3.11 bash scripts/..." >&2
+  echo "error: Python 3.11 or 3.12 with its venv module is needed; tried: ${candidates[*]}" >&2
+  echo "Install it (on Ubuntu 24.04: sudo apt install python3.12 python3.12-venv), or name one:" >&2
+  echo "PYTHON=/path/to/python3.12 bash scripts/..." >&2
   return 1
+}
+
+version_of() {
+  "$1" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null
 }
 
 has_nvidia_gpu() {
@@ -32,18 +44,18 @@ install_cpu_torch() {
   echo "torch: pip's configured sources have no $pin, trying PyTorch's CPU index" >&2
   .venv/bin/python -m pip install -qq --no-deps --retries 1 --timeout 20 \
     --extra-index-url "$PYTORCH_CPU_INDEX" "$pin" && return
-  echo "error: $pin could not be installed: neither pip's configured sources nor" >&2
-  echo "$PYTORCH_CPU_INDEX offer it. Check the network, or put the wheel in a folder and" >&2
-  echo "set PIP_FIND_LINKS to it." >&2
+  echo "error: $pin could not be installed for Python $(version_of .venv/bin/python): neither" >&2
+  echo "pip's configured sources nor $PYTORCH_CPU_INDEX offer it. Check the network, or put" >&2
+  echo "the wheel in a folder and set PIP_FIND_LINKS to it, or name another Python with PYTHON=." >&2
   return 1
 }
 
 install_requirements() {
   local requirements=$1 stamp=$2 python
-  if [[ ! -x .venv/bin/python ]]; then
-    python="$(find_python)"
+  python="$(find_python)"
+  if [[ "$(version_of .venv/bin/python)" != "$(version_of "$python")" ]]; then
     echo "environment: creating .venv with $("$python" --version)"
-    "$python" -m venv .venv
+    "$python" -m venv --clear .venv
   fi
   echo "environment: installing $requirements into .venv (about 4 GB, some minutes)"
   rm -f .venv/requirements.stamp
@@ -57,17 +69,23 @@ install_requirements() {
   echo "environment: ready"
 }
 
+# Whether .venv is what the stamp says, and has the Python that $PYTHON names.
+is_ready() {
+  [[ "$(cat .venv/requirements.stamp 2>/dev/null)" == "$1" ]] &&
+    [[ -z "${PYTHON:-}" || "$(version_of "$PYTHON")" == "$(version_of .venv/bin/python)" ]]
+}
+
 ensure_environment() {
   local requirements=requirements-cpu.txt stamp
   if has_nvidia_gpu; then
     requirements=requirements.txt
   fi
   stamp="$(cat "$requirements" setup.py | sha256sum) $PWD"
-  if [[ "$(cat .venv/requirements.stamp 2>/dev/null)" != "$stamp" ]]; then
+  if ! is_ready "$stamp"; then
     # One installation at a time: a second script started meanwhile waits, then finds it done.
     exec 9>.venv.lock
     flock 9
-    if [[ "$(cat .venv/requirements.stamp 2>/dev/null)" != "$stamp" ]]; then
+    if ! is_ready "$stamp"; then
       install_requirements "$requirements" "$stamp"
     fi
     exec 9>&-

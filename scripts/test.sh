@@ -1,13 +1,16 @@
 #!/usr/bin/env bash
-# Runs the tests: bash scripts/test.sh [--slow] [pytest arguments]
+# Runs the tests: bash scripts/test.sh [--quick | --slow] [pytest arguments]
 set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/test.sh [--slow] [pytest arguments]
+usage: bash scripts/test.sh [--quick | --slow] [pytest arguments]
 
-Makes the environment (.venv) where there is none, then runs the tests. --slow adds the tests
-marked slow (full learning runs, soak tests).
+Makes the environment (.venv) where there is none, then runs the tests:
+
+  --quick     what needs no engine: within 90 s on 2 cores
+  (neither)   those, and the whole stack on tiny models: within 10 minutes on 2 cores
+  --slow      everything: also full learning runs, soak tests, installations from nothing
 USAGE
 }
 
@@ -16,6 +19,7 @@ arguments=()
 for argument in "$@"; do
   case "$argument" in
     -h | --help) usage && exit 0 ;;
+    --quick) markers="not slow and not stack" ;;
     --slow) markers="slow or not slow" ;;
     *) arguments+=("$argument") ;;
   esac

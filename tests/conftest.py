@@ -1,4 +1,68 @@
-"""Imported before any test module: Ray must find the environment that makes it listen on the
-loopback interface alone when it is first imported."""
+"""What all tests share: their tiers, the quick-start society, and one thread for torch.
 
+Tiers (scripts/test.sh): quick tests have no marker; ``stack`` starts engines, Ray, servers or
+many processes, or trains a model; ``slow`` takes longer than a minute. A marker stands above a
+test or a module; whoever asks for a fixture of ``STACK_FIXTURES`` has ``stack`` without it.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import torch
+
+# Before any test module: Ray must find the environment that makes it listen on the loopback
+# interface alone when it is first imported.
 import comas.engines.cluster  # noqa: F401
+from comas.quickstart import build_society
+
+# Spinning threads of several processes hold each other up, and tiny models gain nothing by them.
+torch.set_num_threads(1)
+
+STACK_FIXTURES = {"society", "servers"}
+ENGINE_PROGRAMS = ("gcs_server", "raylet", "evaluation.server_process", "-m comas ")
+
+
+@pytest.fixture(scope="session")
+def society() -> Path:
+    """The quick-start society: built into the repository's saves/ unless it is there."""
+    return build_society(Path(__file__).parents[1] / "saves", seed=0)
+
+
+@pytest.fixture(scope="module")
+def saves(society: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for runs which holds the society and nothing else."""
+    folder = tmp_path_factory.mktemp("saves")
+    (folder / "quickstart").symlink_to(society.parent)
+    return folder
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.stack)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """In a quick test, vLLM, DeepSpeed and Ray do not start: it lacks the marker ``stack``."""
+    start_process = subprocess.Popen.__init__
+
+    def refuse_engines(process: Any, args: Any, *others: Any, **options: Any) -> None:
+        command = args if isinstance(args, str) else " ".join(map(str, args))
+        if any(program in command for program in ENGINE_PROGRAMS):
+            refuse(command)
+        start_process(process, args, *others, **options)
+
+    def refuse(*started: Any, **options: Any) -> NoReturn:
+        pytest.fail(f"starts an engine: mark it with pytest.mark.stack {started}")
+
+    with pytest.MonkeyPatch.context() as patch:
+        if item.get_closest_marker("stack") is None:
+            patch.setattr(subprocess.Popen, "__init__", refuse_engines)
+            patch.setattr(torch.distributed, "init_process_group", refuse)
+        return (yield)

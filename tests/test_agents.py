@@ -19,6 +19,8 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import EngineError
 from comas.types import Generation, TrainingSample
 
+pytestmark = pytest.mark.stack
+
 PROMPTS = ["What is 1 + 1?", "Say something.", "x" * 40]
 MAX_LOGPROB_DIFFERENCE = 1e-3
 

@@ -27,6 +27,8 @@ from comas.data_preparation.math_train import MATH
 from comas.files import locked
 from evaluation.benchmarks import BENCHMARKS
 
+pytestmark = pytest.mark.stack
+
 REPOSITORY = Path(__file__).parents[1]
 SCRIPT = REPOSITORY / "scripts/prepare_data.sh"
 SIZES = ["--train-size", "6", "4", "6", "--validation-size", "3", "2", "3"]

@@ -17,6 +17,8 @@ from small_runs import REPOSITORY, make_run
 from evaluation.inference_log import read_failures
 from evaluation.results import Evaluation, read_evaluation
 
+pytestmark = pytest.mark.stack
+
 MARK, MARK_VALUE = "COMAS_TEST_EVALUATION", str(os.getpid())
 """In the environment of every process that a test starts, directly or not."""
 
@@ -124,11 +126,11 @@ def test_without_anything_left_to_ask_no_server_is_started(results, arguments):
 
 
 @pytest.mark.slow
-def test_trained_agents_beat_untrained_ones_on_held_out_questions(tmp_path):
+def test_trained_agents_beat_untrained_ones_on_held_out_questions(saves, tmp_path):
     """The quick-start society: the interval of the paired difference lies above 0."""
-    training = [sys.executable, "-m", "comas", "configs/quickstart.yaml", f"saves={tmp_path}/saves"]
+    training = [sys.executable, "-m", "comas", "configs/quickstart.yaml", f"saves={saves}"]
     subprocess.run([*training, "training.num_steps=30"], cwd=REPOSITORY, check=True)
-    given = [f"{tmp_path}/saves/latest", "setups=[vanilla]", f"results={tmp_path}/results"]
+    given = [f"{saves}/latest", "setups=[vanilla]", f"results={tmp_path}/results"]
     run("untrained", *given, "weights=untrained")
     run("trained", *given, "baseline=untrained")
     rows = json.loads((tmp_path / "results/trained/summary.json").read_text())["rows"]

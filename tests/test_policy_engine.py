@@ -43,6 +43,8 @@ from comas.policy_optimization.batching import response_mask, split_into_steps
 from comas.policy_optimization.targets import compute_advantages
 from comas.types import TrainingSample, UpdateStats
 
+pytestmark = pytest.mark.stack
+
 VOCABULARY = 128
 ZERO_STAGES = [0, 1, 2, 3]
 POLICY = Policy(

@@ -354,6 +354,7 @@ def test_a_society_that_another_run_finished_meanwhile_is_taken(
     assert [path.name for path in society.iterdir()] == ["theirs"]
 
 
+@pytest.mark.stack
 def test_a_failing_warm_start_says_why_and_stops_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

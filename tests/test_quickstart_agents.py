@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
-from comas.quickstart import build, build_society
+from comas.quickstart import build
 from comas.quickstart.models import build_model
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.tokenizers import (
@@ -160,6 +160,7 @@ def _taste(architecture: str, seed: int) -> tuple[dict[str, torch.Tensor], PreTr
     return model.state_dict(), tokenizer
 
 
+@pytest.mark.stack
 def test_the_seed_decides_the_weights(architecture: str) -> None:
     weights, _ = _taste(architecture, seed=0)
     again, _ = _taste(architecture, seed=0)
@@ -170,6 +171,7 @@ def test_the_seed_decides_the_weights(architecture: str) -> None:
     )
 
 
+@pytest.mark.stack
 def test_learning_lowers_the_loss(architecture: str, tokenizer: PreTrainedTokenizerFast) -> None:
     torch.manual_seed(0)
     recipe = Recipe(num_steps=40, warmup_steps=5)
@@ -214,9 +216,8 @@ def test_a_saved_agent_loads_as_any_model(
 
 
 @pytest.mark.slow
-def test_the_built_agents_speak_in_every_role(tmp_path: Path) -> None:
+def test_the_built_agents_speak_in_every_role(society: Path) -> None:
     """Greedy answers of the whole recipe: a solution in its form, a score that parses."""
-    society = build_society(tmp_path, seed=0)
     for architecture in build.ARCHITECTURES:
         folder = society / "models" / architecture
         tokenizer = AutoTokenizer.from_pretrained(folder)

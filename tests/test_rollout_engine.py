@@ -396,6 +396,7 @@ def test_each_engine_joins_the_nccl_group_with_a_rank_of_its_own() -> None:
 # ---- The real engine ----
 
 
+@pytest.mark.stack
 def test_the_cases_on_real_engines_hold_in_a_process_of_their_own() -> None:
     cases = Path(__file__).with_name("rollout_engine_cases.py")
     result = subprocess.run(

@@ -38,6 +38,7 @@ def results(folder: Path) -> list[str]:
     return sorted(json.dumps(line) for line in lines)
 
 
+@pytest.mark.stack
 def test_killed_ten_times_at_random_moments_it_ends_with_the_results_of_an_undisturbed_run(
     tmp_path,
 ):

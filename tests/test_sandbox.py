@@ -17,6 +17,8 @@ from comas.verification.sandbox import Limits, Sandbox, SandboxError
 from comas.verification.sandbox.inside import file_rules, folder
 from comas.verification.sandbox.system_call_filter import compile_filter
 
+pytestmark = pytest.mark.stack
+
 LIMITS = Limits(cpu_s=1, wall_s=1.5)
 LEFT_BEHIND = [
     Path(place) / name

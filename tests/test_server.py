@@ -101,6 +101,7 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     assert len(set(together)) == 16
 
 
+@pytest.mark.stack
 def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
     options = dataclasses.replace(OPTIONS, apply_generation_config=True)
     with serve([model], logs=[tmp_path / "server.log"], options=options) as servers:
@@ -133,6 +134,7 @@ def test_an_endpoint_says_which_model_it_has_and_how_long_its_context_is(servers
 # ---------------------------------------------------------------- servers that fail
 
 
+@pytest.mark.stack
 def test_a_server_that_dies_shows_why(model, tmp_path):
     folder = tmp_path / "model"
     folder.mkdir()
@@ -148,6 +150,7 @@ def test_a_server_that_dies_shows_why(model, tmp_path):
     assert str(log) in str(error.value)
 
 
+@pytest.mark.stack
 def test_a_server_that_takes_too_long_is_stopped(model, tmp_path):
     options = dataclasses.replace(OPTIONS, start_timeout_s=0.5)
     with (
@@ -200,6 +203,7 @@ def stubborn(tmp_path: Path) -> Iterator[tuple[psutil.Popen, list[psutil.Process
     process.communicate()
 
 
+@pytest.mark.stack
 def test_a_starter_that_is_killed_takes_the_whole_server_along(stubborn):
     starter, servers = stubborn
     assert len(servers) == 2
@@ -208,6 +212,7 @@ def test_a_starter_that_is_killed_takes_the_whole_server_along(stubborn):
     assert_gone([*guards, *servers])
 
 
+@pytest.mark.stack
 def test_a_server_that_is_killed_takes_its_own_processes_along(stubborn):
     starter, servers = stubborn
     servers[0].send_signal(signal.SIGKILL)

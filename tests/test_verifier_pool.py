@@ -19,6 +19,8 @@ from comas.verification import ANSWER_FORMS, Verifier
 from comas.verification.pool import MAX_SCHEDULED_PER_WORKER, _Batch
 from comas.verification.verifiers import GRADERS, TIMEOUT_S
 
+pytestmark = pytest.mark.stack
+
 SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
 ENDLESS = ("math", r"\boxed{9^{9^{9^{9^9}}}}", r"\frac{4}{3}")

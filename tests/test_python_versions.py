@@ -1,0 +1,101 @@
+"""Python 3.11 and 3.12: which one is taken, and an installation from the pins on each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+VERSIONS = ("3.11", "3.12")
+
+
+def find_python(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What the function of scripts/environment.sh says in ``folder``."""
+    source = (
+        (REPOSITORY / "scripts/environment.sh").read_text().replace("\nensure_environment\n", "\n")
+    )
+    known = {key: value for key, value in os.environ.items() if key != "PYTHON"}
+    return subprocess.run(
+        ["bash", "-c", f"{source}\nfind_python"],
+        cwd=folder,
+        env=known | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def pretend_python(path: Path, version: str) -> Path:
+    """This interpreter, which says that it is another version."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    told = tuple(map(int, version.split(".")))
+    path.write_text(
+        f"#!{sys.executable}\n"
+        f"import sys\nsys.version_info = {told}\nexec(sys.argv[sys.argv.index('-c') + 1])\n"
+    )
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_python_3_11_and_3_12_are_taken(tmp_path, version):
+    python = pretend_python(tmp_path / "python", version)
+    assert find_python(tmp_path, PYTHON=str(python)).stdout == f"{python}\n"
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.13"])
+def test_another_python_is_refused_with_what_to_install(tmp_path, version):
+    python = pretend_python(tmp_path / "python", version)
+    found = find_python(tmp_path, PYTHON=str(python))
+    assert found.returncode == 1
+    assert f"Python 3.11 or 3.12 with its venv module is needed; tried: {python}\n" in found.stderr
+    assert "apt install python3.12 python3.12-venv" in found.stderr
+
+
+def test_the_python_of_the_environment_is_kept_unless_another_is_named(tmp_path):
+    pretend_python(tmp_path / ".venv/bin/python", "3.12")
+    assert find_python(tmp_path).stdout == ".venv/bin/python\n"
+    named = pretend_python(tmp_path / "python", "3.11")
+    assert find_python(tmp_path, PYTHON=str(named)).stdout == f"{named}\n"
+
+
+def interpreter(version: str) -> str:
+    """A Python of this version, on PATH or pyenv's; skips the test where there is none."""
+    installed = sorted((Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python"))
+    for candidate in [shutil.which(f"python{version}"), *map(str, installed)]:
+        # A shim of pyenv is there for every version, and fails for those that are not chosen.
+        if candidate and subprocess.run([candidate, "-c", ""], check=False).returncode == 0:
+            return candidate
+    pytest.skip(f"no Python {version} on this machine")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_fresh_clone_installs_from_the_pins_and_trains_one_step(society, tmp_path, version):
+    python = interpreter(version)
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", str(REPOSITORY), str(clone)], check=True)
+    shutil.copytree(society, clone / "saves/quickstart" / society.name)
+    known = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    trained = subprocess.run(
+        [
+            *("bash", "scripts/train_comas.sh", "configs/quickstart.yaml"),
+            *("training.num_steps=1", "validation.num_questions=3"),
+        ],
+        cwd=clone,
+        env=known | {"PYTHON": python},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    shutil.rmtree(clone / ".venv")
+    if f"could not be installed for Python {version}" in trained.stdout:
+        pytest.skip(f"no source offers the CPU build of torch for Python {version}")
+    assert trained.returncode == 0, trained.stdout
+    assert "step 1/1" in trained.stdout
