@@ -54,12 +54,13 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
     def refuse_engines(process: Any, args: Any, *others: Any, **options: Any) -> None:
         command = args if isinstance(args, str) else " ".join(map(str, args))
-        if any(program in command for program in ENGINE_PROGRAMS):
-            refuse(command)
+        for program in ENGINE_PROGRAMS:
+            if program in command:
+                refuse(program)
         start_process(process, args, *others, **options)
 
     def refuse(*started: Any, **options: Any) -> NoReturn:
-        pytest.fail(f"starts an engine: mark it with pytest.mark.stack {started}")
+        pytest.fail(f"starts an engine {started}: mark it with pytest.mark.stack")
 
     with pytest.MonkeyPatch.context() as patch:
         if item.get_closest_marker("stack") is None:

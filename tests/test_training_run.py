@@ -233,7 +233,7 @@ def stop_in_step(step: int, process: subprocess.Popen[str], saves: Path, number:
     """Send the signal when the step before is done; returns all that the run printed."""
     wait_for_step((saves / "latest").resolve(), step - 1, process)
     process.send_signal(number)
-    return process.communicate(timeout=60)[0]
+    return process.communicate(timeout=180)[0]
 
 
 def test_a_run_that_is_interrupted_then_killed_continues_to_the_very_same_numbers(finished, saves):
