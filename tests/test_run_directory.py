@@ -355,6 +355,7 @@ def test_tensorboard_gets_every_step_once_also_after_a_resume(config: Config):
     assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(1, 1.0), (2, 20.0)]
 
 
+@pytest.mark.stack
 def test_wandb_writes_offline_into_the_run_directory(config: Config):
     config.logging.wandb = "offline"
     with RunDirectory.create(config) as run:
