@@ -94,7 +94,9 @@ def _compare(
     folder: str,
 ) -> int:
     ratios = []
-    sys.stdout.write(f"{len(tasks)} requests, {options.concurrency} in flight, tokens per second:\n")
+    sys.stdout.write(
+        f"{len(tasks)} requests, {options.concurrency} in flight, tokens per second:\n"
+    )
     # The first turn of each warms up the server and its prefix cache.
     for turn in range(repeats + 1):
         measured = {}
