@@ -127,6 +127,13 @@ def wait_for_step(run_directory: Path, step: int, process: subprocess.Popen[str]
     raise AssertionError(f"the run ended early:\n{process.communicate()[0]}")
 
 
+def wait_for_run_directory(saves: Path, name: str, process: subprocess.Popen[str]) -> Path:
+    while name not in (saves / "latest").resolve().name:
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.1)
+    return (saves / "latest").resolve()
+
+
 @pytest.fixture(scope="module")
 def finished(saves: Path) -> tuple[Path, str]:
     """A run that nobody interrupted, and what it printed."""
@@ -222,25 +229,33 @@ def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
     assert (saves / "latest").resolve() == run_directory
 
 
-def test_a_killed_run_continues_to_the_very_same_numbers(finished, saves):
-    """SIGKILL in step 4, after the checkpoint of step 2 has become old news."""
-    uninterrupted, _ = finished
-    process = start(saves, "configs/quickstart.yaml", *SETTINGS, "name=killed")
-    while (saves / "latest").resolve() == uninterrupted:
-        assert process.poll() is None, process.communicate()[0]
-        time.sleep(0.1)
-    killed = (saves / "latest").resolve()
-    wait_for_step(killed, 3, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert_nothing_is_left(within_s=180)
+def stop_in_step(step: int, process: subprocess.Popen[str], saves: Path, number: int) -> str:
+    """Send the signal when the step before is done; returns all that the run printed."""
+    wait_for_step((saves / "latest").resolve(), step - 1, process)
+    process.send_signal(number)
+    return process.communicate(timeout=180)[0]
 
-    status, output = run(saves, f"resume={killed}")
-    assert status == 0, output
+
+def test_a_run_that_is_interrupted_then_killed_continues_to_the_very_same_numbers(finished, saves):
+    """Ctrl-C in step 2, then SIGKILL in step 4, when the checkpoint of step 2 is old news."""
+    uninterrupted, _ = finished
+    process = start(saves, "configs/quickstart.yaml", *SETTINGS, "name=stopped")
+    stopped = wait_for_run_directory(saves, "stopped", process)
+    output = stop_in_step(2, process, saves, signal.SIGINT)
+    assert process.returncode == 130
+    assert output.splitlines()[-1].endswith(f"bash scripts/train_comas.sh resume={stopped}")
+    assert_nothing_is_left()
+
+    stop_in_step(4, start(saves, f"resume={stopped}"), saves, signal.SIGKILL)
+    # What the killed run left behind may still be ending meanwhile.
+    process = start(saves, f"resume={stopped}")
+    output, _ = process.communicate(timeout=900)
+    assert process.returncode == 0, output
     assert "continuing after step 2" in output
     expected = [without_times(row) for row in rows_of(uninterrupted)]
-    assert [without_times(row) for row in rows_of(killed)] == expected
-    assert versions_of(killed) == versions_of(uninterrupted)
+    assert [without_times(row) for row in rows_of(stopped)] == expected
+    assert versions_of(stopped) == versions_of(uninterrupted)
+    assert_nothing_is_left(within_s=180)
 
 
 @pytest.mark.slow
@@ -274,16 +289,14 @@ def test_resuming_a_finished_run_trains_nothing_and_says_so(finished, saves):
     assert rows_of(run_directory) == before
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_offers_to_continue_and_leaves_nothing_behind(saves, finished, number):
-    process = start(saves, "configs/quickstart.yaml", *SETTINGS, f"name=stopped-{number}")
-    while f"stopped-{number}" not in str((saves / "latest").resolve()):
+def test_a_run_that_is_terminated_while_its_engines_start_leaves_nothing_behind(saves):
+    process = start(saves, "configs/quickstart.yaml", *SETTINGS, "name=terminated")
+    terminated = wait_for_run_directory(saves, "terminated", process)
+    while not any("RolloutActor" in " ".join(each.cmdline()) for each in descendants()):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
-    stopped = (saves / "latest").resolve()
-    wait_for_step(stopped, 1, process)
-    os.kill(process.pid, number)
+    process.send_signal(signal.SIGTERM)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert output.splitlines()[-1].endswith(f"bash scripts/train_comas.sh resume={stopped}")
+    assert output.splitlines()[-1].endswith(f"bash scripts/train_comas.sh resume={terminated}")
     assert_nothing_is_left()
