@@ -8,16 +8,48 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Generic, TypeVar
 
-from comas.types import DOMAINS, AnswerKey, Question
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError, from_json, to_json
 
-REQUIRED_KEYS = ("id", "task", "prompt", "answer", "source")
+from comas.files import faults_in_words
+from comas.types import AnswerKey, Domain, Question
+
 MAX_LISTED_FAULTS = 20
 
 
 class DataError(ValueError):
     """A data file that cannot be used, with every faulty record."""
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank", "must not be empty")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+Form = TypeVar("Form", bound=str)
+
+
+@dataclass(frozen=True)
+class Record(Generic[Form]):
+    """A line of a record file; further keys are allowed there.
+
+    Example: ``{"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71",
+    "source": "sums"}``
+    """
+
+    id: Text
+    task: Form
+    """A domain; of a benchmark, a form of answers."""
+    prompt: Text
+    answer: Text
+    source: Text
+
+
+QUESTION = TypeAdapter(Record[Domain])
 
 
 @dataclass(frozen=True)
@@ -34,49 +66,24 @@ class QuestionSet:
 
 
 def load_questions(path: Path) -> QuestionSet:
-    """Read a JSON list, or JSONL, of records with the keys id, task, prompt, answer, source.
+    """Read a JSON list, or JSONL, of records.
 
-    Further keys are allowed. Raises DataError that names every faulty record with its location
-    and the reason (the first ``MAX_LISTED_FAULTS``, and how many there are).
+    Raises DataError that names every faulty record with its location and the reason (the first
+    ``MAX_LISTED_FAULTS``, and how many there are).
     """
-    questions: list[Question] = []
-    answers: dict[str, str] = {}
-    first_locations: dict[str, str] = {}
+    records: list[Record[Domain]] = []
     faults: list[str] = []
-    for location, record in read_records(path):
-        reasons = [record.reason] if isinstance(record, Unreadable) else faults_of(record)
-        if not reasons and record["id"] in first_locations:
-            reasons = [f"id {record['id']!r} is already that of {first_locations[record['id']]}"]
-        if reasons:
-            faults.append(f"{path}, {location}: {'; '.join(reasons)}")
-            continue
-        first_locations[record["id"]] = location
-        questions.append(Question(record["id"], record["task"], record["prompt"]))
-        answers[record["id"]] = record["answer"]
+    for location, record in read_records(path, QUESTION):
+        if isinstance(record, Faulty):
+            faults.append(f"{path}, {location}: {record.reason}")
+        else:
+            records.append(record)
     if faults:
         raise DataError(_listed(faults))
-    if not questions:
+    if not records:
         raise DataError(f"{path} holds no record; one line is one question: {_EXAMPLE}")
-    return QuestionSet(tuple(questions), answers)
-
-
-def faults_of(record: Any) -> list[str]:
-    """Why ``record`` is not a question with its answer; empty when it is one."""
-    if not isinstance(record, dict):
-        return [f"must be an object with {', '.join(REQUIRED_KEYS)}, is {_kind(record)}"]
-    faults = []
-    for key in REQUIRED_KEYS:
-        if key not in record:
-            faults.append(f"{key} is missing")
-        elif not isinstance(record[key], str):
-            faults.append(f"{key} must be a string, is {_kind(record[key])}")
-        elif not record[key].strip():
-            faults.append(f"{key} is empty")
-        elif any("\ud800" <= character <= "\udfff" for character in record[key]):
-            faults.append(f"{key} holds half of a surrogate pair, which is no text")
-        elif key == "task" and record[key] not in DOMAINS:
-            faults.append(f"task {record[key]!r} is unknown; known: {', '.join(DOMAINS)}")
-    return faults
+    questions = tuple(Question(record.id, record.task, record.prompt) for record in records)
+    return QuestionSet(questions, {record.id: record.answer for record in records})
 
 
 def count_steps(
@@ -142,17 +149,34 @@ _EXAMPLE = json.dumps(
 
 
 @dataclass(frozen=True)
-class Unreadable:
-    """A record that is not even JSON."""
+class Faulty:
+    """A record that cannot be used."""
 
     reason: str
 
 
-def read_records(path: Path) -> Iterator[tuple[str, Any]]:
-    """(location, record) of each record of a JSON list or JSONL; what is no JSON is Unreadable.
+def read_records(
+    path: Path, kind: TypeAdapter[Record[Form]]
+) -> Iterator[tuple[str, Record[Form] | Faulty]]:
+    """(location, record) of each record of a JSON list or JSONL, whose ids must differ.
 
     Raises DataError when the file cannot be read, or begins like a JSON list and is none.
     """
+    location_of_id: dict[str, str] = {}
+    for location, text in _texts(path):
+        try:
+            record = kind.validate_json(text)
+        except ValidationError as error:
+            yield location, Faulty(faults_in_words(error))
+            continue
+        first = location_of_id.setdefault(record.id, location)
+        if first != location:
+            yield location, Faulty(f"id {record.id!r} is already that of {first}")
+        else:
+            yield location, record
+
+
+def _texts(path: Path) -> Iterator[tuple[str, bytes]]:
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -163,40 +187,20 @@ def read_records(path: Path) -> Iterator[tuple[str, Any]]:
         ) from error
     if content.lstrip().startswith(b"["):
         try:
-            records = json.loads(content)
+            records = from_json(content)
         except ValueError as error:
             raise DataError(f"{path} begins like a JSON list, but is none: {error}") from error
-        yield from ((f"record {n}", record) for n, record in enumerate(records, start=1))
+        yield from ((f"record {n}", to_json(record)) for n, record in enumerate(records, start=1))
         return
     # Not splitlines(), which would also split at U+2028 within a JSON string.
     for number, line in enumerate(content.split(b"\n"), start=1):
         if line.strip():
-            yield f"line {number}", _parsed(line)
-
-
-def _parsed(line: bytes) -> Any:
-    try:
-        return json.loads(line.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        return Unreadable(f"not UTF-8: {error.reason} at byte {error.start + 1}")
-    except json.JSONDecodeError as error:
-        return Unreadable(f"not JSON: {error.msg} at column {error.colno}")
-
-
-def _kind(value: Any) -> str:
-    return {
-        "dict": "an object",
-        "list": "a list",
-        "str": "a string",
-        "bool": "true or false",
-        "int": "a number",
-        "float": "a number",
-        "NoneType": "null",
-    }[type(value).__name__]
+            yield f"line {number}", line
 
 
 def _listed(faults: Sequence[str]) -> str:
-    lines = [f"{len(faults)} faulty record{'s' * (len(faults) != 1)}:", *faults[:MAX_LISTED_FAULTS]]
+    count = f"{len(faults)} faulty record{'s' * (len(faults) != 1)}; write each like {_EXAMPLE}:"
+    lines = [count, *faults[:MAX_LISTED_FAULTS]]
     if len(faults) > MAX_LISTED_FAULTS:
         lines.append(f"... and {len(faults) - MAX_LISTED_FAULTS} more")
     return "\n  ".join(lines)

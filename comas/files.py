@@ -8,6 +8,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import reprlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -15,9 +16,12 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
+from pydantic import ValidationError
+
 PARTIAL = ".partial-"
 """Begins the name of whatever is not complete; all of it is removed when a run is opened."""
 LOCK_NAME = ".lock"
+MAX_LISTED_FAULTS = 5
 
 T = TypeVar("T")
 
@@ -144,8 +148,25 @@ def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[
         try:
             items.append(parse(line))
         except ValueError as error:
-            raise FileError(f"{path}, line {number} is damaged: {error}. {remedy}") from error
+            faults = faults_in_words(error)
+            raise FileError(f"{path}, line {number} is damaged: {faults}. {remedy}") from error
     return items
+
+
+def faults_in_words(error: ValueError) -> str:
+    """What is wrong with JSON that should have had another shape, by key.
+
+    Example: ``"seeds.0: Input should be a valid integer, not 'x'; num_tasks: Field required"``
+    """
+    if not isinstance(error, ValidationError):
+        return str(error)
+    faults = []
+    for fault in error.errors():
+        at = "".join(f"{key}." for key in fault["loc"])
+        given = f", not {reprlib.repr(fault['input'])}" * fault["msg"].startswith("Input should")
+        faults.append(f"{at[:-1]}: {fault['msg']}{given}".removeprefix(": "))
+    more = f" (and {len(faults) - MAX_LISTED_FAULTS} more)" * (len(faults) > MAX_LISTED_FAULTS)
+    return "; ".join(faults[:MAX_LISTED_FAULTS]) + more
 
 
 def _drop_torn_line(file: FileIO) -> None:

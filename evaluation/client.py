@@ -12,7 +12,7 @@ import aiohttp
 from pydantic import BaseModel, Field, ValidationError
 from yarl import URL
 
-from evaluation.faults import faults_in_words
+from comas.files import faults_in_words
 from evaluation.types import Message, OverlongPromptError, RequestError
 
 CONNECT_TIMEOUT_S = 10.0

@@ -13,14 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Self, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
 from comas.files import append_lines, locked, read_lines, write_text
-from evaluation.faults import faults_in_words
 from evaluation.types import Answer
 
 ANSWERS = "inference.jsonl"
@@ -143,11 +141,4 @@ class InferenceLog:
 
 
 def _read(path: Path, adapter: TypeAdapter[T]) -> list[T]:
-    return read_lines(path, partial(_parse, adapter), remedy=DAMAGED) if path.exists() else []
-
-
-def _parse(adapter: TypeAdapter[T], line: bytes) -> T:
-    try:
-        return adapter.validate_json(line)
-    except ValidationError as error:
-        raise ValueError(faults_in_words(error)) from error
+    return read_lines(path, adapter.validate_json, remedy=DAMAGED) if path.exists() else []

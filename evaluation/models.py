@@ -15,11 +15,11 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntry
 from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
+from comas.files import faults_in_words
 from comas.model_folder import check_model_folder, may_be_hub_name
 from comas.preflight.locations import QUICKSTART_PREFIX, locate
 from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
-from evaluation.faults import faults_in_words
 from evaluation.identity import fingerprint
 
 MAX_CONTEXT = 32768

@@ -10,9 +10,8 @@ from typing import NamedTuple, Self, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from comas.files import write_text
+from comas.files import faults_in_words, write_text
 from comas.verification import Grader, Verdict
-from evaluation.faults import faults_in_words
 from evaluation.inference_log import ANSWERS
 
 EVALUATION = "evaluation.json"

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import TypeAdapter
 
-from comas.data import Unreadable, load_questions, read_records
+from comas.data import Faulty, Record, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.verification.forms import AnswerForm
-from evaluation.benchmarks import BENCHMARKS, Benchmark
-from evaluation.faults import faults_in_words
+from evaluation.benchmarks import BENCHMARKS
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"
@@ -30,16 +28,7 @@ MAX_LISTED_FAULTS = 5
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class _Record:
-    id: str
-    task: AnswerForm
-    prompt: str
-    answer: str
-    source: str
-
-
-_RECORD = TypeAdapter(_Record)
+_RECORD = TypeAdapter(Record[AnswerForm])
 
 
 def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[BenchmarkTask]:
@@ -50,23 +39,19 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
     benchmark = BENCHMARKS[name]
     path = benchmark.records_path(data)
     tasks, faults = [], []
-    for location, record in read_records(path):
-        try:
-            tasks.append(_task(benchmark, _RECORD.validate_python(record)))
-        except ValidationError as error:
-            unreadable = record.reason if isinstance(record, Unreadable) else None
-            faults.append(f"{location}: {unreadable or faults_in_words(error)}")
+    for location, record in read_records(path, _RECORD):
+        if isinstance(record, Faulty):
+            faults.append(f"{location}: {record.reason}")
+        else:
+            query = f"{record.prompt}\n\n{benchmark.closing_sentence}"
+            task = BenchmarkTask(record.id, record.task, record.prompt, query, record.answer)
+            tasks.append(task)
     if faults or not tasks:
         listed = "; ".join(faults[:MAX_LISTED_FAULTS]) or "it holds no tasks"
         raise ValueError(
             f"{path} is damaged: {listed}. Delete it, then: {_build_command([name], data)}"
         )
     return draw(tasks, benchmark.limit if limit is None else limit, name=name)
-
-
-def _task(benchmark: Benchmark, record: _Record) -> BenchmarkTask:
-    query = f"{record.prompt}\n\n{benchmark.closing_sentence}"
-    return BenchmarkTask(record.id, record.task, record.prompt, query, record.answer)
 
 
 def held_out_tasks(questions: Path, *, limit: int | None) -> list[BenchmarkTask]:

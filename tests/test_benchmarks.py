@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from comas.data import Record
 from comas.data_preparation import Item, LeftOut
 from comas.data_preparation.build import TRAINING_SETS
 from comas.data_preparation.record_set import convert_rows
@@ -249,13 +250,7 @@ def test_the_id_of_a_record_holds_the_number_of_its_row():
     ]
     conversion = convert_rows(BENCHMARKS["gsm8k"], rows)
     assert [one.record for one in conversion.converted] == [
-        {
-            "id": "gsm8k-00001",
-            "task": "math",
-            "prompt": "Two?",
-            "answer": "2",
-            "source": "gsm8k",
-        }
+        Record(id="gsm8k-00001", task="math", prompt="Two?", answer="2", source="gsm8k")
     ]
     assert conversion.num_rows == 4
     assert conversion.left_out == {

@@ -14,7 +14,6 @@ from comas.data import (
     DataError,
     count_steps,
     draw_batch,
-    faults_of,
     fixed_subset,
     load_questions,
 )
@@ -83,12 +82,14 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path: Path
         record(source=""),
     )
     assert error_of(path).split("\n  ") == [
-        "4 faulty records:",
-        f"{path}, line 2: not JSON: Unterminated string starting at at column 8",
-        f"{path}, line 3: must be an object with id, task, prompt, answer, source, is a list",
-        f"{path}, line 4: task 'poetry' is unknown; known: math, coding, science; prompt is empty; "
-        "answer must be a string, is a number; source is missing",
-        f"{path}, line 5: source is empty",
+        '4 faulty records; write each like {"id": "math/17", "task": "math", '
+        '"prompt": "What is 48 + 23?", "answer": "71", "source": "x"}:',
+        f"{path}, line 2: Invalid JSON: EOF while parsing a string at line 1 column 11",
+        f"{path}, line 3: Input should be an object, not [1]",
+        f"{path}, line 4: task: Input should be 'math', 'coding' or 'science', not 'poetry'; "
+        "prompt: must not be empty; answer: Input should be a valid string, not 71; "
+        "source: Field required",
+        f"{path}, line 5: source: must not be empty",
     ]
 
 
@@ -101,25 +102,30 @@ def test_records_of_a_json_list_are_named_by_their_number(tmp_path: Path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps([RECORD, None, "text"]))
     message = error_of(path)
-    assert f"{path}, record 2: must be an object" in message
-    assert f"{path}, record 3: must be an object" in message
-    assert message.endswith("is a string")
+    assert f"{path}, record 2: Input should be an object" in message
+    assert message.endswith(f"{path}, record 3: Input should be an object, not 'text'")
 
 
 def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path: Path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json.dumps(RECORD).encode() + b'\n{"id": "\xff"}\n')
-    assert f"{path}, line 2: not UTF-8: invalid start byte at byte 9" in error_of(path)
+    assert f"{path}, line 2: Invalid JSON: invalid unicode code point at" in error_of(path)
 
 
-def test_half_a_surrogate_pair_is_refused_before_a_tokenizer_meets_it():
-    [fault] = faults_of(record(prompt=json.loads('"\\ud83d"')))
-    assert fault.startswith("prompt holds half of a surrogate pair")
+def test_half_a_surrogate_pair_is_refused_before_a_tokenizer_meets_it(tmp_path: Path):
+    half = r"half a pair \ud83d"
+    text = json.dumps(record(prompt="half")).replace("half", half)
+    lines, as_list = (
+        write(tmp_path / "a.jsonl", RECORD, text),
+        write(tmp_path / "a.json", f"[{text}]"),
+    )
+    assert f"{lines}, line 2: Invalid JSON: unexpected end of hex escape" in error_of(lines)
+    assert "unexpected end of hex escape" in error_of(as_list)
 
 
 def test_a_long_list_of_faults_is_cut_at_twenty_with_their_count(tmp_path: Path):
     lines = error_of(write(tmp_path / "a.jsonl", *["x"] * 25)).split("\n  ")
-    assert lines[0] == "25 faulty records:"
+    assert lines[0].startswith("25 faulty records; ")
     assert len(lines) == 22  # the count, 20 faults, the rest
     assert lines[-1] == "... and 5 more"
 

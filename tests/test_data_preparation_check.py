@@ -79,7 +79,10 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(
     assert len(report.faults) == 44  # the cut line, the 3 repeated ids, the 40 poems
     assert [fault.place for fault in report.faults[:4]] == ["line 1", "line 5", "line 6", "line 7"]
     assert report.faults[1].reason == "id 'm' is already that of line 2"
-    assert "task 'poetry' is unknown" in report.faults[-1].reason
+    assert (
+        "task: Input should be 'math', 'coding' or 'science', not 'poetry'"
+        in report.faults[-1].reason
+    )
     assert report.counts.total() == 3
 
 

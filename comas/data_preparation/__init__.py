@@ -6,7 +6,7 @@ sets into files: one a benchmark, and the blend of training and validation quest
 which has proven that its own reference answer verifies, and repeats no benchmark's question.
 """
 
-from comas.data_preparation.record_set import Item, LeftOut, Record, RecordSet, Row
+from comas.data_preparation.record_set import Item, LeftOut, RecordSet, Row
 from comas.data_preparation.source import DataPreparationError, Source
 
-__all__ = ["DataPreparationError", "Item", "LeftOut", "Record", "RecordSet", "Row", "Source"]
+__all__ = ["DataPreparationError", "Item", "LeftOut", "RecordSet", "Row", "Source"]

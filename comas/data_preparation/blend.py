@@ -10,11 +10,12 @@ from itertools import islice
 
 from tqdm import tqdm
 
+from comas.data import Record
 from comas.data_preparation.overlap import Overlap, OverlapIndex
-from comas.data_preparation.record_set import Converted, Record
+from comas.data_preparation.record_set import Converted
 from comas.data_preparation.source import DataPreparationError
 from comas.types import DOMAINS, Domain
-from comas.verification import Verdict
+from comas.verification import AnswerForm, Verdict
 
 VerifiedItem = tuple[Domain, str, str]
 """(domain, response, gold answer)"""
@@ -54,8 +55,8 @@ class Repetition:
 class Blend:
     """The drawn records, and what was not taken."""
 
-    train: list[Record]
-    validation: list[Record]
+    train: list[Record[AnswerForm]]
+    validation: list[Record[AnswerForm]]
     repetitions: list[Repetition]
     left_out: dict[Domain, Counter[str]]
     """domain -> reason -> candidates that were looked at and not taken"""
@@ -84,7 +85,7 @@ def draw_blend(
     for domain in DOMAINS:
         taken = drawing.take(candidates[domain], domain, size.validation[domain], what="validation")
         for one in taken:
-            drawing.held_out.add(one.record["id"], one.item.question)
+            drawing.held_out.add(one.record.id, one.item.question)
         validation += taken
     train: list[Converted] = []
     for domain in DOMAINS:
@@ -142,17 +143,17 @@ class _Drawing:
                     continue
                 if self._repeats(domain, candidate, self.held_out.find(question), "validation"):
                     continue
-                self._taken.add(candidate.record["id"], question)
+                self._taken.add(candidate.record.id, question)
                 taken.append(candidate)
                 bar.update()
         return taken
 
-    def in_order(self, taken: Sequence[Converted]) -> list[Record]:
+    def in_order(self, taken: Sequence[Converted]) -> list[Record[AnswerForm]]:
         """The records, the domains mixed."""
         return [candidate.record for candidate in sorted(taken, key=self._rank)]
 
     def _rank(self, candidate: Converted) -> bytes:
-        return hashlib.sha256(f"{self._seed}/{candidate.record['id']}".encode()).digest()
+        return hashlib.sha256(f"{self._seed}/{candidate.record.id}".encode()).digest()
 
     def _repeats(
         self, domain: Domain, candidate: Converted, overlap: Overlap | None, of: str
@@ -160,7 +161,7 @@ class _Drawing:
         if overlap is None:
             return False
         record = candidate.record
-        self.repetitions.append(Repetition(record["id"], record["source"], overlap, of))
+        self.repetitions.append(Repetition(record.id, record.source, overlap, of))
         self.left_out[domain][f"it repeats a question of the {of}"] += 1
         return True
 

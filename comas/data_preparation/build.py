@@ -171,7 +171,7 @@ def _build_benchmarks(job: Job, manifest: Manifest, waiting: Collection[str]) ->
         except DataPreparationError as error:
             faults.append(str(error))
             continue
-        text = json_lines(one.record for one in conversion.converted)
+        text = json_lines(asdict(one.record) for one in conversion.converted)
         entry = Entry(
             sha256=checksum(text),
             records={name: len(conversion.converted)},
@@ -198,8 +198,8 @@ def _build_blend(job: Job, manifest: Manifest) -> list[str]:
     except DataPreparationError as error:
         return [f"the blend was not drawn: {error}"]
     lines: dict[str, list[Mapping[str, Any]]] = {
-        TRAIN_FILE: [*blend.train],
-        VALIDATION_FILE: [*blend.validation],
+        TRAIN_FILE: list(map(asdict, blend.train)),
+        VALIDATION_FILE: list(map(asdict, blend.validation)),
         DECONTAMINATION_FILE: [_line_of(repetition) for repetition in blend.repetitions],
     }
     left_out = _left_out_of_blend(conversions, blend)

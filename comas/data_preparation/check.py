@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
-from comas.data import DataError, Unreadable, faults_of, read_records
+from comas.data import QUESTION, DataError, Faulty, Record, read_records
 from comas.data_preparation.checkers import faults_of_checker
 from comas.data_preparation.record_set import is_decimal_number
 from comas.types import Domain
@@ -36,7 +35,7 @@ class Report:
 
     num_records: int
     faults: list[Fault]
-    counts: Counter[tuple[str, str]]
+    counts: Counter[tuple[Domain, str]]
     """(domain, source) -> records without a fault"""
 
 
@@ -45,40 +44,21 @@ def check_file(path: Path, *, verifier: Verifier) -> Report:
 
     Raises DataError when the file cannot be read at all.
     """
-    reasons: dict[str, list[str]] = {}
-    records: dict[str, dict[str, str]] = {}
-    place_of_id: dict[str, str] = {}
-    for place, record in read_records(path):
-        reasons[place] = _faults_of_form(record, place_of_id)
-        if not reasons[place]:
-            place_of_id[record["id"]] = place
-            records[place] = record
-    for place, reason in _faults_of_answers(records, verifier).items():
-        reasons[place].append(reason)
-    faults = [Fault(place, "; ".join(found)) for place, found in reasons.items() if found]
-    counts = Counter(
-        (record["task"], record["source"])
-        for place, record in records.items()
-        if not reasons[place]
-    )
-    return Report(len(reasons), faults, counts)
+    read = dict(read_records(path, QUESTION))
+    records = {place: one for place, one in read.items() if not isinstance(one, Faulty)}
+    reasons = {place: one.reason for place, one in read.items() if isinstance(one, Faulty)}
+    reasons |= _faults_of_answers(records, verifier)
+    faults = [Fault(place, reasons[place]) for place in read if place in reasons]
+    counts = Counter((r.task, r.source) for place, r in records.items() if place not in reasons)
+    return Report(len(read), faults, counts)
 
 
-def _faults_of_form(record: Any, place_of_id: dict[str, str]) -> list[str]:
-    if isinstance(record, Unreadable):
-        return [record.reason]
-    faults = faults_of(record)
-    if not faults and record["id"] in place_of_id:
-        return [f"id {record['id']!r} is already that of {place_of_id[record['id']]}"]
-    return faults
-
-
-def _faults_of_answers(records: dict[str, dict[str, str]], verifier: Verifier) -> dict[str, str]:
+def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -> dict[str, str]:
     """place -> why the gold answer there cannot judge a response."""
     faults: dict[str, str] = {}
     items: dict[str, tuple[Domain, str, str]] = {}
     for place, record in records.items():
-        domain, answer = cast(Domain, record["task"]), record["answer"]
+        domain, answer = record.task, record.answer
         if fault := _fault_of_text(domain, answer):
             faults[place] = fault
         else:

@@ -6,26 +6,13 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any
 
+from comas.data import Record
 from comas.data_preparation.source import DataPreparationError, Source
 from comas.verification.forms import AnswerForm
 
 Row = Mapping[str, Any]
-
-
-class Record(TypedDict):
-    """A line of a record file.
-
-    Example: ``{"id": "math-00017", "task": "math", "prompt": "What is 48 + 23?", "answer":
-    "71", "source": "math"}``
-    """
-
-    id: str
-    task: AnswerForm
-    prompt: str
-    answer: str
-    source: str
 
 
 @dataclass(frozen=True)
@@ -73,7 +60,7 @@ class RecordSet:
 class Converted:
     """An item with the record that it is on disk."""
 
-    record: Record
+    record: Record[AnswerForm]
     item: Item
 
 
