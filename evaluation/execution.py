@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 from typing import Any
 
 from comas.concurrency import run_all
-from comas.files import write_text
-from comas.run_directory.provenance import describe_process
+from comas.preflight.machine import choose_device
+from comas.run_directory.provenance import note_process
 from comas.verification import Verifier
 from evaluation.grading import grade_folder
 from evaluation.identity import write_identity
@@ -38,7 +36,7 @@ def evaluate(plan: Plan) -> str:
         verifier = stack.enter_context(Verifier())
         servers = stack.enter_context(_served(plan)) if _has_open_tasks(plan) else None
         write_identity(plan.folder, plan.identity)
-        _note_versions(plan.folder)
+        note_process(plan.folder)
         agents = [subject for subject in plan.target.subjects if subject != SOCIETY]
         society = [subject for subject in plan.target.subjects if subject == SOCIETY]
         # Agents have servers of their own, all of which the society uses.
@@ -81,7 +79,8 @@ def _served(plan: Plan) -> Iterator[Servers]:
     with serve(
         [model for model in models if isinstance(model, LocalModel)],
         logs=[plan.folder / first / SERVER_LOG for first in firsts],
-        options=plan.servers,
+        config=plan.config,
+        device=choose_device("auto"),
     ) as servers:
         yield servers
 
@@ -113,10 +112,3 @@ async def _watched(work: Coroutine[Any, Any, Any], servers: Servers) -> None:
         working.cancel()
         watching.cancel()
         await asyncio.gather(working, watching, return_exceptions=True)
-
-
-def _note_versions(folder: Path) -> None:
-    """Append to versions.json what this session runs with."""
-    path = folder / "versions.json"
-    versions = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    write_text(path, json.dumps([*versions, describe_process()], indent=1))

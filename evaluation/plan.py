@@ -7,14 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from comas.preflight.machine import choose_device
 from evaluation.client import RequestOptions
 from evaluation.config import Command, EvaluationConfig
 from evaluation.identity import SAMPLING, TASKS, TITLE, Identity, check_identity, fingerprint
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
 from evaluation.report import read_results
 from evaluation.results import Column
-from evaluation.server import ServerOptions
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
 from evaluation.types import BenchmarkTask, Message
@@ -26,14 +24,13 @@ class Plan:
 
     folder: Path
     """results/NAME"""
+    config: EvaluationConfig
     target: Target
     tasks: Mapping[str, Sequence[BenchmarkTask]]
     """Of each benchmark."""
     columns: tuple[Column, ...]
     seeds: tuple[int, ...]
     requests: RequestOptions
-    servers: ServerOptions
-    """Unused where the target is an endpoint."""
     identity: Identity
     baseline: Path | None
     notes: tuple[str, ...]
@@ -67,12 +64,12 @@ def make_plan(command: Command) -> Plan:
     columns = [Column(setup, name) for setup in config.setups or SETUPS for name in tasks]
     plan = Plan(
         folder=results / command.name,
+        config=config,
         target=target,
         tasks=tasks,
         columns=tuple(columns),
         seeds=tuple(range(config.seeds)),
         requests=requests,
-        servers=_server_options(config),
         identity=_identity(target, tasks, config=config, requests=requests),
         baseline=None if config.baseline is None else results / config.baseline,
         notes=_notes(config, requests),
@@ -146,19 +143,6 @@ def _request_options(config: EvaluationConfig, target: Target) -> RequestOptions
         max_tokens=target.max_tokens(config.max_tokens),
         concurrency=config.concurrency,
         timeout_s=config.timeout_s,
-    )
-
-
-def _server_options(config: EvaluationConfig) -> ServerOptions:
-    return ServerOptions(
-        device=choose_device("auto"),
-        port=config.port,
-        max_concurrent_requests=config.concurrency,
-        apply_generation_config=config.generation_config == "model",
-        start_timeout_s=config.start_timeout_s,
-        tensor_parallel_size=config.tensor_parallel_size,
-        gpu_memory_utilization=config.gpu_memory_utilization,
-        cpu_kv_cache_mib=config.cpu_kv_cache_mib,
     )
 
 

@@ -21,6 +21,7 @@ import httpx
 from comas.engines.rollout.settings import engine_environment
 from comas.types import Device
 from evaluation.client import Endpoint
+from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
 from evaluation.server_process import GRACE_S
 
@@ -41,22 +42,6 @@ CPU_PREFILL_TOKENS = 4096
 
 class ServerError(RuntimeError):
     """A server did not start, or died; the message holds the end of its log."""
-
-
-@dataclass(frozen=True)
-class ServerOptions:
-    """What the servers of an evaluation have in common."""
-
-    device: Device
-    port: int | None
-    """Of the first server; the others have the ports after it. None: free ones."""
-    max_concurrent_requests: int
-    apply_generation_config: bool
-    """Whether the models' own sampling values apply where a request names none."""
-    start_timeout_s: float
-    tensor_parallel_size: int
-    gpu_memory_utilization: float
-    cpu_kv_cache_mib: int
 
 
 @dataclass(frozen=True)
@@ -85,7 +70,11 @@ class Servers:
 
 @contextmanager
 def serve(
-    models: Sequence[LocalModel], *, logs: Sequence[Path], options: ServerOptions
+    models: Sequence[LocalModel],
+    *,
+    logs: Sequence[Path],
+    config: EvaluationConfig,
+    device: Device,
 ) -> Iterator[Servers]:
     """Serve the models on this machine's loopback interface while the block runs.
 
@@ -94,22 +83,22 @@ def serve(
     when this process does, in whatever way.
 
     Raises:
-        ServerError: a server died or took longer than ``options.start_timeout_s`` to start.
+        ServerError: a server died or took longer than ``config.start_timeout_s`` to start.
         ValueError: a port is in use, or there are too few GPUs.
     """
-    slots = plan_slots(len(models), options=options)
-    ports = choose_ports(len(models), first=options.port)
-    share_gpus = options.device == "cuda" and len({slot.gpus for slot in slots}) < len(slots)
+    slots = plan_slots(len(models), config=config, device=device)
+    ports = choose_ports(len(models), first=config.port)
+    share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
     started = time.monotonic()
-    deadline = started + options.start_timeout_s
+    deadline = started + config.start_timeout_s
     with ExitStack() as stack:
         servers: list[_Server] = []
         for model, slot, port, path in zip(models, slots, ports, logs, strict=True):
             server = _Server(
                 model,
                 port=port,
-                arguments=server_arguments(model, port=port, slot=slot, options=options),
-                environment=server_environment(slot, device=options.device),
+                arguments=server_arguments(model, port=port, slot=slot, config=config),
+                environment=server_environment(slot),
                 log_path=path,
             )
             servers.append(stack.enter_context(server))
@@ -122,7 +111,7 @@ def serve(
         yield Servers([server.endpoint for server in servers], servers)
 
 
-def plan_slots(num_servers: int, *, options: ServerOptions) -> list[Slot]:
+def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) -> list[Slot]:
     """Assign servers to the GPUs that this process may use, ``tensor_parallel_size`` to each.
 
     Where there are too few for all, servers share GPUs and their memory. Example: 4 servers on
@@ -130,9 +119,9 @@ def plan_slots(num_servers: int, *, options: ServerOptions) -> list[Slot]:
 
     Raises ValueError when there are fewer GPUs than one server needs.
     """
-    if options.device == "cpu":
+    if device == "cpu":
         return [Slot()] * num_servers
-    gpus, size = visible_gpus(), options.tensor_parallel_size
+    gpus, size = visible_gpus(), config.tensor_parallel_size
     groups = [tuple(gpus[i : i + size]) for i in range(0, len(gpus) - size + 1, size)]
     if not groups:
         raise ValueError(
@@ -140,7 +129,7 @@ def plan_slots(num_servers: int, *, options: ServerOptions) -> list[Slot]:
             f"({', '.join(gpus) or 'none'}): lower it or change CUDA_VISIBLE_DEVICES"
         )
     servers_per_group = -(-num_servers // len(groups))
-    share = options.gpu_memory_utilization / servers_per_group
+    share = config.gpu_memory_utilization / servers_per_group
     return [Slot(groups[i % len(groups)], share) for i in range(num_servers)]
 
 
@@ -177,7 +166,7 @@ def choose_ports(count: int, *, first: int | None) -> list[int]:
 
 
 def server_arguments(
-    model: LocalModel, *, port: int, slot: Slot, options: ServerOptions
+    model: LocalModel, *, port: int, slot: Slot, config: EvaluationConfig
 ) -> list[str]:
     """The command line of vLLM's server."""
     values: dict[str, object] = {
@@ -186,26 +175,27 @@ def server_arguments(
         "port": port,
         "dtype": model.dtype,
         "max-model-len": model.context_length,
-        "max-num-seqs": options.max_concurrent_requests,
-        "generation-config": "auto" if options.apply_generation_config else "vllm",
+        "max-num-seqs": config.concurrency,
+        "generation-config": "auto" if config.generation_config == "model" else "vllm",
         "seed": 0,
     }
     flags = ["enable-prefix-caching", "disable-uvicorn-access-log"]
-    if options.device == "cuda":
-        values["tensor-parallel-size"] = options.tensor_parallel_size
+    if slot.gpus:
+        values["tensor-parallel-size"] = config.tensor_parallel_size
         values["gpu-memory-utilization"] = slot.memory_share
     else:
         flags += ["enforce-eager", "no-enable-chunked-prefill"]  # comas/engines/rollout/settings.py
-        values["kv-cache-memory-bytes"] = options.cpu_kv_cache_mib << 20
+        values["kv-cache-memory-bytes"] = config.cpu_kv_cache_mib << 20
         values["max-num-batched-tokens"] = max(
-            model.context_length, options.max_concurrent_requests, CPU_PREFILL_TOKENS
+            model.context_length, config.concurrency, CPU_PREFILL_TOKENS
         )
     named = [f"--{name}={value}" for name, value in values.items()]
     return [*named, *(f"--{flag}" for flag in flags)]
 
 
-def server_environment(slot: Slot, *, device: Device) -> dict[str, str]:
+def server_environment(slot: Slot) -> dict[str, str]:
     """The environment variables of a server's process."""
+    device: Device = "cuda" if slot.gpus else "cpu"
     environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
     if slot.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)

@@ -18,10 +18,10 @@ import pytest
 from tiny_models import save_tiny_model
 
 from evaluation.client import Client, RequestOptions
+from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
 from evaluation.server import (
     ServerError,
-    ServerOptions,
     Servers,
     Slot,
     choose_ports,
@@ -33,13 +33,10 @@ from evaluation.server import (
 )
 from evaluation.types import OverlongPromptError
 
-OPTIONS = ServerOptions(
-    device="cpu",
-    port=None,
-    max_concurrent_requests=16,
-    apply_generation_config=False,
+CONFIG = EvaluationConfig(
+    concurrency=16,
+    generation_config="none",
     start_timeout_s=240,
-    tensor_parallel_size=1,
     gpu_memory_utilization=0.8,
     cpu_kv_cache_mib=32,
 )
@@ -83,7 +80,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
 @pytest.fixture(scope="module")
 def servers(model: LocalModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
     log = tmp_path_factory.mktemp("logs") / "server.log"
-    with serve([model], logs=[log], options=OPTIONS) as servers:
+    with serve([model], logs=[log], config=CONFIG, device="cpu") as servers:
         yield servers
         started = processes_of(os.getpid())
         assert len(started) >= 3  # the one that guards, the server, its engine
@@ -103,8 +100,8 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
 
 @pytest.mark.stack
 def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
-    options = dataclasses.replace(OPTIONS, apply_generation_config=True)
-    with serve([model], logs=[tmp_path / "server.log"], options=options) as servers:
+    config = dataclasses.replace(CONFIG, generation_config="model")
+    with serve([model], logs=[tmp_path / "server.log"], config=config, device="cpu") as servers:
         # top_k = 1: whatever the seed, the same text comes.
         assert len(set(replies(servers, ["Question"] * 8, seeds=list(range(8)), at_once=8))) == 1
 
@@ -145,17 +142,17 @@ def test_a_server_that_dies_shows_why(model, tmp_path):
     (folder / "config.json").write_text(json.dumps(config))
     log = tmp_path / "server.log"
     with pytest.raises(ServerError, match="died with exit status 1") as error:
-        serve([read_model(folder)], logs=[log], options=OPTIONS).__enter__()
+        serve([read_model(folder)], logs=[log], config=CONFIG, device="cpu").__enter__()
     assert "unheard-of" in str(error.value)
     assert str(log) in str(error.value)
 
 
 @pytest.mark.stack
 def test_a_server_that_takes_too_long_is_stopped(model, tmp_path):
-    options = dataclasses.replace(OPTIONS, start_timeout_s=0.5)
+    config = dataclasses.replace(CONFIG, start_timeout_s=0.5)
     with (
         pytest.raises(ServerError, match="did not start within start_timeout_s"),
-        serve([model], logs=[tmp_path / "server.log"], options=options),
+        serve([model], logs=[tmp_path / "server.log"], config=config, device="cpu"),
     ):
         pass
 
@@ -251,24 +248,24 @@ def test_servers_get_gpus_of_their_own_or_share_them(
     monkeypatch, count, visible, tensor_parallel_size, gpus, share
 ):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel_size=tensor_parallel_size)
-    slots = plan_slots(count, options=options)
+    config = dataclasses.replace(CONFIG, tensor_parallel_size=tensor_parallel_size)
+    slots = plan_slots(count, config=config, device="cuda")
     assert [",".join(slot.gpus) for slot in slots] == gpus
     assert all(slot.memory_share == pytest.approx(share) for slot in slots)
 
 
 def test_too_few_gpus_are_an_error_with_the_numbers(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel_size=2)
+    config = dataclasses.replace(CONFIG, tensor_parallel_size=2)
     with pytest.raises(ValueError, match=r"tensor_parallel_size=2, but .* 1 GPUs \(3\)"):
-        plan_slots(1, options=options)
+        plan_slots(1, config=config, device="cuda")
 
 
 def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, monkeypatch):
     monkeypatch.setenv("VLLM_API_KEY", "of another server")
-    options = dataclasses.replace(OPTIONS, device="cuda", tensor_parallel_size=2)
+    config = dataclasses.replace(CONFIG, tensor_parallel_size=2)
     slot = Slot(("4", "5"), 0.4)
-    arguments = server_arguments(model, port=8000, slot=slot, options=options)
+    arguments = server_arguments(model, port=8000, slot=slot, config=config)
     assert {
         "--host=127.0.0.1",
         "--max-model-len=512",
@@ -279,6 +276,6 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
         "--generation-config=vllm",
     } <= set(arguments)
     assert not any("enforce-eager" in argument for argument in arguments)
-    environment = server_environment(slot, device="cuda")
+    environment = server_environment(slot)
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "VLLM_API_KEY" not in environment

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import json
 import logging
 import os
 import re
@@ -30,7 +29,7 @@ from comas.files import PARTIAL, blaming, json_lines, locked, written_aside
 from comas.run_directory.discussion_log import discussion_record
 from comas.run_directory.inputs import write_inputs
 from comas.run_directory.metrics_log import MetricsLog
-from comas.run_directory.provenance import describe_process
+from comas.run_directory.provenance import note_process
 from comas.run_directory.trackers import open_trackers
 from comas.types import RewardedDiscussion, TurnKey
 
@@ -184,9 +183,7 @@ class RunDirectory:
                     files.remove(partial)
         settings = config_as_yaml(dataclasses.replace(config, resume=None))
         files.write_text(self.path / "config.yaml", settings)
-        versions = self.path / "versions.json"
-        starts = json.loads(versions.read_text("utf-8")) if versions.exists() else []
-        files.write_text(versions, json.dumps([*starts, describe_process()], indent=1))
+        note_process(self.path)
 
     def _checkpoints(self) -> list[tuple[int, Path]]:
         return _steps(self.path / "checkpoints")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import subprocess
@@ -11,7 +12,16 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from comas.files import write_text
+
 SOURCE_FOLDER = Path(__file__).resolve().parents[2]
+
+
+def note_process(folder: Path) -> None:
+    """Append to versions.json in ``folder`` what this process runs with."""
+    path = folder / "versions.json"
+    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
+    write_text(path, json.dumps([*before, describe_process()], indent=1))
 
 
 def describe_process() -> dict[str, Any]:

@@ -24,10 +24,11 @@ from comas.engines.rollout.settings import QUIET_VLLM
 from comas.preflight.machine import choose_device
 from comas.quickstart.build import build_society
 from evaluation.client import Endpoint, RequestOptions
+from evaluation.config import EvaluationConfig
 from evaluation.inference_log import read_inference
 from evaluation.models import read_model
 from evaluation.runner import request_seed, run_inference
-from evaluation.server import ServerOptions, serve
+from evaluation.server import serve
 from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
@@ -69,18 +70,9 @@ def main(arguments: Arguments) -> int:
     tasks = held_out_tasks(society / "train.jsonl", limit=arguments.tasks)
     options = RequestOptions(concurrency=arguments.concurrency, max_tokens=arguments.max_tokens)
     with tempfile.TemporaryDirectory() as folder:
-        server_options = ServerOptions(
-            device=choose_device("auto"),
-            port=None,
-            max_concurrent_requests=arguments.concurrency,
-            apply_generation_config=False,
-            start_timeout_s=600,
-            tensor_parallel_size=1,
-            gpu_memory_utilization=0.9,
-            cpu_kv_cache_mib=512,
-        )
-        log_path = Path(folder) / "server.log"
-        with serve([model], logs=[log_path], options=server_options) as servers:
+        config = EvaluationConfig(concurrency=arguments.concurrency, generation_config="none")
+        log_path, device = Path(folder) / "server.log", choose_device("auto")
+        with serve([model], logs=[log_path], config=config, device=device) as servers:
             [endpoint] = servers.endpoints
             return _compare(tasks, endpoint, options, repeats=arguments.repeats, folder=folder)
 
