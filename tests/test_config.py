@@ -17,7 +17,7 @@ from comas.config import (
     config_as_yaml,
 )
 from comas.config.checks import find_conflicts
-from comas.config.keys import Constraint, broken_bound, keys_of, type_in_words
+from comas.config.keys import Rules, broken_bound, keys_of, type_in_words
 from comas.config.schema import Config
 from comas.policy_optimization.samples import GROUP_KEYS
 from comas.preflight.configuration import REGISTRIES, load_config
@@ -336,9 +336,9 @@ def test_validation_never_mutates():
 
 
 def test_bounds_are_inclusive_but_for_above():
-    assert broken_bound(1, Constraint(at_least=1, at_most=1)) is None
-    assert broken_bound(0.5, Constraint(above=0.5)) == "must be above 0.5"
-    assert broken_bound(None, Constraint(at_least=1, one_of=("a",))) is None
+    assert broken_bound(1, Rules(at_least=1, at_most=1)) is None
+    assert broken_bound(0.5, Rules(above=0.5)) == "must be above 0.5"
+    assert broken_bound(None, Rules(at_least=1, one_of=("a",))) is None
 
 
 def test_types_are_named_in_words():

@@ -11,7 +11,7 @@ from datasets.exceptions import DatasetNotFoundError
 from local_copies import kodcode_row, math_row, write_card, write_csv, write_jsonl, write_parquet
 
 from comas.data_preparation import DataPreparationError, Item, LeftOut, Source, loading
-from comas.data_preparation.checkers import checker_from_pytest, faults_of_checker
+from comas.data_preparation.checkers import checker_from_pytest
 from comas.data_preparation.kodcode import KODCODE
 from comas.data_preparation.loading import HubUnreachableError, load_rows, missing_copies
 from comas.data_preparation.math_train import MATH
@@ -196,15 +196,6 @@ def test_a_test_defined_twice_is_called_once():
     checker = checker_from_pytest("def test_f(): assert 0\ndef test_f(): assert 1")
     assert isinstance(checker, str)
     assert checker.endswith("\n\ntest_f()")
-
-
-def test_the_faults_of_a_checker_are_named():
-    assert faults_of_checker("import math, solution\nfrom solution import f\nassert f(1)") == []
-    assert faults_of_checker("assert f(1) ==") == [
-        "the checker is not Python: invalid syntax, line 1"
-    ]
-    [fault] = faults_of_checker("import numpy.linalg, math\nfrom scipy import stats")
-    assert "imports numpy.linalg, scipy, but" in fault
 
 
 # ---------------------------------------------------------------- overlap

@@ -204,10 +204,10 @@ def test_former_keys_of_an_evaluation_get_the_same_error():
 def test_no_former_name_is_a_present_one():
     for declared in (Config, evaluation_config.EvaluationConfig):
         keys = keys_of(declared)
-        assert not {key.formerly for key in keys.values()} & set(keys)
+        assert not {key.rules.formerly for key in keys.values()} & set(keys)
         for key in keys.values():
-            assert not set(key.former_values) & set(key.constraint.one_of or ())
-            assert set(key.former_values.values()) <= set(key.constraint.one_of or ())
+            assert not set(key.rules.former_values) & set(key.rules.one_of or ())
+            assert set(key.rules.former_values.values()) <= set(key.rules.one_of or ())
 
 
 # ---------------------------------------------------------------- what cannot be combined
@@ -286,5 +286,5 @@ def test_every_key_says_what_it_is_for(module):
 def test_an_example_fits_its_key():
     for schema_class in (Config, evaluation_config.EvaluationConfig):
         for name, key in keys_of(schema_class).items():
-            if key.example is not None:
-                load(schema_class, None, [f"{name}={key.example}"])
+            if key.rules.example is not None:
+                load(schema_class, None, [f"{name}={key.rules.example}"])

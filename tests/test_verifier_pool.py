@@ -151,7 +151,7 @@ def test_it_can_be_called_from_threads_and_coroutines(verifier):
 
     async def all_at_once():
         async def one(batch):
-            return await verifier.submit(batch)
+            return await asyncio.wrap_future(verifier.submit(batch))
 
         return await asyncio.gather(*(one(batch) for batch in items))
 
@@ -162,7 +162,7 @@ def test_a_coroutine_that_stops_waiting_leaves_the_verdicts_to_others(verifier):
     pending = verifier.submit([("coding", in_block("import time\ntime.sleep(1)"), "")])
 
     async def wait_briefly():
-        await asyncio.wait_for(pending, timeout=0.1)
+        await asyncio.wait_for(asyncio.wrap_future(pending), timeout=0.1)
 
     with pytest.raises(TimeoutError):
         asyncio.run(wait_briefly())
@@ -181,6 +181,7 @@ def test_what_is_under_way_when_it_closes_has_failed(caplog):
 
 
 RAY_SCRIPT = """
+import asyncio
 import comas.engines.cluster  # before Ray: it stays on the loopback interface
 import ray
 from comas.verification import Verifier
@@ -194,7 +195,7 @@ class Judge:
 
 class AsyncJudge(Judge):
     async def judge(self, items):
-        return await self.verifier.submit(items)
+        return await asyncio.wrap_future(self.verifier.submit(items))
 
 if __name__ == "__main__":
     ray.init(num_cpus=1, include_dashboard=False, object_store_memory=100 * 2**20)

@@ -7,18 +7,23 @@ import math
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any
 
 
 @dataclass(frozen=True)
-class Constraint:
-    """What a value must satisfy on its own; None leaves a bound open."""
+class Rules:
+    """What is said of a key beside its type and its default; None leaves a bound open."""
 
     at_least: float | None = None
     at_most: float | None = None
     above: float | None = None
     one_of: tuple[str, ...] | None = None
+    example: Any = None
+    """A value to show where the default is null."""
+    formerly: str | None = None
+    """The name it had before, dotted; naming it is an error that says the present one."""
+    former_values: Mapping[str, str] = field(default_factory=dict)
+    """Value it had before -> what that is called now."""
 
 
 @dataclass(frozen=True)
@@ -28,36 +33,17 @@ class Key:
     kind: Any
     """Its type."""
     default: Any
-    constraint: Constraint
-    example: Any
-    """A value to show where the default is null."""
-    formerly: str | None
-    """The name it had before, dotted; naming it is an error that says the present one."""
-    former_values: Mapping[str, str]
-    """Value it had before -> what that is called now."""
+    rules: Rules
 
 
-def key(
-    default: Any,
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-    above: float | None = None,
-    one_of: tuple[str, ...] | None = None,
-    example: Any = None,
-    formerly: str | None = None,
-    former_values: Mapping[str, str] = MappingProxyType({}),
-) -> Any:
-    """Declare a key: its default, and what its value must satisfy (null is always allowed where
-    the type admits it). The other arguments are those of ``Key``."""
-    metadata = {
-        "constraint": Constraint(at_least, at_most, above, one_of),
-        "example": example,
-        "formerly": formerly,
-        "former_values": former_values,
-    }
+def key(default: Any, **rules: Any) -> Any:
+    """Declare a key: its default, and ``Rules`` by their names.
+
+    Null is always allowed where the type admits it.
+    """
+    metadata = {"rules": Rules(**rules)}
     if isinstance(default, list):
-        return field(default_factory=lambda: list(default), metadata=metadata)
+        return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
 
@@ -88,23 +74,23 @@ def leaves(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def broken_bound(value: Any, constraint: Constraint) -> str | None:
+def broken_bound(value: Any, rules: Rules) -> str | None:
     """Say which bound ``value`` breaks, or None. A null breaks none.
 
-    Example: ``broken_bound(0, Constraint(at_least=1)) == "must be at least 1"``
+    Example: ``broken_bound(0, Rules(at_least=1)) == "must be at least 1"``
     """
-    if constraint.one_of is not None and value is not None and value not in constraint.one_of:
-        return f"must be one of {', '.join(constraint.one_of)}"
+    if rules.one_of is not None and value is not None and value not in rules.one_of:
+        return f"must be one of {', '.join(rules.one_of)}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not math.isfinite(value):
         return "must be finite"
-    if constraint.at_least is not None and value < constraint.at_least:
-        return f"must be at least {constraint.at_least:g}"
-    if constraint.above is not None and value <= constraint.above:
-        return f"must be above {constraint.above:g}"
-    if constraint.at_most is not None and value > constraint.at_most:
-        return f"must be at most {constraint.at_most:g}"
+    if rules.at_least is not None and value < rules.at_least:
+        return f"must be at least {rules.at_least:g}"
+    if rules.above is not None and value <= rules.above:
+        return f"must be above {rules.above:g}"
+    if rules.at_most is not None and value > rules.at_most:
+        return f"must be at most {rules.at_most:g}"
     return None
 
 

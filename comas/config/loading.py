@@ -121,7 +121,7 @@ def _check_values(
 def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
     keys = keys_of(schema)
     sections = {name.partition(".")[0] for name in keys if "." in name}
-    renamed = {key.formerly: name for name, key in keys.items()}
+    renamed = {key.rules.formerly: name for name, key in keys.items()}
     for setting in settings:
         if (name := renamed.get(setting.key)) is not None:
             constraint = f"{setting.key} was renamed {name}"
@@ -155,9 +155,9 @@ def _wrong_types(
 
 def _broken_bounds(values: Mapping[str, Any], keys: Mapping[str, Key]) -> Iterator[Conflict]:
     for name, key in keys.items():
-        broken = broken_bound(values[name], key.constraint)
-        if broken and values[name] in key.former_values:
-            value = key.former_values[values[name]]
+        broken = broken_bound(values[name], key.rules)
+        if broken and values[name] in key.rules.former_values:
+            value = key.rules.former_values[values[name]]
             constraint = f"{name}={values[name]} was renamed {name}={value}"
             yield Conflict((name,), constraint, f"write {value} instead")
         elif broken:
@@ -190,5 +190,5 @@ def _example(name: str, keys: Mapping[str, Key]) -> str:
     """A valid setting of the key ``name``, or of a key of the section ``name``."""
     shown = next(known for known in keys if known == name or known.startswith(f"{name}."))
     key = keys[shown]
-    value = key.default if key.example is None else key.example
+    value = key.default if key.rules.example is None else key.rules.example
     return f"write it like {shown}={yaml_text(value)}"

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comas.data import QUESTION, DataError, Faulty, Record, read_records
-from comas.data_preparation.checkers import faults_of_checker
 from comas.data_preparation.record_set import is_decimal_number
 from comas.types import Domain
 from comas.verification import Verdict, Verifier
+from comas.verification.coding import examine_checker
 
 EMPTY_PROGRAM = "```python\npass\n```"
 
@@ -73,7 +73,10 @@ def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -
 
 def _fault_of_text(domain: Domain, answer: str) -> str | None:
     if domain == "coding":
-        return "; ".join(faults_of_checker(answer)) or None
+        try:
+            examine_checker(answer)
+        except ValueError as error:
+            return str(error)
     if domain == "science" and not is_decimal_number(answer):
         return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
     if domain == "math" and "\\boxed" in answer:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import ast
-import sys
 from collections.abc import Sequence
 
 from comas.data_preparation.record_set import LeftOut
-
-PROGRAM_MODULE = "solution"
-"""The module from which a checker may import the program; its names are globals as well."""
+from comas.verification.coding import PROGRAM_MODULE, foreign_imports
 
 _PYTEST_HOOKS = ("setup_module", "setup_function", "teardown_module", "teardown_function")
 _NEEDS_PYTEST = LeftOut("its tests need pytest")
@@ -45,23 +42,6 @@ def checker_from_pytest(test_code: str) -> str | LeftOut:
     return f"{_source_of(kept, test_code)}\n\n{calls}"
 
 
-def faults_of_checker(code: str) -> list[str]:
-    """Why ``code`` cannot be checker code: not Python, or imports that the sandbox lacks."""
-    try:
-        tree = ast.parse(code)
-    except SyntaxError as error:
-        return [f"the checker is not Python: {error.msg}, line {error.lineno}"]
-    except ValueError as error:
-        return [f"the checker is not Python: {error}"]
-    foreign = sorted(_foreign_imports(tree))
-    if foreign:
-        return [
-            f"the checker imports {', '.join(foreign)}, but the sandbox holds Python's standard "
-            f"library only (and the program, as {PROGRAM_MODULE!r})"
-        ]
-    return []
-
-
 def _unfit(kept: Sequence[ast.stmt], tests: Sequence[ast.stmt]) -> LeftOut | None:
     if not tests:
         return LeftOut("it has no test function")
@@ -70,8 +50,7 @@ def _unfit(kept: Sequence[ast.stmt], tests: Sequence[ast.stmt]) -> LeftOut | Non
             return LeftOut("its tests are methods of a class, or coroutines")
         if test.decorator_list or ast.unparse(test.args):
             return _NEEDS_PYTEST
-    module = ast.Module([*kept], [])
-    foreign = _foreign_imports(module)
+    foreign = foreign_imports(ast.Module([*kept], []))
     hooks = {node.name for node in kept if isinstance(node, ast.FunctionDef)} & {*_PYTEST_HOOKS}
     if "pytest" in foreign or hooks:
         return _NEEDS_PYTEST
@@ -94,21 +73,6 @@ def _uses_name(nodes: list[ast.stmt], name: str) -> bool:
     return any(
         isinstance(part, ast.Name) and part.id == name for node in nodes for part in ast.walk(node)
     )
-
-
-def _foreign_imports(tree: ast.AST) -> set[str]:
-    """Top-level modules that are neither the standard library's nor the program."""
-    imported = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add("." * node.level + (node.module or ""))
-    return {
-        name
-        for name in imported
-        if name.split(".")[0] not in sys.stdlib_module_names and name != PROGRAM_MODULE
-    }
 
 
 def _source_of(kept: list[ast.stmt], code: str) -> str:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from comas.config.keys import leaves
 from comas.data_preparation.source import DataPreparationError
 from comas.files import write_texts
 
@@ -70,7 +71,12 @@ class Manifest:
         entry = self._entries[name]
         if hashlib.sha256(path.read_bytes()).hexdigest() != entry.sha256:
             return f"{path} changed since it was built: its SHA-256 is not that of {FILE_NAME}"
-        differences = list(_differences(entry.recipe, json.loads(json.dumps(recipe))))
+        before, wanted = leaves(entry.recipe), leaves(json.loads(json.dumps(recipe)))
+        differences = [
+            f"{key} {before.get(key)!r} instead of {wanted.get(key)!r}"
+            for key in sorted({*before, *wanted})
+            if before.get(key) != wanted.get(key)
+        ]
         return f"{path} was built with {', '.join(differences)}" if differences else None
 
     def store(self, contents: Mapping[str, tuple[str, Entry]]) -> None:
@@ -87,14 +93,3 @@ class Manifest:
 def checksum(text: str) -> str:
     """The SHA-256 of a file that holds ``text``."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], at: str = "") -> Iterator[str]:
-    """Example: ``{"size": {"math": 3}}`` and ``{"size": {"math": 4}}`` differ by "size.math 3
-    instead of 4"."""
-    for key in sorted({*old, *new}):
-        mine, wanted = old.get(key), new.get(key)
-        if isinstance(mine, dict) and isinstance(wanted, dict):
-            yield from _differences(mine, wanted, f"{at}{key}.")
-        elif mine != wanted:
-            yield f"{at}{key} {mine!r} instead of {wanted!r}"

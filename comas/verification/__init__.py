@@ -1,7 +1,7 @@
 """Whether an answer is right: to measure accuracy, never to reward."""
 
 from comas.verification.forms import ANSWER_FORMS, AnswerForm, Grader
-from comas.verification.pool import Item, PendingVerdicts, Verifier
+from comas.verification.pool import Item, Verifier
 from comas.verification.verdict import Verdict
 
 __all__ = [
@@ -9,7 +9,6 @@ __all__ = [
     "AnswerForm",
     "Grader",
     "Item",
-    "PendingVerdicts",
     "Verdict",
     "Verifier",
 ]

@@ -27,6 +27,9 @@ _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
 _PUBLISHED_BUDGET_S = 15.0
 """No further block is tried after so long; an honest response has one."""
 
+PROGRAM_MODULE = "solution"
+"""The module from which a checker may import the program; its names are globals as well."""
+
 _STANDARD_NAMES = frozenset(dir(builtins)) | sys.stdlib_module_names
 
 
@@ -90,25 +93,29 @@ def examine_checker(gold: str) -> bool:
         tree = ast.parse(gold, filename="<checker>")
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the checker code is not Python: {error}") from error
-    modules = _imported_modules(tree)
-    missing = modules - sys.stdlib_module_names - {"solution"}
-    if missing:
+    if foreign := foreign_imports(tree):
         raise ValueError(
-            f"the checker code imports {', '.join(sorted(missing))}, but the sandbox holds "
-            "Python's standard library only"
+            f"the checker code imports {', '.join(sorted(foreign))}, but the sandbox holds "
+            f"Python's standard library only (and the program, as {PROGRAM_MODULE!r})"
         )
-    return "solution" not in modules and _free_names(tree) <= _STANDARD_NAMES
+    return PROGRAM_MODULE not in _imported(tree) and _free_names(tree) <= _STANDARD_NAMES
 
 
-def _imported_modules(tree: ast.AST) -> set[str]:
+def foreign_imports(tree: ast.AST) -> set[str]:
+    """Top-level modules that are neither the standard library's nor the program."""
+    return _imported(tree) - sys.stdlib_module_names - {PROGRAM_MODULE}
+
+
+def _imported(tree: ast.AST) -> set[str]:
+    """The top-level modules that the code imports; a relative one begins with its dots."""
     modules: list[str] = []
     for node in ast.walk(tree):
         match node:
             case ast.Import(aliases):
                 modules += [alias.name for alias in aliases]
-            case ast.ImportFrom(str(module)):
-                modules.append(module)
-    return {module.split(".")[0] for module in modules}
+            case ast.ImportFrom(module, _, level):
+                modules.append("." * (level or 0) + (module or ""))
+    return {module.split(".")[0] or module for module in modules}
 
 
 def _free_names(tree: ast.AST) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import ctypes
 import logging
 import multiprocessing
@@ -10,7 +9,7 @@ import os
 import resource
 import signal
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import cache, partial
 from multiprocessing import forkserver
@@ -35,20 +34,6 @@ MAX_SCHEDULED_PER_WORKER = 16
 WORKER_MEMORY_MIB = 2048
 NICENESS = 10
 _PR_SET_PDEATHSIG = 1
-
-
-class PendingVerdicts:
-    """Verdicts under way, in the order of the items: call ``result()``, or await it."""
-
-    def __init__(self, future: Future[list[Verdict]]) -> None:
-        self._future = future
-
-    def result(self) -> list[Verdict]:
-        """Wait for all verdicts. What failed is "failed", and logged with its reasons."""
-        return self._future.result()
-
-    def __await__(self) -> Generator[None, None, list[Verdict]]:
-        return asyncio.wrap_future(self._future).__await__()
 
 
 class Verifier:
@@ -96,10 +81,12 @@ class Verifier:
         *,
         grader: Grader = "strict",
         on_verdict: Callable[[], object] = lambda: None,
-    ) -> PendingVerdicts:
+    ) -> Future[list[Verdict]]:
         """Start judging ``items`` and return at once; equal items are judged once.
 
-        ``on_verdict`` is called after each of them, from another thread.
+        The future's ``result()`` waits for all verdicts, in the order of the items. What failed is
+        "failed", and logged with its reasons. ``on_verdict`` is called after each item, from
+        another thread.
         """
         items = list(items)
         if any(form == "coding" for form, _, _ in items):
@@ -107,7 +94,7 @@ class Verifier:
         batch = _Batch(items, schedule=partial(self._schedule, grader), on_verdict=on_verdict)
         self._batches.add(batch)
         batch.start(self._num_workers * MAX_SCHEDULED_PER_WORKER)
-        return PendingVerdicts(batch.future)
+        return batch.future
 
     def close(self) -> None:
         """Stop the workers; what they still had to do is "failed". It cannot be used again."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 from comas.types import AnswerKey, Discussion, TurnKey
-from comas.verification.pool import PendingVerdicts, Verifier
+from comas.verification.pool import Verifier
 from comas.verification.verdict import Verdict
 
 Verdicts = Mapping[TurnKey, Verdict]
@@ -18,7 +19,7 @@ class PendingSolutions:
     """Verdicts under way on the solutions ``turns``."""
 
     turns: tuple[TurnKey, ...]
-    pending: PendingVerdicts
+    pending: Future[list[Verdict]]
 
     def result(self) -> Verdicts:
         """Wait for all of them."""
