@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import reprlib
 import shutil
@@ -22,6 +23,8 @@ PARTIAL = ".partial-"
 """Begins the name of whatever is not complete; all of it is removed when a run is opened."""
 LOCK_NAME = ".lock"
 MAX_LISTED_FAULTS = 5
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -184,10 +187,11 @@ _held: set[Path] = set()
 
 
 @contextmanager
-def locked(folder: Path, *, remedy: str) -> Iterator[None]:
+def locked(folder: Path, *, remedy: str, waits: bool = False) -> Iterator[None]:
     """Keep everybody else from ``folder`` for this block, or until this process ends in any way.
 
-    Raises FileError with the process that holds it, and ``remedy``.
+    Raises FileError with the process that holds it, and ``remedy``; with ``waits``, it waits for
+    the end of another process's block instead.
     """
     with blaming(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -195,7 +199,7 @@ def locked(folder: Path, *, remedy: str) -> Iterator[None]:
     # Trap: a process loses its lock when it closes any handle of the file, so it opens only one.
     if path in _held:
         raise _in_use(path, str(os.getpid()), remedy)
-    with _lock(path, remedy):
+    with _lock(path, remedy, waits=waits):
         _held.add(path)
         try:
             yield
@@ -203,7 +207,7 @@ def locked(folder: Path, *, remedy: str) -> Iterator[None]:
             _held.remove(path)
 
 
-def _lock(path: Path, remedy: str) -> TextIO:
+def _lock(path: Path, remedy: str, *, waits: bool) -> TextIO:
     """Lock ``path`` until the returned file is closed."""
     with blaming(path):
         file = path.open("a+", encoding="utf-8")
@@ -213,8 +217,11 @@ def _lock(path: Path, remedy: str) -> TextIO:
         except BlockingIOError:
             file.seek(0)
             holder = file.read().strip()
-            file.close()
-            raise _in_use(path, holder, remedy) from None
+            if not waits:
+                file.close()
+                raise _in_use(path, holder, remedy) from None
+            log.info("Waiting for process %s, which is writing %s", holder, path.parent)
+            fcntl.lockf(file, fcntl.LOCK_EX)
         file.truncate(0)
         file.write(str(os.getpid()))
         file.flush()

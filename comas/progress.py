@@ -31,6 +31,7 @@ def progress_bar(
         unit=unit,
         file=_LoggedLines(),
         mininterval=SECONDS_BETWEEN_LINES,
+        miniters=1,  # with more, tqdm's monitoring thread adds lines between
         delay=SECONDS_BETWEEN_LINES,
         position=0,  # of its own choice, tqdm would move the cursor between several bars
         bar_format="{desc}: {n_fmt}/{total_fmt} {unit}s, {remaining} left",

@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import os
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 
-from comas import progress
+from comas import files, progress
 from comas.data import load_questions
 from comas.files import json_lines, write_text
 from comas.quickstart import build, build_society
@@ -62,13 +64,19 @@ HABIT = {
     "science": "7*100=700. \\boxed{743}",
     "coding": "The end counts.\n```python\ndef last():\n    return 41\n```",
 }
-HOLD_THE_LOCK = """
-import sys, time
+BUILDS_WHEN_TOLD = """
+import asyncio, sys
 from pathlib import Path
-from comas.files import locked
-with locked(Path(sys.argv[1]), remedy="wait"):
-    print("locked", flush=True)
-    time.sleep(600)
+from comas.quickstart import build
+
+async def teach(models, *, seed):
+    (models / "qwen2").mkdir(parents=True)
+    print("teaching", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    (models / "theirs").mkdir()
+
+build._warm_start_all = teach
+build.build_society(Path(sys.argv[1]), seed=int(sys.argv[2]))
 """
 PROBLEMS = {problem.domain: problem for problem in (SUM, CONVERSION, FUNCTION)}
 
@@ -232,7 +240,7 @@ def test_every_architecture_has_a_chat_format() -> None:
     assert set(build.ARCHITECTURES) == set(CHAT_FORMATS)
 
 
-async def _pretend_warm_start(models: Path, *, logs: Path, seed: int) -> None:
+async def _pretend_warm_start(models: Path, *, seed: int) -> None:
     for architecture in build.ARCHITECTURES:
         (models / architecture).mkdir(parents=True)
 
@@ -248,44 +256,74 @@ def test_a_society_is_built_once_and_found_again(
     assert first["source"] == "quickstart"
     monkeypatch.setattr(build, "_warm_start_all", None)
     assert build_society(tmp_path, seed=0) == society
-    assert list(society.parent.iterdir()) == [society]
+    assert sorted(society.parent.iterdir()) == [society.parent / ".lock", society]
 
 
 def test_an_interrupted_build_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def interrupted(models: Path, *, logs: Path, seed: int) -> None:
+    async def interrupted(models: Path, *, seed: int) -> None:
         models.mkdir()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(build, "_warm_start_all", interrupted)
     with pytest.raises(KeyboardInterrupt):
         build_society(tmp_path, seed=0)
-    assert list((tmp_path / "quickstart").iterdir()) == []
+    assert list((tmp_path / "quickstart").iterdir()) == [tmp_path / "quickstart/.lock"]
     monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
     assert (build_society(tmp_path, seed=0) / "models/llama").is_dir()
 
 
-def test_what_a_killed_build_left_is_removed_but_not_a_build_under_way(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@contextmanager
+def _build_under_way(root: Path, *, seed: int) -> Iterator[subprocess.Popen]:
+    """Another process that builds a society, and ends it when it reads a line."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BUILDS_WHEN_TOLD, str(root), str(seed)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == b"teaching\n"
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("killed_seed", [0, 1])
+def test_the_next_build_removes_what_a_killed_one_left(
+    killed_seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    with _build_under_way(tmp_path, seed=killed_seed) as killed:
+        assert len(list((tmp_path / "quickstart").iterdir())) == 2
+        killed.send_signal(signal.SIGKILL)
+        killed.wait()
+    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
+    society = build_society(tmp_path, seed=0)
+    assert sorted(society.parent.iterdir()) == [society.parent / ".lock", society]
+
+
+@pytest.mark.parametrize(("seed", "taught"), [(0, ["qwen2", "theirs"]), (1, ["llama", "qwen2"])])
+def test_a_build_waits_for_another_and_takes_the_society_if_it_is_the_same(
+    seed: int,
+    taught: list[str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
     monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
-    left, new, running = (tmp_path / f"quickstart/unfinished-{n}" for n in ("a", "b", "c"))
-    holder = subprocess.Popen(
-        [sys.executable, "-c", HOLD_THE_LOCK, str(running)], stdout=subprocess.PIPE
-    )
-    assert holder.stdout is not None and holder.stdout.readline() == b"locked\n"
-    for folder in (left, new):
-        folder.mkdir()
-    long_ago = time.time() - 2 * build.LOCKING_S
-    for folder in (left, running):
-        os.utime(folder, (long_ago, long_ago))
-    try:
-        build_society(tmp_path, seed=0)
-        assert [folder.exists() for folder in (left, new, running)] == [False, True, True]
-    finally:
-        holder.kill()
-        holder.wait()
+    caplog.set_level(logging.INFO, logger=files.log.name)
+    with _build_under_way(tmp_path, seed=0) as other:
+
+        def let_it_end(record: logging.LogRecord) -> bool:
+            assert f"process {other.pid}" in record.getMessage()
+            other.communicate(b"\n")
+            return True
+
+        monkeypatch.setattr(files.log, "filters", [let_it_end])
+        society = build_society(tmp_path, seed=seed)
+        assert other.returncode == 0
+    assert sorted(folder.name for folder in (society / "models").iterdir()) == taught
 
 
 def test_without_a_terminal_progress_is_logged(
@@ -301,6 +339,7 @@ def test_without_a_terminal_progress_is_logged(
             time.sleep(0.01)
             bar.total = 1500
             bar.update(420)
+            assert bar.miniters == 1  # tqdm's monitoring thread writes whenever it is more
     assert [line.partition(", ")[0] for line in caplog.messages[:2]] == [
         "teaching qwen2: 420/1500 steps",
         "teaching llama: 420/1500 steps",
@@ -340,20 +379,6 @@ def test_muon_steps_as_pytorchs_does_up_to_its_rounding() -> None:
         assert (mine - other).norm() < 0.05 * other.norm()
 
 
-def test_a_society_that_another_run_finished_meanwhile_is_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    society = tmp_path / "quickstart" / build.fingerprint(build.recipe_sources(), seed=0)
-
-    async def overtaken(models: Path, *, logs: Path, seed: int) -> None:
-        society.mkdir()
-        (society / "theirs").touch()
-
-    monkeypatch.setattr(build, "_warm_start_all", overtaken)
-    assert build_society(tmp_path, seed=0) == society
-    assert [path.name for path in society.iterdir()] == ["theirs"]
-
-
 @pytest.mark.stack
 def test_a_failing_warm_start_says_why_and_stops_the_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -368,6 +393,6 @@ def test_a_failing_warm_start_says_why_and_stops_the_other(
     monkeypatch.setattr(asyncio, "create_subprocess_exec", recorded)
     monkeypatch.setattr(build, "ARCHITECTURES", ("qwen2", "mamba"))
     with pytest.raises(RuntimeError, match=r"the mamba agent failed(.|\n)*invalid choice: 'mamba'"):
-        asyncio.run(build._warm_start_all(tmp_path / "models", logs=tmp_path, seed=0))
+        asyncio.run(build._warm_start_all(tmp_path / "models", seed=0))
     assert [process.returncode for process in processes] == [-9, 2]
     assert not (tmp_path / "models").exists()

@@ -7,16 +7,14 @@ import hashlib
 import logging
 import os
 import re
-import shutil
 import sys
 import tempfile
-import time
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from comas.concurrency import run_all
-from comas.files import FileError, json_lines, locked, write_text
+from comas.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
 from comas.interaction import prompts
 from comas.progress import progress_bar
 from comas.quickstart.questions import records
@@ -26,10 +24,6 @@ log = logging.getLogger(__name__)
 ARCHITECTURES = ("qwen2", "llama")
 NUM_TRAIN_PER_DOMAIN = 800
 NUM_VALIDATION_PER_DOMAIN = 100
-UNFINISHED = "unfinished-"
-"""Begins the name of a build's folder until the society is complete."""
-LOCKING_S = 60.0
-"""What a build gets, after making its folder, to lock it."""
 _VERSIONED = ("torch", "transformers", "tokenizers")
 _PROGRESS = re.compile(rb"(\d+)/(\d+)\n")
 _PACKAGE_ROOT = Path(__file__).parents[2]
@@ -40,30 +34,19 @@ def build_society(root: Path, *, seed: int) -> Path:
 
     Returns ``root/quickstart/<fingerprint>``, which holds ``models/qwen2``, ``models/llama``
     (Hugging Face format), ``train.jsonl`` and ``validation.jsonl``. It appears complete or not
-    at all; another seed, recipe or library version has a folder of its own.
+    at all; another seed, recipe or library version has a folder of its own. One process builds at
+    a time; others wait, and find what it has built.
 
     Raises RuntimeError with the end of its error output when a warm start fails.
     """
     society = root / "quickstart" / fingerprint(recipe_sources(), seed=seed)
-    if society.is_dir():
-        return society
-    society.parent.mkdir(parents=True, exist_ok=True)
-    log.info(
-        "Building the quick-start society in %s: its questions, and tiny agents (%s) that first "
-        "learn to speak. About 3 minutes on 2 cores, once.",
-        society,
-        ", ".join(ARCHITECTURES),
-    )
-    _remove_leftovers(society.parent)
-    with (
-        tempfile.TemporaryDirectory(prefix=UNFINISHED, dir=society.parent) as aside,
-        locked(Path(aside), remedy="it is another build"),
-    ):
-        unfinished = Path(aside) / "society"
-        unfinished.mkdir()
-        _write_questions(unfinished, seed=seed)
-        asyncio.run(_warm_start_all(unfinished / "models", logs=Path(aside), seed=seed))
-        _put_in_place(unfinished, society)
+    if not society.is_dir():
+        with locked(society.parent, remedy="it builds one society at a time", waits=True):
+            # Whoever holds the lock is the only builder, so these are what killed ones left.
+            for leftover in society.parent.glob(f"{PARTIAL}*"):
+                remove(leftover)
+            if not society.is_dir():
+                _build(society, seed=seed)
     return society
 
 
@@ -82,16 +65,16 @@ def recipe_sources() -> list[Path]:
     return [*sorted(Path(__file__).parent.glob("*.py")), Path(prompts.__file__)]
 
 
-def _remove_leftovers(folder: Path) -> None:
-    """Delete what killed builds left behind; one that is under way holds its lock."""
-    for leftover in folder.glob(f"{UNFINISHED}*"):
-        if time.time() - leftover.stat().st_mtime < LOCKING_S:
-            continue
-        try:
-            with locked(leftover, remedy="it is being built"):
-                shutil.rmtree(leftover)
-        except FileError:
-            log.debug("%s is another build", leftover)
+def _build(society: Path, *, seed: int) -> None:
+    log.info(
+        "Building the quick-start society in %s: its questions, and tiny agents (%s) that first "
+        "learn to speak. About 3 minutes on 2 cores, once.",
+        society,
+        ", ".join(ARCHITECTURES),
+    )
+    with written_aside(society) as folder:
+        _write_questions(folder, seed=seed)
+        asyncio.run(_warm_start_all(folder / "models", seed=seed))
 
 
 def _write_questions(folder: Path, *, seed: int) -> None:
@@ -103,26 +86,18 @@ def _write_questions(folder: Path, *, seed: int) -> None:
         write_text(folder / f"{split}.jsonl", json_lines(rows))
 
 
-async def _warm_start_all(models: Path, *, logs: Path, seed: int) -> None:
-    """One process an agent, side by side; the first failure stops the others."""
+async def _warm_start_all(models: Path, *, seed: int) -> None:
+    """One process per agent, side by side; the first failure stops the others."""
     await run_all(
-        _warm_start(
-            architecture,
-            models / architecture,
-            error_log=logs / f"{architecture}.log",
-            seed=seed,
-            bar_position=position,
-        )
+        _warm_start(architecture, models / architecture, seed=seed, bar_position=position)
         for position, architecture in enumerate(ARCHITECTURES)
     )
 
 
-async def _warm_start(
-    architecture: str, folder: Path, *, error_log: Path, seed: int, bar_position: int
-) -> None:
+async def _warm_start(architecture: str, folder: Path, *, seed: int, bar_position: int) -> None:
     """Run one warm start to its end, showing its progress; it never outlives this call."""
     command = [sys.executable, "-m", "comas.quickstart.warm_start", architecture]
-    with error_log.open("w") as errors:
+    with tempfile.TemporaryFile() as errors:
         process = await asyncio.create_subprocess_exec(
             *command,
             str(folder.resolve()),
@@ -133,27 +108,28 @@ async def _warm_start(
             # One thread each: spinning threads of two processes slow each other down ninefold.
             env={**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"},
         )
-    try:
-        assert process.stdout is not None
-        with progress_bar(f"teaching {architecture}", unit="step", position=bar_position) as bar:
-            async for line in process.stdout:
-                # Libraries that the child imports may write to its stdout, too.
-                if progress := _PROGRESS.fullmatch(line):
-                    num_done, bar.total = map(int, progress.groups())
-                    bar.update(num_done - bar.n)
-        if await process.wait() != 0:
-            tail = error_log.read_text()[-2000:]
-            raise RuntimeError(f"The warm start of the {architecture} agent failed:\n{tail}")
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+        try:
+            await _show_progress(process, f"teaching {architecture}", bar_position=bar_position)
+            if await process.wait() != 0:
+                errors.seek(0)
+                tail = errors.read().decode(errors="replace")[-2000:]
+                raise RuntimeError(f"The warm start of the {architecture} agent failed:\n{tail}")
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
 
 
-def _put_in_place(unfinished: Path, society: Path) -> None:
-    try:
-        unfinished.rename(society)
-    except OSError:
-        # Another run finished the same society meanwhile, and both are the same.
-        if not society.is_dir():
-            raise
+async def _show_progress(
+    process: asyncio.subprocess.Process, description: str, *, bar_position: int
+) -> None:
+    """Until ``process`` closes its output, count the steps that it reports there."""
+    assert process.stdout is not None
+    with progress_bar(description, unit="step", position=bar_position) as bar:
+        async for line in process.stdout:
+            # Libraries that the child imports may write to its stdout, too.
+            if progress := _PROGRESS.fullmatch(line):
+                if bar.total is None:
+                    bar.unpause()  # the time left is judged by steps, not by imports
+                num_done, bar.total = map(int, progress.groups())
+                bar.update(num_done - bar.n)
