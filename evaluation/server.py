@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import httpx
 
-from comas.engines.rollout.settings import engine_environment
+from comas.engines.rollout.vllm_options import cpu_options, engine_environment
 from comas.types import Device
 from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig
@@ -36,8 +36,6 @@ EXCEPTION = re.compile(
 )
 CHATTER = ("nanobind: ", " - ", "See https://nanobind")
 """How the many lines begin that a library leaves at the end of every vLLM process."""
-CPU_PREFILL_TOKENS = 4096
-"""Prompt tokens per forward pass of a server on CPU, unless a single prompt has more."""
 
 
 class ServerError(RuntimeError):
@@ -178,19 +176,26 @@ def server_arguments(
         "max-num-seqs": config.concurrency,
         "generation-config": "auto" if config.generation_config == "model" else "vllm",
         "seed": 0,
+        "enable-prefix-caching": True,
+        "disable-uvicorn-access-log": True,
     }
-    flags = ["enable-prefix-caching", "disable-uvicorn-access-log"]
     if slot.gpus:
         values["tensor-parallel-size"] = config.tensor_parallel_size
         values["gpu-memory-utilization"] = slot.memory_share
     else:
-        flags += ["enforce-eager", "no-enable-chunked-prefill"]  # comas/engines/rollout/settings.py
-        values["kv-cache-memory-bytes"] = config.cpu_kv_cache_mib << 20
-        values["max-num-batched-tokens"] = max(
-            model.context_length, config.concurrency, CPU_PREFILL_TOKENS
+        values |= cpu_options(
+            max_model_len=model.context_length,
+            max_num_seqs=config.concurrency,
+            kv_cache_mib=config.cpu_kv_cache_mib,
         )
-    named = [f"--{name}={value}" for name, value in values.items()]
-    return [*named, *(f"--{flag}" for flag in flags)]
+    return [_flag(name.replace("_", "-"), value) for name, value in values.items()]
+
+
+def _flag(name: str, value: object) -> str:
+    """Example: ``enforce-eager`` is ``--enforce-eager``, or of False ``--no-enforce-eager``."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"
 
 
 def server_environment(slot: Slot) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from comas.config.schema import Config
-from comas.engines.cluster.placement import Seat, check_gpus, gpus_in_all, plan_policy
+from comas.engines.cluster.placement import Slot, check_gpus, gpus_in_all, plan_policy
 
 
 def paper() -> Config:
@@ -17,11 +17,11 @@ def paper() -> Config:
 def test_colocated_engines_and_ranks_share_the_policys_two_gpus():
     placement = plan_policy(paper(), device="cuda")
     assert placement.num_gpus == 2
-    assert [seat.bundle_index for seat in placement.rollout_seats] == [0, 1]
-    assert [seat.bundle_index for seat in placement.policy_seats] == [0, 1]
+    assert [slot.bundle_index for slot in placement.rollout_slots] == [0, 1]
+    assert [slot.bundle_index for slot in placement.policy_slots] == [0, 1]
     for bundle in range(2):
-        seats = [*placement.rollout_seats, *placement.policy_seats]
-        share = sum(seat.num_gpus for seat in seats if seat.bundle_index == bundle)
+        slots = [*placement.rollout_slots, *placement.policy_slots]
+        share = sum(slot.num_gpus for slot in slots if slot.bundle_index == bundle)
         assert 0.5 < share <= 1.0  # both fit on the GPU, and no third process does
 
 
@@ -31,8 +31,8 @@ def test_disaggregated_engines_have_gpus_of_their_own_after_the_ranks():
     config.cluster.gpus_per_policy = 4
     placement = plan_policy(config, device="cuda")
     assert placement.num_gpus == 4
-    assert placement.policy_seats == (Seat(0, 1.0), Seat(1, 1.0))
-    assert placement.rollout_seats == (Seat(2, 1.0), Seat(3, 1.0))
+    assert placement.policy_slots == (Slot(0, 1.0), Slot(1, 1.0))
+    assert placement.rollout_slots == (Slot(2, 1.0), Slot(3, 1.0))
 
 
 def test_policies_that_share_gpus_each_ask_for_their_part():
@@ -51,7 +51,7 @@ def test_on_cpu_one_bundle_holds_every_engine_and_no_gpu():
     placement = plan_policy(paper(), device="cpu")
     assert placement.num_gpus == 0
     assert placement.bundles == ({"CPU": pytest.approx(0.04)},)  # 4 processes x 0.01
-    assert {seat.bundle_index for seat in placement.rollout_seats} == {0}
+    assert {slot.bundle_index for slot in placement.rollout_slots} == {0}
 
 
 @pytest.mark.parametrize("node_gpus", [[8], [4, 4], [2, 2, 2, 2], [3, 5, 2]])

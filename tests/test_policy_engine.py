@@ -35,7 +35,7 @@ from transformers import (
 
 from comas.config.schema import Optimization, Policy
 from comas.engines.policy import trainer as trainer_module
-from comas.engines.policy.settings import deepspeed_config, process_environment
+from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.policy.weights import check_loaded_weights
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS

@@ -27,7 +27,7 @@ from vllm.engine.arg_utils import EngineArgs
 from comas.config.schema import Rollout
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
-from comas.engines.rollout.settings import (
+from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,
     engine_arguments,

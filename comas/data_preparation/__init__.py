@@ -2,7 +2,7 @@
 
 A ``RecordSet`` says where a dataset is on the Hugging Face hub (``Source``) and how one of its
 rows becomes an ``Item``, or a stated reason why not (``LeftOut``). ``build.build`` turns record
-sets into files: one a benchmark, and the blend of training and validation questions, each of
+sets into files: one per benchmark, and the blend of training and validation questions, each of
 which has proven that its own reference answer verifies, and repeats no benchmark's question.
 """
 

@@ -24,7 +24,7 @@ EMPTY_PROGRAM = "```python\npass\n```"
 class Fault:
     """A record that cannot be used."""
 
-    place: str
+    location: str
     """"line 17" or "record 17"."""
     reason: str
 
@@ -45,29 +45,29 @@ def check_file(path: Path, *, verifier: Verifier) -> Report:
     Raises DataError when the file cannot be read at all.
     """
     read = dict(read_records(path, QUESTION))
-    records = {place: one for place, one in read.items() if not isinstance(one, Faulty)}
-    reasons = {place: one.reason for place, one in read.items() if isinstance(one, Faulty)}
+    records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
+    reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
     reasons |= _faults_of_answers(records, verifier)
-    faults = [Fault(place, reasons[place]) for place in read if place in reasons]
-    counts = Counter((r.task, r.source) for place, r in records.items() if place not in reasons)
+    faults = [Fault(location, reasons[location]) for location in read if location in reasons]
+    counts = Counter((r.task, r.source) for location, r in records.items() if location not in reasons)
     return Report(len(read), faults, counts)
 
 
 def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -> dict[str, str]:
-    """place -> why the gold answer there cannot judge a response."""
+    """location -> why the gold answer there cannot judge a response."""
     faults: dict[str, str] = {}
     items: dict[str, tuple[Domain, str, str]] = {}
-    for place, record in records.items():
+    for location, record in records.items():
         domain, answer = record.task, record.answer
         if fault := _fault_of_text(domain, answer):
-            faults[place] = fault
+            faults[location] = fault
         else:
             response = EMPTY_PROGRAM if domain == "coding" else f"\\boxed{{{answer}}}"
-            items[place] = (domain, response, answer)
+            items[location] = (domain, response, answer)
     verdicts = verifier.verify_batch(list(items.values()))
-    for (place, (domain, _, answer)), verdict in zip(items.items(), verdicts, strict=True):
+    for (location, (domain, _, answer)), verdict in zip(items.items(), verdicts, strict=True):
         if fault := _fault_of_verdict(domain, answer, verdict):
-            faults[place] = fault
+            faults[location] = fault
     return faults
 
 
@@ -114,7 +114,7 @@ def main(arguments: Sequence[str]) -> int:
 def _text_of(path: Path, report: Report) -> str:
     num_faults = len(report.faults)
     lines = [f"{path}: {report.num_records} records, {num_faults} of them faulty"]
-    lines += [f"  {fault.place}: {fault.reason}" for fault in report.faults]
+    lines += [f"  {fault.location}: {fault.reason}" for fault in report.faults]
     lines += [
         f"  {count:>7} {domain}, source {source}"
         for (domain, source), count in sorted(report.counts.items())

@@ -105,7 +105,7 @@ class RunDirectory:
     # ------------------------------------------------------------ what a step leaves
 
     def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Write one row to metrics.jsonl and to the trackers, once a step.
+        """Write one row to metrics.jsonl and to the trackers, once per step.
 
         Keys are names with slashes, such as ``agent_0/reward/solution``. None stands for a
         value that is not there; one that is not finite becomes null, with a warning.

@@ -25,7 +25,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from comas.config.schema import Interaction, Rollout
-from comas.engines.rollout.settings import engine_arguments, engine_environment
+from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
 from comas.interaction import run_discussions
 from comas.types import ROLES, Discussion, Generation, Question, TurnKey
 from scripts.benchmarks import read_arguments

@@ -20,7 +20,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from comas.engines.rollout.settings import QUIET_VLLM
+from comas.engines.rollout.vllm_options import QUIET_VLLM
 from comas.preflight.machine import choose_device
 from comas.quickstart.build import build_society
 from evaluation.client import Endpoint, RequestOptions

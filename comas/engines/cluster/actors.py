@@ -12,7 +12,7 @@ from typing import Any
 from ray.actor import ActorHandle
 
 from comas.config.schema import Config
-from comas.engines.rollout.settings import WeightTransfer
+from comas.engines.rollout.vllm_options import WeightTransfer
 from comas.types import Device, Generation, TrainingSample, UpdateStats
 
 

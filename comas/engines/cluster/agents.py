@@ -96,7 +96,7 @@ class Agents:
     def update(
         self, buffers: Sequence[Sequence[TrainingSample]], *, step: int
     ) -> list[UpdateStats]:
-        """Update every policy on its own buffer, all at once; one result a policy."""
+        """Update every policy on its own buffer, all at once; one result per policy."""
         if self._shares_gpus:
             self._on_rollouts("going to sleep", lambda actor: actor.sleep.remote())
             self._on_policies("returning to the GPU", lambda actor, _: actor.reload_states.remote())

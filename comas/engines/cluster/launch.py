@@ -1,4 +1,4 @@
-"""Starting Ray and the engines' processes on their planned seats."""
+"""Starting Ray and the engines' processes on their planned slots."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from comas.engines.cluster.placement import (
     CPU_SHARE,
     Device,
     PolicyPlacement,
-    Seat,
+    Slot,
     check_gpus,
     plan_policy,
 )
-from comas.engines.policy.settings import process_environment
-from comas.engines.rollout.settings import QUIET_VLLM, WeightTransfer, engine_environment
+from comas.engines.policy.deepspeed_options import process_environment
+from comas.engines.rollout.vllm_options import QUIET_VLLM, WeightTransfer, engine_environment
 
 MAX_CALLS_IN_FLIGHT = 10_000
 """Calls a rollout actor accepts at once; vLLM itself bounds what it decodes at once."""
@@ -57,7 +57,7 @@ class Launch:
         ]
 
     def rollouts(self) -> list[list[ActorHandle]]:
-        """Create the rollout actors, one list a policy; they load nothing yet."""
+        """Create the rollout actors, one list per policy; they load nothing yet."""
         remote = ray.remote(RolloutActor)
         environment = engine_environment(self._device)
         backend = self._weight_transfer_backend()
@@ -65,7 +65,7 @@ class Launch:
             [
                 self._keep(
                     remote.options(
-                        **self._options(policy, seat, environment),
+                        **self._options(policy, slot, environment),
                         max_concurrency=MAX_CALLS_IN_FLIGHT,
                     ).remote(
                         model,
@@ -75,13 +75,13 @@ class Launch:
                         engine_index=index,
                     )
                 )
-                for index, seat in enumerate(self._placement.rollout_seats)
+                for index, slot in enumerate(self._placement.rollout_slots)
             ]
             for policy, model in enumerate(self._models)
         ]
 
     def policies(self) -> list[list[ActorHandle]]:
-        """Create the policy actors, one list of ranks a policy; they load nothing yet."""
+        """Create the policy actors, one list of ranks per policy; they load nothing yet."""
         remote = ray.remote(PolicyActor)
         # A policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device) | QUIET_VLLM
@@ -89,7 +89,7 @@ class Launch:
         return [
             [
                 self._keep(
-                    remote.options(**self._options(policy, seat, environment)).remote(
+                    remote.options(**self._options(policy, slot, environment)).remote(
                         model,
                         self._config,
                         device=self._device,
@@ -98,7 +98,7 @@ class Launch:
                         rendezvous=self._rendezvous / f"policy_{policy}",
                     )
                 )
-                for rank, seat in enumerate(self._placement.policy_seats)
+                for rank, slot in enumerate(self._placement.policy_slots)
             ]
             for policy, model in enumerate(self._models)
         ]
@@ -128,14 +128,14 @@ class Launch:
             return "object_store"
         return "ipc" if self._config.cluster.placement == "colocated" else "nccl"
 
-    def _options(self, policy: int, seat: Seat, environment: dict[str, str]) -> dict[str, Any]:
+    def _options(self, policy: int, slot: Slot, environment: dict[str, str]) -> dict[str, Any]:
         return {
             "num_cpus": CPU_SHARE,
-            "num_gpus": seat.num_gpus,
+            "num_gpus": slot.num_gpus,
             "runtime_env": {"env_vars": environment},
             "scheduling_strategy": PlacementGroupSchedulingStrategy(
                 placement_group=self._groups[policy],
-                placement_group_bundle_index=seat.bundle_index,
+                placement_group_bundle_index=slot.bundle_index,
             ),
         }
 

@@ -19,8 +19,8 @@ SHARED_GPU_SHARE = 0.45
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Where one engine process runs: a bundle of its policy's group, and its share of it."""
+class Slot:
+    """A GPU's share for one engine process, as a bundle of its policy's group (0 on CPU)."""
 
     bundle_index: int
     num_gpus: float
@@ -28,15 +28,15 @@ class Seat:
 
 @dataclass(frozen=True)
 class PolicyPlacement:
-    """One policy's placement group and the seats of its engines in it.
+    """One policy's placement group and the slots of its engines in it.
 
     Example, 2 colocated GPUs: bundles ``({"GPU": 1, ...}, {"GPU": 1, ...})``, rollout engine
     i and policy rank i both in bundle i with 0.45 of its GPU.
     """
 
     bundles: tuple[dict[str, float], ...]
-    rollout_seats: tuple[Seat, ...]
-    policy_seats: tuple[Seat, ...]
+    rollout_slots: tuple[Slot, ...]
+    policy_slots: tuple[Slot, ...]
 
     @property
     def num_gpus(self) -> int:
@@ -50,7 +50,7 @@ class PolicyPlacement:
 
 
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
-    """Seat the engines of one policy (every policy has the same shape).
+    """Place the engines of one policy (every policy has the same shape).
 
     cuda, colocated: rank i and engine i share GPU i. cuda, disaggregated: the ranks' GPUs first,
     then the engines'. cpu: one bundle for all.
@@ -61,8 +61,8 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
         share = CPU_SHARE * (num_engines + num_ranks)
         return PolicyPlacement(
             bundles=({"CPU": share},),
-            rollout_seats=(Seat(0, 0.0),) * num_engines,
-            policy_seats=(Seat(0, 0.0),) * num_ranks,
+            rollout_slots=(Slot(0, 0.0),) * num_engines,
+            policy_slots=(Slot(0, 0.0),) * num_ranks,
         )
     colocated = config.cluster.placement == "colocated"
     gpu = 1.0 / config.cluster.policies_per_gpu
@@ -70,8 +70,8 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     first_engine = 0 if colocated else num_ranks
     return PolicyPlacement(
         bundles=({"GPU": gpu, "CPU": 2 * CPU_SHARE},) * config.cluster.gpus_per_policy,
-        rollout_seats=tuple(Seat(first_engine + i, gpu_share) for i in range(num_engines)),
-        policy_seats=tuple(Seat(i, gpu_share) for i in range(num_ranks)),
+        rollout_slots=tuple(Slot(first_engine + i, gpu_share) for i in range(num_engines)),
+        policy_slots=tuple(Slot(i, gpu_share) for i in range(num_ranks)),
     )
 
 
@@ -90,9 +90,9 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
     nodes = ", ".join(map(str, node_gpus)) or "none"
     raise ValueError(
         f"too few GPUs: {num_policies} policies need {needed} GPUs each on one node "
-        f"({gpus_in_all(placement, num_policies)} in all, {placement.policies_per_gpu} policies a "
-        f"GPU); GPUs of the nodes: {nodes}, room for {fitting} policies. Use fewer agents "
-        f"(society.num_agents={max(fitting, 1)}), fewer GPUs a policy (cluster.gpus_per_policy "
+        f"({gpus_in_all(placement, num_policies)} in all, {placement.policies_per_gpu} policies "
+        f"per GPU); GPUs of the nodes: {nodes}, room for {fitting} policies. Use fewer agents "
+        f"(society.num_agents={max(fitting, 1)}), fewer GPUs per policy (cluster.gpus_per_policy "
         "with policy.ranks_per_policy and rollout.engines_per_policy), or share policies "
         "(society.policy_of_agent)."
     )

@@ -11,15 +11,15 @@ import torch
 from torch import distributed
 
 from comas.config.schema import Optimization, Policy
-from comas.engines.policy.model import ResponseModel, load_response_model, model_folder
-from comas.engines.policy.progress import Progress, no_update
-from comas.engines.policy.settings import (
+from comas.engines.policy.deepspeed_options import (
     Device,
     create_optimizer,
     create_schedule,
     deepspeed_config,
     join_group,
 )
+from comas.engines.policy.model import ResponseModel, load_response_model, model_folder
+from comas.engines.policy.progress import Progress, no_update
 from comas.engines.policy.weights import (
     WeightMetadata,
     check_loaded_weights,

@@ -18,7 +18,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from comas.config.schema import Rollout
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
-from comas.engines.rollout.settings import WeightTransfer, engine_arguments
+from comas.engines.rollout.vllm_options import WeightTransfer, engine_arguments
 from comas.types import Device, Generation
 
 WeightTransferEngineFactory.register_engine(
@@ -31,7 +31,7 @@ TEMPLATE_DATE = "26 Jul 2024"
 
 
 class RolloutEngine:
-    """An asynchronous face over a vLLM engine in this process; one a process.
+    """An asynchronous face over a vLLM engine in this process; one per process.
 
     The process must have been started with ``engine_environment(device)``.
 

@@ -28,7 +28,7 @@ class EngineThread:
     """Runs ``add_request`` and ``step`` in a thread of its own; answers resolve in the loop.
 
     The loop hands over commands, which the thread runs in order between two steps. The thread
-    hands back everything that a step finished at once, so the loop is woken once a step.
+    hands back everything that a step finished at once, so the loop is woken once per step.
 
     Any exception in the thread is the end of the engine: every waiting call fails with
     ``RolloutEngineError``, and so does every later one. Nothing is tried again, because

@@ -22,7 +22,7 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 from vllm.utils.network_utils import get_open_port
 
-from comas.engines.rollout.settings import WeightTransfer
+from comas.engines.rollout.vllm_options import WeightTransfer
 
 __all__ = ["PolicyWeights", "RayVLLMWeightSyncClient", "create_weight_sender"]
 

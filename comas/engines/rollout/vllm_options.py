@@ -1,4 +1,4 @@
-"""What a rollout engine's process is started with, and what vLLM is told."""
+"""What a process with vLLM in it is started with, and what vLLM is told."""
 
 from __future__ import annotations
 
@@ -72,11 +72,21 @@ def engine_arguments(
             "gpu_memory_utilization": rollout.gpu_memory_utilization,
             "enable_sleep_mode": weight_transfer == "ipc",
         }
-    return arguments | {
+    return arguments | cpu_options(
+        max_model_len=max_model_len,
+        max_num_seqs=rollout.max_num_seqs,
+        kv_cache_mib=rollout.cpu_kv_cache_mib,
+    )
+
+
+def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> dict[str, Any]:
+    """What any vLLM on CPU is told, an engine here or a server: keyword arguments of
+    ``EngineArgs``, which are also the names of the server's flags."""
+    return {
         "enforce_eager": True,
-        "kv_cache_memory_bytes": rollout.cpu_kv_cache_mib << 20,
+        "kv_cache_memory_bytes": kv_cache_mib << 20,
         # Trap: on CPU, a request with a seed whose prompt is prefilled in parts crashes vLLM
         # ("CPU Generator does not use offset"), so every prompt is prefilled whole.
         "enable_chunked_prefill": False,
-        "max_num_batched_tokens": max(max_model_len, rollout.max_num_seqs, _CPU_PREFILL_TOKENS),
+        "max_num_batched_tokens": max(max_model_len, max_num_seqs, _CPU_PREFILL_TOKENS),
     }
