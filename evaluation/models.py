@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
-import huggingface_hub
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
 from comas.files import faults_in_words
-from comas.model_folder import check_model_folder, may_be_hub_name
+from comas.model_folder import MODEL_FILES, check_model_folder, folder_of, may_be_hub_name
 from comas.preflight.locations import QUICKSTART_PREFIX, locate
 from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
@@ -28,7 +26,6 @@ CONTEXT_SHARE_OF_REPLY = 8
 """A reply gets at most 1/8 of the context: five of them then fit into one prompt, as Consistency
 needs, and leave room for the task and the next reply."""
 
-MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
 LIST_TIMEOUT_S = 10.0
 
 WHAT_IT_MAY_BE = (
@@ -124,7 +121,7 @@ def find_target(path: str, *, weights: str) -> Target:
         return Target(path, (read_model(folder),), {".": (0,)})
     if not may_be_hub_name(path):
         raise ValueError(f"{path}: there is no such folder. {WHAT_IT_MAY_BE}")
-    return Target(path, (read_model(_download(path)),), {".": (0,)})
+    return Target(path, (read_model(_folder_of(path)),), {".": (0,)})
 
 
 def find_remote(base_url: str, *, model: str | None) -> Target:
@@ -170,7 +167,7 @@ def _run_target(run: Path, *, weights: str) -> Target:
         found_before=read_inputs(run),
     )
     if untrained:
-        folders = [_folder_or_download(locations[model]) for model in config.models]
+        folders = [_folder_of(locations[model]) for model in config.models]
     else:
         folders = [_trained(run, config, policy) for policy in range(config.num_policies)]
     with ThreadPoolExecutor() as threads:
@@ -202,24 +199,11 @@ def _trained(run: Path, config: Config, policy: int) -> Path:
     return folder
 
 
-def _folder_or_download(model: str) -> Path:
-    return Path(model) if Path(model).is_dir() else _download(model)
-
-
-def _download(name: str) -> Path:
-    """The folder of a hub model, in the hub's cache."""
+def _folder_of(model: str) -> Path:
     try:
-        return Path(huggingface_hub.snapshot_download(name, allow_patterns=list(MODEL_FILES)))
-    except LocalEntryNotFoundError as error:
-        raise ValueError(
-            f"{name} is not a folder, it is not in the hub's cache, and the hub cannot be reached. "
-            f"{WHAT_IT_MAY_BE}"
-        ) from error
-    except (HfHubHTTPError, HFValidationError) as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(
-            f"{name} is not a folder, and the hub does not provide it ({reason}). {WHAT_IT_MAY_BE}"
-        ) from error
+        return folder_of(model)
+    except ValueError as error:
+        raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error
 
 
 class _Listed(BaseModel):

@@ -14,9 +14,9 @@ from comas.config.schema import Config
 from comas.config.sources import read_files, read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.interaction import SCHEDULES
+from comas.model_folder import is_here
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import GROUP_KEYS
-from comas.preflight.locations import is_here
 from comas.preflight.machine import num_gpus
 from comas.reward_formulation import REWARD_SCHEMES
 

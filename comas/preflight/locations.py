@@ -54,12 +54,3 @@ def check_model(model: str) -> None:
             f"society.models names {model!r}, which is neither a folder here nor a hub name. Give "
             "a folder in Hugging Face format, or a hub name such as Qwen/Qwen2.5-3B-Instruct."
         )
-
-
-def is_here(model: str) -> bool:
-    """Whether a model is a folder here or already in the hub's cache."""
-    from huggingface_hub import try_to_load_from_cache
-
-    if Path(model).is_dir():
-        return True
-    return isinstance(try_to_load_from_cache(model, "config.json"), str)

@@ -59,12 +59,3 @@ def load_response_model(
                 "logits are not supported, choose one that does not"
             )
     return ResponseModel(language_model, temperature=temperature)
-
-
-def model_folder(model: str) -> Path:
-    """The folder of a model given as a folder or as a hub name (downloaded if need be)."""
-    if Path(model).is_dir():
-        return Path(model)
-    from huggingface_hub import snapshot_download
-
-    return Path(snapshot_download(model, ignore_patterns=["*.bin", "*.pth", "*.gguf"]))

@@ -18,7 +18,7 @@ from comas.engines.policy.deepspeed_options import (
     deepspeed_config,
     join_group,
 )
-from comas.engines.policy.model import ResponseModel, load_response_model, model_folder
+from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.progress import Progress, no_update
 from comas.engines.policy.weights import (
     WeightMetadata,
@@ -27,6 +27,7 @@ from comas.engines.policy.weights import (
     save_model,
     weight_metadata,
 )
+from comas.model_folder import folder_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import (
     assemble,
@@ -81,7 +82,7 @@ class PolicyTrainer:
         self._world_size = world_size
         self._seed = seed
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
-        self._base = model_folder(model_path)
+        self._base = folder_of(model_path)
         self._start_engine(device)
         self._reference = self._load_reference() if optimization.kl_coef > 0 else None
 

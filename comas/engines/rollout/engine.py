@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+import asyncio
 from typing import Any
 
 from transformers import AutoTokenizer
@@ -19,6 +19,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from comas.config.schema import Rollout
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import WeightTransfer, engine_arguments
+from comas.model_folder import folder_of
 from comas.types import Device, Generation
 
 WeightTransferEngineFactory.register_engine(
@@ -55,23 +56,21 @@ class RolloutEngine:
         self._model_path = model_path
         self._rollout = rollout
         self._device = device
+        self._weight_transfer = weight_transfer
+        self._seed = seed
         self._engine_index = engine_index
         self._policy_version = 0
         self._is_updating = False
-        arguments = engine_arguments(
-            model_path, rollout=rollout, device=device, weight_transfer=weight_transfer, seed=seed
-        )
-        self._thread = EngineThread(
-            partial(_load_engine, arguments), name=f"The rollout engine of {model_path}"
-        )
+        self._thread = EngineThread(self._load, name=f"The rollout engine of {model_path}")
 
     async def start(self) -> None:
         """Load the model and generate once, so that the first request finds everything warm.
 
         Raises RolloutEngineError when vLLM does not take the model with these settings, and
-        ValueError when the model's tokenizer has no chat template.
+        ValueError when there is no such model or its tokenizer has no chat template.
         """
-        self._tokenizer = AutoTokenizer.from_pretrained(self._model_path)
+        self._folder = await asyncio.to_thread(folder_of, self._model_path)
+        self._tokenizer = AutoTokenizer.from_pretrained(self._folder)
         if self._tokenizer.chat_template is None:
             raise ValueError(
                 f"The tokenizer of {self._model_path} has no chat template, but every prompt is "
@@ -161,6 +160,17 @@ class RolloutEngine:
     async def _wake(self, part: str) -> None:
         if self._device == "cuda":
             await self._thread.call(lambda engine: engine.wake_up([part]))
+
+    def _load(self) -> LLMEngine:
+        return _load_engine(
+            engine_arguments(
+                str(self._folder),
+                rollout=self._rollout,
+                device=self._device,
+                weight_transfer=self._weight_transfer,
+                seed=self._seed,
+            )
+        )
 
     async def _on_worker(self, method: str, **arguments: Any) -> None:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))

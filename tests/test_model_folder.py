@@ -1,0 +1,64 @@
+"""Models by name: one way to a folder, for training, sampling and evaluation alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import httpx
+import huggingface_hub
+import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from tiny_models import save_tiny_model
+
+from comas.model_folder import folder_of
+
+NAME = "somebody/model"
+
+
+def hub_that(monkeypatch: pytest.MonkeyPatch, result: Path | Exception) -> list[object]:
+    """Let the hub give a folder, or raise; returns the names that are asked for."""
+    asked: list[object] = []
+
+    def snapshot_download(name: str, *, allow_patterns: list[str]) -> str:
+        asked.append(name)
+        assert "*.safetensors" in allow_patterns
+        assert not any("bin" in pattern for pattern in allow_patterns)
+        if isinstance(result, Exception):
+            raise result
+        return str(result)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot_download)
+    return asked
+
+
+def test_a_folder_is_itself_and_the_hub_is_not_asked(tmp_path, monkeypatch):
+    asked = hub_that(monkeypatch, ValueError("asked"))
+    assert folder_of(str(tmp_path)) == tmp_path
+    assert not asked
+
+
+def test_a_hub_name_leads_to_what_was_downloaded(tmp_path, monkeypatch):
+    save_tiny_model(tmp_path / "model", "qwen2")
+    asked = hub_that(monkeypatch, tmp_path / "model")
+    assert folder_of(NAME) == tmp_path / "model"
+    assert asked == [NAME]
+
+
+def test_a_cache_that_holds_only_a_part_is_told(tmp_path, monkeypatch):
+    (tmp_path / "config.json").write_text("{}")
+    hub_that(monkeypatch, tmp_path)
+    with pytest.raises(ValueError, match=r"lacks .*safetensors"):
+        folder_of(NAME)
+
+
+def test_an_unreachable_hub_is_told_with_the_command_that_helps(monkeypatch):
+    hub_that(monkeypatch, LocalEntryNotFoundError("no connection"))
+    with pytest.raises(ValueError, match=f"hub cannot be reached. Run hf download {NAME} "):
+        folder_of(NAME)
+
+
+def test_a_name_that_the_hub_does_not_have_is_told(monkeypatch):
+    response = httpx.Response(404, request=httpx.Request("GET", "https://huggingface.co"))
+    hub_that(monkeypatch, RepositoryNotFoundError("404: no such thing\nsecond", response=response))
+    with pytest.raises(ValueError, match=f"{NAME} is no folder .* 404: no such thing$"):
+        folder_of(NAME)
