@@ -72,9 +72,11 @@ def test_an_interrupted_run_keeps_what_was_finished_and_asks_only_the_rest(tmp_p
         assert len(server.requests) - before == 200 - num_done
     assert len(results(tmp_path)) == 200
     # Whatever stopped a session, it is known how long it took for how many answers.
-    sessions = read_sessions(tmp_path / "sessions.jsonl")
-    assert [session.num_done for session in sessions] == [num_done, 200 - num_done]
-    assert all(session.wall_s > 0.02 for session in sessions)
+    first, second = read_sessions(tmp_path / "sessions.jsonl")
+    # A kill may come between an answer's line and its session's: of 4 workers, 4 answers at most.
+    assert num_done - 4 <= first.num_done <= num_done
+    assert second.num_done == 200 - num_done
+    assert first.wall_s > 0.02 and second.wall_s > 0.02
 
 
 RETRIED = {
