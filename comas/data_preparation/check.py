@@ -49,7 +49,9 @@ def check_file(path: Path, *, verifier: Verifier) -> Report:
     reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
     reasons |= _faults_of_answers(records, verifier)
     faults = [Fault(location, reasons[location]) for location in read if location in reasons]
-    counts = Counter((r.task, r.source) for location, r in records.items() if location not in reasons)
+    counts = Counter(
+        (r.task, r.source) for location, r in records.items() if location not in reasons
+    )
     return Report(len(read), faults, counts)
 
 
