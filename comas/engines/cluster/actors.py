@@ -1,19 +1,36 @@
 """The two kinds of Ray actor: one around a vLLM engine, one around a DeepSpeed rank.
 
-The engines are imported inside the actors' processes only, so the driver loads neither.
+The engines are imported inside the actors' processes only, so the driver loads neither and calls
+their methods by name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray.actor import ActorHandle
 
 from comas.config.schema import Config
 from comas.engines.rollout.vllm_options import WeightTransfer
-from comas.types import Device, Generation, TrainingSample, UpdateStats
+from comas.types import Device
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An actor as the driver sees it."""
+
+    name: str
+    """For people: "rollout engine 1 of policy 0", "rank 0 of policy 1"."""
+    policy: int
+    actor: ActorHandle
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> ray.ObjectRef:
+        """Start ``method`` of the ``RolloutEngine`` or ``PolicyTrainer`` in the actor."""
+        return self.actor.call.remote(method, *arguments, **named)
 
 
 class RolloutActor:
@@ -39,25 +56,9 @@ class RolloutActor:
             engine_index=engine_index,
         )
 
-    async def start(self) -> None:
-        await self._engine.start()
-
-    async def generate(
-        self, prompt: str, *, seed: int, temperature: float | None
-    ) -> Generation | None:
-        return await self._engine.generate(prompt, seed=seed, temperature=temperature)
-
-    async def count_updates_from(self, version: int) -> None:
-        await self._engine.count_updates_from(version)
-
-    async def sleep(self) -> None:
-        await self._engine.sleep()
-
-    async def wake_weights(self) -> None:
-        await self._engine.wake_weights()
-
-    async def wake_kv_cache(self) -> None:
-        await self._engine.wake_kv_cache()
+    async def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """What ``method`` of the ``RolloutEngine`` returns."""
+        return await getattr(self._engine, method)(*arguments, **named)
 
     # The names and arguments below are those that vLLM's own RayVLLMWeightSyncClient calls.
     async def init_weight_transfer_engine(self, request: Any) -> None:
@@ -73,40 +74,36 @@ class RolloutActor:
         await self._engine.finish_weight_update()
 
 
+@dataclass(eq=False)
 class PolicyActor:
     """One rank of a policy's DeepSpeed group; every method is collective over its ranks."""
 
-    def __init__(
-        self,
-        model: str,
-        config: Config,
-        *,
-        device: Device,
-        backend: WeightTransfer,
-        rank: int,
-        rendezvous: Path,
-    ) -> None:
-        self._model = model
-        self._config = config
-        self._device = device
-        self._backend = backend
-        self._rank = rank
-        self._rendezvous = rendezvous
+    model: str
+    config: Config
+    device: Device
+    backend: WeightTransfer
+    rank: int
+    rendezvous: Path
 
     def start(self) -> None:
+        """Load the model."""
         from comas.engines.policy.trainer import PolicyTrainer
 
         self._trainer = PolicyTrainer(
-            self._model,
-            policy=self._config.policy,
-            optimization=self._config.optimization,
-            temperature=self._config.rollout.temperature,
-            device=self._device,
-            rank=self._rank,
-            world_size=self._config.policy.ranks_per_policy,
-            rendezvous=self._rendezvous,
-            seed=self._config.seed,
+            self.model,
+            policy=self.config.policy,
+            optimization=self.config.optimization,
+            temperature=self.config.rollout.temperature,
+            device=self.device,
+            rank=self.rank,
+            world_size=self.config.policy.ranks_per_policy,
+            rendezvous=self.rendezvous,
+            seed=self.config.seed,
         )
+
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """What ``method`` of the ``PolicyTrainer`` returns."""
+        return getattr(self._trainer, method)(*arguments, **named)
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of this policy's weights to its rollout engines."""
@@ -117,31 +114,13 @@ class PolicyActor:
         )
 
         self._sender = create_weight_sender(
-            self._backend,
+            self.backend,
             client=RayVLLMWeightSyncClient(list(engines)),
             source=PolicyWeights(self._trainer.named_weights, self._trainer.weight_metadata),
-            rank=self._rank,
+            rank=self.rank,
             num_engines=len(engines),
         )
 
     def send_weights(self) -> None:
         """Make the connected engines serve this policy's present weights."""
         self._sender.send_weights()
-
-    def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
-        return self._trainer.update(samples, step=step)
-
-    def offload_states(self) -> None:
-        self._trainer.offload_states()
-
-    def reload_states(self) -> None:
-        self._trainer.reload_states()
-
-    def save_checkpoint(self, folder: Path) -> None:
-        self._trainer.save_checkpoint(folder)
-
-    def load_checkpoint(self, folder: Path) -> None:
-        self._trainer.load_checkpoint(folder)
-
-    def save_model(self, folder: Path) -> None:
-        self._trainer.save_model(folder)

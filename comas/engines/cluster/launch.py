@@ -17,7 +17,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.schema import Config
-from comas.engines.cluster.actors import PolicyActor, RolloutActor
+from comas.engines.cluster.actors import Engine, PolicyActor, RolloutActor
 from comas.engines.cluster.placement import (
     CPU_SHARE,
     Device,
@@ -56,51 +56,34 @@ class Launch:
             for _ in models
         ]
 
-    def rollouts(self) -> list[list[ActorHandle]]:
-        """Create the rollout actors, one list per policy; they load nothing yet."""
-        remote = ray.remote(RolloutActor)
+    def rollouts(self) -> list[Engine]:
+        """Create the rollout engines, policy by policy; they load nothing yet."""
+        remote = ray.remote(max_concurrency=MAX_CALLS_IN_FLIGHT)(RolloutActor)
         environment = engine_environment(self._device)
-        backend = self._weight_transfer_backend()
         return [
-            [
-                self._keep(
-                    remote.options(
-                        **self._options(policy, slot, environment),
-                        max_concurrency=MAX_CALLS_IN_FLIGHT,
-                    ).remote(
-                        model,
-                        self._config,
-                        device=self._device,
-                        backend=backend,
-                        engine_index=index,
-                    )
-                )
-                for index, slot in enumerate(self._placement.rollout_slots)
-            ]
-            for policy, model in enumerate(self._models)
+            Engine(
+                f"rollout engine {index} of policy {policy}",
+                policy,
+                self._create(remote, policy, slot, environment, engine_index=index),
+            )
+            for policy in range(len(self._models))
+            for index, slot in enumerate(self._placement.rollout_slots)
         ]
 
-    def policies(self) -> list[list[ActorHandle]]:
-        """Create the policy actors, one list of ranks per policy; they load nothing yet."""
+    def policies(self) -> list[Engine]:
+        """Create the ranks that train, policy by policy; they load nothing yet."""
         remote = ray.remote(PolicyActor)
         # A policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device) | QUIET_VLLM
-        backend = self._weight_transfer_backend()
+        meeting = [self._rendezvous / f"policy_{policy}" for policy in range(len(self._models))]
         return [
-            [
-                self._keep(
-                    remote.options(**self._options(policy, slot, environment)).remote(
-                        model,
-                        self._config,
-                        device=self._device,
-                        backend=backend,
-                        rank=rank,
-                        rendezvous=self._rendezvous / f"policy_{policy}",
-                    )
-                )
-                for rank, slot in enumerate(self._placement.policy_slots)
-            ]
-            for policy, model in enumerate(self._models)
+            Engine(
+                f"rank {rank} of policy {policy}",
+                policy,
+                self._create(remote, policy, slot, environment, rank=rank, rendezvous=rendezvous),
+            )
+            for policy, rendezvous in enumerate(meeting)
+            for rank, slot in enumerate(self._placement.policy_slots)
         ]
 
     def stop(self) -> None:
@@ -128,17 +111,21 @@ class Launch:
             return "object_store"
         return "ipc" if self._config.cluster.placement == "colocated" else "nccl"
 
-    def _options(self, policy: int, slot: Slot, environment: dict[str, str]) -> dict[str, Any]:
-        return {
-            "num_cpus": CPU_SHARE,
-            "num_gpus": slot.num_gpus,
-            "runtime_env": {"env_vars": environment},
-            "scheduling_strategy": PlacementGroupSchedulingStrategy(
+    def _create(
+        self, remote: Any, policy: int, slot: Slot, environment: dict[str, str], **arguments: Any
+    ) -> ActorHandle:
+        """Create one actor of ``policy``, of the class ``remote``, on ``slot``."""
+        backend = self._weight_transfer_backend()
+        actor = remote.options(
+            num_cpus=CPU_SHARE,
+            num_gpus=slot.num_gpus,
+            runtime_env={"env_vars": environment},
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
                 placement_group=self._groups[policy],
                 placement_group_bundle_index=slot.bundle_index,
             ),
-        }
-
-    def _keep(self, actor: ActorHandle) -> ActorHandle:
+        ).remote(
+            self._models[policy], self._config, device=self._device, backend=backend, **arguments
+        )
         self._actors.append(actor)
         return actor
