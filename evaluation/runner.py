@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from comas.concurrency import run_all
@@ -75,7 +75,8 @@ async def run_inference(
         num_done = len(asked) - len(pending)
         with TaskBar(description=name, total=len(asked), initial=num_done) as bar:
             async with Client(models, options) as client:
-                run = _Run(setup, client, results, bar, concurrency=options.concurrency)
+                max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
+                run = _Run(setup, client, results, bar, max_in_a_row)
                 queue = iter(pending)
                 # More workers than requests in flight would make all tasks of many calls end
                 # late, with little on the disk until then.
@@ -97,50 +98,42 @@ async def run_inference(
     )
 
 
+@dataclass
 class _Run:
     """What the workers of one session share."""
 
-    def __init__(
-        self,
-        setup: Setup,
-        client: Client,
-        results: InferenceLog,
-        bar: TaskBar,
-        *,
-        concurrency: int,
-    ) -> None:
-        self._setup = setup
-        self._client = client
-        self._results = results
-        self._bar = bar
-        self._max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * concurrency)
-        self._num_in_a_row = 0
-        self.failures: list[Failure] = []
+    setup: Setup
+    client: Client
+    results: InferenceLog
+    bar: TaskBar
+    max_in_a_row: int
+    num_in_a_row: int = 0
+    failures: list[Failure] = field(default_factory=list)
 
     async def work_off(self, queue: Iterator[tuple[BenchmarkTask, int]]) -> None:
         """Answer tasks from the queue, which is shared with other workers, until it is empty."""
         for task, seed in queue:
             try:
-                answer = await answer_task(task, seed=seed, setup=self._setup, client=self._client)
+                answer = await answer_task(task, seed=seed, setup=self.setup, client=self.client)
             except RequestError as error:
                 self._note(Failure(task.task_id, seed, str(error)))
                 # Overlong prompts are the task's fault, not the server's.
-                self._num_in_a_row += not isinstance(error, OverlongPromptError)
+                self.num_in_a_row += not isinstance(error, OverlongPromptError)
                 self._stop_if_hopeless()
             else:
-                await self._results.add_answer(answer)
-                self._num_in_a_row = 0
-            self._bar.update()
+                await self.results.add_answer(answer)
+                self.num_in_a_row = 0
+            self.bar.update()
 
     def _note(self, failure: Failure) -> None:
-        self._results.add_failure(failure)
+        self.results.add_failure(failure)
         self.failures.append(failure)
-        self._bar.set_postfix(failed=len(self.failures), refresh=False)
+        self.bar.set_postfix(failed=len(self.failures), refresh=False)
 
     def _stop_if_hopeless(self) -> None:
-        if self._num_in_a_row >= self._max_in_a_row:
+        if self.num_in_a_row >= self.max_in_a_row:
             raise EndpointError(
-                f"{self._num_in_a_row} tasks in a row failed, the last with: "
+                f"{self.num_in_a_row} tasks in a row failed, the last with: "
                 f"{self.failures[-1].error}. Check that the server runs, serves a model of this "
                 "name and accepts your key; if only one setup fails, leave it out with setups=[...]"
             )

@@ -32,7 +32,7 @@ def write(path: Path, *lines: object) -> Path:
 
 
 def reasons(path: Path, verifier: Verifier) -> dict[str, str]:
-    return {fault.location: fault.reason for fault in check_file(path, verifier=verifier).faults}
+    return check_file(path, verifier=verifier).faults
 
 
 def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(
@@ -77,16 +77,11 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(
     report = check_file(write(tmp_path / "own.jsonl", *lines), verifier=verifier)
     assert report.num_records == 47
     assert len(report.faults) == 44  # the cut line, the 3 repeated ids, the 40 poems
-    assert [fault.location for fault in report.faults[:4]] == [
-        "line 1",
-        "line 5",
-        "line 6",
-        "line 7",
-    ]
-    assert report.faults[1].reason == "id 'm' is already that of line 2"
+    assert list(report.faults)[:4] == ["line 1", "line 5", "line 6", "line 7"]
+    assert report.faults["line 5"] == "id 'm' is already that of line 2"
     assert (
         "task: Input should be 'math', 'coding' or 'science', not 'poetry'"
-        in report.faults[-1].reason
+        in report.faults["line 47"]
     )
     assert report.counts.total() == 3
 

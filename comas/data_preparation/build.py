@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -107,12 +107,7 @@ def _check_built(job: Job, manifest: Manifest) -> set[str]:
     built_benchmarks = {file for file in recipes if manifest.is_built(file)}
     if job.with_blend and built_benchmarks == set(recipes):
         recipes |= dict.fromkeys(BLEND_FILES, _blend_recipe(job, manifest))
-    faults = [
-        fault
-        for file, recipe in recipes.items()
-        if (fault := manifest.fault_of(file, recipe=recipe))
-    ]
-    if faults:
+    if faults := manifest.faults_of(recipes):
         raise DataPreparationError(
             "\n  ".join([f"{len(faults)} of the files are not what is asked for:", *faults])
             + "\n--rebuild replaces them; or name another folder with --output"
@@ -171,25 +166,15 @@ def _build_benchmarks(job: Job, manifest: Manifest, waiting: Collection[str]) ->
         except DataPreparationError as error:
             faults.append(str(error))
             continue
-        text = json_lines(asdict(one.record) for one in conversion.converted)
-        entry = Entry(
-            sha256=checksum(text),
-            records={name: len(conversion.converted)},
-            left_out=dict(conversion.left_out),
-            origin=_origin(job),
-            recipe=_recipe(record_set),
-        )
-        manifest.store({benchmark_file(name): (text, entry)})
+        records = [asdict(one.record) for one in conversion.converted]
+        content = _content(job, records, conversion.left_out, _recipe(record_set))
+        manifest.store({benchmark_file(name): content})
     return faults
 
 
 def _build_blend(job: Job, manifest: Manifest) -> list[str]:
     recipe = _blend_recipe(job, manifest)
-    faults = [
-        fault
-        for file in BLEND_FILES
-        if not job.rebuild and (fault := manifest.fault_of(file, recipe=recipe))
-    ]
+    faults = [] if job.rebuild else manifest.faults_of(dict.fromkeys(BLEND_FILES, recipe))
     if faults:
         return [f"{fault} (--rebuild replaces it)" for fault in faults]
     try:
@@ -203,19 +188,31 @@ def _build_blend(job: Job, manifest: Manifest) -> list[str]:
         DECONTAMINATION_FILE: [_line_of(repetition) for repetition in blend.repetitions],
     }
     left_out = _left_out_of_blend(conversions, blend)
-    contents = {}
-    for file, records in lines.items():
-        text = json_lines(records)
-        entry = Entry(
-            sha256=checksum(text),
-            records=dict(Counter(record["source"] for record in records)),
-            left_out=left_out if file == TRAIN_FILE else {},
-            origin=_origin(job),
-            recipe=recipe,
-        )
-        contents[file] = (text, entry)
-    manifest.store(contents)
+    manifest.store(
+        {
+            file: _content(job, records, left_out if file == TRAIN_FILE else {}, recipe)
+            for file, records in lines.items()
+        }
+    )
     return []
+
+
+def _content(
+    job: Job,
+    records: Sequence[Mapping[str, Any]],
+    left_out: Mapping[str, int],
+    recipe: dict[str, Any],
+) -> tuple[str, Entry]:
+    """The text of a file, and its entry in the manifest."""
+    text = json_lines(records)
+    entry = Entry(
+        sha256=checksum(text),
+        records=dict(Counter(record["source"] for record in records)),
+        left_out=dict(left_out),
+        origin="hub" if job.local_copies is None else "local copy",
+        recipe=recipe,
+    )
+    return text, entry
 
 
 def _convert(job: Job, record_set: RecordSet) -> Conversion:
@@ -271,7 +268,3 @@ def _line_of(repetition: Repetition) -> dict[str, Any]:
         "same_text": repetition.overlap.is_same,
         "words": repetition.overlap.words,
     }
-
-
-def _origin(job: Job) -> str:
-    return "hub" if job.local_copies is None else "local copy"

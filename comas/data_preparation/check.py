@@ -21,20 +21,12 @@ EMPTY_PROGRAM = "```python\npass\n```"
 
 
 @dataclass(frozen=True)
-class Fault:
-    """A record that cannot be used."""
-
-    location: str
-    """"line 17" or "record 17"."""
-    reason: str
-
-
-@dataclass(frozen=True)
 class Report:
     """What a file holds."""
 
     num_records: int
-    faults: list[Fault]
+    faults: dict[str, str]
+    """"line 17" or "record 17" -> why the record there cannot be used."""
     counts: Counter[tuple[Domain, str]]
     """(domain, source) -> records without a fault"""
 
@@ -48,7 +40,7 @@ def check_file(path: Path, *, verifier: Verifier) -> Report:
     records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
     reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
     reasons |= _faults_of_answers(records, verifier)
-    faults = [Fault(location, reasons[location]) for location in read if location in reasons]
+    faults = {location: reasons[location] for location in read if location in reasons}
     counts = Counter(
         (r.task, r.source) for location, r in records.items() if location not in reasons
     )
@@ -116,7 +108,7 @@ def main(arguments: Sequence[str]) -> int:
 def _text_of(path: Path, report: Report) -> str:
     num_faults = len(report.faults)
     lines = [f"{path}: {report.num_records} records, {num_faults} of them faulty"]
-    lines += [f"  {fault.location}: {fault.reason}" for fault in report.faults]
+    lines += [f"  {location}: {reason}" for location, reason in report.faults.items()]
     lines += [
         f"  {count:>7} {domain}, source {source}"
         for (domain, source), count in sorted(report.counts.items())

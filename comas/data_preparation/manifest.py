@@ -60,9 +60,12 @@ class Manifest:
         """Whether the file is there, as far as its name goes."""
         return name in self._entries and (self._folder / name).is_file()
 
-    def fault_of(self, name: str, *, recipe: Mapping[str, Any]) -> str | None:
-        """Why the file on disk cannot stay as what ``recipe`` describes; None: it can, or there
-        is none."""
+    def faults_of(self, recipes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+        """Why files on disk (name -> recipe) cannot stay as what their recipes describe."""
+        faults = (self._fault_of(name, recipe) for name, recipe in recipes.items())
+        return [fault for fault in faults if fault is not None]
+
+    def _fault_of(self, name: str, recipe: Mapping[str, Any]) -> str | None:
         path = self._folder / name
         if not path.is_file():
             return None
