@@ -1,7 +1,5 @@
 """``python -m comas [CONFIG] [key=value ...]``: what scripts/train_comas.sh starts."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Sequence

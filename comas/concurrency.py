@@ -1,7 +1,5 @@
 """Running coroutines side by side, failing at the first failure."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """Questions and their answer keys from JSON or JSONL, and the batch of every step."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

@@ -3,8 +3,6 @@
 Whatever is written is either there as a whole or not at all, and an error names the path.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import logging

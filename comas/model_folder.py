@@ -1,7 +1,5 @@
 """Models, given as a folder in Hugging Face format or as a name on the hub."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import huggingface_hub

@@ -1,7 +1,5 @@
 """Progress of long work: a bar on a terminal, and without one a line every ten seconds."""
 
-from __future__ import annotations
-
 import io
 import logging
 import sys

@@ -1,7 +1,5 @@
 """Sampling seeds: one way to derive them, for training, validation and evaluation."""
 
-from __future__ import annotations
-
 import hashlib
 
 

@@ -1,7 +1,5 @@
 """What the commands of this project share at a terminal: messages, signals, exit statuses."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import sys

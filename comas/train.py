@@ -3,8 +3,6 @@
 Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

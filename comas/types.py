@@ -4,8 +4,6 @@ The data flows one way:
 Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, get_args

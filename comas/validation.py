@@ -1,7 +1,5 @@
 """Held-out accuracy: each agent answers alone, the verifier judges; never a reward."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 """``python -m evaluation NAME PATH [key=value ...]``, or ``python -m evaluation compare A B ...``:
 what scripts/evaluate_model.sh starts."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sys

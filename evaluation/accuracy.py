@@ -1,7 +1,5 @@
 """Accuracies, their spread, and differences between subjects on the same tasks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Requests to OpenAI-compatible servers: bounded, seeded, retried, and checked."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Mapping, Sequence

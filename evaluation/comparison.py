@@ -1,7 +1,5 @@
 """``compare A B [C ...]``: results side by side, as tables and as a figure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

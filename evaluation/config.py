@@ -1,7 +1,5 @@
 """The keys of an evaluation, and how its command line is read."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Carrying out a plan: servers started, every task asked, every answer graded, summarised."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

@@ -1,7 +1,5 @@
 """From answers to evaluation.json: every grader judges every answer, once."""
 
-from __future__ import annotations
-
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence

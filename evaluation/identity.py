@@ -1,7 +1,5 @@
 """Whose results a folder holds: another model, or other settings, may not add to them."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterator, Mapping

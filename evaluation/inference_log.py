@@ -4,8 +4,6 @@ A folder holds inference.jsonl (per line an answer with its whole transcript), f
 (the tasks that failed in the last session) and sessions.jsonl (how long each session took).
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """What is evaluated: the models behind a path or an endpoint, and the subjects they make up."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Mapping
@@ -41,7 +39,7 @@ class _ModelConfig(BaseModel):
     max_position_embeddings: int = MAX_CONTEXT
     dtype: str | None = None
     torch_dtype: str | None = None
-    text_config: _ModelConfig | None = None
+    text_config: "_ModelConfig | None" = None
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,5 @@
 """What an evaluation is going to do: found and checked before anything is started."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass

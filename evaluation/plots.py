@@ -1,7 +1,5 @@
 """Accuracies as a figure: one panel per setup, a group of bars per benchmark, a bar per row."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

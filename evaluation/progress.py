@@ -1,7 +1,5 @@
 """The progress bar of an evaluation."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``summary.json``, ``summary.md`` and ``summary.csv`` of a results folder."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

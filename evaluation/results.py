@@ -1,7 +1,5 @@
 """What a results folder holds: its subjects, each with an evaluation.json per column."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

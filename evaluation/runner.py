@@ -1,7 +1,5 @@
 """Runs a setup over the tasks of a benchmark, and resumes where it was stopped."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """vLLM's own OpenAI-compatible servers, one per model, for the duration of a block."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -14,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import httpx
 
@@ -53,7 +51,7 @@ class Slot:
 class Servers:
     """Servers that are ready: our own, or somebody else's endpoints."""
 
-    def __init__(self, endpoints: Sequence[Endpoint], own: Sequence[_Server] = ()) -> None:
+    def __init__(self, endpoints: Sequence[Endpoint], own: "Sequence[_Server]" = ()) -> None:
         self.endpoints = endpoints
         """Where each model is served, in the order of the models."""
         self._own = own
@@ -239,7 +237,7 @@ class _Server:
             )
         log.info("starting the server of %s on %s:%d (log: %s)", model.folder, HOST, port, log_path)
 
-    def __enter__(self) -> _Server:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

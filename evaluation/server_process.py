@@ -5,8 +5,6 @@ means that it closed the pipe or ended, in whatever way: the server is then aske
 it does not, killed with all its processes.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Results as Markdown tables, laid out like the paper's Table 1; readable in a terminal too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from comas.verification import Grader

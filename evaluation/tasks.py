@@ -1,7 +1,5 @@
 """The tasks of an evaluation: drawn from a benchmark, or the held-out questions of a run."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random

@@ -4,8 +4,6 @@ A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models;
 the answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol

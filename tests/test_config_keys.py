@@ -54,7 +54,8 @@ def keys_read_in(code: str) -> set[str]:
 
 def section_names(tree: ast.AST) -> dict[str, str]:
     """Name -> section, for the sections themselves and whatever is annotated as one."""
-    classes = {f.type: f.name for f in dataclasses.fields(Config)}
+    sections = (f for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type))
+    classes = {section.type.__name__: section.name for section in sections}
     names = {section: section for section in classes.values()}
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign) and isinstance(node.annotation, ast.Name):

@@ -1,7 +1,5 @@
 """What the keys of a run's configuration must satisfy beyond their own bounds."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping

@@ -1,7 +1,5 @@
 """What is wrong with a configuration, in words that name key, value, origin and remedy."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

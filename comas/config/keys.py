@@ -1,7 +1,5 @@
 """How a schema declares its keys: a dataclass whose fields are keys, or sections that hold keys."""
 
-from __future__ import annotations
-
 import dataclasses
 import math
 import typing

@@ -1,7 +1,5 @@
 """From YAML and ``key=value`` overrides to a checked dataclass, or to every fault at once."""
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -5,8 +5,6 @@ here; constraints among keys stand in ``comas.config.checks``. A key or value th
 names its former one, so that an old file gets an error that says the new one.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from comas.config.keys import key

@@ -1,7 +1,5 @@
 """Where settings come from: the command line, and YAML files that may be based on others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path

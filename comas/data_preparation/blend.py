@@ -1,7 +1,5 @@
 """Draws the blend: questions of every domain, proven, distinct, and apart from all benchmarks."""
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

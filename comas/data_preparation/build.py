@@ -1,7 +1,5 @@
 """Builds what is not built yet, and checks what is."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections import Counter

@@ -3,8 +3,6 @@
 Finds every fault of a file of one's own questions before a run does.
 """
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Sequence

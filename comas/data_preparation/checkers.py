@@ -1,7 +1,5 @@
 """Checker code: Python that runs against a program, and raises if the program is wrong."""
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Sequence
 

@@ -4,8 +4,6 @@ Of the 447,000 questions of KodCode this takes the 10,000 that its authors chose
 reinforcement: 74 MB to download instead of 2.6 GB.
 """
 
-from __future__ import annotations
-
 from comas.data_preparation.checkers import checker_from_pytest
 from comas.data_preparation.record_set import Item, LeftOut, RecordSet, Row
 from comas.data_preparation.source import Source

@@ -9,8 +9,6 @@ A local copy of ``owner/name`` is the folder ``DIR/owner/name``, and one of
 * what ``Dataset.save_to_disk`` or ``DatasetDict.save_to_disk`` writes, in ``<config>/`` likewise.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path

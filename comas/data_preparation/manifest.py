@@ -1,13 +1,11 @@
 """``checksums.json``: what was built, from what, and the SHA-256 of every file."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from comas.config.keys import leaves
 from comas.data_preparation.source import DataPreparationError
@@ -40,7 +38,7 @@ class Manifest:
         self._entries = entries
 
     @classmethod
-    def read(cls, folder: Path) -> Manifest:
+    def read(cls, folder: Path) -> Self:
         """Raises DataPreparationError when the file is there, but is not what this writes."""
         path = folder / FILE_NAME
         if not path.exists():

@@ -1,7 +1,5 @@
 """The training questions of MATH (Hendrycks et al., 2021), levels 4 and 5."""
 
-from __future__ import annotations
-
 from comas.data_preparation.record_set import Item, LeftOut, RecordSet, Row
 from comas.data_preparation.source import Source
 from comas.verification.boxed import last_boxed

@@ -6,8 +6,6 @@ shorter question overlaps when all its words, 8 at least, stand in the other in 
 that, case, punctuation, LaTeX's markup and drawings (Asymptote code) are taken out.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What a row of a dataset becomes: a record on disk, or a stated reason why it is left out."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Where a dataset is on the Hugging Face hub, and what the conversion needs of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import UnionType

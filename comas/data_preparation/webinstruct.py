@@ -11,8 +11,6 @@ the question ends with the unit:
 | ``5 m and 6 s``, ``about 3``, ``x + 2`` | left out | |
 """
 
-from __future__ import annotations
-
 import re
 
 from comas.data_preparation.record_set import Item, LeftOut, RecordSet, Row, with_unit

@@ -1,7 +1,5 @@
 """Interaction: agents discuss questions. A new schedule is one file and one line here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Coroutine, Sequence
 from random import Random
 from typing import Protocol

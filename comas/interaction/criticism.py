@@ -1,7 +1,5 @@
 """What both schedules do with a solution: somebody criticises it, somebody scores the criticism."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple

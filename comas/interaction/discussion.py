@@ -1,7 +1,5 @@
 """One discussion under way: agents are asked for its turns, and what they say is kept."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ batch. From the second round on the prompt shows kappa pairs (solution, evaluati
 the round before; the evaluator sees no history.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from random import Random

@@ -5,8 +5,6 @@ and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and e
 the last kappa rounds; a scoring never enters the history.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Coroutine, Sequence
 from random import Random

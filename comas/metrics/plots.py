@@ -3,8 +3,6 @@
 Started by scripts/plot_run.sh; a training draws them at its end.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from itertools import count, takewhile

@@ -4,8 +4,6 @@ It compares what the society gave itself with what the verifier says, after the 
 here reaches a reward.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

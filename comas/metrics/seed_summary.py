@@ -1,7 +1,5 @@
 """``python -m comas.metrics.seed_summary RUN ...``: several seeds of one experiment as a table."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a step's discussions and updates say, as flat names with slashes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 

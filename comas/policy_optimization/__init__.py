@@ -1,8 +1,6 @@
 """Policy optimisation: advantages, batches and losses on plain tensors. A new estimator is
 one file under ``advantages/`` and one line here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 

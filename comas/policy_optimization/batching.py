@@ -1,7 +1,5 @@
 """A buffer into optimiser steps, ranks and micro batches, and those into tensors."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Every sum over a micro batch is divided by the totals of the whole optimiser ste
 ranks, so the gradient depends neither on the micro batches nor on the number of ranks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """OpenRLHF's loss functions without the rest of ``openrlhf.models``."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys

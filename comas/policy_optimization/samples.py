@@ -1,7 +1,5 @@
 """From rewarded discussions to one training buffer a policy."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 
 from comas.types import RewardedDiscussion, TrainingSample, Turn

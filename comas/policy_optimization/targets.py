@@ -1,7 +1,5 @@
 """What the policy loss needs to know about a buffer before an update."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -29,7 +27,7 @@ class Targets:
     reference_logprobs: torch.Tensor | None
     """[N, T]: log pi_ref; None without a reference model."""
 
-    def rows(self, indices: Sequence[int], width: int) -> Targets:
+    def rows(self, indices: Sequence[int], width: int) -> "Targets":
         """The given samples, cut to the ``width`` of their longest response."""
         chosen = list(indices)
 

@@ -1,7 +1,5 @@
 """Which configuration a run has: the one that is named, or the one that fits this machine."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial

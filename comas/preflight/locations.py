@@ -1,7 +1,5 @@
 """Where the names of models and question files lead."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

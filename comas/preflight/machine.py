@@ -1,7 +1,5 @@
 """What this machine has: a device to run on and disk to write to."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import shutil

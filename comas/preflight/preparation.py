@@ -1,7 +1,5 @@
 """The last step before any engine starts: everything that a configuration names, checked."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The sizes that follow from a configuration: discussions, samples, optimiser steps."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 from collections import Counter

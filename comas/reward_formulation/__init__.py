@@ -1,8 +1,6 @@
 """Reward formulation: every turn of a discussion gets its reward. A new scheme is one file and
 one line here."""
 
-from __future__ import annotations
-
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.scheme import RewardScheme
 

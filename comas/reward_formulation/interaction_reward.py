@@ -1,7 +1,5 @@
 """The interaction reward of CoMAS: solver and evaluator share what the scorer decides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from statistics import fmean
 

@@ -1,7 +1,5 @@
 """What a reward scheme is: what it needs, and what it gives back."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal

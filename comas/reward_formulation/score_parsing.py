@@ -1,7 +1,5 @@
 """Reading the score out of a scoring response; what is ambiguous is no score."""
 
-from __future__ import annotations
-
 import re
 
 _TAGGED = re.compile(r"<score>(.*?)</score>", re.DOTALL)

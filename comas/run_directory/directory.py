@@ -8,8 +8,6 @@ saves/20250131-094500-comas/
     models/agent_0/  models/step
 """
 
-from __future__ import annotations
-
 import dataclasses
 import itertools
 import logging

@@ -1,7 +1,5 @@
 """Discussions as people and other programs read them: one JSON object each."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

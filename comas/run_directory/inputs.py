@@ -4,8 +4,6 @@ A name such as ``quickstart/models/qwen2`` leads elsewhere when the recipe behin
 a run goes on with what it began with, and is compared with that.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """metrics.jsonl: one object per step, on the disk before the next step begins."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math

@@ -1,7 +1,5 @@
 """What a run ran with: code, packages, machine."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

@@ -1,7 +1,5 @@
 """wandb and TensorBoard, each imported only when it is asked for."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 from typing import Any, Protocol

@@ -5,8 +5,6 @@ refused: decimals (it rounds to 6 places), ``2(3)`` and ``5 6`` (it adds them, a
 number), primes and subscripts of numbers (it drops them), ``i`` (a variable to it).
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 from typing import Any

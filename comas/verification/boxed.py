@@ -1,7 +1,5 @@
 r"""The answer in ``\boxed{}``."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

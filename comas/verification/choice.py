@@ -1,7 +1,5 @@
 r"""Multiple choice: the letter in the last ``\boxed{}``, however it is written."""
 
-from __future__ import annotations
-
 import re
 
 from comas.verification.boxed import last_boxed

@@ -6,8 +6,6 @@ block counts, and it runs in one process and one namespace with its tests, so th
 by patching a builtin or by an always-true ``__eq__``. Both only ever run in the sandbox.
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import builtins

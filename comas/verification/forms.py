@@ -1,7 +1,5 @@
 """The forms of answers, and the graders that judge them."""
 
-from __future__ import annotations
-
 from typing import Literal, get_args
 
 AnswerForm = Literal["math", "science", "coding", "choice"]

@@ -1,7 +1,5 @@
 r"""Answers as LaTeX text: one spelling for what reads the same, and its outer structure."""
 
-from __future__ import annotations
-
 import re
 
 _UNICODE = str.maketrans(

@@ -17,8 +17,6 @@ What counts as the same:
 * Words without regard to case. Letters of a formula keep their case.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import product

@@ -1,7 +1,5 @@
 """Verification beside training: worker processes with an outer time limit."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import multiprocessing
@@ -14,6 +12,7 @@ from concurrent.futures import Future
 from functools import cache, partial
 from multiprocessing import forkserver
 from threading import Lock
+from typing import Self
 from weakref import WeakSet
 
 from pebble import ProcessPool
@@ -103,7 +102,7 @@ class Verifier:
         for batch in list(self._batches):
             batch.abandon("the verifier was closed")
 
-    def __enter__(self) -> Verifier:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

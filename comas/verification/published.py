@@ -5,8 +5,6 @@ graders have none of them. What the published graders found no answer in is "una
 where they said wrong, which leaves the accuracy the same.
 """
 
-from __future__ import annotations
-
 import re
 
 from math_verify import parse, verify

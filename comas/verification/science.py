@@ -7,8 +7,6 @@ right cannot be told, as the gold has none. Two numbers, a range, an uncertainty
 form that is asked for: unanswered.
 """
 
-from __future__ import annotations
-
 import math
 import re
 

@@ -1,7 +1,5 @@
 """The verifier on discussions: verdicts by turn, on every solution."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass

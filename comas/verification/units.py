@@ -1,7 +1,5 @@
 r"""Units behind a number: told from the number and compared, never converted."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

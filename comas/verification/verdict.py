@@ -1,7 +1,5 @@
 """What a verifier may say."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 Verdict = Literal["correct", "wrong", "unanswered", "failed"]

@@ -1,7 +1,5 @@
 """Which verifier judges which form of answer. A new one is one file and one line here."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from comas.verification.choice import verify_choice

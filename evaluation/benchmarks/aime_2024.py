@@ -1,7 +1,5 @@
 """AIME 2024: the 30 problems of AIME I and II, each with an answer from 0 to 999."""
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 

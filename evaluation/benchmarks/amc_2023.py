@@ -4,8 +4,6 @@ The dataset also holds those of 2022; the address of a problem tells the year. T
 multiple choice, and were reworded to ask for a number.
 """
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 

@@ -1,7 +1,5 @@
 """What a benchmark is: a dataset, the form of its answers, and how many tasks are drawn."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """GPQA main (Rein et al., 2023): 448 questions in biology, physics and chemistry, 4 options."""
 
-from __future__ import annotations
-
 import random
 
 from comas.data_preparation import Item, LeftOut, Row, Source

@@ -1,7 +1,5 @@
 """GSM8K (Cobbe et al., 2021): grade-school word problems, each with a whole-number answer."""
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 

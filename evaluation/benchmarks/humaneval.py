@@ -1,7 +1,5 @@
 """HumanEval (Chen et al., 2021): 164 functions to write from their signature and docstring."""
 
-from __future__ import annotations
-
 import ast
 
 from comas.data_preparation import Item, LeftOut, Row, Source

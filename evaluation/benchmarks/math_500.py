@@ -1,7 +1,5 @@
 """MATH-500 (Lightman et al., 2023): 500 problems of the test split of MATH."""
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 

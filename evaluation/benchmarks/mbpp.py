@@ -1,7 +1,5 @@
 """MBPP (Austin et al., 2021): 500 short programs, each with three assertions."""
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 

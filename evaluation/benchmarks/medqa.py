@@ -1,7 +1,5 @@
 """MedQA (Jin et al., 2020): questions from the United States medical licensing exam, 4 options."""
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 from evaluation.benchmarks.options import LETTERS, list_options

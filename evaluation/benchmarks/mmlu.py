@@ -1,7 +1,5 @@
 """MMLU (Hendrycks et al., 2021): questions on 57 subjects, 4 options in the dataset's order."""
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 from evaluation.benchmarks.options import LETTERS, list_options

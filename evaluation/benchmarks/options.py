@@ -1,7 +1,5 @@
 """Multiple choice: options with their letters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 LETTERS = "ABCD"

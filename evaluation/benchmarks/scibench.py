@@ -1,7 +1,5 @@
 """SciBench (Wang et al., 2024): problems from college textbooks, each with a numeric answer."""
 
-from __future__ import annotations
-
 from comas.data_preparation import Item, LeftOut, Row, Source
 from comas.data_preparation.record_set import is_decimal_number, with_unit
 from evaluation.benchmarks.benchmark import Benchmark

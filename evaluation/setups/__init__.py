@@ -4,8 +4,6 @@ Unless its file says otherwise, a setup sends the task as a single user message 
 prompt; the server's chat template does the rest.
 """
 
-from __future__ import annotations
-
 from evaluation.setups.autogen import AUTOGEN
 from evaluation.setups.consistency import CONSISTENCY
 from evaluation.setups.debate import DEBATE

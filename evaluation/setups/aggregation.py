@@ -1,7 +1,5 @@
 """The last call of Consistency and Debate: one final answer from several solutions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from evaluation.types import BenchmarkTask, Message

@@ -4,8 +4,6 @@ The proxy opens with the task. It is a model too, and sees the conversation with
 flipped: its own messages as the assistant's, the assistant's as the user's.
 """
 
-from __future__ import annotations
-
 from evaluation.types import Ask, BenchmarkTask, Message, Setup
 
 MAX_TURNS = 3

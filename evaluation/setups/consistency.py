@@ -3,8 +3,6 @@
 The model aggregates; for a plain vote over the same samples see ``majority_vote``.
 """
 
-from __future__ import annotations
-
 from comas.concurrency import run_all
 from evaluation.setups.aggregation import aggregation
 from evaluation.types import Ask, BenchmarkTask, Setup

@@ -1,8 +1,6 @@
 """Debate: three agents answer, see each other's answers, answer again; one call aggregates
 (7 calls per task)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from comas.concurrency import run_all

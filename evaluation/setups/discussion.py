@@ -5,8 +5,6 @@ rounds those of the released code: in each of 2 rounds every agent solves, every
 evaluated by one agent, and the evaluation scored by another draw (6 l calls per task for l agents).
 """
 
-from __future__ import annotations
-
 from random import Random
 from statistics import fmean
 

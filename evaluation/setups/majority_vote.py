@@ -4,8 +4,6 @@ The samples are those of Consistency: same requests, same seeds. Programs agree 
 does. Correct ones need not, so where all programs differ the first one is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

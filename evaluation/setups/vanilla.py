@@ -1,7 +1,5 @@
 """Vanilla: the model is asked once (1 call per task)."""
 
-from __future__ import annotations
-
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 

@@ -4,8 +4,6 @@ The engines are imported inside the actors' processes only, so the driver loads 
 their methods by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The society's engines behind one face: generate, update, sync, save."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -10,7 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from operator import methodcaller
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import ray
 
@@ -46,7 +44,7 @@ class Agents:
         self._policies: list[Engine] = []
         self._in_flight: Counter[str] = Counter()
 
-    def __enter__(self) -> Agents:
+    def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._launch = Launch(self._config, models=self._models, device=self._device)
             stack.callback(self._launch.stop)

@@ -1,7 +1,5 @@
 """Starting Ray and the engines' processes on their planned slots."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import signal

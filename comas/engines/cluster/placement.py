@@ -4,8 +4,6 @@ A policy's engines share one Ray placement group whose bundles lie on one node, 
 colocated engines exchange weights by CUDA IPC.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Waiting for engines: with a time limit, for all at once, and failing at the first failure."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

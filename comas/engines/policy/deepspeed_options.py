@@ -1,7 +1,5 @@
 """How DeepSpeed is set up: the process's environment, its group and its configuration."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

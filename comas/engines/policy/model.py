@@ -1,7 +1,5 @@
 """The language model as training sees it: log-probs of response tokens."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

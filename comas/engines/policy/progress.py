@@ -1,8 +1,7 @@
 """What an update adds up on the way, and what it reports in the end."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import distributed
@@ -26,7 +25,7 @@ class Progress:
     """That of the last optimiser step."""
 
     @classmethod
-    def start(cls, mask: torch.Tensor) -> Progress:
+    def start(cls, mask: torch.Tensor) -> Self:
         """Nothing done yet, on a buffer of this mask [N, T]."""
         zero = torch.zeros((), device=mask.device)
         return cls(torch.zeros(mask.shape, device=mask.device), zero.clone(), zero)

@@ -1,7 +1,5 @@
 """One rank of one policy's training: DeepSpeed around the pure parts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random

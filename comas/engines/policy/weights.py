@@ -1,7 +1,5 @@
 """A policy's weights as whole tensors: to check, to send and to save."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from pathlib import Path

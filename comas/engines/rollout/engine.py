@@ -1,7 +1,5 @@
 """The rollout engine: prompts in, generations out, weights replaced in between."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What a process with vLLM in it is started with, and what vLLM is told."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 from comas.config.schema import Rollout

@@ -1,7 +1,5 @@
 """The engine's end of a weight update that comes as arrays in host memory."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 

@@ -1,11 +1,9 @@
 """The trainer's end of a weight update: one way to send, whatever the transport."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -126,7 +124,7 @@ class ObjectStoreTrainerWeightTransferEngine(
         *,
         client: VLLMWeightSyncClient,
         source: WeightSource | None = None,
-    ) -> ObjectStoreTrainerWeightTransferEngine:
+    ) -> Self:
         """Greet the engines from rank 0; see ``create_weight_sender``."""
         if init_info.is_sender:
             client.init_weight_transfer_engine({})

@@ -1,7 +1,5 @@
 """GRPO: each reward relative to its group."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Hashable
 

@@ -1,7 +1,5 @@
 """What every advantage estimator is given."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """REINFORCE++: discounted token returns, whitened over the buffer."""
 
-from __future__ import annotations
-
 import torch
 
 from comas.policy_optimization.advantages.inputs import AdvantageInputs
