@@ -63,8 +63,8 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             discussions = _discuss(config, agents, data, step, bar)
             clock.lap("rollout_s")
             # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
-            verification = verify_solutions(verifier, discussions, answers=data.answers)
-            rewards = reward_scheme(discussions, evidence={"verdicts": verification.result})
+            wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
+            rewards = reward_scheme(discussions, evidence={"verdicts": wait_for_verdicts})
             buffers = collect_samples(
                 rewards.discussions,
                 policy_of_agent=config.policy_of_agent,
@@ -75,7 +75,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             clock.lap("update_s")
             agents.sync_weights()
             clock.lap("sync_s")
-            verdicts = verification.result()
+            verdicts = wait_for_verdicts()
             metrics = {
                 **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
                 **rewards.metrics,

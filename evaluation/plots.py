@@ -58,11 +58,8 @@ def _draw_panel(axes: Axes, rows: Sequence[Row], *, setup: str, benchmarks: Sequ
             if (column := Column(setup, benchmark)) in accuracies
         ]
         heights = [100 * accuracy.value for _, accuracy in found]
-        bounds = [
-            (100 * low, 100 * high) for low, high in (accuracy.interval for _, accuracy in found)
-        ]
-        below = [max(0.0, h - low) for h, (low, _) in zip(heights, bounds, strict=True)]
-        above = [max(0.0, high - h) for h, (_, high) in zip(heights, bounds, strict=True)]
+        below = [max(0.0, 100 * (accuracy.value - accuracy.interval[0])) for _, accuracy in found]
+        above = [max(0.0, 100 * (accuracy.interval[1] - accuracy.value)) for _, accuracy in found]
         axes.bar(
             [x + (i - (len(rows) - 1) / 2) * bar for x, _ in found],
             heights,
