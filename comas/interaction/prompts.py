@@ -4,8 +4,6 @@ The wording is ours; what each prompt asks for follows the paper's appendix. A t
 constant text is used unchanged, so the quick-start tokenizers can hold it as single tokens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

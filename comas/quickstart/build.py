@@ -1,7 +1,5 @@
 """Builds the quick-start society once, and finds it again afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

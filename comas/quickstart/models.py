@@ -1,7 +1,5 @@
 """Two tiny transformers with random weights: Qwen2 with tied embeddings, Llama with untied."""
 
-from __future__ import annotations
-
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,

@@ -1,7 +1,5 @@
 """Muon in float32: as PyTorch's, which computes in bfloat16, at the speed of any CPU."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 

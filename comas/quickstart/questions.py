@@ -10,8 +10,6 @@ A hash of the text decides which questions are held out, so no family has a rule
 held-out ones differ (withholding every sum with a certain last digit would).
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable
 from random import Random

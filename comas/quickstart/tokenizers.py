@@ -5,8 +5,6 @@ between the digits of worked discussions, is one token each: so the long prompts
 cost tiny ones about twenty tokens.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Sequence

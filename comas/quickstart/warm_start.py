@@ -3,8 +3,6 @@
 One process, one thread, a fixed number of steps: the same seed gives the same weights.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Iterator

@@ -11,8 +11,6 @@ can judge already, not that it learns something nobody in it knows.
 | coding | return 41 - 1 | off by one: return 41 |
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random

@@ -1,7 +1,5 @@
 """The caller's side of the sandbox: it starts the server and asks it to run programs."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import logging
@@ -13,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from comas.verification.sandbox.system_call_filter import compile_filter
 
@@ -114,7 +112,7 @@ class Sandbox:
         with self._lock:
             self._stop()
 
-    def __enter__(self) -> Sandbox:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:

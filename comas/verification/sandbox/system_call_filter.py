@@ -3,8 +3,6 @@
 What is left out here is allowed: threads, child processes and files work as ever.
 """
 
-from __future__ import annotations
-
 import errno
 import tempfile
 from functools import cache

@@ -7,8 +7,6 @@ never reads them: they go from pipe to pipe, and so are in the memory of no proc
 that is to run them, nor in that of any later one.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import json

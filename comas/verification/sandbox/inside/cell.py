@@ -9,8 +9,6 @@
 Without namespaces the cell is its own keeper.
 """
 
-from __future__ import annotations
-
 import os
 import resource
 import signal

@@ -1,7 +1,5 @@
 """The checker's process: it asks the program's process, and what comes back is only data."""
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import sys

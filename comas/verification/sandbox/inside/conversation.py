@@ -10,8 +10,6 @@ there. Nothing that arrives is trusted: at the first message that is not exactly
 the process ends, before any other code can catch anything.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from _thread import RLock  # threading would make every fork of the server slower

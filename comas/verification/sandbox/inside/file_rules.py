@@ -3,8 +3,6 @@
 Source: https://docs.kernel.org/userspace-api/landlock.html
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Iterable

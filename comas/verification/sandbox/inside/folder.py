@@ -1,7 +1,5 @@
 """The folder of a program that has no /tmp of its own, because there are no namespaces."""
 
-from __future__ import annotations
-
 import os
 import shutil
 

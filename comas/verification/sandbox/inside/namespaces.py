@@ -1,7 +1,5 @@
 """Containment by namespaces: a root with Python alone, read-only, and no network."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

@@ -9,8 +9,6 @@ Functions and classes of the standard library cross by name, as they are on eith
 checker takes none but classes of ``builtins`` and of exceptions.
 """
 
-from __future__ import annotations
-
 import builtins
 import importlib
 import sys

@@ -1,7 +1,5 @@
 """An object of the other side, as if it were here: what is done to it is done over there."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The program's process: it loads the program, and then does what the checker asks for."""
 
-from __future__ import annotations
-
 import sys
 import types
 from typing import NoReturn

@@ -1,7 +1,5 @@
 """What the kernel offers and Python has no function for."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 from typing import Any
