@@ -27,6 +27,8 @@ from comas.engines.rollout.engine_thread import RolloutEngineError
 from comas.engines.rollout.weight_transfer import create_weight_sender
 from comas.types import Generation
 
+pytestmark = pytest.mark.stack
+
 Result = TypeVar("Result")
 
 ROLLOUT = Rollout(

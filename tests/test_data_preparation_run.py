@@ -114,10 +114,10 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(
     )
     train = load_questions(tmp_path / "data/train.jsonl")
     wanted = {"math": 6, "coding": 4, "science": 6}
-    assert Counter(question.task for question in train.questions) == wanted
+    assert Counter(question.domain for question in train.questions) == wanted
     validation = load_questions(tmp_path / "data/validation.jsonl")
     wanted = {"math": 3, "coding": 2, "science": 3}
-    assert Counter(question.task for question in validation.questions) == wanted
+    assert Counter(question.domain for question in validation.questions) == wanted
     assert not set(train.answers) & set(validation.answers)
     table = result.stdout.splitlines()
     gsm8k = f"{tmp_path}/data/benchmarks/gsm8k.jsonl"
