@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from comas.config.schema import Config
-from comas.engines.cluster.placement import Slot, check_gpus, gpus_in_all, plan_policy
+from comas.engines.cluster.placement import (
+    Slot,
+    check_gpus,
+    gpus_in_all,
+    num_host_threads,
+    plan_policy,
+)
 
 
 def paper() -> Config:
@@ -35,12 +41,16 @@ def test_disaggregated_engines_have_gpus_of_their_own_after_the_ranks():
     assert placement.rollout_slots == (Slot(2, 1.0), Slot(3, 1.0))
 
 
-def test_policies_that_share_gpus_each_ask_for_their_part():
+def test_policies_that_share_gpus_each_ask_for_their_part_of_whole_ones():
     config = paper()
     config.cluster.policies_per_gpu = 2
     placement = plan_policy(config, device="cuda")
-    assert [bundle["GPU"] for bundle in placement.bundles] == [0.5, 0.5]
+    assert [bundle["GPU"] for bundle in placement.bundles] == [1.0, 1.0]
     assert placement.num_gpus == 2
+    assert placement.policies_per_group == 2
+    assert placement.num_groups(3) == 2
+    slots = [*placement.rollout_slots, *placement.policy_slots]
+    assert [slot.num_gpus for slot in slots] == [0.225] * 4  # of 2 policies: 0.9 of each GPU
     assert gpus_in_all(placement, 3) == 4  # two policies on the first pair, one on the second
     assert check_gpus(placement, num_policies=4, node_gpus=[4]) is None
     with pytest.raises(ValueError, match="room for 4 policies"):
@@ -72,3 +82,26 @@ def test_a_policy_never_spans_nodes():
     placement = plan_policy(paper(), device="cuda")
     with pytest.raises(ValueError, match="too few GPUs"):
         check_gpus(placement, num_policies=1, node_gpus=[1, 1])
+
+
+@pytest.mark.parametrize(
+    ("nodes", "num_policies", "threads"),
+    [
+        ([{"GPU": 8, "CPU": 128}], 4, 16),  # 8 ranks
+        ([{"GPU": 8, "CPU": 128}], 1, 64),  # 2 ranks
+        ([{"GPU": 4, "CPU": 32}, {"GPU": 4, "CPU": 64}], 4, 8),  # 4 ranks on each node
+        ([{"GPU": 2, "CPU": 1}], 1, 1),
+        ([{"GPU": 8, "CPU": 96}, {"CPU": 2}], 4, 12),  # no rank runs where no GPU is
+    ],
+)
+def test_ranks_have_equal_parts_of_their_nodes_cores(nodes, num_policies, threads):
+    placement = plan_policy(paper(), device="cuda")
+    assert num_host_threads(placement, num_policies=num_policies, nodes=nodes) == threads
+
+
+def test_policies_that_share_gpus_share_the_cores_as_well():
+    config = paper()
+    config.cluster.policies_per_gpu = 2
+    placement = plan_policy(config, device="cuda")
+    nodes = [{"GPU": 2, "CPU": 32}]
+    assert num_host_threads(placement, num_policies=2, nodes=nodes) == 8

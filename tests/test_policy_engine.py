@@ -558,15 +558,21 @@ def test_the_optimiser_is_offloaded_on_gpus_only():
     assert on_gpu["bf16"] == {"enabled": True}
 
 
-def test_a_rank_on_cpu_computes_on_one_thread_unless_told_otherwise(monkeypatch):
+def test_a_rank_computes_on_one_thread_on_cpu_and_on_its_part_of_a_gpus_host(monkeypatch):
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert process_environment("cpu") == {
+    assert process_environment("cpu", host_threads=16) == {
         "DS_ACCELERATOR": "cpu",
         "OMP_NUM_THREADS": "1",
         "GLOO_SOCKET_IFNAME": "lo",
     }
+    on_gpu = process_environment("cuda", host_threads=16)
+    assert on_gpu == {"DS_ACCELERATOR": "cuda", "OMP_NUM_THREADS": "16"}
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_threads_that_the_environment_asks_for_come_first(monkeypatch, device):
     monkeypatch.setenv("OMP_NUM_THREADS", "8")
-    assert process_environment("cpu")["OMP_NUM_THREADS"] == "8"
+    assert process_environment(device, host_threads=16)["OMP_NUM_THREADS"] == "8"
 
 
 # ---- Two ranks ----

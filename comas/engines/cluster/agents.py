@@ -108,6 +108,8 @@ class Agents:
     def sync_weights(self) -> None:
         """Make every rollout engine serve its policy's weights."""
         if self._shares_gpus:
+            # An update leaves tens of GB in its allocator, which no other process can use.
+            self._on(self._policies, "releasing its cache", lambda rank: rank.call("release_cache"))
             # Weights, then sync, then cache: waking all at once needs memory for everything.
             self._on(self._rollouts, "waking up", lambda engine: engine.call("wake_weights"))
         self._on(
@@ -151,10 +153,15 @@ class Agents:
         started = time.monotonic()
         limit = self._config.cluster.start_timeout_s
         self._rollouts = self._launch.rollouts()
-        starting = {engine.name: engine.call("start") for engine in self._rollouts}
+        # An engine measures the free memory of its GPU as it starts, and what others take
+        # meanwhile is missing from its cache: those of one GPU start one after another, before
+        # the policies load, and sleep by then.
+        *turns, last_turn = self._launch.starting_turns(self._rollouts)
+        for engines in turns:
+            first = {engine.name: engine.call("start") for engine in engines}
+            wait_for_all(first, doing="starting", timeout_s=limit)
+        starting = {engine.name: engine.call("start") for engine in last_turn}
         if self._shares_gpus:
-            # An engine measures the free memory of its GPU as it starts: engines come first,
-            # and sleep before the policies load.
             wait_for_all(starting, doing="starting", timeout_s=limit)
             self._on(self._rollouts, "going to sleep", lambda engine: engine.call("sleep"))
         self._policies = self._launch.policies()

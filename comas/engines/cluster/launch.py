@@ -22,6 +22,7 @@ from comas.engines.cluster.placement import (
     PolicyPlacement,
     Slot,
     check_gpus,
+    num_host_threads,
     plan_policy,
 )
 from comas.engines.policy.deepspeed_options import process_environment
@@ -51,7 +52,7 @@ class Launch:
             stack.pop_all()
         self._groups: list[PlacementGroup] = [
             ray.util.placement_group(list(self._placement.bundles), strategy="STRICT_PACK")
-            for _ in models
+            for _ in range(self._placement.num_groups(len(models)))
         ]
 
     def rollouts(self) -> list[Engine]:
@@ -68,11 +69,22 @@ class Launch:
             for index, slot in enumerate(self._placement.rollout_slots)
         ]
 
+    def starting_turns(self, engines: Sequence[Engine]) -> list[list[Engine]]:
+        """``engines`` in turns: no two rollout engines of a turn share a GPU."""
+        sharers = self._placement.policies_per_group
+        return [
+            [engine for engine in engines if engine.policy % sharers == turn]
+            for turn in range(sharers)
+        ]
+
     def policies(self) -> list[Engine]:
         """Create the ranks that train, policy by policy; they load nothing yet."""
         remote = ray.remote(PolicyActor)
+        threads = num_host_threads(
+            self._placement, num_policies=len(self._models), nodes=self._nodes
+        )
         # A policy's process imports vLLM too, for the sender of its weights.
-        environment = process_environment(self._device) | QUIET_VLLM
+        environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM
         meeting = [self._rendezvous / f"policy_{policy}" for policy in range(len(self._models))]
         return [
             Engine(
@@ -101,7 +113,8 @@ class Launch:
         ray.init(address=cluster.ray_address, **settings)
         # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
         signal.signal(signal.SIGTERM, on_terminate)
-        node_gpus = [int(n["Resources"].get("GPU", 0)) for n in ray.nodes() if n["Alive"]]
+        self._nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        node_gpus = [int(node.get("GPU", 0)) for node in self._nodes]
         check_gpus(self._placement, num_policies=len(self._models), node_gpus=node_gpus)
 
     def _weight_transfer_backend(self) -> WeightTransfer:
@@ -119,7 +132,7 @@ class Launch:
             num_gpus=slot.num_gpus,
             runtime_env={"env_vars": environment},
             scheduling_strategy=PlacementGroupSchedulingStrategy(
-                placement_group=self._groups[policy],
+                placement_group=self._groups[policy // self._placement.policies_per_group],
                 placement_group_bundle_index=slot.bundle_index,
             ),
         ).remote(

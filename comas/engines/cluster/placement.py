@@ -1,10 +1,12 @@
 """Which engine runs on which GPU: pure planning, before anything starts.
 
-A policy's engines share one Ray placement group whose bundles lie on one node, because
-colocated engines exchange weights by CUDA IPC.
+A policy's engines are in one Ray placement group whose bundles lie on one node, because
+colocated engines exchange weights by CUDA IPC. A bundle is a whole GPU: of bundles that hold a
+part of one, Ray puts as many as fit on the first, and two ranks of a policy would meet there.
+Policies that share GPUs therefore share the group.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from comas.config.schema import Config
@@ -18,7 +20,7 @@ SHARED_GPU_SHARE = 0.45
 
 @dataclass(frozen=True)
 class Slot:
-    """A GPU's share for one engine process, as a bundle of its policy's group (0 on CPU)."""
+    """A GPU's share for one engine process, in a bundle of its policy's group (0 on CPU)."""
 
     bundle_index: int
     num_gpus: float
@@ -26,7 +28,7 @@ class Slot:
 
 @dataclass(frozen=True)
 class PolicyPlacement:
-    """One policy's placement group and the slots of its engines in it.
+    """A placement group, and the slots in it of the engines of one policy.
 
     Example, 2 colocated GPUs: bundles ``({"GPU": 1, ...}, {"GPU": 1, ...})``, rollout engine
     i and policy rank i both in bundle i with 0.45 of its GPU.
@@ -35,16 +37,17 @@ class PolicyPlacement:
     bundles: tuple[dict[str, float], ...]
     rollout_slots: tuple[Slot, ...]
     policy_slots: tuple[Slot, ...]
+    policies_per_group: int = 1
+    """Policies with the same slots in one group: policy p is in group p // this."""
 
     @property
     def num_gpus(self) -> int:
         """GPUs that the policy uses, alone or with others."""
         return sum("GPU" in bundle for bundle in self.bundles)
 
-    @property
-    def policies_per_gpu(self) -> int:
-        """Policies that share each of them."""
-        return round(1 / self.bundles[0].get("GPU", 1.0))
+    def num_groups(self, num_policies: int) -> int:
+        """Placement groups that so many policies need."""
+        return -(-num_policies // self.policies_per_group)
 
 
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
@@ -63,14 +66,36 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
             policy_slots=(Slot(0, 0.0),) * num_ranks,
         )
     colocated = config.cluster.placement == "colocated"
-    gpu = 1.0 / config.cluster.policies_per_gpu
-    gpu_share = SHARED_GPU_SHARE * gpu if colocated else gpu
+    sharers = config.cluster.policies_per_gpu
+    gpu_share = (SHARED_GPU_SHARE if colocated else 1.0) / sharers
     first_engine = 0 if colocated else num_ranks
+    bundle = {"GPU": 1.0, "CPU": 2 * CPU_SHARE * sharers}
     return PolicyPlacement(
-        bundles=({"GPU": gpu, "CPU": 2 * CPU_SHARE},) * config.cluster.gpus_per_policy,
+        bundles=(bundle,) * config.cluster.gpus_per_policy,
         rollout_slots=tuple(Slot(first_engine + i, gpu_share) for i in range(num_engines)),
         policy_slots=tuple(Slot(i, gpu_share) for i in range(num_ranks)),
+        policies_per_group=sharers,
     )
+
+
+def num_host_threads(
+    placement: PolicyPlacement, *, num_policies: int, nodes: Sequence[Mapping[str, float]]
+) -> int:
+    """Threads for each policy rank's work on the host, such as that of an offloaded optimiser.
+
+    All ranks of a node update at once: each has its part of the node's cores (``CPU`` of
+    ``nodes``, Ray's resources). Of nodes that differ the smallest part counts, at least 1.
+
+    Example: 4 policies of 2 colocated GPUs on a node of 8 GPUs and 128 cores: 8 ranks of 16.
+    """
+    parts = []
+    for node in nodes:
+        num_groups = int(node.get("GPU", 0)) // max(placement.num_gpus, 1)
+        policies_here = min(num_policies, num_groups * placement.policies_per_group)
+        if policies_here:
+            num_ranks = policies_here * len(placement.policy_slots)
+            parts.append(int(node.get("CPU", 0)) // num_ranks)
+    return max(1, min(parts, default=1))
 
 
 def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequence[int]) -> None:
@@ -82,13 +107,13 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
     needed = placement.num_gpus
     if needed == 0:
         return
-    fitting = sum(gpus // needed for gpus in node_gpus) * placement.policies_per_gpu
+    fitting = sum(gpus // needed for gpus in node_gpus) * placement.policies_per_group
     if fitting >= num_policies:
         return
     nodes = ", ".join(map(str, node_gpus)) or "none"
     raise ValueError(
         f"too few GPUs: {num_policies} policies need {needed} GPUs each on one node "
-        f"({gpus_in_all(placement, num_policies)} in all, {placement.policies_per_gpu} policies "
+        f"({gpus_in_all(placement, num_policies)} in all, {placement.policies_per_group} policies "
         f"per GPU); GPUs of the nodes: {nodes}, room for {fitting} policies. Use fewer agents "
         f"(society.num_agents={max(fitting, 1)}), fewer GPUs per policy (cluster.gpus_per_policy "
         "with policy.ranks_per_policy and rollout.engines_per_policy), or share policies "
@@ -98,4 +123,4 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
 
 def gpus_in_all(placement: PolicyPlacement, num_policies: int) -> int:
     """GPUs that a society needs: 4 policies of 2 GPUs need 8, or 4 when 2 share each GPU."""
-    return placement.num_gpus * -(-num_policies // placement.policies_per_gpu)
+    return placement.num_gpus * placement.num_groups(num_policies)

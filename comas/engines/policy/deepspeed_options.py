@@ -10,17 +10,22 @@ from comas.config.schema import Optimization, Policy
 from comas.types import Device
 
 
-def process_environment(device: Device) -> dict[str, str]:
+def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
     """Environment variables a policy rank's process has to be started with.
 
-    On CPU it computes on one thread unless ``OMP_NUM_THREADS`` says otherwise: spinning
-    threads of several engines on the same cores slow each other down many times over.
+    On CPU it computes on one thread: spinning threads of several engines on the same cores slow
+    each other down many times over. On GPU it has ``host_threads``, for an optimiser in host
+    memory; left unset, Ray makes that one as well. ``OMP_NUM_THREADS`` of the environment
+    comes first.
     """
+    threads = host_threads if device == "cuda" else 1
+    environment = {
+        "DS_ACCELERATOR": device,
+        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
+    }
     if device == "cuda":
-        return {"DS_ACCELERATOR": "cuda"}
-    return {
-        "DS_ACCELERATOR": "cpu",
-        "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", "1"),
+        return environment
+    return environment | {
         # A policy's ranks are on one node; gloo would listen where the host name leads.
         "GLOO_SOCKET_IFNAME": "lo",
     }

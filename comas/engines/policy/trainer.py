@@ -162,6 +162,11 @@ class PolicyTrainer:
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
+    def release_cache(self) -> None:
+        """Give the GPU back what the allocator holds unused, for the engine that shares it."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
+
     def reload_states(self) -> None:
         """Undo ``offload_states``."""
         self._engine.reload_states()

@@ -1,0 +1,155 @@
+"""What is asked of the engines of shared GPUs, in which order, and on which GPU: Ray for real,
+with two GPUs that it is told of, and engines that only write down what they are asked."""
+
+from __future__ import annotations
+
+import json
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import ray
+
+from comas.config.schema import Cluster, Config, Policy, Rollout, Society
+from comas.engines.cluster import launch
+from comas.engines.cluster.agents import Agents
+
+pytestmark = pytest.mark.stack
+
+START_S = 0.3
+PATIENCE_S = 20.0
+
+
+def recording_actors(log: Path) -> tuple[type, type]:
+    """Stand-ins of both actors, which append (name, call, GPU, start, end) to ``log``.
+
+    A start takes its time, and waits a while for that of another engine to be under way.
+    """
+
+    class Recorder:
+        name: str
+
+        def record(self, call: str, *, started: float | None = None) -> None:
+            now = time.monotonic()
+            line = [self.name, call, ray.get_gpu_ids(), started or now, now]
+            with log.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+        def start_with_others(self) -> None:
+            started = time.monotonic()
+            starts = log.with_name("starts")
+            with starts.open("a") as file:
+                file.write(f"{self.name}\n")
+            while time.monotonic() < started + PATIENCE_S:
+                if len(starts.read_text().splitlines()) % 2 == 0:
+                    break
+                time.sleep(0.01)
+            time.sleep(START_S)
+            self.record("start", started=started)
+
+    class RecordingRollout(Recorder):
+        def __init__(self, model: str, config: Config, *, engine_index: int, **others: Any) -> None:
+            self.name = f"engine {engine_index} of {model}"
+
+        async def call(self, method: str, *arguments: Any, **named: Any) -> None:
+            if method == "start":
+                self.start_with_others()
+            else:
+                self.record(method)
+
+    class RecordingPolicy(Recorder):
+        def __init__(self, model: str, config: Config, *, rank: int, **others: Any) -> None:
+            self.name = f"rank {rank} of {model}"
+
+        def call(self, method: str, *arguments: Any, **named: Any) -> None:
+            self.record(method)
+
+        def start(self) -> None:
+            self.record("start")
+
+        def connect(self, engines: Any) -> None:
+            self.record("connect")
+
+        def send_weights(self) -> None:
+            self.record("send_weights")
+
+    return RecordingRollout, RecordingPolicy
+
+
+class Call(NamedTuple):
+    name: str
+    call: str
+    gpus: list[int]
+    begin: float
+    end: float
+
+
+def one_step(log: Path, *, policies_per_gpu: int, gpus_per_policy: int) -> list[Call]:
+    """What two policies' engines were asked from the start until the sync after an update."""
+    config = Config(
+        society=Society(num_agents=2),
+        rollout=Rollout(engines_per_policy=gpus_per_policy),
+        policy=Policy(ranks_per_policy=gpus_per_policy),
+        cluster=Cluster(
+            gpus_per_policy=gpus_per_policy,
+            policies_per_gpu=policies_per_gpu,
+            object_store_mib=80,
+        ),
+    )
+    rollout, policy = recording_actors(log)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launch, "RolloutActor", rollout)
+        patch.setattr(launch, "PolicyActor", policy)
+        patch.setattr(ray, "init", partial(ray.init, num_gpus=2, num_cpus=8))
+        with Agents(config, models=["a", "b"], device="cuda") as agents:
+            agents.sync_weights()
+            agents.update([[], []], step=1)
+            agents.sync_weights()
+    return [Call(*json.loads(line)) for line in log.read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
+    """Both policies on both GPUs."""
+    log = tmp_path_factory.mktemp("shared") / "calls"
+    return one_step(log, policies_per_gpu=2, gpus_per_policy=2)
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
+    """A GPU for each policy."""
+    log = tmp_path_factory.mktemp("apart") / "calls"
+    return one_step(log, policies_per_gpu=1, gpus_per_policy=1)
+
+
+def starts(calls: list[Call]) -> dict[str, Call]:
+    return {call.name: call for call in calls if call.call == "start"}
+
+
+def at_once(one: Call, other: Call) -> bool:
+    return one.begin < other.end and other.begin < one.end
+
+
+def test_policies_that_share_gpus_have_each_rank_on_another_gpu_and_its_engine_beside_it(shared):
+    gpus = {call.name: call.gpus for call in shared}
+    for policy in "ab":
+        assert gpus[f"rank 0 of {policy}"] == gpus[f"engine 0 of {policy}"] == [0]
+        assert gpus[f"rank 1 of {policy}"] == gpus[f"engine 1 of {policy}"] == [1]
+
+
+def test_engines_of_one_gpu_start_one_after_another_and_those_of_two_at_once(shared, apart):
+    start = starts(shared)
+    assert start["engine 0 of a"].end <= start["engine 0 of b"].begin
+    assert start["engine 1 of a"].end <= start["engine 1 of b"].begin
+    assert at_once(start["engine 0 of a"], start["engine 1 of a"])
+    assert at_once(start["engine 0 of b"], start["engine 1 of b"])
+    assert at_once(starts(apart)["engine 0 of a"], starts(apart)["engine 0 of b"])
+
+
+def test_memory_is_given_back_before_the_other_side_of_a_gpu_takes_it(apart):
+    sync = ["release_cache", "wake_weights", "send_weights", "offload_states", "wake_kv_cache"]
+    update = ["sleep", "reload_states", "update"]
+    made = [call.call for call in apart if call.name.endswith("of a")]
+    assert made == ["start", "sleep", "start", "connect", *sync, *update, *sync]
