@@ -8,3 +8,6 @@ import os
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+# By default its workers are nicer (15) than whatever else runs: the verifier beside an update, or
+# another program, would take the cores from the engines.
+os.environ.setdefault("RAY_worker_niceness", "0")
