@@ -1,0 +1,94 @@
+"""Trains one agent by TRL's GRPOTrainer for ``peers``: a job as JSON on stdin, times on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from datasets import Dataset
+from transformers import TrainerCallback
+from trl import GRPOConfig, GRPOTrainer
+
+NUM_GENERATIONS = 2
+"""Responses to each prompt: the fewest that make a GRPO group."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What to train, and how."""
+
+    model: str
+    prompts: list[str]
+    """Step after step, as many in each."""
+    num_steps: int
+    micro_batch: int
+    num_threads: int
+    max_tokens: int
+    learning_rate: float
+
+
+class StepTimes(TrainerCallback):
+    """Seconds of each step: generation, reward and update."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+
+    def on_step_begin(self, *_: Any, **__: Any) -> None:
+        """Start the clock."""
+        self._start = time.perf_counter()
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """Stop it."""
+        self.seconds.append(time.perf_counter() - self._start)
+
+
+def train(job: Job) -> dict[str, Any]:
+    """Seconds of every step, and the mean number of tokens of a response."""
+    torch.set_num_threads(job.num_threads)
+    messages = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
+    samples_per_step = NUM_GENERATIONS * len(messages) // job.num_steps
+    lengths: list[int] = []
+    times = StepTimes()
+
+    def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
+        lengths.extend(map(len, completion_ids))
+        return [float(len(ids)) for ids in completion_ids]
+
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = GRPOTrainer(
+            model=job.model,
+            reward_funcs=reward,
+            train_dataset=Dataset.from_dict({"prompt": messages}),
+            callbacks=[times],
+            args=GRPOConfig(
+                output_dir=folder,
+                use_cpu=True,
+                bf16=False,
+                per_device_train_batch_size=job.micro_batch,
+                gradient_accumulation_steps=samples_per_step // job.micro_batch,
+                num_generations=NUM_GENERATIONS,
+                max_completion_length=job.max_tokens,
+                temperature=1.0,
+                beta=0.0,
+                max_steps=job.num_steps,
+                learning_rate=job.learning_rate,
+                gradient_checkpointing=False,
+                shuffle_dataset=False,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to=[],
+                disable_tqdm=True,
+            ),
+        )
+        trainer.train()
+    return {"seconds": times.seconds, "mean_tokens": sum(lengths) / len(lengths)}
+
+
+if __name__ == "__main__":
+    result = train(Job(**json.load(sys.stdin)))
+    sys.stdout.write("\n" + json.dumps(result) + "\n")

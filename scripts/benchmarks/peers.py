@@ -1,0 +1,227 @@
+"""A step of CoMAS against a step of TRL's GRPOTrainer on the same tiny agents.
+
+Both train the two quick-start agents on this machine's CPU, step by step: sampling, rewards,
+one update of each agent on 144 samples. CoMAS holds its discussions; TRL gets the prompts of
+the same discussions, every second one, and samples two responses to each (it needs groups).
+Neither is timed while it loads. TRL runs in both ways to use two cores:
+
+  side by side       one process per agent, one thread each
+  one after another  one agent at a time, on all cores
+
+TRL is installed in saves/benchmarks, beside the very torch and transformers that CoMAS runs on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+from comas.config.schema import Config
+from comas.data import draw_batch
+from comas.engines.cluster.agents import Agents
+from comas.files import written_aside
+from comas.interaction import run_discussions
+from comas.policy_optimization.samples import collect_samples
+from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
+from comas.preflight.preparation import Prepared, prepare
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.types import Discussion
+from scripts.benchmarks import read_arguments
+
+TRL = "trl==1.16.0"
+TRL_WAYS = {"TRL, side by side": 1, "TRL, one after another": len(os.sched_getaffinity(0))}
+"""Ways to share the cores between the agents, with the threads of a process."""
+
+
+@dataclass
+class Arguments:
+    steps: int = 4
+    """Timed one by one, after one that is not."""
+    repeats: int = 3
+    trl_micro_batch: int = 48
+    """Of 144 samples; smaller ones pad less."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Some steps of one side."""
+
+    step_seconds: float
+    """Median of the steps, both agents together."""
+    mean_tokens: float
+    """Of a response."""
+
+
+def main(arguments: Arguments) -> None:
+    """Measure, and print the ratios."""
+    trl = _install_trl(Path("saves/benchmarks"))
+    config = load_config(QUICKSTART_CONFIG, [])
+    prepared = prepare(config)
+    results: dict[str, list[Measurement]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
+    with Agents(config, models=prepared.models, device=prepared.device) as agents:
+        agents.sync_weights()
+        society = Society(config, prepared, agents)
+        for repeat in range(arguments.repeats):
+            measured, discussions = society.train(repeat, num_steps=arguments.steps + 1)
+            results["CoMAS"].append(measured)
+            for name, num_threads in TRL_WAYS.items():
+                jobs = _trl_jobs(config, prepared, discussions, arguments, num_threads=num_threads)
+                results[name].append(_run_trl(jobs, trl, side_by_side=num_threads == 1))
+    sys.stdout.write(_report(arguments, results))
+
+
+class Society:
+    """The quick-start society, trained as the driver does it."""
+
+    def __init__(self, config: Config, prepared: Prepared, agents: Agents) -> None:
+        self._config = config
+        self._prepared = prepared
+        self._agents = agents
+
+    def train(self, repeat: int, *, num_steps: int) -> tuple[Measurement, list[list[Discussion]]]:
+        """Some steps, and their discussions; the first step is not timed."""
+        seconds, discussions = [], []
+        for step in range(repeat * num_steps, (repeat + 1) * num_steps):
+            started = time.perf_counter()
+            discussions.append(self._step(step + 1))
+            seconds.append(time.perf_counter() - started)
+        turns = [turn for of_step in discussions[1:] for d in of_step for turn in d.turns]
+        mean_tokens = fmean(len(turn.generation.response_token_ids) for turn in turns)
+        return Measurement(median(seconds[1:]), mean_tokens), discussions
+
+    def _step(self, step: int) -> list[Discussion]:
+        config, data = self._config, self._prepared.train
+        questions = draw_batch(
+            data.questions,
+            step=step - 1,
+            batch_size=config.rollout.batch_size,
+            seed=config.seed,
+            shuffle=config.data.shuffle,
+        )
+        discussions = asyncio.run(
+            run_discussions(
+                questions,
+                generate=self._agents.generate,
+                num_agents=config.society.num_agents,
+                rules=config.interaction,
+                seed=config.seed,
+                step=step,
+            )
+        )
+        rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence={})
+        buffers = collect_samples(
+            rewards.discussions,
+            policy_of_agent=config.policy_of_agent,
+            mask_truncated=config.optimization.mask_truncated,
+        )
+        self._agents.update(buffers, step=step)
+        self._agents.sync_weights()
+        return discussions
+
+
+# ---------------------------------------------------------------- TRL
+
+
+def _install_trl(root: Path) -> Path:
+    """The folder that holds TRL alone; what it needs is in the environment already."""
+    folder = root / TRL
+    if not folder.is_dir():
+        with written_aside(folder) as aside:
+            pip = [sys.executable, "-m", "pip", "install", "-qq", "--no-deps"]
+            subprocess.run([*pip, "--target", str(aside), TRL], check=True)
+    return folder.resolve()
+
+
+def _trl_jobs(
+    config: Config,
+    prepared: Prepared,
+    discussions: Sequence[Sequence[Discussion]],
+    arguments: Arguments,
+    *,
+    num_threads: int,
+) -> list[dict[str, object]]:
+    """A job for each agent, on prompts of its own (see ``scripts/benchmarks/_trl.py``)."""
+    return [
+        {
+            "model": model,
+            "prompts": list(chain.from_iterable(_half_of_prompts(d, agent) for d in discussions)),
+            "num_steps": len(discussions),
+            "micro_batch": arguments.trl_micro_batch,
+            "num_threads": num_threads,
+            "max_tokens": config.rollout.max_response_tokens,
+            "learning_rate": config.optimization.learning_rate,
+        }
+        for agent, model in enumerate(prepared.models)
+    ]
+
+
+def _half_of_prompts(discussions: Sequence[Discussion], agent: int) -> Iterator[str]:
+    turns = (turn for discussion in discussions for turn in discussion.turns)
+    prompts = [turn.prompt for turn in turns if turn.agent_index == agent]
+    yield from prompts[: len(prompts) // 2 * 2 : 2]
+
+
+def _run_trl(jobs: Sequence[dict[str, object]], trl: Path, *, side_by_side: bool) -> Measurement:
+    """All agents' steps: the slowest agent decides side by side, the sum one after another."""
+    with ThreadPoolExecutor(len(jobs) if side_by_side else 1) as pool:
+        results = list(pool.map(partial(_train_with_trl, trl=trl), jobs))
+    steps = zip(*(result["seconds"][1:] for result in results), strict=True)
+    seconds = [max(step) if side_by_side else sum(step) for step in steps]
+    return Measurement(median(seconds), fmean(result["mean_tokens"] for result in results))
+
+
+def _train_with_trl(job: dict[str, object], *, trl: Path) -> dict[str, Any]:
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(trl), str(Path.cwd())]),
+        "OMP_NUM_THREADS": str(job["num_threads"]),
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    process = subprocess.run(
+        [sys.executable, "-m", "scripts.benchmarks._trl"],
+        input=json.dumps(job),
+        capture_output=True,
+        text=True,
+        env=environment,
+        check=False,
+    )
+    if process.returncode != 0:
+        raise RuntimeError(f"TRL ended with status {process.returncode}:\n{process.stderr[-2000:]}")
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+# ---------------------------------------------------------------- the report
+
+
+def _report(arguments: Arguments, results: Mapping[str, Sequence[Measurement]]) -> str:
+    lines = [
+        f"{'':24} {'s per step':>10} {'tokens per response':>20}   "
+        f"(median of {arguments.steps} steps, {arguments.repeats} times)",
+    ]
+    for name, measured in results.items():
+        seconds = median(m.step_seconds for m in measured)
+        tokens = fmean(m.mean_tokens for m in measured)
+        lines.append(f"{name:24} {seconds:10.2f} {tokens:20.1f}")
+    ours = [m.step_seconds for m in results["CoMAS"]]
+    for name in TRL_WAYS:
+        theirs = [m.step_seconds for m in results[name]]
+        ratios = [trl / comas for trl, comas in zip(theirs, ours, strict=True)]
+        lines.append(
+            f"CoMAS against {name}: {median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    main(read_arguments(Arguments, about=__doc__))
