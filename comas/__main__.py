@@ -23,8 +23,8 @@ def main(arguments: Sequence[str]) -> int:
     log.setLevel(logging.DEBUG)  # tracebacks, for the run's train.log alone
     run: RunDirectory | None = None
     try:
-        config = _configure(arguments)
-        prepared = prepare(config)
+        prepared = prepare(_configure(arguments))
+        config = prepared.config
         num_questions = len(prepared.train.questions)
         sizes = describe_sizes(config, prepared.sizes, num_questions=num_questions)
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
@@ -33,6 +33,7 @@ def main(arguments: Sequence[str]) -> int:
             run.note_inputs(prepared.locations)
             for line in sizes:
                 log.info(line)
+            log.info(prepared.sharding)
             train(config, prepared, run)
             for path in draw_plots(run.path):
                 log.info("plot: %s", path)

@@ -234,6 +234,33 @@ def test_two_optimiser_steps_equal_plain_pytorch(qwen2, zero_stage):
     assert largest_difference(found, plain_update(qwen2, samples, settings)) < 1e-5
 
 
+@pytest.mark.parametrize("zero_stage", ZERO_STAGES)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
+    samples, settings = make_samples(), replace(OPTIMIZATION, max_grad_norm=0.01)
+    policy = replace(POLICY, zero_stage=zero_stage, dtype=dtype)
+    stats = make_trainer(qwen2, policy=policy, optimization=settings).update(samples, step=0)
+    plain = AutoModelForCausalLM.from_pretrained(qwen2, dtype=torch.float32)
+    mask = response_mask(samples)
+    advantages = compute_advantages(
+        samples,
+        mask=mask,
+        k1=torch.zeros(mask.shape),
+        estimator=ADVANTAGE_ESTIMATORS[settings.estimator],
+        group_by=settings.group_by,
+        discount=1.0,
+        kl_coef=0.0,
+    )
+    gain = sum(
+        (plain_logprobs(plain, sample) * row[: len(sample.response_token_ids)]).sum()
+        for sample, row in zip(samples, advantages, strict=True)
+    )
+    (-gain / mask.sum()).backward()
+    norm = torch.nn.utils.get_total_norm([p.grad for p in plain.parameters()]).item()
+    assert norm > 0.01
+    assert stats.gradient_norm == pytest.approx(norm, rel=1e-5 if dtype == "float32" else 0.05)
+
+
 def test_an_untied_model_updated_by_grpo_equals_plain_pytorch(folder):
     samples = make_samples()
     settings = replace(OPTIMIZATION, estimator="grpo", group_by=["question_id"])
@@ -443,10 +470,13 @@ def test_without_a_kl_coef_no_reference_model_is_loaded(qwen2, monkeypatch):
 # ---- Weights and checkpoints ----
 
 
-@pytest.mark.parametrize("zero_stage", [0, 2, 3])
-def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage):
+@pytest.mark.parametrize(
+    ("zero_stage", "dtype"),
+    [(0, "float32"), (1, "float32"), (2, "float32"), (2, "bfloat16"), (3, "float32")],
+)
+def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, dtype):
     options: dict[str, Any] = {
-        "policy": replace(POLICY, zero_stage=zero_stage),
+        "policy": replace(POLICY, zero_stage=zero_stage, dtype=dtype),
         "optimization": replace(OPTIMIZATION, train_batch_size=6, warmup_steps=6),
     }
     buffers = [make_samples(seed=step) for step in range(4)]
@@ -521,14 +551,16 @@ def test_a_model_that_transforms_its_logits_is_refused(qwen2, tmp_path):
         make_trainer(tmp_path / "soft")
 
 
-@pytest.mark.parametrize("zero_stage", [1, 2, 3])
-def test_offloaded_states_come_back_unchanged(qwen2, monkeypatch, zero_stage):
+@pytest.mark.parametrize(
+    ("zero_stage", "adam_offload"), [(1, False), (2, False), (2, True), (3, True)]
+)
+def test_offloaded_states_come_back_unchanged(qwen2, monkeypatch, zero_stage, adam_offload):
     def host_optimizer(*args: Any, **kwargs: Any) -> dict[str, Any]:
         config = shard_every_parameter(*args, **kwargs)
         config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
         return config
 
-    if zero_stage == 3:  # as on a GPU with policy.adam_offload
+    if adam_offload:  # as on a GPU
         monkeypatch.setattr(trainer_module, "deepspeed_config", host_optimizer)
     settings = replace(OPTIMIZATION, kl_coef=0.1)
     policy = replace(POLICY, zero_stage=zero_stage)

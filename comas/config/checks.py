@@ -218,19 +218,6 @@ def _gpus(config: Config) -> Iterator[Conflict]:
             f"not {ranks} ranks and {engines} engines",
             f"set all three to the same number, {on_cpu}",
         )
-    if config.cluster.placement == "colocated" and config.policy.zero_stage == 0:
-        yield Conflict(
-            ("policy.zero_stage", "cluster.placement"),
-            "colocated, the policies' states leave the GPU between updates, which DeepSpeed "
-            "only does with ZeRO",
-            f"set policy.zero_stage to 1, 2 or 3, {on_cpu}",
-        )
-    elif config.policy.zero_stage == 0 and config.policy.adam_offload:
-        yield Conflict(
-            ("policy.adam_offload", "policy.zero_stage"),
-            "DeepSpeed keeps optimiser states in host memory only with ZeRO",
-            f"set policy.adam_offload to false, or policy.zero_stage to 1, 2 or 3, {on_cpu}",
-        )
     if config.cluster.placement == "disaggregated" and ranks + engines != gpus:
         yield Conflict(
             keys,

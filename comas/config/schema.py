@@ -95,11 +95,12 @@ class Policy:
     """Processes that train a policy together, one GPU each."""
     dtype: str = key("bfloat16", one_of=("float32", "bfloat16"))
     """Of weights and activations in the update."""
-    zero_stage: int = key(3, at_least=0, at_most=3)
+    zero_stage: int | None = key(None, at_least=0, at_most=3, example=2)
     """What DeepSpeed's ZeRO divides among the ranks: 0 nothing, 1 optimiser states, 2 also
-    gradients, 3 also weights."""
-    adam_offload: bool = key(True)
-    """Keep the optimiser states in host memory (no effect on CPU)."""
+    gradients, 3 also weights; null: the cheapest that fits (comas/preflight/sharding.py)."""
+    adam_offload: bool | None = key(None, example=False)
+    """Keep the optimiser states in host memory (no effect on CPU); null: where nothing else
+    fits."""
     gradient_checkpointing: bool = key(True)
     """Recompute activations in the backward pass: less memory, more time."""
     attn_implementation: str = key(

@@ -3,11 +3,37 @@
 import importlib.util
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 from comas.types import Device
 
 MIN_FREE_DISK_MIB = 512
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What the machine has for a run on ``device``."""
+
+    device: Device
+    num_gpus: int
+    gpu_bytes: int
+    """Memory of its smallest GPU; 0 on CPU."""
+    host_bytes: int
+    has_cuda_compiler: bool
+
+
+def describe_machine(device: Device) -> Machine:
+    """This machine, as a run on ``device`` sees it."""
+    host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if device == "cpu":
+        return Machine(device, 0, 0, host_bytes, has_cuda_compiler=False)
+    import torch
+    from torch.utils.cpp_extension import CUDA_HOME
+
+    gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    smallest = min(gpu.total_memory for gpu in gpus)
+    return Machine(device, len(gpus), smallest, host_bytes, has_cuda_compiler=CUDA_HOME is not None)
 
 
 def choose_device(wanted: str) -> Device:

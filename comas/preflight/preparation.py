@@ -7,7 +7,8 @@ from pathlib import Path
 from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.preflight.locations import check_model, locate
-from comas.preflight.machine import check_disk, choose_device
+from comas.preflight.machine import check_disk, choose_device, describe_machine
+from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import Sizes, derive_sizes
 from comas.run_directory.inputs import read_inputs
 from comas.types import Device
@@ -17,6 +18,10 @@ from comas.types import Device
 class Prepared:
     """What a run needs, checked."""
 
+    config: Config
+    """The run's configuration, with everything decided that it leaves to the machine."""
+    sharding: str
+    """How the update fits into memory, in words."""
     models: list[str]
     """Folder or hub name of the base model of each policy."""
     train: QuestionSet
@@ -34,7 +39,7 @@ def prepare(config: Config) -> Prepared:
 
     Raises:
         ValueError: a model, dataset or device that the configuration names is missing or broken,
-            or there are fewer questions than a step asks.
+            the update does not fit into memory, or there are fewer questions than a step asks.
         OSError: the saves folder cannot be written, or too little disk is left.
     """
     device = choose_device(config.cluster.device)
@@ -49,10 +54,13 @@ def prepare(config: Config) -> Prepared:
     models = [locations[name] for name in config.models]
     for model in models:
         check_model(model)
+    settled, sharding = settle_sharding(config, models=models, machine=describe_machine(device))
     train = load_questions(Path(locations[config.data.train]))
     held_out = load_questions(Path(locations[config.data.validation]))
     asked = fixed_subset(held_out.questions, config.validation.num_questions)
     return Prepared(
+        config=settled,
+        sharding=sharding,
         models=models,
         train=train,
         validation=QuestionSet(tuple(asked), held_out.answers),

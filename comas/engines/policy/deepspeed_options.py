@@ -70,8 +70,10 @@ def deepspeed_config(
     Micro batches vary in number, so the trainer marks the boundary of each optimiser step
     itself; DeepSpeed's own batch sizes are placeholders.
     """
-    zero: dict[str, Any] = {"stage": policy.zero_stage}
-    if policy.zero_stage > 0 and policy.adam_offload and device == "cuda":
+    stage = policy.zero_stage
+    assert stage is not None, "the preflight chooses a stage where the configuration has none"
+    zero: dict[str, Any] = {"stage": stage}
+    if stage > 0 and policy.adam_offload and device == "cuda":
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
@@ -83,8 +85,9 @@ def deepspeed_config(
         "gradient_clipping": optimization.max_grad_norm,
     }
     # Below ZeRO-2, bfloat16 gradients add up in bfloat16: asked for float32, DeepSpeed refuses
-    # (stage 0) or takes an optimiser that fails on a gradient of zero (stage 1).
-    if policy.zero_stage > 1:
+    # (stage 0) or takes an optimiser that fails on a gradient of zero (stage 1). Under ZeRO-2
+    # with its optimiser on the host they still do.
+    if stage > 1:
         config["data_types"] = {"grad_accum_dtype": "fp32"}
     return config
 

@@ -114,7 +114,7 @@ class PolicyTrainer:
 
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every parameter whole under its Hugging Face name; iterate on all ranks."""
-        return named_weights(self._language_model, zero_stage=self._policy.zero_stage)
+        return named_weights(self._language_model, zero_stage=self._zero_stage)
 
     def weight_metadata(self) -> list[WeightMetadata]:
         """Name, dtype and shape of what ``named_weights`` yields, in its order."""
@@ -140,7 +140,7 @@ class PolicyTrainer:
             self._language_model,
             folder,
             base=self._base,
-            zero_stage=self._policy.zero_stage,
+            zero_stage=self._zero_stage,
             rank=self._rank,
         )
         distributed.barrier()
@@ -151,7 +151,7 @@ class PolicyTrainer:
         Raises:
             ValueError: without ZeRO, nothing can be moved.
         """
-        if self._policy.zero_stage == 0:
+        if self._zero_stage == 0:
             raise ValueError(
                 "policy.zero_stage = 0 cannot leave a GPU shared with the rollout engine; "
                 "set it to 1, 2 or 3, or cluster.placement to disaggregated"
@@ -193,7 +193,8 @@ class PolicyTrainer:
             lr_scheduler=lambda optimizer: create_schedule(optimizer, optimization.warmup_steps),
         )
         self._engine.train()
-        check_loaded_weights(self._language_model, self._base, zero_stage=policy.zero_stage)
+        self._zero_stage = self._engine.zero_optimization_stage()
+        check_loaded_weights(self._language_model, self._base, zero_stage=self._zero_stage)
 
     def _load_model(self) -> ResponseModel:
         return load_response_model(
@@ -327,7 +328,7 @@ class PolicyTrainer:
 
     def _apply_gradient(self) -> float:
         """Step the optimiser; returns the gradient's global norm before clipping."""
-        if self._policy.zero_stage == 0 and self._policy.dtype == "float32":
+        if self._zero_stage == 0 and self._policy.dtype == "float32":
             # Without ZeRO in float32 DeepSpeed clips but keeps no norm; the gradients are
             # already averaged over the ranks here.
             gradients = [p.grad for p in self._language_model.parameters() if p.grad is not None]

@@ -1,0 +1,175 @@
+"""How much memory an update needs: arithmetic, on nothing but a model's shape and the settings.
+
+What DeepSpeed holds is read from its sources (0.19.6, ``deepspeed/runtime/zero``); what a layer
+keeps for its backward pass was counted with ``torch.autograd.graph.saved_tensors_hooks``.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from comas.config.schema import Config
+
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+GIB = 1 << 30
+BUCKET_ELEMENTS = 500_000_000
+"""Gradients that DeepSpeed reduces at once (``reduce_bucket_size``)."""
+GATHERED_ELEMENTS = 1_000_000_000
+"""Weights that ZeRO-3 keeps gathered (``stage3_max_live_parameters``), and those that it updates
+at once (``sub_group_size``)."""
+HEAD_CHUNK_TOKENS = 256
+"""Tokens whose logits are there at once."""
+TRANSFER_BYTES = GIB
+"""Weights on their way to a rollout engine (vLLM's packed buffer)."""
+
+
+class Sharding(NamedTuple):
+    """How a policy's states are divided: ``policy.zero_stage`` and ``policy.adam_offload``."""
+
+    zero_stage: int
+    adam_offload: bool
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The numbers of a causal language model that decide how much memory it needs."""
+
+    num_parameters: int
+    num_layers: int
+    hidden_size: int
+    intermediate_size: int
+    kv_size: int
+    """Key heads times head size."""
+    vocab_size: int
+
+
+@dataclass(frozen=True)
+class RankMemory:
+    """Bytes that one rank of a policy needs of its GPU (on CPU: of the host), and of the host.
+
+    Example: Qwen2.5-3B (3.09e9 parameters) in bfloat16 under ZeRO-2 on 2 ranks, nothing
+    offloaded: weights 2 x 3.09 = 6.2 GB, optimiser 12 x 3.09 / 2 = 18.5 GB, gradients
+    4 x 3.09 / 2 = 6.2 GB; 31 GB together.
+    """
+
+    weights: float
+    """Of the model, and of the reference model where there is a KL penalty."""
+    optimizer: float
+    """Adam's two moments, and the float32 weights that ZeRO keeps beside the model's."""
+    gradients: float
+    """Added up over the micro batches of an optimiser step."""
+    reduction: float
+    """The gradients of one micro batch, until the ranks have added them up."""
+    averaging: float
+    """A second copy of the gradients, at a time when there are no activations."""
+    activations: float
+    head: float
+    """Logits of a chunk of tokens, and the gradient of the head."""
+    syncing: float
+    """The rollout engine's weights, when both sides of a shared GPU are awake."""
+    offloaded: float
+    """Host memory of an optimiser that stays there."""
+    waiting: float
+    """Host memory for what leaves a shared GPU while the rollout engine generates."""
+
+    @property
+    def states(self) -> float:
+        """What does not depend on the samples."""
+        return self.weights + self.optimizer + self.gradients
+
+    @property
+    def peak(self) -> float:
+        """The most that is needed at any one time."""
+        passing = max(self.activations + self.head, self.averaging)
+        return self.states + max(self.reduction + passing, self.syncing)
+
+    @property
+    def host(self) -> float:
+        """Host memory beside the GPU."""
+        return self.offloaded + self.waiting
+
+
+def rank_memory(
+    shape: ModelShape, config: Config, sharding: Sharding, *, shares_gpu: bool
+) -> RankMemory:
+    """What a rank needs when its longest samples fill its micro batches."""
+    stage, offload = sharding
+    policy, size = config.policy, BYTES[config.policy.dtype]
+    whole = shape.num_parameters
+    part = whole / (policy.ranks_per_policy if stage > 0 else 1)
+    # Without ZeRO in float32 the weights are their own float32 copy.
+    masters = 0 if stage == 0 and policy.dtype == "float32" else part
+    weights = size * whole if stage < 3 else size * (part + min(whole, GATHERED_ELEMENTS))
+    gradients = size * whole if stage < 2 else 4 * part
+    resident = 0 if offload else 4 * masters + 8 * part
+    bucket = size * min(whole, BUCKET_ELEMENTS)
+    waiting = [size * (whole if stage < 3 else part)]
+    if not offload:
+        waiting += [4 * masters, 4 * part, 4 * part] + ([gradients] if stage == 3 else [])
+    return RankMemory(
+        weights=weights + (size * whole if config.optimization.kl_coef > 0 else 0),
+        optimizer=resident,
+        gradients=0 if offload and stage > 1 else gradients,
+        reduction=bucket + (size * part if stage == 2 else 0),
+        averaging=0 if offload else 4 * min(masters, GATHERED_ELEMENTS if stage == 3 else whole),
+        activations=_activations(shape, config, tokens=tokens_at_once(config)),
+        head=shape.vocab_size * (2 * 4 * HEAD_CHUNK_TOKENS + 4 * shape.hidden_size),
+        syncing=BYTES[config.rollout.dtype] * whole + TRANSFER_BYTES if shares_gpu else 0,
+        offloaded=20 * part if offload else 0,
+        waiting=sum(map(_pinned, waiting)) if shares_gpu else 0,
+    )
+
+
+def tokens_at_once(config: Config) -> int:
+    """Tokens in the largest micro batch: a sample is never divided."""
+    longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
+    if config.policy.micro_batch_tokens is not None:
+        return max(longest, config.policy.micro_batch_tokens)
+    return longest * (config.policy.micro_batch_size or 1)
+
+
+def model_shape(model: str) -> ModelShape:
+    """Read the shape of a model (folder or hub name) from its config.json, without its weights.
+
+    Raises OSError when there is no such model, or the hub cannot be reached.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model)
+    with torch.device("meta"):
+        parameters = AutoModelForCausalLM.from_config(config).parameters()
+    text = config.get_text_config()
+    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+    kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    return ModelShape(
+        num_parameters=sum(parameter.numel() for parameter in parameters),
+        num_layers=text.num_hidden_layers,
+        hidden_size=text.hidden_size,
+        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        kv_size=kv_heads * head_size,
+        vocab_size=text.vocab_size,
+    )
+
+
+def layer_activations(shape: ModelShape) -> int:
+    """Elements that a transformer layer keeps of each token for its backward pass.
+
+    Counted on Qwen2 layers in bfloat16 (in float32 two hidden sizes less): ten of the hidden
+    size, keys and values, four of the gated MLP.
+    """
+    return 10 * shape.hidden_size + 2 * shape.kv_size + 4 * shape.intermediate_size
+
+
+def _activations(shape: ModelShape, config: Config, *, tokens: int) -> float:
+    layer = layer_activations(shape)
+    if config.policy.gradient_checkpointing:
+        # Each layer's input, and of one layer everything with its gradients.
+        elements = shape.num_layers * shape.hidden_size + 2 * layer
+    else:
+        elements = (shape.num_layers + 1) * layer
+    return BYTES[config.policy.dtype] * tokens * elements
+
+
+def _pinned(num_bytes: float) -> int:
+    """Host memory of a buffer as PyTorch pins it: rounded up to a power of two."""
+    return 1 << max(int(num_bytes) - 1, 0).bit_length()

@@ -1,0 +1,266 @@
+"""How an update fits into memory: hand-computed numbers, and what is chosen by them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+from small_runs import REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+from transformers import Qwen2Config, Qwen2ForCausalLM
+
+from comas.config.schema import Config
+from comas.preflight import sharding
+from comas.preflight.configuration import load_config
+from comas.preflight.machine import Machine
+from comas.preflight.memory import (
+    GIB,
+    ModelShape,
+    RankMemory,
+    Sharding,
+    layer_activations,
+    model_shape,
+    rank_memory,
+    tokens_at_once,
+)
+from comas.preflight.preparation import prepare
+from comas.preflight.sharding import choices, settle_sharding
+
+GB = 1e9
+PARAMETERS = 3_085_938_688
+QWEN_3B = ModelShape(PARAMETERS, 36, 2048, 11008, 256, 151936)
+QWEN_7B = ModelShape(7_615_616_512, 28, 3584, 18944, 512, 152064)
+EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
+CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
+
+
+def paper(**policy: object) -> Config:
+    config = Config()
+    return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **policy))
+
+
+def need_of(config: Config, stage: int, offload: bool) -> RankMemory:
+    """Of Qwen2.5-3B, on shared GPUs."""
+    return rank_memory(QWEN_3B, config, Sharding(stage, offload), shares_gpu=True)
+
+
+def settled(config: Config, shape: ModelShape, machine: Machine) -> tuple[int, bool, str]:
+    """Stage, offload and the line that is printed, of a model of this shape."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sharding, "model_shape", lambda model: shape)
+        result, line = settle_sharding(config, models=["a"], machine=machine)
+    return result.policy.zero_stage, result.policy.adam_offload, line  # type: ignore[return-value]
+
+
+# ---------------------------------------------------------------- the arithmetic
+
+
+def test_states_of_qwen_3b_under_zero_2_are_31_gb_on_each_of_two_gpus():
+    need = need_of(paper(), 2, False)
+    assert need.weights == 2 * PARAMETERS  # bfloat16, whole: 6.17 GB
+    assert need.optimizer == 12 * PARAMETERS / 2  # float32 weights and 2 moments, half: 18.52 GB
+    assert need.gradients == 4 * PARAMETERS / 2  # float32, half: 6.17 GB
+    assert need.states == pytest.approx(30.86 * GB, rel=1e-3)
+    # Half the bfloat16 gradients, and a bucket of 5e8.
+    assert need.reduction == PARAMETERS + 2 * 500_000_000
+    # Weights, and 3 float32 halves: 5.75 GiB each, 8 where it is pinned.
+    assert need.waiting == 4 * 8 * GIB
+    assert need.offloaded == 0
+
+
+def test_offloaded_states_leave_a_gpu_its_weights():
+    need = need_of(paper(), 3, True)
+    assert need.states == PARAMETERS + 2 * 1_000_000_000  # bfloat16: a half, and what is gathered
+    assert need.offloaded == 20 * PARAMETERS / 2
+    assert need.waiting == 4 * GIB  # the half, 2.9 GiB
+
+
+def test_float32_without_zero_holds_weights_gradients_and_two_moments():
+    config = paper(dtype="float32", ranks_per_policy=1)
+    need = need_of(config, 0, False)
+    assert need.states == 16 * PARAMETERS
+    assert need_of(config, 1, False).states == 20 * PARAMETERS
+
+
+def test_activations_are_those_of_the_longest_sample():
+    config = paper()
+    assert tokens_at_once(config) == 2 * (28672 + 4096)
+    assert tokens_at_once(paper(micro_batch_size=None, micro_batch_tokens=8192)) == 32768
+    one = need_of(paper(micro_batch_size=1), 2, False)
+    # bfloat16: 36 layer inputs, and twice 10 x 2048 + 2 x 256 + 4 x 11008 of one layer.
+    assert one.activations == 2 * 32768 * (36 * 2048 + 2 * 65024)
+    whole = paper(micro_batch_size=1, gradient_checkpointing=False)
+    assert need_of(whole, 2, False).activations == 2 * 32768 * 37 * 65024
+
+
+def test_a_kl_penalty_adds_a_reference_model():
+    config = paper()
+    config.optimization.kl_coef = 0.1
+    with_it = need_of(config, 3, True)
+    without = need_of(paper(), 3, True)
+    assert with_it.weights - without.weights == 2 * PARAMETERS
+
+
+@pytest.mark.parametrize(("hidden", "inner", "kv_heads"), [(128, 512, 1), (128, 688, 4)])
+def test_a_layer_keeps_what_the_arithmetic_says(hidden, inner, kv_heads):
+    def kept(num_layers: int, *, num_tokens: int = 128) -> int:
+        config = Qwen2Config(
+            vocab_size=16,
+            hidden_size=hidden,
+            intermediate_size=inner,
+            num_hidden_layers=num_layers,
+            num_attention_heads=4,
+            num_key_value_heads=kv_heads,
+        )
+        model = Qwen2ForCausalLM(config).bfloat16()
+        weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
+        sizes: dict[int, int] = {}
+
+        def note(tensor: torch.Tensor) -> torch.Tensor:
+            storage = tensor.untyped_storage()
+            if storage.data_ptr() not in weights:
+                sizes[storage.data_ptr()] = storage.nbytes()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            output = model.model(torch.zeros(1, num_tokens, dtype=torch.long), use_cache=False)
+        assert output.last_hidden_state.requires_grad
+        return sum(sizes.values()) // num_tokens
+
+    shape = ModelShape(0, 0, hidden, inner, kv_heads * hidden // 4, 16)
+    assert kept(3) - kept(2) == pytest.approx(2 * layer_activations(shape), rel=0.05)
+
+
+def test_a_models_shape_is_read_from_its_configuration_alone(tmp_path):
+    Qwen2Config(
+        vocab_size=151936,
+        hidden_size=2048,
+        intermediate_size=11008,
+        num_hidden_layers=36,
+        num_attention_heads=16,
+        num_key_value_heads=2,
+        tie_word_embeddings=True,
+    ).save_pretrained(tmp_path)
+    assert model_shape(str(tmp_path)) == QWEN_3B
+
+
+# ---------------------------------------------------------------- the choice
+
+
+@pytest.mark.parametrize(
+    ("shape", "gpu_gib", "stage", "offload"),
+    [
+        (QWEN_3B, 79, 2, False),
+        (QWEN_3B, 141, 2, False),
+        (QWEN_3B, 60, 3, True),  # ZeRO-2 and ZeRO-3 need up to 59 and 55 of 53 GiB
+        (QWEN_7B, 79, 3, True),
+        (QWEN_7B, 141, 2, False),
+    ],
+)
+def test_the_cheapest_that_fits_is_chosen(shape, gpu_gib, stage, offload):
+    machine = dataclasses.replace(EIGHT_A100, gpu_bytes=gpu_gib * GIB)
+    *choice, line = settled(paper(), shape, machine)
+    assert choice == [stage, offload]
+    assert f"ZeRO-{stage}" in line
+    assert "the cheapest that fits" in line
+
+
+def test_the_line_has_the_numbers():
+    line = settled(paper(micro_batch_size=1), QWEN_3B, EIGHT_A100)[2]
+    # 0.95 x 79 - 2 x 2 GiB may be filled; 8 ranks x 32 GiB wait in host memory.
+    assert line == (
+        "update: ZeRO-2 (the cheapest that fits); a GPU needs 28.7 GiB for states, up to 46.4 of "
+        "71.0 in all; the host 256.0 of 1000.0 GiB"
+    )
+
+
+def test_what_the_configuration_sets_is_taken_as_it_is():
+    config = paper(zero_stage=2, adam_offload=False)
+    stage, offload, line = settled(config, QWEN_7B, EIGHT_A100)
+    assert (stage, offload) == (2, False)
+    assert "as configured" in line
+    assert line.endswith("perhaps too much")
+    assert settled(paper(adam_offload=True), QWEN_3B, EIGHT_A100)[:2] == (3, True)
+    assert settled(paper(zero_stage=3), QWEN_3B, EIGHT_A100)[:2] == (3, False)
+
+
+def test_nothing_that_fits_is_an_error_with_the_numbers_of_every_choice():
+    machine = dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB)
+    with pytest.raises(ValueError, match="does not fit into memory by estimate") as error:
+        settled(paper(), QWEN_3B, machine)
+    for words in ("ZeRO-2: a GPU needs 28.7 GiB", "ZeRO-3 with offloaded Adam", "of 18.8 in all"):
+        assert words in str(error.value)
+
+
+def test_too_little_host_memory_for_the_states_that_wait_is_an_error():
+    machine = dataclasses.replace(EIGHT_A100, host_bytes=200 * GIB)
+    with pytest.raises(ValueError, match=r"the host 256\.0 of 200\.0 GiB"):
+        settled(paper(), QWEN_3B, machine)
+
+
+def test_gradients_are_never_added_up_in_bfloat16_unless_asked_for():
+    assert choices(paper(), EIGHT_A100) == [(2, False), (3, False), (3, True)]
+    assert choices(paper(zero_stage=1), EIGHT_A100) == [(1, False), (1, True)]
+    assert choices(paper(dtype="float32"), EIGHT_A100)[0] == (1, False)  # GPUs are shared
+
+
+def test_an_optimiser_that_has_to_be_compiled_is_left_out_where_no_compiler_is():
+    machine = dataclasses.replace(EIGHT_A100, has_cuda_compiler=False)
+    assert choices(paper(), machine) == [(2, False), (3, True)]
+    assert choices(paper(zero_stage=3, adam_offload=False), machine) == [(3, False)]
+
+
+def test_on_gpus_zero_is_needed_to_share_them_or_to_offload():
+    with pytest.raises(ValueError, match=r"policy\.zero_stage=0: colocated"):
+        choices(paper(zero_stage=0), EIGHT_A100)
+    apart = paper(zero_stage=0, adam_offload=True)
+    apart.cluster.placement = "disaggregated"
+    with pytest.raises(ValueError, match=r"policy\.adam_offload=true with policy\.zero_stage=0"):
+        choices(apart, EIGHT_A100)
+    apart.policy.adam_offload = None
+    assert choices(apart, EIGHT_A100) == [(0, False)]
+
+
+@pytest.mark.parametrize(("dtype", "stages"), [("float32", [0, 1, 2, 3]), ("bfloat16", [2, 3])])
+def test_a_cpu_has_every_stage_and_no_offload(dtype, stages):
+    two = paper(dtype=dtype, ranks_per_policy=2)
+    assert choices(two, CPU) == [(stage, False) for stage in stages]
+    one = paper(dtype=dtype, ranks_per_policy=1, adam_offload=True)
+    assert choices(one, CPU) == [(stages[0], False)]
+    assert choices(paper(zero_stage=0, ranks_per_policy=1), CPU) == [(0, False)]
+
+
+def test_ranks_on_a_cpu_divide_what_does_not_fit_whole():
+    config = paper(dtype="float32", micro_batch_size=1)
+    config.society.num_agents = 1
+    small = ModelShape(100_000_000, 12, 512, 1408, 512, 32000)
+    assert settled(config, small, dataclasses.replace(CPU, host_bytes=64 * GIB))[:2] == (0, False)
+    large = dataclasses.replace(small, num_parameters=1_000_000_000)
+    # For each of 2 ranks, in GB: without ZeRO 16 of states, a bucket of 2, activations of 4;
+    # under ZeRO-1 12 / 2 instead of 8 for the optimiser. 41 and 37 GiB together.
+    assert settled(config, large, dataclasses.replace(CPU, host_bytes=44 * GIB))[:2] == (0, False)
+    assert settled(config, large, dataclasses.replace(CPU, host_bytes=41 * GIB))[:2] == (1, False)
+
+
+def test_the_quick_start_trains_without_zero_on_a_cpu(tmp_path):
+    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
+    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(3)])
+    overrides = [
+        f"saves={tmp_path / 'saves'}",
+        f"society.models=[{models[0]},{models[1]}]",
+        f"data.train={questions}",
+        f"data.validation={questions}",
+        "rollout.batch_size=3",
+        "cluster.device=cpu",
+    ]
+    prepared = prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
+    assert prepared.config.policy.zero_stage == 0
+    assert prepared.config.policy.adam_offload is False
+    assert prepared.sharding == "update: ZeRO-0 (one rank: nothing to divide)"
+
+
+def test_the_papers_memory_is_a_recipe_of_its_own():
+    config = load_config(Path(REPOSITORY / "configs/comas_paper_memory.yaml"), [])
+    assert (config.policy.zero_stage, config.policy.adam_offload) == (3, True)
