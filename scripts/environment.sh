@@ -35,15 +35,43 @@ has_nvidia_gpu() {
   command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q '^GPU'
 }
 
+# Installs without dependencies: by uv where it is there (half the time), else by pip.
+install() {
+  if command -v uv >/dev/null 2>&1; then
+    uv pip install -q --python .venv/bin/python --no-deps "$@" && return
+    echo "environment: uv could not install $*, trying pip" >&2
+  fi
+  .venv/bin/python -m pip install -qq --no-deps "$@"
+}
+
+# uv reads none of pip's configuration: tells it pip's sources, and to take what fits from any of
+# them, as pip does. Variables of uv's own that are set already stay.
+share_sources_with_uv() {
+  local line value settings
+  settings="$(.venv/bin/python -m pip config list)"
+  while IFS= read -r line; do
+    value="${line#*=}"
+    value="${value//\'/}"
+    value="${value//\\n/ }"
+    case "${line%%=*}" in
+      *.index-url) export UV_DEFAULT_INDEX="${UV_DEFAULT_INDEX:-$value}" ;;
+      *.extra-index-url) export UV_INDEX="${UV_INDEX:-$value}" ;;
+      *.find-links) export UV_FIND_LINKS="${UV_FIND_LINKS:-$value}" ;;
+      *.cert) export SSL_CERT_FILE="${SSL_CERT_FILE:-$value}" ;;
+    esac
+  done <<<"$settings"
+  export UV_INDEX_STRATEGY="${UV_INDEX_STRATEGY:-unsafe-best-match}"
+}
+
 # The pinned CPU build comes from pip's configured sources where they offer it, else from
 # PyTorch's own index; a source that cannot be reached is given up after some seconds.
 install_cpu_torch() {
   local pin
   pin="$(grep '^torch==' requirements-cpu.txt)"
-  .venv/bin/python -m pip install -qq --no-deps --retries 1 "$pin" 2>/dev/null && return
+  PIP_RETRIES=1 install "$pin" 2>/dev/null && return
   echo "torch: pip's configured sources have no $pin, trying PyTorch's CPU index" >&2
-  .venv/bin/python -m pip install -qq --no-deps --retries 1 --timeout 20 \
-    --extra-index-url "$PYTORCH_CPU_INDEX" "$pin" && return
+  PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=20 UV_HTTP_TIMEOUT=20 \
+    install --extra-index-url "$PYTORCH_CPU_INDEX" "$pin" && return
   echo "error: $pin could not be installed for Python $(version_of .venv/bin/python): neither" >&2
   echo "pip's configured sources nor $PYTORCH_CPU_INDEX offer it. Check the network, or put" >&2
   echo "the wheel in a folder and set PIP_FIND_LINKS to it, or name another Python with PYTHON=." >&2
@@ -59,12 +87,13 @@ install_requirements() {
   fi
   echo "environment: installing $requirements into .venv (about 4 GB, some minutes)"
   rm -f .venv/requirements.stamp
+  share_sources_with_uv
   if [[ "$requirements" == requirements-cpu.txt ]]; then
     install_cpu_torch
   fi
   # --no-deps: the file pins everything; see its head for why nothing is resolved.
-  .venv/bin/python -m pip install -qq --no-deps -r "$requirements"
-  .venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
+  install -r "$requirements"
+  install --no-build-isolation -e .
   printf '%s\n' "$stamp" >.venv/requirements.stamp
   echo "environment: ready"
 }

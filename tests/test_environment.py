@@ -1,4 +1,4 @@
-"""Python 3.11 and 3.12: which one is taken, and an installation from the pins on each."""
+"""The environment of the scripts: its Python, its sources, and an installation from the pins."""
 
 from __future__ import annotations
 
@@ -14,14 +14,18 @@ REPOSITORY = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12")
 
 
-def find_python(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """What the function of scripts/environment.sh says in ``folder``."""
+def call(function: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """What a function of scripts/environment.sh says in ``folder``."""
     source = (
         (REPOSITORY / "scripts/environment.sh").read_text().replace("\nensure_environment\n", "\n")
     )
-    known = {key: value for key, value in os.environ.items() if key != "PYTHON"}
+    known = {
+        key: value
+        for key, value in os.environ.items()
+        if key != "PYTHON" and not key.startswith("UV_")
+    }
     return subprocess.run(
-        ["bash", "-c", f"{source}\nfind_python"],
+        ["bash", "-c", f"set -euo pipefail\n{source}\n{function}"],
         cwd=folder,
         env=known | environment,
         capture_output=True,
@@ -45,13 +49,13 @@ def pretend_python(path: Path, version: str) -> Path:
 @pytest.mark.parametrize("version", VERSIONS)
 def test_python_3_11_and_3_12_are_taken(tmp_path, version):
     python = pretend_python(tmp_path / "python", version)
-    assert find_python(tmp_path, PYTHON=str(python)).stdout == f"{python}\n"
+    assert call("find_python", tmp_path, PYTHON=str(python)).stdout == f"{python}\n"
 
 
 @pytest.mark.parametrize("version", ["3.10", "3.13"])
 def test_another_python_is_refused_with_what_to_install(tmp_path, version):
     python = pretend_python(tmp_path / "python", version)
-    found = find_python(tmp_path, PYTHON=str(python))
+    found = call("find_python", tmp_path, PYTHON=str(python))
     assert found.returncode == 1
     assert f"Python 3.11 or 3.12 with its venv module is needed; tried: {python}\n" in found.stderr
     assert "apt install python3.12 python3.12-venv" in found.stderr
@@ -59,9 +63,46 @@ def test_another_python_is_refused_with_what_to_install(tmp_path, version):
 
 def test_the_python_of_the_environment_is_kept_unless_another_is_named(tmp_path):
     pretend_python(tmp_path / ".venv/bin/python", "3.12")
-    assert find_python(tmp_path).stdout == ".venv/bin/python\n"
+    assert call("find_python", tmp_path).stdout == ".venv/bin/python\n"
     named = pretend_python(tmp_path / "python", "3.11")
-    assert find_python(tmp_path, PYTHON=str(named)).stdout == f"{named}\n"
+    assert call("find_python", tmp_path, PYTHON=str(named)).stdout == f"{named}\n"
+
+
+def pretend_pip(folder: Path, settings: str) -> None:
+    """A ``.venv`` whose pip has these settings."""
+    python = folder / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f"#!/bin/sh\ncat <<'SETTINGS'\n{settings}SETTINGS\n")
+    python.chmod(0o755)
+
+
+def test_uv_is_told_the_sources_of_pip(tmp_path):
+    pretend_pip(
+        tmp_path,
+        ":env:.find-links='/wheels'\n"
+        "global.extra-index-url='file:///a file:///b'\n"
+        "global.index-url='https://mirror.example/simple'\n"
+        "global.timeout='60'\n",
+    )
+    told = call("share_sources_with_uv; env | grep ^UV_ | sort", tmp_path, UV_FIND_LINKS="/mine")
+    assert told.stdout.splitlines() == [
+        "UV_DEFAULT_INDEX=https://mirror.example/simple",
+        "UV_FIND_LINKS=/mine",
+        "UV_INDEX=file:///a file:///b",
+        "UV_INDEX_STRATEGY=unsafe-best-match",
+    ]
+
+
+@pytest.mark.parametrize(("status", "installer"), [(0, "uv"), (1, "pip")])
+def test_uv_installs_where_it_is_there_and_pip_where_it_fails(tmp_path, status, installer):
+    pretend_pip(tmp_path, "pip\n")
+    uv = tmp_path / "bin/uv"
+    uv.parent.mkdir()
+    uv.write_text(f"#!/bin/sh\necho uv\nexit {status}\n")
+    uv.chmod(0o755)
+    installed = call("install torch", tmp_path, PATH=f"{uv.parent}:{os.environ['PATH']}")
+    assert installed.stdout.splitlines()[-1] == installer
+    assert ("uv could not install torch, trying pip" in installed.stderr) == (status == 1)
 
 
 def interpreter(version: str) -> str:
