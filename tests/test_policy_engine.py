@@ -26,8 +26,11 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
+    BloomConfig,
     LlamaConfig,
     LlamaForCausalLM,
+    MambaConfig,
+    PhiConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen2ForCausalLM,
@@ -35,11 +38,13 @@ from transformers import (
 
 from comas.config.schema import Optimization, Policy
 from comas.engines.policy import trainer as trainer_module
+from comas.engines.policy.attention import check_attention
 from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
+from comas.engines.policy.model import check_logits, load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.policy.weights import check_loaded_weights
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-from comas.policy_optimization.batching import response_mask, split_into_steps
+from comas.policy_optimization.batching import assemble, response_mask, split_into_steps
 from comas.policy_optimization.targets import compute_advantages
 from comas.types import TrainingSample, UpdateStats
 
@@ -222,16 +227,18 @@ def model(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Monk
 # ---- The update ----
 
 
+@pytest.mark.parametrize("gradient_checkpointing", [False, True])
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
-def test_two_optimiser_steps_equal_plain_pytorch(qwen2, zero_stage):
+def test_two_optimiser_steps_equal_plain_pytorch(model, zero_stage, gradient_checkpointing):
     samples, settings = make_samples(), replace(OPTIMIZATION, train_batch_size=6)
-    found = updated_weights(
-        qwen2,
-        samples,
-        policy=replace(POLICY, zero_stage=zero_stage, micro_batch_size=2),
-        optimization=settings,
+    policy = replace(
+        POLICY,
+        zero_stage=zero_stage,
+        micro_batch_size=2,
+        gradient_checkpointing=gradient_checkpointing,
     )
-    assert largest_difference(found, plain_update(qwen2, samples, settings)) < 1e-5
+    found = updated_weights(model, samples, policy=policy, optimization=settings)
+    assert largest_difference(found, plain_update(model, samples, settings)) < 1e-5
 
 
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
@@ -261,12 +268,29 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-5 if dtype == "float32" else 0.05)
 
 
-def test_an_untied_model_updated_by_grpo_equals_plain_pytorch(folder):
+def test_an_update_by_grpo_equals_plain_pytorch(model):
     samples = make_samples()
     settings = replace(OPTIMIZATION, estimator="grpo", group_by=["question_id"])
-    found = updated_weights(folder / "llama", samples, optimization=settings)
-    expected = plain_update(folder / "llama", samples, settings)
-    assert largest_difference(found, expected) < 1e-5
+    found = updated_weights(model, samples, optimization=settings)
+    assert largest_difference(found, plain_update(model, samples, settings)) < 1e-5
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_samples_in_one_row_have_the_gradients_of_samples_apart(model, temperature):
+    samples = make_samples()
+    packed = load_response_model(
+        model, dtype=torch.float32, attn_implementation="sdpa", temperature=temperature
+    )
+    batch = assemble(samples, device=torch.device("cpu"))
+    found = packed(batch)
+    (found.sum() / len(batch.response_ids)).backward()
+    plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    expected = [plain_logprobs(plain, sample, temperature) for sample in samples]
+    torch.testing.assert_close(found[batch.mask], torch.cat(expected), rtol=0, atol=1e-5)
+    torch.cat(expected).mean().backward()
+    gradients = dict(plain.named_parameters())
+    for name, weight in packed.language_model.named_parameters():
+        torch.testing.assert_close(weight.grad, gradients[name].grad, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -541,14 +565,32 @@ def test_a_wrongly_loaded_weight_is_found(qwen2, tmp_path, zero_stage):
         check_loaded_weights(language_model, tmp_path / "qwen2", zero_stage=zero_stage)
 
 
-def test_a_model_that_transforms_its_logits_is_refused(qwen2, tmp_path):
-    shutil.copytree(qwen2, tmp_path / "soft")
-    config = json.loads((tmp_path / "soft" / "config.json").read_text())
-    (tmp_path / "soft" / "config.json").write_text(
-        json.dumps({**config, "final_logit_softcapping": 30.0})
-    )
-    with pytest.raises(ValueError, match="final_logit_softcapping = 30"):
-        make_trainer(tmp_path / "soft")
+@pytest.mark.parametrize(
+    ("base", "settings"),
+    [
+        ("qwen2", {"final_logit_softcapping": 30.0}),
+        ("llama", {"attention_dropout": 0.1}),
+        ("llama", {"sliding_window": 64}),
+        ("qwen2", {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}),
+    ],
+    ids=str,
+)
+def test_a_model_that_would_be_trained_wrongly_is_refused(folder, tmp_path, base, settings):
+    shutil.copytree(folder / base, tmp_path / "other")
+    config = json.loads((tmp_path / "other" / "config.json").read_text())
+    (tmp_path / "other" / "config.json").write_text(json.dumps({**config, **settings}))
+    with pytest.raises(ValueError, match=f"society.models: .*other sets .*{next(iter(settings))}"):
+        make_trainer(tmp_path / "other")
+
+
+def test_models_without_plain_attention_or_with_a_bias_in_the_head_are_refused():
+    shape = {"vocab_size": 16, "hidden_size": 16, "num_hidden_layers": 1}
+    for config in (MambaConfig(**shape), BloomConfig(n_head=2, **shape)):
+        with pytest.raises(ValueError, match=f"model_type = {config.model_type}"):
+            check_attention(AutoModelForCausalLM.from_config(config))
+    phi = PhiConfig(num_attention_heads=2, intermediate_size=16, **shape)
+    with pytest.raises(ValueError, match="has a bias in its output layer"):
+        check_logits(AutoModelForCausalLM.from_config(phi))
 
 
 @pytest.mark.parametrize(

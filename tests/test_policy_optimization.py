@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS, logprobs
 from comas.policy_optimization.advantages.grpo import grpo
 from comas.policy_optimization.advantages.inputs import AdvantageInputs
 from comas.policy_optimization.advantages.reinforce_pp import reinforce_pp, token_returns, whiten
@@ -22,15 +22,16 @@ from comas.policy_optimization.batching import (
     num_optimizer_steps,
     padded_rollout_logprobs,
     response_mask,
+    sample_cost,
     split_into_micro_batches,
     split_into_steps,
 )
+from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
     StepTotals,
     approximate_kl,
     clipped_surrogate,
     kl_penalty,
-    token_logprobs,
 )
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS, collect_samples, group_keys
@@ -430,27 +431,52 @@ def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
     torch.testing.assert_close(logprobs.grad, torch.tensor([[(1 - math.exp(-1)) / 2, 0.0]]))
 
 
-@pytest.mark.parametrize(("temperature", "probability"), [(1.0, 0.9), (2.0, 0.75)])
-def test_token_logprobs_are_those_at_the_temperature(temperature, probability):
-    # Logits 0 and 2 ln 3 are odds of 9 at temperature 1 and of 3 at temperature 2.
-    logits = torch.tensor([[0.0, 2 * math.log(3)]])
-    found = token_logprobs(logits, torch.tensor([1]), temperature=temperature)
-    assert found.exp().item() == pytest.approx(probability)
-
-
-def test_bfloat16_logits_give_float32_logprobs():
-    logits = torch.randn(4, 9, generator=torch.Generator().manual_seed(0)).bfloat16()
-    token_ids = torch.tensor([0, 3, 8, 5])
-    expected = logits.float().log_softmax(-1)[range(4), token_ids]
-    found = token_logprobs(logits, token_ids, temperature=1.0)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected)
-
-
 def test_openrlhf_is_imported_without_its_package_and_without_flash_attention():
     assert openrlhf_module("loss") is openrlhf_module("loss")
     assert "openrlhf.models" not in sys.modules
     assert "flash_attn" not in sys.modules
+
+
+# ---- Log-probs ----
+
+
+@pytest.mark.parametrize(("temperature", "probability"), [(1.0, 0.9), (2.0, 0.75)])
+def test_token_logprobs_are_those_at_the_temperature(temperature, probability):
+    # Logits 0 and 2 ln 3 are odds of 9 at temperature 1 and of 3 at temperature 2.
+    weight = torch.tensor([[0.0], [2 * math.log(3)]])
+    found = token_logprobs(torch.ones(1, 1), weight, torch.tensor([1]), temperature=temperature)
+    assert found.exp().item() == pytest.approx(probability)
+
+
+@pytest.mark.parametrize("num_tokens", [0, 1, 7, 8, 9, 20])
+def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(monkeypatch, num_tokens):
+    monkeypatch.setattr(logprobs, "CHUNK_SIZE", 8)
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(num_tokens, 5, generator=generator).requires_grad_()
+    weight = torch.randn(11, 5, generator=generator).requires_grad_()
+    token_ids = torch.randint(11, (num_tokens,), generator=generator)
+    upstream = torch.randn(num_tokens, generator=generator)
+    expected = (hidden @ weight.T / 0.7).log_softmax(-1)[range(num_tokens), token_ids]
+    found = token_logprobs(hidden, weight, token_ids, temperature=0.7)
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    gradients = torch.autograd.grad(found, (hidden, weight), upstream)
+    for one, other in zip(
+        gradients, torch.autograd.grad(expected, (hidden, weight), upstream), strict=True
+    ):
+        torch.testing.assert_close(one, other, rtol=1e-6, atol=1e-6)
+
+
+def test_bfloat16_logits_give_float32_logprobs():
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(4, 6, generator=generator).bfloat16()
+    weight = torch.randn(9, 6, generator=generator).bfloat16().requires_grad_()
+    token_ids = torch.tensor([0, 3, 8, 5])
+    expected = (hidden @ weight.T).float().log_softmax(-1)[range(4), token_ids]
+    found = token_logprobs(hidden, weight, token_ids, temperature=1.0)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+    (gradient,) = torch.autograd.grad(found.sum(), weight)
+    assert gradient.dtype == torch.bfloat16
 
 
 # ---- Batches ----
@@ -479,26 +505,35 @@ def test_the_shuffle_is_decided_by_its_generator():
     assert split("0/1/0") == split("0/1/0") != split("0/2/0")
 
 
-def test_micro_batches_gather_samples_of_like_length():
-    shares = split_into_micro_batches(
-        [9, 2, 8, 3, 4], micro_batch_size=2, micro_batch_tokens=None, num_ranks=2
+def micro_batches(lengths: list[int], limit: int, *, ranks: int, by_tokens: bool = True):
+    return split_into_micro_batches(
+        lengths,
+        micro_batch_size=None if by_tokens else limit,
+        micro_batch_tokens=limit if by_tokens else None,
+        num_ranks=ranks,
     )
-    assert shares == [[[0, 2], [1]], [[4, 3], []]]
 
 
-def test_a_token_budget_counts_padding_and_a_longer_sample_stands_alone():
-    # Budget 12: 20 alone; 6 + 5 padded are 2 x 6 = 12; 4, 3, 2 padded are 3 x 4 = 12.
-    shares = split_into_micro_batches(
-        [5, 20, 2, 6, 3, 4], micro_batch_size=None, micro_batch_tokens=12, num_ranks=1
-    )
-    assert shares == [[[1], [3, 0], [5, 4, 2]]]
+def test_micro_batches_are_of_like_cost_on_all_ranks():
+    # Longest first, to the micro batch with the least so far: 9 | 8 | 4 | 3 + 2.
+    shares = micro_batches([9, 2, 8, 3, 4], 2, ranks=2, by_tokens=False)
+    assert shares == [[[0], [4]], [[2], [3, 1]]]
+
+
+def test_a_token_budget_holds_and_a_longer_sample_stands_alone():
+    # Budget 12: 20 alone, and in 2 more the other 20 tokens: 5 + 4 + 2 and 6 + 3.
+    assert micro_batches([5, 20, 2, 6, 3, 4], 12, ranks=1) == [[[1], [0, 5, 2], [3, 4]]]
+
+
+def test_as_few_micro_batches_are_made_as_hold_the_samples():
+    # 18 tokens are two times 9, but of 5 and 5 no two fit into 9.
+    assert [len(share) for share in micro_batches([5, 5, 5, 3], 9, ranks=1)] == [3]
 
 
 def test_few_samples_are_spread_over_the_ranks():
-    shares = split_into_micro_batches(
-        [3, 3, 3, 3], micro_batch_size=8, micro_batch_tokens=None, num_ranks=2
-    )
-    assert shares == [[[0, 1]], [[2, 3]]]
+    shares = micro_batches([3, 3, 3, 3], 8, ranks=2, by_tokens=False)
+    assert shares == [[[0, 2]], [[1, 3]]]
+    assert micro_batches([3], 8, ranks=2) == [[[0]], [[]]]
 
 
 @given(
@@ -508,34 +543,55 @@ def test_few_samples_are_spread_over_the_ranks():
     st.booleans(),
 )
 def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, ranks, by_tokens):
-    shares = split_into_micro_batches(
-        lengths,
-        micro_batch_size=None if by_tokens else limit,
-        micro_batch_tokens=limit if by_tokens else None,
-        num_ranks=ranks,
-    )
+    shares = micro_batches(lengths, limit, ranks=ranks, by_tokens=by_tokens)
     batches = [batch for share in shares for batch in share]
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     assert len({len(share) for share in shares}) == 1
     for batch in batches:
-        size = len(batch) * max((lengths[i] for i in batch), default=0) if by_tokens else len(batch)
+        size = sum(lengths[i] for i in batch) if by_tokens else len(batch)
         assert size <= limit or len(batch) == 1
+    assert len(shares[0]) <= -(-len(lengths) // ranks)
 
 
-def test_a_micro_batch_is_padded_on_the_right():
+@given(st.lists(st.integers(1, 5000), min_size=1, max_size=60), st.integers(1, 8))
+def test_without_a_limit_ranks_differ_by_one_sample_at_most(lengths, ranks):
+    [*costs] = (
+        sum(sample_cost(lengths[i]) for batch in share for i in batch)
+        for share in micro_batches(lengths, 10**9, ranks=ranks)
+    )
+    assert max(costs) - min(costs) <= sample_cost(max(lengths)) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("by_tokens", [True, False])
+def test_ranks_of_a_real_buffer_wait_for_each_other_hardly_at_all(ranks, by_tokens):
+    rng = Random(0)
+    lengths = [round(min(8192, rng.lognormvariate(6.5, 0.7))) for _ in range(400)]
+    shares = micro_batches(lengths, 8192 if by_tokens else 4, ranks=ranks, by_tokens=by_tokens)
+    costs = [[sum(sample_cost(lengths[i]) for i in batch) for batch in share] for share in shares]
+    ideal = sum(map(sample_cost, lengths)) / ranks
+    assert max(map(sum, costs)) < 1.01 * ideal
+    # Where the ranks wait for each other after every micro batch, as under ZeRO-3.
+    assert sum(map(max, zip(*costs, strict=True))) < 1.03 * ideal
+
+
+def test_samples_lie_one_after_another_in_a_micro_batch():
     long = sample(prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1))
     short = sample(prompt_token_ids=(5,), response_token_ids=(3,))
     batch = assemble([long, short], device=CPU)
-    assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1], [5, 3, 0, 0, 0]]
-    assert batch.predicts.int().tolist() == [[0, 1, 1, 1, 0], [1, 0, 0, 0, 0]]
+    assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3]]
+    assert batch.position_ids.tolist() == [[0, 1, 2, 3, 4, 0, 1]]
+    assert (batch.boundaries.tolist(), batch.longest) == ([0, 5, 7], 5)
+    assert batch.predicting.tolist() == [1, 2, 3, 5]
     assert batch.response_ids.tolist() == [7, 9, 1, 3]
     assert batch.mask.int().tolist() == [[1, 1, 1], [1, 0, 0]]
 
 
 def test_an_empty_micro_batch_predicts_nothing():
     batch = assemble([], device=CPU)
-    assert batch.input_ids.shape == (1, 1)
-    assert not batch.predicts.any()
+    assert batch.input_ids.shape == batch.position_ids.shape == (1, 1)
+    assert (batch.boundaries.tolist(), batch.longest) == ([0, 1], 1)
+    assert not len(batch.predicting) and not len(batch.response_ids)
     assert not batch.mask.any()
 
 

@@ -171,7 +171,7 @@ def test_the_line_has_the_numbers():
     line = settled(paper(micro_batch_size=1), QWEN_3B, EIGHT_A100)[2]
     # 0.95 x 79 - 2 x 2 GiB may be filled; 8 ranks x 32 GiB wait in host memory.
     assert line == (
-        "update: ZeRO-2 (the cheapest that fits); a GPU needs 28.7 GiB for states, up to 46.4 of "
+        "update: ZeRO-2 (the cheapest that fits); a GPU needs 28.7 GiB for states, up to 46.7 of "
         "71.0 in all; the host 256.0 of 1000.0 GiB"
     )
 

@@ -104,13 +104,13 @@ class Policy:
     gradient_checkpointing: bool = key(True)
     """Recompute activations in the backward pass: less memory, more time."""
     attn_implementation: str = key(
-        "sdpa", one_of=("sdpa", "flash_attention_2", "eager"), formerly="policy.attention"
+        "sdpa", one_of=("sdpa", "flash_attention_2"), formerly="policy.attention"
     )
-    """As in transformers; flash_attention_2 has to be installed in addition."""
+    """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
     micro_batch_size: int | None = key(2, at_least=1)
     """Samples that a rank puts through the model at once; null: by ``micro_batch_tokens``."""
     micro_batch_tokens: int | None = key(None, at_least=1, example=8192)
-    """Padded tokens that a rank puts through the model at once; null: by ``micro_batch_size``."""
+    """Tokens that a rank puts through the model at once; null: by ``micro_batch_size``."""
 
 
 @dataclass

@@ -2,14 +2,19 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, field
+from itertools import accumulate, chain, pairwise
 from random import Random
 
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
 from comas.types import TrainingSample
+
+ATTENTION_SPAN = 32_768
+"""Tokens at which causal attention takes as long as everything else: in a usual transformer
+about 12 times the hidden size (per layer 24 h^2 operations a token against 2 h a token and
+token before it), more with grouped heads; here that of a 3B model."""
 
 
 def num_optimizer_steps(num_samples: int, train_batch_size: int | None) -> int:
@@ -37,6 +42,11 @@ def split_into_steps(
     return [order[start:end] for start, end in pairwise(bounds)]
 
 
+def sample_cost(num_tokens: int) -> float:
+    """Relative time that a sample of this many tokens takes, in tokens of a short one."""
+    return num_tokens * (1 + num_tokens / ATTENTION_SPAN)
+
+
 def split_into_micro_batches(
     lengths: Sequence[int],
     *,
@@ -44,62 +54,96 @@ def split_into_micro_batches(
     micro_batch_tokens: int | None,
     num_ranks: int,
 ) -> list[list[list[int]]]:
-    """Share samples over ranks as micro batches: indices as [rank][micro batch][sample].
+    """Share samples over ranks by cost: indices as [rank][micro batch][sample].
 
     Args:
         lengths: prompt plus response tokens of each sample.
         micro_batch_size: samples a micro batch holds at most, or
-        micro_batch_tokens: padded tokens (samples x longest) it holds at most; a sample
-            above the budget is a micro batch of its own. Exactly one of the two is given.
+        micro_batch_tokens: tokens it holds at most; a sample above the budget is a micro
+            batch of its own. Exactly one of the two is given.
 
-    Samples of like length are put together. Every rank gets the same number of micro
-    batches, the last ones possibly empty: ranks call the model equally often, as the
-    collectives of ZeRO-3 need.
+    Every rank gets the same number of micro batches, the last ones possibly empty: ranks call
+    the model equally often, as the collectives of ZeRO-3 need. It is the smallest number for
+    which the samples, longest first and each to the micro batch of the least cost that has
+    room, all find a place. The ranks' n-th micro batches are of like cost, since ZeRO-3 makes
+    them wait for each other, and so are the ranks' sums.
 
-    Example: lengths [9, 2, 8, 3, 4], 2 samples a micro batch, 2 ranks:
-    rank 0 has [[0, 2], [1]], rank 1 has [[4, 3], []].
+    Example: lengths [9, 2, 8, 3, 4], 2 samples a micro batch, 2 ranks: 9 | 8 | 4 | 3 + 2, so
+    rank 0 has [[0], [4]], rank 1 has [[2], [3, 1]].
     """
     assert (micro_batch_size is None) != (micro_batch_tokens is None)
-    by_length = sorted(range(len(lengths)), key=lambda index: -lengths[index])
-    if micro_batch_size is None:
-        assert micro_batch_tokens is not None
-        batches = _by_tokens(by_length, lengths, micro_batch_tokens)
+    if micro_batch_size is not None:
+        limit, sizes = micro_batch_size, [1] * len(lengths)
     else:
-        # No rank idles while another has several samples in one micro batch.
-        size = min(micro_batch_size, max(1, math.ceil(len(lengths) / num_ranks)))
-        batches = [by_length[i : i + size] for i in range(0, len(by_length), size)]
-    batches += [[] for _ in range(-len(batches) % num_ranks)]
-    return [batches[rank::num_ranks] for rank in range(num_ranks)]
+        assert micro_batch_tokens is not None
+        limit, sizes = micro_batch_tokens, [min(n, micro_batch_tokens) for n in lengths]
+    num_batches = max(1, math.ceil(sum(sizes) / limit / num_ranks))
+    while (bins := _fill(lengths, sizes, limit=limit, num_bins=num_batches * num_ranks)) is None:
+        num_batches += 1
+    return _deal(bins, num_ranks=num_ranks)
 
 
-def _by_tokens(order: Sequence[int], lengths: Sequence[int], budget: int) -> list[list[int]]:
-    """Cut ``order`` (longest first) where one more sample would exceed the budget."""
-    batches: list[list[int]] = []
-    for index in order:
-        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= budget:
-            batches[-1].append(index)
-        else:
-            batches.append([index])
-    return batches
+@dataclass
+class _Bin:
+    """A micro batch while it is filled."""
+
+    samples: list[int] = field(default_factory=list)
+    size: int = 0
+    cost: float = 0.0
+
+
+def _fill(
+    lengths: Sequence[int], sizes: Sequence[int], *, limit: int, num_bins: int
+) -> list[_Bin] | None:
+    """Put every sample, longest first, into the bin of the least cost with room for it; None
+    where there is none."""
+    bins = [_Bin() for _ in range(num_bins)]
+    for index in sorted(range(len(lengths)), key=lambda i: -lengths[i]):
+        size = sizes[index]
+        roomy = [b for b in bins if b.size + size <= limit]
+        if not roomy:
+            return None
+        best = min(roomy, key=lambda b: b.cost)
+        best.samples.append(index)
+        best.size += size
+        best.cost += sample_cost(lengths[index])
+    return bins
+
+
+def _deal(bins: Sequence[_Bin], *, num_ranks: int) -> list[list[list[int]]]:
+    """Bins of like cost to all ranks at once, the costliest to the rank with least so far."""
+    ordered = sorted(bins, key=lambda b: -b.cost)
+    shares: list[list[list[int]]] = [[] for _ in range(num_ranks)]
+    totals = [0.0] * num_ranks
+    for start in range(0, len(ordered), num_ranks):
+        ranks = sorted(range(num_ranks), key=lambda rank: totals[rank])
+        for rank, one in zip(ranks, ordered[start : start + num_ranks], strict=True):
+            shares[rank].append(one.samples)
+            totals[rank] += one.cost
+    return shares
 
 
 @dataclass(frozen=True)
 class MicroBatch:
-    """Samples padded on the right, as the model and the loss take them.
+    """Samples one after another in a single row, as the model and the loss take them.
 
-    Right padding needs no attention mask: a causal model never looks at what follows.
+    Example: prompt (5, 8), response (7, 9, 1), then prompt (5,), response (3,)::
 
-    Example: prompt (5, 8), response (7, 9, 1) beside prompt (5,), response (3,)::
-
-        input_ids   [[5, 8, 7, 9, 1],    predicts  [[F, T, T, T, F],
-                     [5, 3, 0, 0, 0]]               [T, F, F, F, F]]
-        response_ids  [7, 9, 1, 3]       mask      [[T, T, T], [T, F, F]]
+        input_ids     [[5, 8, 7, 9, 1, 5, 3]]    predicting    [1, 2, 3, 5]
+        position_ids  [[0, 1, 2, 3, 4, 0, 1]]    response_ids  [7, 9, 1, 3]
+        boundaries    [0, 5, 7]                  mask          [[T, T, T], [T, F, F]]
     """
 
     input_ids: torch.Tensor
-    """[B, L]"""
-    predicts: torch.Tensor
-    """[B, L] bool: positions whose logits predict a response token."""
+    """[1, L]: L tokens of all samples together."""
+    position_ids: torch.Tensor
+    """[1, L]: positions within each sample."""
+    boundaries: torch.Tensor
+    """[B + 1] int32: where each sample begins, and L."""
+    longest: int
+    """Tokens of the longest sample."""
+    predicting: torch.Tensor
+    """[n]: places in the row whose logits predict a response token."""
     response_ids: torch.Tensor
     """[n]: the predicted tokens, response after response."""
     mask: torch.Tensor
@@ -107,25 +151,25 @@ class MicroBatch:
 
 
 def assemble(samples: Sequence[TrainingSample], *, device: torch.device) -> MicroBatch:
-    """Pad samples into a micro batch; none at all give one row without response tokens."""
-    if not samples:
-        return MicroBatch(
-            input_ids=torch.zeros(1, 1, dtype=torch.long, device=device),
-            predicts=torch.zeros(1, 1, dtype=torch.bool, device=device),
-            response_ids=torch.zeros(0, dtype=torch.long, device=device),
-            mask=torch.zeros(1, 1, dtype=torch.bool, device=device),
-        )
-    rows = [torch.tensor(s.prompt_token_ids + s.response_token_ids) for s in samples]
-    input_ids = pad_sequence(rows, batch_first=True)
-    position = torch.arange(input_ids.shape[1])
-    prompts = torch.tensor([len(s.prompt_token_ids) for s in samples])[:, None]
-    ends = torch.tensor([len(row) for row in rows])[:, None]
-    responses = [token for s in samples for token in s.response_token_ids]
+    """Lay samples into a micro batch; none at all give one token, and no response."""
+    rows = [sample.prompt_token_ids + sample.response_token_ids for sample in samples] or [(0,)]
+    lengths = [len(row) for row in rows]
+    ends = list(accumulate(lengths))
+    predicting = [
+        place
+        for sample, end in zip(samples, ends, strict=False)
+        for place in range(end - len(sample.response_token_ids) - 1, end - 1)
+    ]
+    responses = [token for sample in samples for token in sample.response_token_ids]
+    mask = response_mask(samples) if samples else torch.zeros(1, 1, dtype=torch.bool)
     return MicroBatch(
-        input_ids=input_ids.to(device),
-        predicts=((position >= prompts - 1) & (position < ends - 1)).to(device),
-        response_ids=torch.tensor(responses).to(device),
-        mask=response_mask(samples).to(device),
+        input_ids=torch.tensor([list(chain(*rows))], device=device),
+        position_ids=torch.tensor([list(chain(*map(range, lengths)))], device=device),
+        boundaries=torch.tensor([0, *ends], dtype=torch.int32, device=device),
+        longest=max(lengths),
+        predicting=torch.tensor(predicting, dtype=torch.long, device=device),
+        response_ids=torch.tensor(responses, dtype=torch.long, device=device),
+        mask=mask.to(device),
     )
 
 

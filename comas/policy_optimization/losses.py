@@ -95,18 +95,6 @@ def approximate_kl(
     )
 
 
-def token_logprobs(
-    logits: torch.Tensor, token_ids: torch.Tensor, *, temperature: float
-) -> torch.Tensor:
-    """Log-probability [n] of each token under its logits [n, V] / temperature, in float32.
-
-    May overwrite ``logits``.
-    """
-    return openrlhf_module("utils").log_probs_from_logits(
-        logits.float(), token_ids, temperature=temperature
-    )
-
-
 def _denominators(totals: StepTotals) -> dict[str, int]:
     return {
         "dp_size": totals.num_ranks,

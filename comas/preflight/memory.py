@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from comas.config.schema import Config
+from comas.policy_optimization.logprobs import CHUNK_SIZE
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 GIB = 1 << 30
@@ -16,8 +17,6 @@ BUCKET_ELEMENTS = 500_000_000
 GATHERED_ELEMENTS = 1_000_000_000
 """Weights that ZeRO-3 keeps gathered (``stage3_max_live_parameters``), and those that it updates
 at once (``sub_group_size``)."""
-HEAD_CHUNK_TOKENS = 256
-"""Tokens whose logits are there at once."""
 TRANSFER_BYTES = GIB
 """Weights on their way to a rollout engine (vLLM's packed buffer)."""
 
@@ -112,7 +111,7 @@ def rank_memory(
         reduction=bucket + (size * part if stage == 2 else 0),
         averaging=0 if offload else 4 * min(masters, GATHERED_ELEMENTS if stage == 3 else whole),
         activations=_activations(shape, config, tokens=tokens_at_once(config)),
-        head=shape.vocab_size * (2 * 4 * HEAD_CHUNK_TOKENS + 4 * shape.hidden_size),
+        head=shape.vocab_size * (2 * 4 * CHUNK_SIZE + 4 * shape.hidden_size),
         syncing=BYTES[config.rollout.dtype] * whole + TRANSFER_BYTES if shares_gpu else 0,
         offloaded=20 * part if offload else 0,
         waiting=sum(map(_pinned, waiting)) if shares_gpu else 0,

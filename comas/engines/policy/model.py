@@ -6,32 +6,52 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from comas.engines.policy.attention import PACKED, check_attention
 from comas.policy_optimization.batching import MicroBatch
-from comas.policy_optimization.losses import token_logprobs
+from comas.policy_optimization.logprobs import token_logprobs
 
 LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings of models (Gemma 2, Cohere, Granite) whose logits are more than a linear map."""
 
 
-class ResponseModel(nn.Module):
-    """Computes response log-probs at the sampling temperature.
+class ResponseHead(nn.Module):
+    """The language model's output layer as log-probs of given tokens.
 
-    Logits, by far the largest tensor of an update, are computed only at positions that
-    predict a response token.
+    A module of its own, since ZeRO-3 gathers the weights that a module holds while it
+    computes, forward and backward.
     """
+
+    def __init__(self, output_layer: nn.Linear, *, temperature: float) -> None:
+        super().__init__()
+        self.weight = output_layer.weight
+        self.temperature = temperature
+
+    def forward(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        """Log-probs [n] of ``token_ids`` [n] after the last hidden states [n, H]."""
+        return token_logprobs(hidden, self.weight, token_ids, temperature=self.temperature)
+
+
+class ResponseModel(nn.Module):
+    """Computes response log-probs at the sampling temperature."""
 
     def __init__(self, language_model: PreTrainedModel, *, temperature: float) -> None:
         super().__init__()
         self.language_model = language_model
-        self.temperature = temperature
+        self.head = ResponseHead(language_model.get_output_embeddings(), temperature=temperature)
 
     def forward(self, batch: MicroBatch) -> torch.Tensor:
         """Log-probs [B, R] of a micro batch, float32, 0 where its mask is False."""
         hidden = self.language_model.base_model(
-            input_ids=batch.input_ids, use_cache=False
+            input_ids=batch.input_ids,
+            position_ids=batch.position_ids,
+            use_cache=False,
+            # Attention keeps the samples apart by these, here and in FlashAttention.
+            cu_seq_lens_q=batch.boundaries,
+            cu_seq_lens_k=batch.boundaries,
+            max_length_q=batch.longest,
+            max_length_k=batch.longest,
         ).last_hidden_state
-        logits = self.language_model.get_output_embeddings()(hidden[batch.predicts])
-        logprobs = token_logprobs(logits, batch.response_ids, temperature=self.temperature)
+        logprobs = self.head(hidden[0, batch.predicting], batch.response_ids)
         return logprobs.new_zeros(batch.mask.shape).masked_scatter(batch.mask, logprobs)
 
 
@@ -44,16 +64,34 @@ def load_response_model(
     with wrong weights.
 
     Raises:
-        ValueError: the model's logits are not the output of its last linear layer.
+        ValueError: the model's logits are not a product with one matrix, or its attention is
+            not plain causal attention.
     """
     language_model = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=dtype, attn_implementation=attn_implementation
+        folder,
+        dtype=dtype,
+        attn_implementation=PACKED if attn_implementation == "sdpa" else attn_implementation,
     )
-    for key in LOGIT_TRANSFORMS:
-        value = getattr(language_model.config, key, None)
-        if value not in (None, 1.0):
-            raise ValueError(
-                f"society.models: {folder} sets {key} = {value}; models that transform their "
-                "logits are not supported, choose one that does not"
-            )
+    check_attention(language_model)
+    check_logits(language_model)
     return ResponseModel(language_model, temperature=temperature)
+
+
+def check_logits(language_model: PreTrainedModel) -> None:
+    """Refuse a model whose log-probs ``ResponseHead`` would get wrong.
+
+    Raises:
+        ValueError: its logits are more than its last hidden states times one matrix.
+    """
+    config = language_model.config
+    settings = {key: getattr(config, key, None) for key in LOGIT_TRANSFORMS}
+    faults = [
+        f"sets {key} = {value}" for key, value in settings.items() if value not in (None, 1.0)
+    ]
+    if getattr(language_model.get_output_embeddings(), "bias", None) is not None:
+        faults.append("has a bias in its output layer")
+    if faults:
+        raise ValueError(
+            f"society.models: {config.name_or_path} {' and '.join(faults)}; models that transform "
+            "their logits are not supported, choose one that does not"
+        )

@@ -1,0 +1,67 @@
+"""Log-probs of tokens from hidden states, without ever holding all logits."""
+
+from typing import Any
+
+import torch
+
+CHUNK_SIZE = 512
+"""Tokens whose logits are held at once. Smaller chunks save memory, but each of them passes over
+the whole gradient of the output layer."""
+
+
+def token_logprobs(
+    hidden: torch.Tensor, weight: torch.Tensor, token_ids: torch.Tensor, *, temperature: float
+) -> torch.Tensor:
+    """Log-probability [n] of each token under the logits ``hidden @ weight.T / temperature``.
+
+    Args:
+        hidden: [n, H], what the output layer is given.
+        weight: [V, H] of the output layer; hidden and weight are both differentiable.
+        token_ids: [n]
+        temperature: the rollout's.
+
+    Logits are in the dtype of ``hidden``, the softmax and the result in float32. (That of
+    ``torch.nn.functional.linear_cross_entropy`` is as coarse as ``hidden``: in bfloat16 a
+    log-prob of -5 would be off by 0.01.)
+    """
+    return _TokenLogprobs.apply(hidden, weight, token_ids, temperature)
+
+
+class _TokenLogprobs(torch.autograd.Function):
+    """Computes the logits of a chunk at a time, and does so again in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        token_ids: torch.Tensor,
+        temperature: float,
+    ) -> torch.Tensor:
+        logprobs, normalisers = hidden.new_empty(2, len(token_ids), dtype=torch.float32)
+        for chunk in _chunks(len(token_ids)):
+            logits = (hidden[chunk] @ weight.T).float().div_(temperature)
+            normalisers[chunk] = logits.logsumexp(dim=1)
+            logprobs[chunk] = logits.gather(1, token_ids[chunk, None])[:, 0] - normalisers[chunk]
+        ctx.save_for_backward(hidden, weight, token_ids, normalisers)
+        ctx.temperature = temperature
+        return logprobs
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+        hidden, weight, token_ids, normalisers = ctx.saved_tensors
+        of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        # d log p(token) / d logits = (one-hot of the token - p) / temperature
+        scale = (gradient / ctx.temperature)[:, None]
+        for chunk in _chunks(len(token_ids)):
+            logits = (hidden[chunk] @ weight.T).float().div_(ctx.temperature)
+            of_logits = logits.sub_(normalisers[chunk, None]).exp_().mul_(-scale[chunk])
+            of_logits.scatter_add_(1, token_ids[chunk, None], scale[chunk])
+            rounded = of_logits.to(weight.dtype)
+            of_hidden[chunk] = rounded @ weight
+            of_weight.addmm_(rounded.T, hidden[chunk])
+        return of_hidden, of_weight, None, None
+
+
+def _chunks(num_tokens: int) -> list[slice]:
+    return [slice(start, start + CHUNK_SIZE) for start in range(0, num_tokens, CHUNK_SIZE)]
