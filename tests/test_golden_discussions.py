@@ -1,7 +1,7 @@
 """Who is asked what under which seed stays the same, to the last digit, while code moves.
 
-``golden/discussions.json`` was recorded before turns became the noun of ``comas.interaction``.
-A change that is meant to draw or ask differently records it anew, and says so.
+``golden/discussions.json`` holds what they were at the last change that was meant to draw or ask
+differently. The next one records it anew, and says so.
 """
 
 from __future__ import annotations

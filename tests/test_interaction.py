@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 
@@ -84,12 +85,15 @@ def test_parallel_has_one_solution_of_every_agent_a_round(num_agents, num_rounds
         assert solvers == {agent: num_rounds for agent in range(num_agents)}
 
 
-def test_parallel_deals_every_agent_the_same_number_of_evaluations_and_scorings():
-    discussions = discuss(ScriptedAgents(), schedule="parallel", num_rounds=2, num_evaluations=2)
-    for role in ("evaluation", "scoring"):
-        parts = Counter(t.agent_index for d in discussions for t in d.turns if t.role == role)
-        # 8 discussions x 2 rounds x 4 solvers x 2 evaluations = 128 parts for 4 agents.
-        assert parts == {agent: 32 for agent in range(4)}
+def test_parallel_deals_every_agent_as_many_evaluations_and_scorings_in_each_round():
+    discussions = discuss(ScriptedAgents(), schedule="parallel", num_rounds=3, num_evaluations=2)
+    turns = [t for d in discussions for t in d.turns]
+    for role, round_index in product(("evaluation", "scoring"), range(3)):
+        parts = Counter(
+            t.agent_index for t in turns if (t.role, t.round_index) == (role, round_index)
+        )
+        # 8 discussions x 4 solvers x 2 evaluations = 64 parts of a round for 4 agents.
+        assert parts == {agent: 16 for agent in range(4)}
 
 
 def test_a_deal_that_does_not_divide_differs_by_at_most_one():

@@ -21,7 +21,8 @@ import torch
 
 import comas
 from comas.config.schema import Config, Interaction
-from comas.interaction import run_discussions
+from comas.interaction import open_discussions, parallel
+from comas.interaction.criticism import Critics
 from comas.metrics.step import accuracy_metrics, rollout_metrics
 from comas.policy_optimization.advantages.inputs import AdvantageInputs
 from comas.policy_optimization.advantages.reinforce_pp import reinforce_pp, token_returns
@@ -71,16 +72,21 @@ def replay() -> tuple[Discussion, dict[str, int]]:
     rules = Interaction(
         **{k.split(".")[1]: v for k, v in SETTINGS.items() if k.startswith("interaction.")}
     )
-    # Evaluators and scorers are dealt over the batch: the other questions only fill it.
-    discussions = run_discussions(
-        [question] * SETTINGS["rollout.batch_size"],
-        generate=repeat,
-        num_agents=SETTINGS["society.num_agents"],
-        rules=rules,
-        seed=SETTINGS["seed"],
-        step=GOLDEN["step"],
+    [opening] = open_discussions(
+        [question], prompt_reuse=1, seed=SETTINGS["seed"], step=GOLDEN["step"]
     )
-    return asyncio.run(discussions)[GOLDEN["position_in_batch"]], seeds
+    # They were dealt over the whole batch, whose other discussions are not recorded.
+    critics = {
+        tuple(int(index) for index in re.findall(r"\d+", turn_id)): Critics(
+            turn["agent"], said[f"{turn_id}.t0"]["agent"]
+        )
+        for turn_id, turn in said.items()
+        if turn["role"] == "evaluation"
+    }
+    discussion = parallel._discuss(
+        opening, critics, num_agents=SETTINGS["society.num_agents"], rules=rules, generate=repeat
+    )
+    return asyncio.run(discussion), seeds
 
 
 DISCUSSION, SEEDS = replay()

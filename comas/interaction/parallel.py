@@ -1,12 +1,13 @@
 """The schedule of the released code: in each round every agent solves, from the same prompt.
 
-Evaluators and scorers are dealt so that every agent gets the same number of each in the
-batch. From the second round on the prompt shows kappa pairs (solution, evaluation) drawn from
+Evaluators and scorers are dealt in each round, so that every agent gets the same number of each in
+the batch. From the second round on the prompt shows kappa pairs (solution, evaluation) drawn from
 the round before; the evaluator sees no history.
 """
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from itertools import product
 from random import Random
 
 from comas.config.schema import Interaction
@@ -27,26 +28,17 @@ def schedule(
     rng: Random,
     generate: Generate,
 ) -> list[Coroutine[None, None, Discussion]]:
-    """One coroutine per discussion; ``rng`` deals evaluators and scorers over the batch."""
-    pairs = [
-        (round_index, solver, index)
-        for round_index in range(rules.num_rounds)
-        for solver in range(num_agents)
-        for index in range(rules.num_evaluations)
-    ]
-    num_parts = len(openings) * len(pairs)
-    evaluators = deal(rng, num_agents=num_agents, num_parts=num_parts)
-    scorers = deal(rng, num_agents=num_agents, num_parts=num_parts)
-    critics = [Critics(*both) for both in zip(evaluators, scorers, strict=True)]
+    """One coroutine per discussion; ``rng`` deals each round's critics over the batch."""
+    critics: list[dict[Pair, Critics]] = [{} for _ in openings]
+    for round_index in range(rules.num_rounds):
+        parts = list(product(critics, range(num_agents), range(rules.num_evaluations)))
+        evaluators = deal(rng, num_agents=num_agents, num_parts=len(parts))
+        scorers = deal(rng, num_agents=num_agents, num_parts=len(parts))
+        for (own, solver, index), *both in zip(parts, evaluators, scorers, strict=True):
+            own[round_index, solver, index] = Critics(*both)
     return [
-        _discuss(
-            opening,
-            dict(zip(pairs, critics[i * len(pairs) : (i + 1) * len(pairs)], strict=True)),
-            num_agents=num_agents,
-            rules=rules,
-            generate=generate,
-        )
-        for i, opening in enumerate(openings)
+        _discuss(opening, own, num_agents=num_agents, rules=rules, generate=generate)
+        for opening, own in zip(openings, critics, strict=True)
     ]
 
 
