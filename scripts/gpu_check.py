@@ -1,0 +1,425 @@
+"""Two steps of agents on this machine's GPU, checked and timed; started by scripts/gpu_check.sh."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from comas.config.schema import Cluster, Config, Optimization, Policy, Rollout, Society
+from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.supervision import EngineError
+from comas.preflight.machine import describe_machine, num_gpus
+from comas.preflight.memory import GIB, ModelShape, model_shape
+from comas.preflight.sharding import settle_sharding
+from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
+from comas.terminal import start_command
+from comas.types import Device, Generation, TrainingSample
+from scripts.benchmarks import read_arguments
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+MAX_MISMATCH = 0.02
+"""Mean |policy - engine| log-prob difference of a token, and the least that an update changes."""
+MAX_PROMPT_TOKENS = 512
+MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
+SAMPLING_S = 0.2
+
+
+@dataclass(frozen=True)
+class Size:
+    """A Qwen2 model, and what it is asked."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    vocab_size: int
+    num_requests: int = 128
+    """For each agent."""
+    response_tokens: int = 512
+    learning_rate: float = 1e-4
+
+
+SIZES = {
+    "tiny": Size(128, 352, 4, 4, 2, 1024, 12, 24, 1e-3),
+    "0.5b": Size(896, 4864, 24, 14, 2, 151936),
+    "3b": Size(2048, 11008, 36, 16, 2, 151936),
+}
+
+
+@dataclass
+class Arguments:
+    device: str = "cuda"
+    size: str = "0.5b,3b"
+    """Names in ``SIZES``."""
+    agents: str = "1,2"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a society of one size and number of agents showed."""
+
+    size: str
+    num_agents: int
+    zero: str
+    start_s: float
+    tokens_per_s: float
+    """Sampled in the second step by all agents together."""
+    update_s: float
+    """Of the second step, with the phases around it."""
+    utilisation: float
+    """Of the floating-point operations per second of a plain matrix product."""
+    sync_s: float
+    memory_gib: float
+    mismatch: tuple[float, ...]
+    """Of each step, the larger of the agents'."""
+    movement: float
+    """Mean change of a token's log-prob by the last update, the smaller of the agents'."""
+
+    @property
+    def faults(self) -> list[str]:
+        """What is wrong with it."""
+        where = f"{self.size} with {self.num_agents} agents"
+        faults = [
+            f"{where}: policy and engine differ by {mismatch:.4f} a token in step {step}"
+            for step, mismatch in enumerate(self.mismatch, start=1)
+            if not mismatch < MAX_MISMATCH
+        ]
+        if not self.movement > MAX_MISMATCH:
+            faults.append(f"{where}: an update changed a log-prob by {self.movement:.4f} only")
+        return faults
+
+
+class DoesNotFitError(ValueError):
+    """By the memory plan, this machine is too small for a society."""
+
+
+def main(arguments: Arguments) -> int:
+    """Check every size with every number of agents; returns the exit status."""
+    sizes, counts = arguments.size.split(","), arguments.agents.split(",")
+    if set(sizes) - set(SIZES) or not all(count.isdigit() and int(count) > 0 for count in counts):
+        sys.stderr.write(f"error: size= takes {', '.join(SIZES)}; agents= takes numbers\n")
+        return 2
+    if arguments.device not in ("cuda", "cpu"):
+        sys.stderr.write("error: device= takes cuda or cpu\n")
+        return 2
+    if arguments.device == "cuda" and num_gpus() == 0:
+        sys.stderr.write(
+            "error: torch sees no CUDA GPU on this machine. On a CPU the same steps are taken by: "
+            "bash scripts/gpu_check.sh device=cpu size=tiny\n"
+        )
+        return 2
+    device: Device = "cuda" if arguments.device == "cuda" else "cpu"
+    start_command("comas")
+    rows: list[Row] = []
+    faults: list[str] = []
+    peak = matrix_flops(device)
+    with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
+        for size, count in itertools.product(sizes, map(int, counts)):
+            model = Path(folder) / size
+            if not model.exists():
+                save_model(model, SIZES[size], device=device)
+            try:
+                row = check(size, count, model=str(model), device=device, peak_flops=peak)
+                rows.append(row)
+                faults += row.faults
+            except DoesNotFitError as error:
+                sys.stdout.write(f"left out: {size} with {count} agents: {error}\n")
+            except EngineError as error:
+                faults.append(f"{size} with {count} agents: {error}")
+    sys.stdout.write(report(rows, faults, device=device, peak_flops=peak))
+    return 0 if rows and not faults else 1
+
+
+def check(name: str, num_agents: int, *, model: str, device: Device, peak_flops: float) -> Row:
+    """Two steps of ``num_agents`` agents that share one GPU, and a third update to see what the
+    second one changed.
+
+    Raises EngineError when an engine fails, DoesNotFitError before anything is started.
+    """
+    size, shape = SIZES[name], model_shape(model)
+    try:
+        config, line = settle_sharding(
+            society_config(size, num_agents, device=device),
+            models=[model],
+            machine=describe_machine(device),
+        )
+    except ValueError as error:
+        raise DoesNotFitError(str(error)) from error
+    sys.stderr.write(f"{name}, {num_agents} agents: {line}\n")
+    clock = Clock()
+    with (
+        memory_peak(device) as peak,
+        Agents(config, models=[model] * num_agents, device=device) as agents,
+    ):
+        clock.lap("start")
+        agents.sync_weights()
+        stats, buffers = [], []
+        for step in (1, 2):
+            clock.lap("")
+            buffers = sample(agents, num_agents, size=size, step=step)
+            clock.lap("rollout")
+            stats.append(agents.update(buffers, step=step))
+            clock.lap("update")
+            agents.sync_weights()
+            clock.lap("sync")
+        moved = agents.update(buffers, step=3)
+    flops = sum(model_flops(shape, buffer) for buffer in buffers)
+    num_tokens = sum(len(s.response_token_ids) for buffer in buffers for s in buffer)
+    return Row(
+        size=name,
+        num_agents=num_agents,
+        zero=f"{config.policy.zero_stage}{' offload' if config.policy.adam_offload else ''}",
+        start_s=clock.seconds["start"],
+        tokens_per_s=num_tokens / clock.seconds["rollout"],
+        update_s=clock.seconds["update"],
+        utilisation=flops / clock.seconds["update"] / peak_flops,
+        sync_s=clock.seconds["sync"],
+        memory_gib=peak.bytes / GIB,
+        mismatch=tuple(max(s.mismatch_mean for s in of_step) for of_step in stats),
+        movement=min(s.mismatch_mean for s in moved),
+    )
+
+
+def society_config(size: Size, num_agents: int, *, device: Device) -> Config:
+    """A policy for each agent, all of them on one GPU, as in training."""
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    return Config(
+        society=Society(num_agents=num_agents),
+        rollout=Rollout(
+            engines_per_policy=1,
+            dtype=dtype,
+            max_prompt_tokens=MAX_PROMPT_TOKENS,
+            max_response_tokens=size.response_tokens,
+            gpu_memory_utilization=0.8 / num_agents,
+        ),
+        policy=Policy(
+            ranks_per_policy=1, dtype=dtype, micro_batch_size=None, micro_batch_tokens=8192
+        ),
+        optimization=Optimization(
+            learning_rate=size.learning_rate, warmup_steps=0, train_batch_size=None
+        ),
+        cluster=Cluster(
+            device=device,
+            gpus_per_policy=1,
+            policies_per_gpu=num_agents,
+            start_timeout_s=1800,
+            call_timeout_s=1800,
+        ),
+    )
+
+
+def save_model(folder: Path, size: Size, *, device: Device) -> None:
+    """Write a random model with a tokenizer and chat template, in Hugging Face format."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])
+    config = model_config(size, dtype="bfloat16" if device == "cuda" else "float32")
+    config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    AutoModelForCausalLM.from_config(config, dtype=config.dtype).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def model_config(size: Size, *, dtype: str) -> PretrainedConfig:
+    """The configuration of a Qwen2 model of ``size``."""
+    from transformers import Qwen2Config
+
+    return Qwen2Config(
+        vocab_size=size.vocab_size,
+        hidden_size=size.hidden_size,
+        intermediate_size=size.intermediate_size,
+        num_hidden_layers=size.num_layers,
+        num_attention_heads=size.num_heads,
+        num_key_value_heads=size.num_kv_heads,
+        max_position_embeddings=MAX_PROMPT_TOKENS + size.response_tokens,
+        tie_word_embeddings=True,
+        dtype=dtype,
+    )
+
+
+def sample(agents: Agents, num_agents: int, *, size: Size, step: int) -> list[list[TrainingSample]]:
+    """Ask every agent everything at once; a buffer for each, half of it rewarded."""
+
+    async def ask(agent: int, request: int) -> TrainingSample:
+        generation = await agents.generate(
+            agent,
+            f"What is {request} + {step}? " * (1 + request % 8),
+            turn=(f"check{request}", "r0.s0"),
+            seed=1000 * step + request,
+        )
+        assert generation is not None
+        return training_sample(agent, generation, reward=float(request % 2))
+
+    async def ask_all() -> list[list[TrainingSample]]:
+        return [
+            list(buffer)
+            for buffer in await asyncio.gather(
+                *(
+                    asyncio.gather(*(ask(agent, request) for request in range(size.num_requests)))
+                    for agent in range(num_agents)
+                )
+            )
+        ]
+
+    return asyncio.run(ask_all())
+
+
+def training_sample(agent: int, generation: Generation, *, reward: float) -> TrainingSample:
+    """A sampled response with its reward."""
+    return TrainingSample(
+        agent_index=agent,
+        question_id="check",
+        discussion_id="check",
+        round_index=0,
+        role="solution",
+        prompt_token_ids=generation.prompt_token_ids,
+        response_token_ids=generation.response_token_ids,
+        rollout_logprobs=generation.rollout_logprobs,
+        reward=reward,
+    )
+
+
+# ---------------------------------------------------------------- what is measured
+
+
+def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
+    """Floating-point operations of one update: 6 for each weight and token (2 forward, 4
+    backward), the tied head only where a response token is predicted, and in every layer 6 for
+    each hidden unit and pair of tokens. What gradient checkpointing repeats does not count.
+
+    Example: 10 weights beside the head's 2 x 3, one layer, a prompt of 1 token and a response of
+    1: 6 * 10 * 2 + 6 * 6 * 1 + 6 * 1 * 3 * 2^2 = 228.
+    """
+    head = shape.vocab_size * shape.hidden_size
+    total = 0.0
+    for sample in samples:
+        num_response = len(sample.response_token_ids)
+        num_tokens = len(sample.prompt_token_ids) + num_response
+        total += 6 * (shape.num_parameters - head) * num_tokens + 6 * head * num_response
+        total += 6 * shape.num_layers * shape.hidden_size * num_tokens**2
+    return total
+
+
+def matrix_flops(device: Device) -> float:
+    """Operations per second of a plain matrix product (on a CPU of one thread, as a rank has), in
+    a process that ends with it."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(_matrix_flops, device).result()
+
+
+def _matrix_flops(device: Device) -> float:
+    import torch
+
+    torch.set_num_threads(1)
+    size = MATRIX_SIZES[device]
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    best = float("inf")
+    for _ in range(10):
+        started = time.perf_counter()
+        (matrix @ matrix)[0, 0].item()  # waits until it is there
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
+
+
+class Clock:
+    """Seconds of the phases of a check, the last of each name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """End the phase ``name``, which began when the one before ended."""
+        now = time.monotonic()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+@dataclass
+class MemoryPeak:
+    """The most memory seen: of the GPU that holds most, or of our processes' on a CPU."""
+
+    bytes: int = 0
+
+
+@contextmanager
+def memory_peak(device: Device) -> Iterator[MemoryPeak]:
+    """Look at the memory in use several times a second while the block lasts."""
+    peak, stop = MemoryPeak(), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(SAMPLING_S):
+            peak.bytes = max(peak.bytes, gpu_bytes() if device == "cuda" else process_bytes())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()
+
+
+def gpu_bytes() -> int:
+    """Memory in use on the GPU that holds most."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    used = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    return max(int(line) for line in used.splitlines()) << 20
+
+
+def process_bytes() -> int:
+    """Resident memory of the processes that this one started, pages they share counted in each."""
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
+
+
+# ---------------------------------------------------------------- what is printed
+
+
+def report(rows: Sequence[Row], faults: Sequence[str], *, device: Device, peak_flops: float) -> str:
+    """The table in Markdown, then what is wrong."""
+    heads = (
+        "model", "agents", "ZeRO", "start s", "tokens/s", "update s", "FLOPs utilisation",
+        "sync s", "memory GiB", "mismatch", "moved",
+    )  # fmt: skip
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for row in rows:
+        cells = (
+            row.size, str(row.num_agents), row.zero, f"{row.start_s:.0f}",
+            f"{row.tokens_per_s:.0f}", f"{row.update_s:.2f}", f"{row.utilisation:.1%}",
+            f"{row.sync_s:.2f}", f"{row.memory_gib:.1f}",
+            " ".join(f"{mismatch:.1e}" for mismatch in row.mismatch), f"{row.movement:.2g}",
+        )  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    lines.append(f"matrix product on {device}: {peak_flops / 1e12:.3g} TFLOP/s")
+    lines += [f"fault: {fault}" for fault in faults] or ["all checks passed"]
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    sys.exit(main(read_arguments(Arguments, about=__doc__ or "")))
