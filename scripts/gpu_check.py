@@ -209,9 +209,7 @@ def society_config(size: Size, num_agents: int, *, device: Device) -> Config:
             max_response_tokens=size.response_tokens,
             gpu_memory_utilization=0.8 / num_agents,
         ),
-        policy=Policy(
-            ranks_per_policy=1, dtype=dtype, micro_batch_size=None, micro_batch_tokens=8192
-        ),
+        policy=Policy(ranks_per_policy=1, dtype=dtype, micro_batch_tokens=8192),
         optimization=Optimization(
             learning_rate=size.learning_rate, warmup_steps=0, train_batch_size=None
         ),

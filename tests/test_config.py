@@ -246,8 +246,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("society.policy_of_agent=[0,1]", "each of the 4 agents, has 2"),
         ("society.policy_of_agent=[0,0,2,2]", "without gaps, uses [0, 2]"),
         ("society.policy_of_agent=[-1,0,0,0]", "without gaps, uses [-1, 0]"),
-        ("policy.micro_batch_tokens=9", "exactly one of the two must be set"),
-        ("policy.micro_batch_size=null", "exactly one of the two must be set"),
+        ("policy.micro_batch_size=9", "exactly one of the two must be set"),
+        ("policy.micro_batch_tokens=null", "exactly one of the two must be set"),
         ("optimization.train_batch_size=1", "cannot give each of 2 ranks a sample"),
         ("optimization.betas=[0.9]", "must be two numbers"),
         ("optimization.betas=[0.9,1.0]", "each at least 0 and below 1"),
@@ -269,7 +269,7 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
     [
         ["society.policy_of_agent=[0,1,0,1]", "society.models=[a,b]"],
         ["society.policy_of_agent=[1,0,0,0]"],
-        ["policy.micro_batch_size=null", "policy.micro_batch_tokens=9"],
+        ["policy.micro_batch_size=9", "policy.micro_batch_tokens=null"],
         ["optimization.group_by=[]"],
         ["optimization.betas=[0,0.5]"],
         ["cluster.placement=disaggregated", "cluster.gpus_per_policy=4"],
@@ -289,10 +289,10 @@ def test_grpo_needs_a_group_key():
 
 def test_keys_in_conflict_are_all_named_with_where_each_value_is_from(tmp_path: Path):
     file = tmp_path / "a.yaml"
-    file.write_text("policy:\n  micro_batch_tokens: 5\n")
+    file.write_text("policy:\n  micro_batch_size: 5\n")
     [fault] = faults(file=file)
-    assert "policy.micro_batch_size = 2  (default)" in fault
-    assert f"policy.micro_batch_tokens = 5  ({file}, line 2)" in fault
+    assert "policy.micro_batch_tokens = 32768  (default)" in fault
+    assert f"policy.micro_batch_size = 5  ({file}, line 2)" in fault
 
 
 def test_a_consequence_of_a_fault_is_not_reported_as_another():

@@ -59,6 +59,7 @@ POLICY = Policy(
     adam_offload=False,
     gradient_checkpointing=False,
     micro_batch_size=4,
+    micro_batch_tokens=None,
 )
 # Adam's first step is the learning rate times g / (|g| + 1e-8): where the gradient is as small
 # as its rounding, so large a difference is rounding too. Tolerances of 1e-5 are 5 % of a step.

@@ -107,9 +107,9 @@ class Policy:
         "sdpa", one_of=("sdpa", "flash_attention_2"), formerly="policy.attention"
     )
     """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
-    micro_batch_size: int | None = key(2, at_least=1)
+    micro_batch_size: int | None = key(None, at_least=1, example=2)
     """Samples that a rank puts through the model at once; null: by ``micro_batch_tokens``."""
-    micro_batch_tokens: int | None = key(None, at_least=1, example=8192)
+    micro_batch_tokens: int | None = key(32768, at_least=1)
     """Tokens that a rank puts through the model at once; null: by ``micro_batch_size``."""
 
 
