@@ -48,7 +48,12 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     reward_scheme = REWARD_SCHEMES[config.reward.scheme]
     with (
         Verifier() as verifier,
-        Agents(config, models=prepared.models, device=prepared.device) as agents,
+        Agents(
+            config,
+            models=prepared.models,
+            device=prepared.device,
+            num_optimizer_steps=prepared.sizes.num_optimizer_steps,
+        ) as agents,
         tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
         logging_redirect_tqdm(),
     ):

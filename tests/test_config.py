@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,33 @@ def test_the_sizes_of_the_papers_run_are_those_of_the_paper():
     assert sizes.num_checkpoints == 4  # steps 10, 20, 30, 31
 
 
+@pytest.mark.parametrize(
+    ("file", "overrides", "responses"),
+    [
+        ("comas.yaml", (), {1: 48_000, 2: 96_000, 4: 192_000}),
+        ("comas_released.yaml", (), {1: 48_000, 2: 96_000, 4: 192_000}),
+        # Table 3 of the paper: 2 l rounds in which all l agents solve.
+        ("comas.yaml", ("interaction.schedule=parallel",), {1: 48_000, 2: 192_000, 4: 768_000}),
+    ],
+)
+def test_the_three_readings_make_as_many_responses_as_their_config_says(
+    file: str, overrides: Sequence[str], responses: dict[int, int]
+):
+    stated = (CONFIGS / "comas_released.yaml").read_text()
+    for num_agents, expected in responses.items():
+        num_rounds = 2 if file == "comas_released.yaml" else 2 * num_agents
+        counts = [f"society.num_agents={num_agents}", f"interaction.num_rounds={num_rounds}"]
+        sizes = derive_sizes(load_config(CONFIGS / file, [*overrides, *counts]), num_questions=2000)
+        assert 2000 * 4 * sum(sizes.turns_per_discussion.values()) == expected
+        assert f"{expected:,}" in stated
+
+
+def test_the_released_run_makes_744_optimiser_steps():
+    sizes = derive_sizes(load_config(CONFIGS / "comas_released.yaml", []), num_questions=2000)
+    assert sizes.turns_per_discussion == dict.fromkeys(ROLES, 8)  # 2 rounds * 4 agents
+    assert sizes.num_optimizer_steps == (744,) * 4  # 31 steps * (256 * 24 / 4) samples / 64
+
+
 def test_the_sizes_of_the_quick_start_are_those_of_its_recipe():
     config = load_config(CONFIGS / "quickstart.yaml", [])
     sizes = derive_sizes(config, num_questions=2400)
@@ -107,7 +135,7 @@ def test_the_sizes_are_described_with_their_numbers():
         "4 agents with 4 policies",
         "64 questions x 4 copies = 256 discussions",
         "8 solutions, 8 evaluations, 8 scorings",
-        "about 1536 samples per step; optimiser steps: 24 of 64 samples",
+        "about 1536 samples per step; optimiser steps: 24 of 64 samples, 744 in the run",
         "31 steps over 2000 questions (16",
         "validations: 8",
         "checkpoints: 4",

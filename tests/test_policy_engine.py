@@ -132,6 +132,7 @@ def make_trainer(
     temperature: float = 1.0,
     rank: int = 0,
     rendezvous: Path | None = None,
+    num_optimizer_steps: int | None = None,
 ) -> PolicyTrainer:
     return PolicyTrainer(
         str(model),
@@ -143,6 +144,7 @@ def make_trainer(
         world_size=policy.ranks_per_policy,
         rendezvous=rendezvous or model.parent / "rendezvous",
         seed=0,
+        num_optimizer_steps=num_optimizer_steps,
     )
 
 
@@ -502,7 +504,10 @@ def test_without_a_kl_coef_no_reference_model_is_loaded(qwen2, monkeypatch):
 def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, dtype):
     options: dict[str, Any] = {
         "policy": replace(POLICY, zero_stage=zero_stage, dtype=dtype),
-        "optimization": replace(OPTIMIZATION, train_batch_size=6, warmup_steps=6),
+        "optimization": replace(
+            OPTIMIZATION, train_batch_size=6, warmup_steps=2, lr_schedule="cosine"
+        ),
+        "num_optimizer_steps": 8,
     }
     buffers = [make_samples(seed=step) for step in range(4)]
     straight = make_trainer(qwen2, **options)

@@ -232,6 +232,11 @@ def test_no_former_name_is_a_present_one():
             "GPUs only",
         ),
         (
+            ["optimization.final_lr_ratio=0.1"],
+            ["optimization.final_lr_ratio = 0.1", "optimization.lr_schedule = constant"],
+            "falls to nothing",
+        ),
+        (
             ["cluster.policies_per_gpu=2"],
             ["rollout.gpu_memory_utilization = 0.6", "cluster.policies_per_gpu = 2"],
             "of 2 policies on a GPU would fill 120% of it",
@@ -251,6 +256,7 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(
     "overrides",
     [
         ["optimization.estimator=reinforce_pp", "optimization.discount=0.9"],
+        ["optimization.final_lr_ratio=0.1", "optimization.lr_schedule=linear"],
         ["policy.attn_implementation=flash_attention_2"],
         ["cluster.policies_per_gpu=2", "rollout.gpu_memory_utilization=0.5"],
         ["cluster.policies_per_gpu=2", "cluster.device=cpu"],

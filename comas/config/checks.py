@@ -44,6 +44,7 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
         _micro_batches,
         _train_batches,
         _optimizers,
+        _lr_schedules,
         partial(_estimators, registries=registries),
         _attention,
         _gpus,
@@ -150,6 +151,16 @@ def _optimizers(config: Config) -> Iterator[Conflict]:
             ("optimization.betas",),
             "must be two numbers, each at least 0 and below 1",
             "write [0.9, 0.95]",
+        )
+
+
+def _lr_schedules(config: Config) -> Iterator[Conflict]:
+    final, schedule = config.optimization.final_lr_ratio, config.optimization.lr_schedule
+    if final > 0 and schedule == "constant_with_warmup":
+        yield Conflict(
+            ("optimization.final_lr_ratio", "optimization.lr_schedule"),
+            "a constant learning rate falls to nothing",
+            "set optimization.lr_schedule to cosine or linear, or optimization.final_lr_ratio to 0",
         )
 
 

@@ -141,9 +141,16 @@ class Optimization:
     epochs_per_buffer: int = key(1, at_least=1)
     """Passes over the samples of a step."""
     learning_rate: float = key(1e-6, above=0)
-    """Of AdamW, after the warm-up."""
+    """Of AdamW, at the end of the warm-up."""
+    lr_schedule: str = key(
+        "constant_with_warmup", one_of=("constant_with_warmup", "cosine", "linear")
+    )
+    """As in transformers: after the warm-up the learning rate stays, or falls over the optimiser
+    steps that the run is expected to make (its first lines say how many)."""
     warmup_steps: int = key(5, at_least=0)
-    """Optimiser steps of linear warm-up to a constant learning rate."""
+    """Optimiser steps of linear warm-up; the first is not at 0."""
+    final_lr_ratio: float = key(0.0, at_least=0, at_most=1)
+    """Share of the learning rate to which cosine and linear fall, and at which they stay."""
     weight_decay: float = key(0.0, at_least=0)
     """Of AdamW."""
     betas: list[float] = key([0.9, 0.95])

@@ -29,6 +29,11 @@ class Sizes:
     num_validations: int
     num_checkpoints: int
 
+    @property
+    def num_optimizer_steps(self) -> tuple[int, ...]:
+        """Expected of each policy over the whole run."""
+        return tuple(self.num_steps * steps for steps in self.optimizer_steps_per_policy)
+
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     """Count what a run of ``num_questions`` training questions will do.
@@ -74,7 +79,8 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
         f"({config.interaction.schedule})",
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
-        f"{_each(sizes.optimizer_steps_per_policy)} of {batch}",
+        f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
+        f"{_each(sizes.num_optimizer_steps)} in the run",
         f"the run: {sizes.num_steps} steps over {num_questions} questions "
         f"({sizes.num_leftover_questions} left over in each epoch)",
         f"validations: {sizes.num_validations} (before the first step, every "

@@ -82,6 +82,7 @@ class PolicyActor:
     backend: WeightTransfer
     rank: int
     rendezvous: Path
+    num_optimizer_steps: int | None
 
     def start(self) -> None:
         """Load the model."""
@@ -97,6 +98,7 @@ class PolicyActor:
             world_size=self.config.policy.ranks_per_policy,
             rendezvous=self.rendezvous,
             seed=self.config.seed,
+            num_optimizer_steps=self.num_optimizer_steps,
         )
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:

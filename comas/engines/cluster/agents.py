@@ -35,8 +35,19 @@ class Agents:
             generation = await agents.generate(0, "What is 1 + 1?", turn=("d", "r0.s0"), seed=7)
     """
 
-    def __init__(self, config: Config, *, models: Sequence[str], device: Device) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        models: Sequence[str],
+        device: Device,
+        num_optimizer_steps: Sequence[int] | None = None,
+    ) -> None:
+        """``num_optimizer_steps`` is what the whole run is expected to make of each policy;
+        ``optimization.lr_schedule`` says whether it has to be known."""
         self._config = config
+        self._num_optimizer_steps: Sequence[int | None]
+        self._num_optimizer_steps = num_optimizer_steps or [None] * config.num_policies
         self._models = models
         self._device = device
         self._shares_gpus = device == "cuda" and config.cluster.placement == "colocated"
@@ -164,7 +175,7 @@ class Agents:
         if self._shares_gpus:
             wait_for_all(starting, doing="starting", timeout_s=limit)
             self._on(self._rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-        self._policies = self._launch.policies()
+        self._policies = self._launch.policies(num_optimizer_steps=self._num_optimizer_steps)
         starting |= {rank.name: rank.actor.start.remote() for rank in self._policies}
         wait_for_all(starting, doing="starting", timeout_s=limit)
         actors = [

@@ -77,7 +77,7 @@ class Launch:
             for turn in range(sharers)
         ]
 
-    def policies(self) -> list[Engine]:
+    def policies(self, *, num_optimizer_steps: Sequence[int | None]) -> list[Engine]:
         """Create the ranks that train, policy by policy; they load nothing yet."""
         remote = ray.remote(PolicyActor)
         threads = num_host_threads(
@@ -90,7 +90,15 @@ class Launch:
             Engine(
                 f"rank {rank} of policy {policy}",
                 policy,
-                self._create(remote, policy, slot, environment, rank=rank, rendezvous=rendezvous),
+                self._create(
+                    remote,
+                    policy,
+                    slot,
+                    environment,
+                    rank=rank,
+                    rendezvous=rendezvous,
+                    num_optimizer_steps=num_optimizer_steps[policy],
+                ),
             )
             for policy, rendezvous in enumerate(meeting)
             for rank, slot in enumerate(self._placement.policy_slots)

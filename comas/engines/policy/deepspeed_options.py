@@ -118,12 +118,34 @@ def create_optimizer(
 
 
 def create_schedule(
-    optimizer: torch.optim.Optimizer, warmup_steps: int
+    optimizer: torch.optim.Optimizer, optimization: Optimization, *, num_steps: int | None
 ) -> torch.optim.lr_scheduler.LambdaLR:
-    """Linear warm-up to a constant learning rate.
+    """The learning rate: a linear warm-up, then ``optimization.lr_schedule``.
 
-    Example: 4 warm-up steps give 1/4, 2/4, 3/4, 1, 1, ... of it; the first is not 0.
+    ``num_steps`` is how many optimiser steps the run is expected to make: cosine and linear fall
+    over them to ``final_lr_ratio``, and stay there if there are more. A constant rate needs none.
+
+    Example: 4 warm-up steps give 1/4, 2/4, 3/4, 1 of the learning rate; of 8 steps, linear then
+    gives 4/5, 3/5, 2/5, 1/5, and 0 from the ninth step on.
     """
-    return torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: min(1.0, (step + 1) / max(1, warmup_steps))
+    from transformers import get_scheduler
+
+    warmup, final = optimization.warmup_steps, optimization.final_lr_ratio
+    # A warm-up of transformers begins with a rate of 0, at which a step does nothing: this one
+    # begins at its second value.
+    skipped = min(1, warmup)
+    library = get_scheduler(
+        optimization.lr_schedule,
+        optimizer,
+        num_warmup_steps=warmup,
+        num_training_steps=None if num_steps is None else num_steps + skipped,
     )
+    [shape] = library.lr_lambdas
+
+    def share(step: int) -> float:
+        # Past its end, the cosine of transformers would rise again.
+        reached = step if num_steps is None else min(step, num_steps)
+        of_shape: float = shape(reached + skipped)
+        return of_shape if step < warmup else final + (1 - final) * of_shape
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, share)

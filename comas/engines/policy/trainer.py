@@ -53,6 +53,8 @@ class PolicyTrainer:
         rendezvous: path that all ranks of the group can reach and that does not exist yet.
         seed: with the step number it decides how a buffer is shuffled, so a resumed run
             needs no random state.
+        num_optimizer_steps: expected of the whole run; ``optimization.lr_schedule`` says whether
+            it has to be known.
 
     Raises:
         ValueError: the model cannot be used, or was not loaded as it is stored.
@@ -70,6 +72,7 @@ class PolicyTrainer:
         world_size: int,
         rendezvous: Path,
         seed: int,
+        num_optimizer_steps: int | None = None,
     ) -> None:
         self._name = model_path
         self._policy = policy
@@ -81,7 +84,7 @@ class PolicyTrainer:
         self._seed = seed
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
         self._base = folder_of(model_path)
-        self._start_engine(device)
+        self._start_engine(device, num_optimizer_steps=num_optimizer_steps)
         self._reference = self._load_reference() if optimization.kl_coef > 0 else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
@@ -177,7 +180,7 @@ class PolicyTrainer:
         """Let go of the engine; the process stays in its group."""
         self._engine.destroy()
 
-    def _start_engine(self, device: Device) -> None:
+    def _start_engine(self, device: Device, *, num_optimizer_steps: int | None) -> None:
         model = self._load_model()
         self._language_model = model.language_model
         if self._policy.gradient_checkpointing:
@@ -190,7 +193,9 @@ class PolicyTrainer:
             optimizer=lambda parameters: create_optimizer(
                 parameters, policy, optimization, device=device
             ),
-            lr_scheduler=lambda optimizer: create_schedule(optimizer, optimization.warmup_steps),
+            lr_scheduler=lambda optimizer: create_schedule(
+                optimizer, optimization, num_steps=num_optimizer_steps
+            ),
         )
         self._engine.train()
         self._zero_stage = self._engine.zero_optimization_stage()

@@ -1,0 +1,97 @@
+"""The learning rate of every optimiser step, computed by hand."""
+
+from __future__ import annotations
+
+from math import cos, pi, sqrt
+
+import pytest
+import torch
+
+from comas.config.schema import Optimization
+from comas.engines.policy.deepspeed_options import create_schedule
+
+LEARNING_RATE = 1e-6
+
+
+class Run:
+    """An optimiser with its schedule; ``rates`` are shares of the learning rate."""
+
+    def __init__(self, *, num_steps: int | None = None, **settings: object) -> None:
+        optimization = Optimization(learning_rate=LEARNING_RATE, **settings)  # type: ignore[arg-type]
+        self._optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))], LEARNING_RATE)
+        self.schedule = create_schedule(self._optimizer, optimization, num_steps=num_steps)
+
+    def rates(self, count: int) -> list[float]:
+        """Of the next ``count`` optimiser steps."""
+        found = []
+        for _ in range(count):
+            found.append(self._optimizer.param_groups[0]["lr"] / LEARNING_RATE)
+            self._optimizer.step()
+            self.schedule.step()
+        return found
+
+
+def test_a_constant_rate_is_warmed_up_from_above_zero_and_needs_no_length():
+    expected = [1 / 4, 2 / 4, 3 / 4, 1, 1, 1]
+    assert Run(warmup_steps=4).rates(6) == pytest.approx(expected)
+    assert Run(warmup_steps=4, num_steps=6).rates(6) == pytest.approx(expected)
+    assert Run(warmup_steps=0).rates(2) == [1, 1]
+
+
+def test_linear_falls_by_equal_parts_and_stays_at_its_end():
+    settings = {"lr_schedule": "linear", "num_steps": 8}
+    expected = [1 / 4, 2 / 4, 3 / 4, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5, 0, 0, 0]
+    assert Run(**settings, warmup_steps=4).rates(11) == pytest.approx(expected)
+    expected = [1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0, 0]
+    assert Run(**settings, warmup_steps=0).rates(10) == pytest.approx(expected)
+
+
+def test_cosine_falls_along_half_a_wave_to_its_share():
+    # Two steps of warm-up, then (1 + cos(k pi / 4)) / 2 for k = 1, 2, 3: of what is above 0.1.
+    run = Run(lr_schedule="cosine", warmup_steps=2, num_steps=5, final_lr_ratio=0.1)
+    assert run.rates(7) == pytest.approx(
+        [
+            1 / 2,
+            1,
+            0.1 + 0.9 * (1 + sqrt(1 / 2)) / 2,
+            0.1 + 0.9 * (1 + 0) / 2,
+            0.1 + 0.9 * (1 - sqrt(1 / 2)) / 2,
+            0.1,
+            0.1,
+        ]
+    )
+
+
+@pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
+def test_a_rate_that_has_fallen_never_rises_again(lr_schedule):
+    # 125 steps, of which 744 are made: here a cosine that goes on would rise to 1 once more.
+    run = Run(lr_schedule=lr_schedule, warmup_steps=4, num_steps=125, final_lr_ratio=0.1)
+    rates = run.rates(744)
+    assert rates[3] == 1
+    assert rates[3:] == sorted(rates[3:], reverse=True)
+    assert rates[125:] == pytest.approx([0.1] * 619)
+
+
+def test_over_the_released_run_the_mean_rate_is_what_its_config_says():
+    rates = Run(lr_schedule="cosine", warmup_steps=4, num_steps=744, final_lr_ratio=0.1).rates(744)
+    assert sum(rates) / 744 == pytest.approx(0.55, abs=0.005)
+    # The released code's, with the 125 steps of its count: it warms up from 0 and swings on.
+    swinging = [k / 4 if k < 4 else 0.55 + 0.45 * cos(pi * (k - 4) / 121) for k in range(744)]
+    assert sum(swinging) / 744 == pytest.approx(0.56, abs=0.005)
+
+
+@pytest.mark.parametrize("lr_schedule", ["constant_with_warmup", "cosine", "linear"])
+def test_a_schedule_continues_from_its_state(lr_schedule):
+    settings = {"lr_schedule": lr_schedule, "warmup_steps": 3, "num_steps": 9}
+    straight, stopped, resumed = (Run(**settings) for _ in range(3))
+    expected = straight.rates(9)
+    begun = stopped.rates(4)
+    resumed.schedule.load_state_dict(stopped.schedule.state_dict())
+    resumed._optimizer.load_state_dict(stopped._optimizer.state_dict())
+    assert begun + resumed.rates(5) == expected
+
+
+@pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
+def test_a_rate_that_falls_needs_the_length_of_the_run(lr_schedule):
+    with pytest.raises(ValueError, match="num_training_steps"):
+        Run(lr_schedule=lr_schedule)
