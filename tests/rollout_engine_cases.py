@@ -15,16 +15,12 @@ import pytest
 import torch
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from vllm.distributed.weight_transfer import ModuleSource
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferInitRequest,
-    WeightTransferUpdateRequest,
-)
 
 from comas.config.schema import Rollout
+from comas.engines.policy.weights import CHUNK_BYTES, weight_chunks, weight_metadata
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
-from comas.engines.rollout.weight_transfer import create_weight_sender
+from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
 from comas.types import Generation
 
 pytestmark = pytest.mark.stack
@@ -51,7 +47,7 @@ class Bench:
         self.family = family
         self.runner = asyncio.Runner()
         self.engine = RolloutEngine(
-            str(folder), rollout=ROLLOUT, device="cpu", weight_transfer="object_store", seed=0
+            str(folder), rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
         )
 
     def run(self, awaitable: Awaitable[Result]) -> Result:
@@ -99,8 +95,8 @@ def doomed_bench(tmp_path: Path) -> Iterator[Bench]:
     bench.close()
 
 
-class LoopClient:
-    """A VLLMWeightSyncClient for an engine in another thread's event loop."""
+class LoopCalls:
+    """The calls of a weight update to an engine in another thread's event loop."""
 
     def __init__(self, engine: RolloutEngine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
@@ -111,35 +107,42 @@ class LoopClient:
         asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
 
     def init_weight_transfer_engine(self, init_info: dict) -> None:
-        self._wait(self._engine.init_weight_transfer_engine(WeightTransferInitRequest(init_info)))
+        self._wait(self._engine.init_weight_transfer_engine(init_info))
 
     def start_weight_update(self) -> None:
         self._wait(self._engine.start_weight_update())
 
     def update_weights(self, update_info: dict) -> None:
         self.num_chunks += 1
-        self._wait(self._engine.update_weights(WeightTransferUpdateRequest(update_info)))
+        self._wait(self._engine.update_weights(update_info))
 
-    def finish_weight_update(self, weight_version: str | None = None) -> None:
+    def finish_weight_update(self) -> None:
         self._wait(self._engine.finish_weight_update())
 
 
-def send(bench: Bench, source: Any, *, chunk_bytes: int | None = None) -> LoopClient:
-    """Run one whole weight update from a trainer's thread."""
+def send(
+    bench: Bench,
+    model: PreTrainedModel,
+    *,
+    chunk_bytes: int = CHUNK_BYTES,
+    left_out: str | None = None,
+) -> LoopCalls:
+    """Run one whole weight update from a trainer's thread, without parameter ``left_out``."""
 
-    async def update() -> LoopClient:
-        client = LoopClient(bench.engine, asyncio.get_running_loop())
+    def chunks() -> Iterator[list[tuple[str, torch.Tensor]]]:
+        for chunk in weight_chunks(model, zero_stage=0, max_bytes=chunk_bytes):
+            yield [(name, weight) for name, weight in chunk if name != left_out]
+
+    async def update() -> LoopCalls:
+        calls = LoopCalls(bench.engine, asyncio.get_running_loop())
 
         def trainer() -> None:
-            sender = create_weight_sender(
-                "object_store", client=client, source=source, rank=0, num_engines=1
-            )
-            if chunk_bytes is not None:
-                sender._chunk_bytes = chunk_bytes
-            sender.send_weights()
+            SharedMemoryWeightSender(
+                engines=calls, chunks=chunks, metadata=weight_metadata(model), rank=0
+            ).send_weights()
 
         await asyncio.to_thread(trainer)
-        return client
+        return calls
 
     return bench.run(update())
 
@@ -221,15 +224,15 @@ def test_a_response_depends_on_its_seed_and_not_on_its_company(bench: Bench) -> 
     assert bench.generate(prompts[0], seed=1).response_token_ids != alone[2].response_token_ids
 
 
-@pytest.mark.parametrize("chunk_bytes", [None, 20_000])
+@pytest.mark.parametrize("chunk_bytes", [CHUNK_BYTES, 20_000])
 def test_after_an_update_the_engine_serves_the_new_weights_only(
-    bench: Bench, chunk_bytes: int | None
+    bench: Bench, chunk_bytes: int
 ) -> None:
     before = bench.generate(LONG_PROMPT, seed=0)
     new = random_model(bench.family, seed=before.policy_version + 1)
     sent = random_model(bench.family, seed=before.policy_version + 1)
-    client = send(bench, ModuleSource(sent), chunk_bytes=chunk_bytes)
-    assert (client.num_chunks > 3) == (chunk_bytes is not None)
+    calls = send(bench, sent, chunk_bytes=chunk_bytes)
+    assert (calls.num_chunks > 3) == (chunk_bytes < CHUNK_BYTES)
     for parameter in sent.parameters():  # the engine keeps no view of what it was sent
         parameter.data.zero_()
 
@@ -237,7 +240,7 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(
     assert largest_difference(new, after) < 1e-4
     assert largest_difference(load(bench), after) > 0.1
     assert after.policy_version == before.policy_version + 1
-    send(bench, ModuleSource(load(bench)))
+    send(bench, load(bench))
     assert bench.generate(LONG_PROMPT, seed=0).policy_version == before.policy_version + 2
 
 
@@ -328,15 +331,19 @@ def test_a_closed_engine_answers_with_an_error(doomed_bench: Bench) -> None:
         doomed_bench.generate("Hello", seed=0)
 
 
-def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(doomed_bench: Bench) -> None:
-    # Last of all: vLLM shares rotary tables between the engines of a process, and an update that
-    # never finishes leaves them empty.
-    class PartialSource(ModuleSource):
-        def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-            return ((n, t) for n, t in super().__iter__() if "layers.1.mlp.down" not in n)
-
+@pytest.mark.parametrize(
+    ("left_out", "named"),
+    [
+        ("model.layers.1.mlp.down_proj.weight", r"layers\.1\.mlp\.down_proj"),
+        # A part of a fused layer.
+        ("model.layers.0.self_attn.k_proj.weight", r"layers\.0\.self_attn\.qkv_proj"),
+    ],
+)
+def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(
+    doomed_bench: Bench, left_out: str, named: str
+) -> None:
     doomed_bench.run(doomed_bench.engine.start())
-    with pytest.raises(RolloutEngineError, match=r"layers\.1\.mlp\.down_proj"):
-        send(doomed_bench, PartialSource(random_model("tied", seed=1)))
-    with pytest.raises(RolloutEngineError, match=r"layers\.1\.mlp\.down_proj"):
+    with pytest.raises(RolloutEngineError, match=named):
+        send(doomed_bench, random_model("tied", seed=1), left_out=left_out)
+    with pytest.raises(RolloutEngineError, match=named):
         doomed_bench.generate("Hello", seed=0)

@@ -158,6 +158,8 @@ def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named
             os.kill(process.pid, signal.SIGKILL)
         with pytest.raises(EngineError, match=r"rollout engine \d of policy [01] failed"):
             generate(agents, 1)
+        with pytest.raises(EngineError, match=r"rank 0 of policy [01] failed while sending"):
+            agents.sync_weights()
     assert not ray.is_initialized()
 
 

@@ -15,6 +15,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -42,7 +43,7 @@ from comas.engines.policy.attention import check_attention
 from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.model import check_logits, load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
-from comas.engines.policy.weights import check_loaded_weights
+from comas.engines.policy.weights import check_loaded_weights, chunked
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import assemble, response_mask, split_into_steps
 from comas.policy_optimization.targets import compute_advantages
@@ -552,6 +553,23 @@ def test_weights_have_their_hugging_face_names_and_metadata(model, zero_stage):
     assert found == trainer.weight_metadata()
     plain = AutoModelForCausalLM.from_pretrained(model)
     assert [name for name, *_ in found] == [name for name, _ in plain.named_parameters()]
+
+
+@pytest.mark.parametrize("zero_stage", [0, 3])
+def test_chunks_of_weights_are_the_whole_weights(model, zero_stage):
+    trainer = make_trainer(model, policy=replace(POLICY, zero_stage=zero_stage))
+    in_chunks = [[(n, w.clone()) for n, w in chunk] for chunk in trainer.weight_chunks()]
+    whole = list(trainer.named_weights())  # each of its own, valid after the last
+    assert [n for n, _ in chain(*in_chunks)] == [n for n, _ in whole]
+    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(chain(*in_chunks), whole, strict=True))
+
+
+def test_chunks_hold_at_most_the_limit_and_a_larger_parameter_stands_alone():
+    sizes = (3, 4, 9, 1)
+    parameters = [(str(n), torch.nn.Parameter(torch.zeros(n))) for n in sizes]  # 4 bytes each
+    chunks = chunked(parameters, max_bytes=4 * 8)
+    assert [[name for name, _ in chunk] for chunk in chunks] == [["3", "4"], ["9"], ["1"]]
+    assert list(chunked([], max_bytes=8)) == []
 
 
 @pytest.mark.parametrize("zero_stage", [0, 3])

@@ -6,7 +6,9 @@ Cases on real vLLM engines are in rollout_engine_cases.py, which the last test r
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
+import stat
 import subprocess
 import sys
 import threading
@@ -15,11 +17,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
-from vllm.distributed.weight_transfer.base import WeightTransferInitRequest
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.engine.arg_utils import EngineArgs
@@ -27,19 +27,19 @@ from vllm.engine.arg_utils import EngineArgs
 from comas.config.schema import Rollout
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
+from comas.engines.rollout.shared_weights import (
+    SharedMemoryWeightSender,
+    WeightMetadata,
+    mapped_weights,
+    num_bytes,
+)
 from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,
     engine_arguments,
     engine_environment,
 )
-from comas.engines.rollout.weight_transfer import (
-    ObjectStoreTrainerInitInfo,
-    ObjectStoreTrainerWeightTransferEngine,
-    chunked,
-    create_weight_sender,
-    trainer_init_info,
-)
+from comas.engines.rollout.weight_transfer import trainer_init_info
 
 ROLLOUT = Rollout(
     dtype="bfloat16",
@@ -55,7 +55,11 @@ ROLLOUT = Rollout(
 
 
 def test_the_context_holds_the_longest_prompt_and_the_longest_response() -> None:
-    transfers: dict[WeightTransfer, Device] = {"object_store": "cpu", "ipc": "cuda", "nccl": "cuda"}
+    transfers: dict[WeightTransfer, Device] = {
+        "shared_memory": "cpu",
+        "ipc": "cuda",
+        "nccl": "cuda",
+    }
     for transfer, device in transfers.items():
         arguments = engine_arguments(
             "m", rollout=ROLLOUT, device=device, weight_transfer=transfer, seed=5
@@ -70,7 +74,7 @@ def test_the_context_holds_the_longest_prompt_and_the_longest_response() -> None
 
 def test_a_cpu_engine_runs_eagerly_with_the_configured_cache_and_whole_prompts() -> None:
     arguments = engine_arguments(
-        "m", rollout=ROLLOUT, device="cpu", weight_transfer="object_store", seed=0
+        "m", rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
     )
     assert arguments["enforce_eager"]
     assert arguments["kv_cache_memory_bytes"] == 64 * 1024 * 1024
@@ -78,7 +82,7 @@ def test_a_cpu_engine_runs_eagerly_with_the_configured_cache_and_whole_prompts()
     assert arguments["max_num_batched_tokens"] == 4096
     long = Rollout(max_prompt_tokens=6000, max_response_tokens=1000)
     arguments = engine_arguments(
-        "m", rollout=long, device="cpu", weight_transfer="object_store", seed=0
+        "m", rollout=long, device="cpu", weight_transfer="shared_memory", seed=0
     )
     assert arguments["max_num_batched_tokens"] == 7000  # the longest prompt fits in one step
 
@@ -239,80 +243,96 @@ def test_closing_fails_what_still_waits() -> None:
 # ---- Sending weights ----
 
 
-class RecordingClient:
-    """Notes the calls of a sender."""
+def metadata_of(weights: dict[str, torch.Tensor]) -> list[WeightMetadata]:
+    return [(name, weight.dtype, tuple(weight.shape)) for name, weight in weights.items()]
+
+
+class ReadingEngines:
+    """Note the calls of a sender, and read what it wrote only at the end, as slow engines may."""
 
     def __init__(self) -> None:
-        self.calls: list[tuple[str, Any]] = []
+        self.calls: list[str] = []
+        self.chunks: list[list[str]] = []
+        self.read: dict[str, torch.Tensor] = {}
 
     def init_weight_transfer_engine(self, init_info: dict) -> None:
-        self.calls.append(("init", init_info))
+        self.calls.append("init")
+        self.shared = mapped_weights(init_info["path"], init_info["metadata"])
+        assert stat.S_IMODE(os.stat(init_info["path"]).st_mode) == 0o600
 
     def start_weight_update(self) -> None:
-        self.calls.append(("start", None))
+        self.calls.append("start")
 
     def update_weights(self, update_info: dict) -> None:
-        self.calls.append(("update", update_info))
+        self.calls.append("update")
+        self.chunks.append(update_info["names"])
 
-    def finish_weight_update(self, weight_version: str | None = None) -> None:
-        self.calls.append(("finish", weight_version))
+    def finish_weight_update(self) -> None:
+        self.calls.append("finish")
+        self.read = {name: self.shared[name].clone() for chunk in self.chunks for name in chunk}
 
 
-class CountingSource(WeightSource):
-    """Three tensors of 8, 8 and 2 bytes; counts how often it was gathered."""
+def two_chunks() -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Three tensors; the memory of a chunk is taken by others when the next is asked for."""
+    chunks = [
+        {"a": torch.tensor([1.0, 2.0, 3.0])},
+        {"b": torch.tensor([[4.0], [5.0]]), "c": torch.tensor(6.0, dtype=torch.bfloat16)},
+    ]
+    for chunk in chunks:
+        yield list(chunk.items())
+        for weight in chunk.values():
+            weight.fill_(-1)
 
-    def __init__(self) -> None:
-        self.tensors = {
-            "a": torch.tensor([1.0, 2.0]),
-            "b": torch.tensor([3.0, 4.0]),
-            "c": torch.tensor([5.0], dtype=torch.bfloat16),
+
+METADATA = metadata_of({name: weight for chunk in two_chunks() for name, weight in chunk})
+
+
+def test_rank_0_writes_every_chunk_where_the_engines_read_it() -> None:
+    engines = ReadingEngines()
+    sender = SharedMemoryWeightSender(engines=engines, chunks=two_chunks, metadata=METADATA, rank=0)
+    for _ in range(2):
+        sender.send_weights()
+        assert {name: weight.tolist() for name, weight in engines.read.items()} == {
+            "a": [1.0, 2.0, 3.0],
+            "b": [[4.0], [5.0]],
+            "c": 6.0,
         }
-        self.num_passes = 0
-
-    def metadata(self) -> list[ParamMeta]:
-        return [ParamMeta(n, t.dtype, tuple(t.shape)) for n, t in self.tensors.items()]
-
-    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
-        yield from self.tensors.items()
-        self.num_passes += 1
+        assert metadata_of(engines.read) == METADATA
+    assert engines.chunks == [["a"], ["b", "c"]] * 2
+    assert engines.calls == ["init", *["start", "update", "update", "finish"] * 2]
 
 
-def test_chunks_hold_at_most_the_limit_and_a_larger_tensor_stands_alone() -> None:
-    weights = [(str(size), torch.zeros(size, dtype=torch.uint8)) for size in (3, 4, 9, 1)]
-    chunks = chunked(weights, max_bytes=8)
-    assert [[name for name, _ in chunk] for chunk in chunks] == [["3", "4"], ["9"], ["1"]]
-    assert list(chunked([], max_bytes=8)) == []
-
-
-def test_rank_0_sends_one_whole_update_in_chunks() -> None:
-    client = RecordingClient()
-    sender = ObjectStoreTrainerWeightTransferEngine.trainer_init(
-        ObjectStoreTrainerInitInfo(rank=0, chunk_bytes=10), client=client, source=CountingSource()
-    )
-    sender.send_weights()
-    names = [name for name, _ in client.calls]
-    assert names == ["init", "start", "update", "update", "finish"]
-    first, second = (info for name, info in client.calls if name == "update")
-    assert first["names"] == ["a"]  # 8 bytes; "b" would make 16
-    assert second["names"] == ["b", "c"]  # 8 + 2
-    assert isinstance(first["tensors"][0], np.ndarray)
-    assert first["tensors"][0].tolist() == [1.0, 2.0]
-    assert second["tensors"][1].dtype == torch.bfloat16
+def test_shared_tensors_begin_at_cache_lines() -> None:
+    # 12, 8 and 2 bytes take one line of 64 bytes each.
+    assert num_bytes(METADATA) == 3 * 64
 
 
 def test_other_ranks_gather_but_say_nothing() -> None:
-    client, source = RecordingClient(), CountingSource()
-    sender = create_weight_sender(
-        "object_store", client=client, source=source, rank=1, num_engines=1
-    )
+    engines = ReadingEngines()
+    num_gathered = itertools.count()
+
+    def gather() -> Iterator[list[tuple[str, torch.Tensor]]]:
+        for chunk in two_chunks():
+            next(num_gathered)
+            yield chunk
+
+    sender = SharedMemoryWeightSender(engines=engines, chunks=gather, metadata=METADATA, rank=1)
     sender.send_weights()
     sender.send_weights()
-    assert client.calls == []
-    assert source.num_passes == 2
+    assert engines.calls == []
+    assert next(num_gathered) == 4
+
+
+class SmallSource(WeightSource):
+    def metadata(self) -> list[ParamMeta]:
+        return [ParamMeta("a", torch.float32, (2,))]
+
+    def __iter__(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield "a", torch.zeros(2)
 
 
 def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines() -> None:
-    class LargeSource(CountingSource):
+    class LargeSource(SmallSource):
         def metadata(self) -> list[ParamMeta]:  # the embeddings of a 7B model: 1.02 GiB
             return [*super().metadata(), ParamMeta("embed", torch.bfloat16, (152064, 3584))]
 
@@ -324,7 +344,7 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
     assert isinstance(nccl, NCCLTrainerInitInfo)
     assert (nccl.rank, nccl.world_size, nccl.packed) == (1, 3, True)
     assert nccl.packed_buffer_size_bytes == embedding_bytes
-    small = trainer_init_info("ipc", source=CountingSource(), rank=0, num_engines=1)
+    small = trainer_init_info("ipc", source=SmallSource(), rank=0, num_engines=1)
     assert isinstance(small, IPCTrainerInitInfo)
     assert small.packed_buffer_size_bytes == 1 << 30
 
@@ -384,11 +404,11 @@ def test_weights_are_woken_and_synced_before_the_kv_cache() -> None:
 
 
 def test_each_engine_joins_the_nccl_group_with_a_rank_of_its_own() -> None:
-    request = WeightTransferInitRequest({"rank_offset": 1, "world_size": 3})
+    init_info = {"rank_offset": 1, "world_size": 3}
     ranks = []
     for engine_index in (0, 1):
         engine, calls = gpu_engine("nccl", engine_index=engine_index)
-        asyncio.run(engine.init_weight_transfer_engine(request))
+        asyncio.run(engine.init_weight_transfer_engine(init_info))
         ranks.append(calls[0][1]["init_info"]["rank_offset"])
     assert ranks == [1, 2]
 

@@ -204,7 +204,7 @@ class Cluster:
     ray_address: str | None = key(None, example="auto")
     """An existing Ray cluster; null starts one on this machine for the run."""
     object_store_mib: int = key(512, at_least=80)
-    """Memory of Ray's object store, in MiB: it must hold a policy's weights."""
+    """Memory of Ray's object store, in MiB: it holds the samples of a step."""
     start_timeout_s: float = key(600.0, above=0)
     """Limit on the start of all engines, in seconds."""
     call_timeout_s: float = key(3600.0, above=0)

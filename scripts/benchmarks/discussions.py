@@ -212,7 +212,7 @@ def _load(folder: str, capacity: int, counter: Iterator[int]) -> LLMEngine:
         cpu_kv_cache_mib=512,
     )
     arguments = engine_arguments(
-        folder, rollout=rollout, device="cpu", weight_transfer="object_store", seed=0
+        folder, rollout=rollout, device="cpu", weight_transfer="shared_memory", seed=0
     )
     arguments |= {"skip_tokenizer_init": True, "weight_transfer_config": None}
     engine = LLMEngine.from_engine_args(EngineArgs(**arguments))

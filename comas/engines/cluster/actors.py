@@ -5,14 +5,15 @@ their methods by name.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import ray
 from ray.actor import ActorHandle
 
 from comas.config.schema import Config
+from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.vllm_options import WeightTransfer
 from comas.types import Device
 
@@ -60,16 +61,48 @@ class RolloutActor:
 
     # The names and arguments below are those that vLLM's own RayVLLMWeightSyncClient calls.
     async def init_weight_transfer_engine(self, request: Any) -> None:
-        await self._engine.init_weight_transfer_engine(request)
+        await self._engine.init_weight_transfer_engine(request.init_info)
 
     async def start_weight_update(self) -> None:
         await self._engine.start_weight_update()
 
     async def update_weights(self, request: Any) -> None:
-        await self._engine.update_weights(request)
+        await self._engine.update_weights(request.update_info)
 
     async def finish_weight_update(self) -> None:
         await self._engine.finish_weight_update()
+
+
+class WeightSender(Protocol):
+    """Runs a whole weight update; every rank of the policy calls it."""
+
+    def send_weights(self) -> None: ...
+
+
+class RayUpdateCalls:
+    """The calls of a weight update through shared memory, on the engines of a policy."""
+
+    def __init__(self, engines: Sequence[ActorHandle]) -> None:
+        self._engines = engines
+        self._loading: list[ray.ObjectRef] = []
+
+    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
+        ray.get(self._on_all("init_weight_transfer_engine", init_info))
+
+    def start_weight_update(self) -> None:
+        ray.get(self._on_all("start_weight_update"))
+
+    def update_weights(self, update_info: dict[str, Any]) -> None:
+        self._loading += self._on_all("update_weights", update_info)
+
+    def finish_weight_update(self) -> None:
+        # Ray may run the calls of an asynchronous actor in another order than they were made.
+        ray.get(self._loading)
+        self._loading = []
+        ray.get(self._on_all("finish_weight_update"))
+
+    def _on_all(self, method: str, *arguments: Any) -> list[ray.ObjectRef]:
+        return [engine.call.remote(method, *arguments) for engine in self._engines]
 
 
 @dataclass(eq=False)
@@ -83,6 +116,7 @@ class PolicyActor:
     rank: int
     rendezvous: Path
     num_optimizer_steps: int | None
+    _sender: WeightSender = field(init=False, repr=False)
 
     def start(self) -> None:
         """Load the model."""
@@ -107,6 +141,14 @@ class PolicyActor:
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of this policy's weights to its rollout engines."""
+        if self.backend == "shared_memory":
+            self._sender = SharedMemoryWeightSender(
+                engines=RayUpdateCalls(engines),
+                chunks=self._trainer.weight_chunks,
+                metadata=self._trainer.weight_metadata(),
+                rank=self.rank,
+            )
+            return
         from comas.engines.rollout.weight_transfer import (
             PolicyWeights,
             RayVLLMWeightSyncClient,

@@ -127,7 +127,7 @@ class Launch:
 
     def _weight_transfer_backend(self) -> WeightTransfer:
         if self._device == "cpu":
-            return "object_store"
+            return "shared_memory"
         return "ipc" if self._config.cluster.placement == "colocated" else "nccl"
 
     def _create(

@@ -23,6 +23,7 @@ from comas.engines.policy.weights import (
     check_loaded_weights,
     named_weights,
     save_model,
+    weight_chunks,
     weight_metadata,
 )
 from comas.model_folder import folder_of
@@ -118,6 +119,10 @@ class PolicyTrainer:
     def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield every parameter whole under its Hugging Face name; iterate on all ranks."""
         return named_weights(self._language_model, zero_stage=self._zero_stage)
+
+    def weight_chunks(self) -> Iterator[list[tuple[str, torch.Tensor]]]:
+        """The same in chunks whose tensors are valid until the next is asked for."""
+        return weight_chunks(self._language_model, zero_stage=self._zero_stage)
 
     def weight_metadata(self) -> list[WeightMetadata]:
         """Name, dtype and shape of what ``named_weights`` yields, in its order."""

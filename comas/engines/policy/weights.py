@@ -1,7 +1,7 @@
 """A policy's weights as whole tensors: to check, to send and to save."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ COPIED_FILES = (
 )
 """Files of the base model that training does not change."""
 
+CHUNK_BYTES = 16 << 20
+"""Large enough for one gathering to outweigh its overhead, small enough for the caches."""
+
 
 class WeightMetadata(NamedTuple):
     """One parameter as ``named_weights`` will yield it."""
@@ -30,29 +33,62 @@ class WeightMetadata(NamedTuple):
     shape: tuple[int, ...]
 
 
+def weight_chunks(
+    model: PreTrainedModel, *, zero_stage: int, max_bytes: int = CHUNK_BYTES
+) -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """Yield every parameter whole, under its Hugging Face name, some at a time; tied ones once.
+
+    A chunk holds consecutive parameters of at most ``max_bytes``; a larger one stands alone.
+    Under ZeRO-3 a chunk is gathered at once, so all ranks must iterate, and to the end, and its
+    tensors are valid until the next chunk is asked for.
+    """
+    for chunk in chunked(model.named_parameters(), max_bytes=max_bytes):
+        parameters = [parameter for _, parameter in chunk]
+        with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
+            yield [(name, parameter.detach()) for name, parameter in chunk]
+
+
+def chunked(
+    parameters: Iterable[tuple[str, torch.nn.Parameter]], *, max_bytes: int
+) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
+    """Group consecutive parameters by their bytes when whole.
+
+    Example: sizes 3, 4, 9, 1 with ``max_bytes=8`` give chunks of [3, 4], [9], [1].
+    """
+    chunk: list[tuple[str, torch.nn.Parameter]] = []
+    num_bytes = 0
+    for name, parameter in parameters:
+        size = _whole_shape(parameter).numel() * parameter.element_size()
+        if chunk and num_bytes + size > max_bytes:
+            yield chunk
+            chunk, num_bytes = [], 0
+        chunk.append((name, parameter))
+        num_bytes += size
+    if chunk:
+        yield chunk
+
+
 def named_weights(model: PreTrainedModel, *, zero_stage: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every parameter whole, under its Hugging Face name; tied ones once.
 
-    Under ZeRO-3 each is gathered on its own, so all ranks must iterate, and to the end.
-    A yielded tensor stays valid, but is changed by the next update below ZeRO-3.
+    Collective under ZeRO-3, as ``weight_chunks``. A yielded tensor stays valid, but is changed
+    by the next update below ZeRO-3.
     """
-    for name, parameter in model.named_parameters():
-        if zero_stage < 3:
-            yield name, parameter.detach()
-            continue
-        with deepspeed.zero.GatheredParameters([parameter]):
-            whole = parameter.detach().clone()
-        yield name, whole
+    for chunk in weight_chunks(model, zero_stage=zero_stage):
+        for name, weight in chunk:
+            yield name, weight.clone() if zero_stage == 3 else weight
 
 
 def weight_metadata(model: PreTrainedModel) -> list[WeightMetadata]:
     """Describe what ``named_weights`` yields, in its order, without gathering anything."""
     return [
-        WeightMetadata(
-            name, parameter.dtype, tuple(getattr(parameter, "ds_shape", parameter.shape))
-        )
+        WeightMetadata(name, parameter.dtype, tuple(_whole_shape(parameter)))
         for name, parameter in model.named_parameters()
     ]
+
+
+def _whole_shape(parameter: torch.nn.Parameter) -> torch.Size:
+    return getattr(parameter, "ds_shape", parameter.shape)
 
 
 def check_loaded_weights(model: PreTrainedModel, folder: Path, *, zero_stage: int) -> None:

@@ -6,10 +6,6 @@ from typing import Any
 from transformers import AutoTokenizer
 from vllm import EngineArgs, RequestOutput, SamplingParams
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
-from vllm.distributed.weight_transfer.base import (
-    WeightTransferInitRequest,
-    WeightTransferUpdateRequest,
-)
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -21,7 +17,7 @@ from comas.model_folder import folder_of
 from comas.types import Device, Generation
 
 WeightTransferEngineFactory.register_engine(
-    "object_store", "comas.engines.rollout.weight_receiver", "ObjectStoreWeightTransferEngine"
+    "shared_memory", "comas.engines.rollout.weight_receiver", "SharedMemoryWeightTransferEngine"
 )
 
 
@@ -106,9 +102,9 @@ class RolloutEngine:
 
     # ---- New weights: the methods that vLLM's weight-sync clients call on an engine. ----
 
-    async def init_weight_transfer_engine(self, request: WeightTransferInitRequest) -> None:
+    async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         """Meet the trainer (nccl: join its group, each engine with a rank of its own)."""
-        init_info = dict(request.init_info)
+        init_info = dict(init_info)
         if "rank_offset" in init_info:
             # vLLM sends one offset to all engines and tells only data-parallel ones apart.
             init_info["rank_offset"] += self._engine_index
@@ -120,9 +116,9 @@ class RolloutEngine:
         self._is_updating = True
         await self._on_worker("start_weight_update")
 
-    async def update_weights(self, request: WeightTransferUpdateRequest) -> None:
+    async def update_weights(self, update_info: dict[str, Any]) -> None:
         """Take one chunk of weights."""
-        await self._on_worker("update_weights", update_info=request.update_info)
+        await self._on_worker("update_weights", update_info=update_info)
 
     async def finish_weight_update(self) -> None:
         """Serve the new weights, and nothing computed with the ones before."""

@@ -1,11 +1,9 @@
-"""The trainer's end of a weight update: one way to send, whatever the transport."""
+"""The trainer's end of a weight update between GPUs, or within one: vLLM's own senders."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from math import prod
-from typing import Any, ClassVar, Self
+from typing import Literal
 
-import numpy as np
 import torch
 from vllm.distributed.weight_transfer import (
     TrainerWeightTransferEngine,
@@ -19,8 +17,6 @@ from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 from vllm.utils.network_utils import get_open_port
-
-from comas.engines.rollout.vllm_options import WeightTransfer
 
 __all__ = ["PolicyWeights", "RayVLLMWeightSyncClient", "create_weight_sender"]
 
@@ -54,7 +50,7 @@ class PolicyWeights(WeightSource):
 
 
 def create_weight_sender(
-    backend: WeightTransfer,
+    backend: Literal["ipc", "nccl"],
     *,
     client: VLLMWeightSyncClient,
     source: WeightSource,
@@ -76,11 +72,9 @@ def create_weight_sender(
 
 
 def trainer_init_info(
-    backend: WeightTransfer, *, source: WeightSource, rank: int, num_engines: int
+    backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_engines: int
 ) -> TrainerInitInfo:
     """What vLLM needs to know to open a trainer's end of ``backend``."""
-    if backend == "object_store":
-        return ObjectStoreTrainerInitInfo(rank=rank)
     # vLLM refuses a tensor larger than the buffer (the embeddings of a 7B model are).
     largest = max(prod(meta.shape) * meta.dtype.itemsize for meta in source.metadata())
     buffer_bytes = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)
@@ -93,82 +87,3 @@ def trainer_init_info(
         world_size=1 + num_engines,
         packed_buffer_size_bytes=buffer_bytes,
     )
-
-
-@dataclass
-class ObjectStoreTrainerInitInfo(TrainerInitInfo):
-    """How weights are sent through host memory."""
-
-    backend: ClassVar[str] = "object_store"
-    chunk_bytes: int = 16 << 20
-
-
-class ObjectStoreTrainerWeightTransferEngine(
-    TrainerWeightTransferEngine[ObjectStoreTrainerInitInfo]
-):
-    """Sends weights as arguments of the client's calls, in chunks of bounded size.
-
-    float32 travels as NumPy arrays, which Ray hands over through shared memory without a copy.
-    """
-
-    init_info_cls = ObjectStoreTrainerInitInfo
-
-    def __init__(self, *, chunk_bytes: int, **base_arguments: Any) -> None:
-        super().__init__(**base_arguments)
-        self._chunk_bytes = chunk_bytes
-
-    @classmethod
-    def trainer_init(
-        cls,
-        init_info: ObjectStoreTrainerInitInfo,
-        *,
-        client: VLLMWeightSyncClient,
-        source: WeightSource | None = None,
-    ) -> Self:
-        """Greet the engines from rank 0; see ``create_weight_sender``."""
-        if init_info.is_sender:
-            client.init_weight_transfer_engine({})
-        return cls(
-            client=client,
-            source=source,
-            is_sender=init_info.is_sender,
-            chunk_bytes=init_info.chunk_bytes,
-        )
-
-    def send_weights(self) -> None:
-        """Run one whole update; every rank calls it."""
-        if not self.is_sender:
-            for _ in self.source:  # its share of the gathering
-                pass
-            return
-        self.client.start_weight_update()
-        for chunk in chunked(self.source, max_bytes=self._chunk_bytes):
-            names = [name for name, _ in chunk]
-            tensors = [_in_host_memory(tensor) for _, tensor in chunk]
-            self.client.update_weights({"names": names, "tensors": tensors})
-        self.client.finish_weight_update()
-
-
-WeightTransferTrainerFactory.register_engine("object_store", ObjectStoreTrainerWeightTransferEngine)
-
-
-def chunked(weights: Iterable[NamedTensor], *, max_bytes: int) -> Iterator[list[NamedTensor]]:
-    """Group consecutive tensors into chunks of at most ``max_bytes``; a larger one stands alone.
-
-    Example: sizes 3, 4, 9, 1 with ``max_bytes=8`` give chunks of [3, 4], [9], [1].
-    """
-    chunk: list[NamedTensor] = []
-    num_bytes = 0
-    for name, tensor in weights:
-        if chunk and num_bytes + tensor.nbytes > max_bytes:
-            yield chunk
-            chunk, num_bytes = [], 0
-        chunk.append((name, tensor))
-        num_bytes += tensor.nbytes
-    if chunk:
-        yield chunk
-
-
-def _in_host_memory(tensor: torch.Tensor) -> np.ndarray | torch.Tensor:
-    tensor = tensor.detach().cpu()
-    return tensor if tensor.dtype == torch.bfloat16 else tensor.numpy()  # NumPy has no bfloat16
