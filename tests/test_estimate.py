@@ -1,0 +1,82 @@
+"""The arithmetic of the paper's run: each part by hand."""
+
+from __future__ import annotations
+
+import pytest
+from small_runs import REPOSITORY
+
+from comas.config.schema import Config
+from comas.preflight.configuration import load_config
+from comas.preflight.sizes import Sizes, derive_sizes
+from scripts.benchmarks.estimate import (
+    Arguments,
+    body_weights,
+    decode_step_seconds,
+    hours,
+    one_step,
+    prompt_tokens,
+    response_tokens,
+    rollout_seconds,
+    state_bytes,
+    transfer_seconds,
+    update_seconds,
+)
+
+GIVEN = Arguments()
+
+
+def paper(name: str = "comas") -> tuple[Config, Sizes]:
+    config = load_config(REPOSITORY / f"configs/{name}.yaml", [])
+    return config, derive_sizes(config, num_questions=2000)
+
+
+def test_prompts_hold_the_history_of_the_horizon():
+    # Over 8 rounds (0 + 1 + 6 x 2) / 8 = 1.625 past rounds of 600 + 400 tokens; with 200 + 300
+    # for question and template: solver 2125, evaluator 2725, scorer 500 + 1000.
+    assert prompt_tokens(paper()[0], GIVEN) == pytest.approx((2125 + 2725 + 1500) / 3)
+    assert response_tokens(GIVEN) == pytest.approx(1250 / 3)
+
+
+def test_a_decoding_step_reads_weights_and_cache_once():
+    # 6.17 GB, and 39 x 2000 x 2 x 36 x 256 x 2 bytes = 2.88 GB, at 1.4 TB/s; 3 ms beside.
+    assert decode_step_seconds(39, 2000, GIVEN) == pytest.approx(9.05e9 / 1.4e12 + 3e-3, rel=1e-3)
+
+
+def test_a_rollout_is_the_slowest_chain_and_the_prompts():
+    config, sizes = paper()
+    # A chain of 8 x 1000 + 250 tokens; 24 x 416.7 tokens in 8250 are 1.21 in flight, of each of
+    # 32 discussions on an engine.
+    step = decode_step_seconds(32 * 10000 / 8250, 6350 / 3 + 1250 / 6, GIVEN)
+    # 768 prompts of an engine, of which prefix caches hold a fifth.
+    prefill = 2 * body_weights() * 768 * 6350 / 3 * 0.8 / 156e12
+    assert rollout_seconds(config, sizes, GIVEN) == pytest.approx(8250 * step * 1.3 + prefill)
+
+
+def test_an_update_costs_ten_operations_for_each_weight_and_token():
+    config, sizes = paper()
+    tokens = 1536 * 7600 / 3  # 3.9 million
+    length = 7600 / 3
+    weights = body_weights() + 36 * 2048 * length + 151936 * 2048 * (1250 / 3) / length
+    expected = 10 * weights * tokens / (2 * 312e12 * 0.45)
+    assert update_seconds(config, sizes, GIVEN) == pytest.approx(expected)
+
+
+def test_offloading_moves_all_gradients_in_every_micro_batch():
+    config, sizes = paper("comas_paper_memory")
+    # 1536 / 2 ranks / 2 samples = 384 micro batches: 12.3 GB over PCIe, 6.2 GB over NVLink; and
+    # 24 times 1.54e9 parameters on the host.
+    expected = 384 * (12.344 / 25 + 6.172 / 250) + 24 * 1.543 / 0.8
+    assert transfer_seconds(config, sizes, GIVEN) == pytest.approx(expected, rel=1e-3)
+    assert state_bytes(paper()[0]) == 3_085_938_688 * (2 + 12 / 2)
+
+
+def test_the_run_has_31_steps_and_what_lies_between_them():
+    config, sizes = paper()
+    step = one_step(config, sizes, GIVEN)
+    assert step.transfers == 0
+    # 8 validations of 45 s, and 4 checkpoints of 4 x 14 x 3.09e9 bytes at 2 GB/s.
+    between = 8 * 45 + 4 * 4 * 14 * 3.0859 / 2
+    found = hours(step, sizes, config, GIVEN)
+    assert found == pytest.approx((31 * step.seconds + between) / 3600, rel=1e-4)
+    with_offload = one_step(*paper("comas_paper_memory"), GIVEN)
+    assert with_offload.seconds - step.seconds > 200
