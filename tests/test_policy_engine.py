@@ -125,6 +125,13 @@ def shard_every_parameter(*args: Any, **kwargs: Any) -> dict[str, Any]:
     return config
 
 
+def host_optimizer(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    """As on a GPU with ``policy.adam_offload``."""
+    config = shard_every_parameter(*args, **kwargs)
+    config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
+    return config
+
+
 def make_trainer(
     model: Path,
     *,
@@ -621,12 +628,7 @@ def test_models_without_plain_attention_or_with_a_bias_in_the_head_are_refused()
     ("zero_stage", "adam_offload"), [(1, False), (2, False), (2, True), (3, True)]
 )
 def test_offloaded_states_come_back_unchanged(qwen2, monkeypatch, zero_stage, adam_offload):
-    def host_optimizer(*args: Any, **kwargs: Any) -> dict[str, Any]:
-        config = shard_every_parameter(*args, **kwargs)
-        config["zero_optimization"]["offload_optimizer"] = {"device": "cpu"}
-        return config
-
-    if adam_offload:  # as on a GPU
+    if adam_offload:
         monkeypatch.setattr(trainer_module, "deepspeed_config", host_optimizer)
     settings = replace(OPTIMIZATION, kl_coef=0.1)
     policy = replace(POLICY, zero_stage=zero_stage)
@@ -639,6 +641,32 @@ def test_offloaded_states_come_back_unchanged(qwen2, monkeypatch, zero_stage, ad
         asleep.offload_states()
         asleep.reload_states()
     assert largest_difference(weights_of(awake), weights_of(asleep)) == 0
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "adam_offload"), [(1, False), (2, False), (2, True), (3, True)]
+)
+def test_what_is_saved_while_states_are_offloaded_is_whole(
+    qwen2, tmp_path, monkeypatch, zero_stage, adam_offload
+):
+    """As in training on shared GPUs, where the rollout engine is awake when a step is saved."""
+    if adam_offload:
+        monkeypatch.setattr(trainer_module, "deepspeed_config", host_optimizer)
+    policy = replace(POLICY, zero_stage=zero_stage)
+    trainer = make_trainer(qwen2, policy=policy)
+    trainer.update(make_samples(), step=0)
+    expected = weights_of(trainer)
+    trainer.offload_states()
+    trainer.save_checkpoint(tmp_path / "checkpoint")
+    trainer.save_model(tmp_path / "saved")
+    saved = load_file(tmp_path / "saved" / "model.safetensors")
+    assert largest_difference(expected, {name: saved[name] for name in expected}) == 0
+    trainer.reload_states()
+    resumed = make_trainer(qwen2, policy=policy)
+    resumed.load_checkpoint(tmp_path / "checkpoint")
+    samples = make_samples(seed=1)
+    assert resumed.update(samples, step=1) == trainer.update(samples, step=1)
+    assert largest_difference(weights_of(trainer), weights_of(resumed)) == 0
 
 
 def test_without_zero_states_cannot_be_offloaded(qwen2):
