@@ -29,7 +29,7 @@ from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run_directory import RunDirectory
 from comas.types import Discussion, Metrics, UpdateStats
-from comas.validation import validate
+from comas.validation import validate, validate_discussions
 from comas.verification import Verifier
 from comas.verification.solutions import verify_solutions
 
@@ -166,15 +166,23 @@ def _restore(run: RunDirectory, agents: Agents, *, num_steps: int) -> int:
 
 
 def _validate(config: Config, agents: Agents, verifier: Verifier, held_out: QuestionSet) -> Metrics:
-    """Held-out accuracy, and how long it took to measure."""
+    """What the held-out questions show, and how long it took."""
     started = time.monotonic()
+    generate = partial(agents.generate, temperature=config.validation.temperature)
+    num_agents, seed = config.society.num_agents, config.seed
     metrics = validate(
-        held_out,
-        generate=partial(agents.generate, temperature=config.validation.temperature),
-        num_agents=config.society.num_agents,
-        seed=config.seed,
-        verifier=verifier,
+        held_out, generate=generate, num_agents=num_agents, seed=seed, verifier=verifier
     )
+    if config.validation.discussions:
+        metrics |= validate_discussions(
+            held_out,
+            generate=generate,
+            num_agents=num_agents,
+            rules=config.interaction,
+            reward_scheme=REWARD_SCHEMES[config.reward.scheme],
+            seed=seed,
+            verifier=verifier,
+        )
     return metrics | {"time/validation_s": time.monotonic() - started}
 
 

@@ -1,15 +1,25 @@
-"""Held-out accuracy: each agent answers alone, the verifier judges; never a reward."""
+"""Held-out questions: each agent answers alone, or all discuss them; nobody is trained on it."""
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 
 from comas.concurrency import run_all
+from comas.config.schema import Interaction
 from comas.data import QuestionSet
+from comas.interaction import run_discussions
 from comas.interaction.prompts import SOLUTION, fill
+from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.metrics.step import accuracy_metrics, share_correct
+from comas.reward_formulation.scheme import RewardScheme
 from comas.seeds import sampling_seed
-from comas.types import Generate, Metrics, Question
+from comas.types import Discussion, Domain, Generate, Metrics, Question
 from comas.verification import Verifier
+from comas.verification.solutions import Verdicts, verify_solutions
+from comas.verification.verdict import Verdict
+
+DISCUSSIONS = "validation/discussion"
+"""Prefix of the metrics of held-out discussions."""
 
 
 def validate(
@@ -37,6 +47,62 @@ def validate(
         own_verdicts = verdicts[agent * len(questions) : (agent + 1) * len(questions)]
         metrics[f"agent_{agent}/validation/accuracy"] = share_correct(own_verdicts)
     return metrics
+
+
+def validate_discussions(
+    held_out: QuestionSet,
+    *,
+    generate: Generate,
+    num_agents: int,
+    rules: Interaction,
+    reward_scheme: RewardScheme,
+    seed: int,
+    verifier: Verifier,
+) -> Metrics:
+    """Hold one whole discussion of every question, as the released code does at its validations.
+
+    The accuracy is that of the last round's solutions; reward effectiveness is over all
+    solutions. As in training the verifier only measures, unless the scheme itself asks for it.
+    """
+    discussions = asyncio.run(
+        run_discussions(
+            held_out.questions,
+            generate=generate,
+            num_agents=num_agents,
+            rules=replace(rules, prompt_reuse=1),
+            seed=seed,
+            # No step of training: the seeds are of their own, and the same at each validation.
+            step=0,
+        )
+    )
+    wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
+    rewards = reward_scheme(discussions, evidence={"verdicts": wait_for_verdicts})
+    verdicts = wait_for_verdicts()
+    last = last_solutions(discussions, verdicts)
+    effectiveness = reward_effectiveness(rewards.discussions, verdicts=verdicts)
+    return accuracy_metrics(DISCUSSIONS, last) | {
+        f"{DISCUSSIONS}/{name}": value for name, value in effectiveness.items()
+    }
+
+
+def last_solutions(
+    discussions: Sequence[Discussion], verdicts: Verdicts
+) -> list[tuple[Domain, Verdict]]:
+    """The domain and the verdict of every solution of the last round.
+
+    All discussions count alike: a solution that one lacks, as its prompt was over the limit, is
+    unanswered.
+    """
+    solutions = [discussion.children(None, "solution") for discussion in discussions]
+    last_round = max((turn.round_index for own in solutions for turn in own), default=0)
+    last = [[turn for turn in own if turn.round_index == last_round] for own in solutions]
+    num_asked = max(map(len, last), default=0)
+    judged: list[tuple[Domain, Verdict]] = []
+    for discussion, own in zip(discussions, last, strict=True):
+        domain = discussion.question.domain
+        judged += [(domain, verdicts[discussion.discussion_id, turn.turn_id]) for turn in own]
+        judged += [(domain, "unanswered")] * (num_asked - len(own))
+    return judged
 
 
 async def answer_alone(

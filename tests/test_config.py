@@ -105,6 +105,14 @@ def test_the_released_run_makes_744_optimiser_steps():
     assert sizes.num_optimizer_steps == (744,) * 4  # 31 steps * (256 * 24 / 4) samples / 64
 
 
+def test_validations_with_discussions_are_announced():
+    for file, announced in (("comas.yaml", False), ("comas_released.yaml", True)):
+        config = load_config(CONFIGS / file, [])
+        sizes = derive_sizes(config, num_questions=2000)
+        text = "\n".join(describe_sizes(config, sizes, num_questions=2000))
+        assert ("with a discussion of every question" in text) == announced
+
+
 def test_the_sizes_of_the_quick_start_are_those_of_its_recipe():
     config = load_config(CONFIGS / "quickstart.yaml", [])
     sizes = derive_sizes(config, num_questions=2400)

@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from comas.metrics.plots import draw_plots, main, points, smoothed
+from comas.metrics.plots import reward_effectiveness as reward_effectiveness_figure
 from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
-
-PREFIX = "reward_effectiveness"
 
 
 def turn(turn_id: str, role: str, parent: str | None, text: str = "") -> Turn:
@@ -33,24 +32,70 @@ def simple(name: str, reward: float) -> RewardedDiscussion:
     return discussion(name, scores=[score], rewards=(reward, 1 - reward, 0.0))
 
 
-def test_precision_recall_and_f1_are_those_counted_by_hand():
-    rewarded = [simple(name, r) for name, r in zip("abcde", (1.0, 0.5, 1.0, 0.0, 0.0), strict=True)]
+def qualities(metrics: dict[str, float | None], threshold: str) -> dict[str, float | None]:
+    prefix = f"reward_effectiveness/{threshold}/"
+    return {k.removeprefix(prefix): v for k, v in metrics.items() if k.startswith(prefix)}
+
+
+def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
+    rewards = (1.0, 0.5, 1.0, 0.0, 0.0, 0.5)
+    rewarded = [simple(name, r) for name, r in zip("abcdef", rewards, strict=True)]
     verdicts = dict.fromkeys([("a", "s"), ("b", "s"), ("d", "s")], "correct")
-    verdicts |= {("c", "s"): "wrong", ("e", "s"): "unanswered"}
+    verdicts |= {("c", "s"): "wrong", ("e", "s"): "unanswered", ("f", "s"): "wrong"}
     metrics = reward_effectiveness(rewarded, verdicts=verdicts)
-    # Predicted correct: a, b, c; truly correct: a, b, d. TP 2, FP 1, FN 1, TN 1.
-    assert metrics[f"{PREFIX}/accuracy"] == pytest.approx(3 / 5)
-    assert metrics[f"{PREFIX}/precision"] == pytest.approx(2 / 3)
-    assert metrics[f"{PREFIX}/recall"] == pytest.approx(2 / 3)
-    assert metrics[f"{PREFIX}/f1"] == pytest.approx(2 * 2 / (2 * 2 + 1 + 1))
+    # Truly correct: a, b, d. From score 2 on a, b, c, f are said to be: TP 2, FP 2, FN 1, TN 1.
+    assert qualities(metrics, "from_score_2") == pytest.approx(
+        {
+            "accuracy": 3 / 6,
+            "balanced_accuracy": (2 / 3 + 1 / 3) / 2,
+            "precision": 2 / 4,
+            "recall": 2 / 3,
+            "specificity": 1 / 3,
+            "f1": 2 * 2 / (2 * 2 + 2 + 1),
+        }
+    )
+    # From score 3 on only a and c: TP 1, FP 1, FN 2, TN 2.
+    assert qualities(metrics, "from_score_3") == pytest.approx(
+        {
+            "accuracy": 3 / 6,
+            "balanced_accuracy": (1 / 3 + 2 / 3) / 2,
+            "precision": 1 / 2,
+            "recall": 1 / 3,
+            "specificity": 2 / 3,
+            "f1": 2 * 1 / (2 * 1 + 1 + 2),
+        }
+    )
+
+
+def test_precision_rises_with_the_share_of_correct_solutions_and_balanced_accuracy_does_not():
+    def of_yes_to_all(num_correct: int) -> dict[str, float | None]:
+        rewarded = [simple(str(i), 1.0) for i in range(10)]
+        verdicts = {(str(i), "s"): "correct" if i < num_correct else "wrong" for i in range(10)}
+        return qualities(reward_effectiveness(rewarded, verdicts=verdicts), "from_score_3")
+
+    few, many = of_yes_to_all(4), of_yes_to_all(8)
+    assert (few["precision"], many["precision"]) == (0.4, 0.8)
+    assert few["balanced_accuracy"] == many["balanced_accuracy"] == (1 + 0) / 2
 
 
 def test_precision_and_recall_are_told_apart():
     rewarded = [simple("a", 1.0), simple("b", 0.0), simple("c", 0.0)]
     verdicts = dict.fromkeys([("a", "s"), ("b", "s"), ("c", "s")], "correct")
-    metrics = reward_effectiveness(rewarded, verdicts=verdicts)
-    assert metrics[f"{PREFIX}/precision"] == 1.0  # the one predicted correct is
-    assert metrics[f"{PREFIX}/recall"] == pytest.approx(1 / 3)
+    found = qualities(reward_effectiveness(rewarded, verdicts=verdicts), "from_score_2")
+    assert found["precision"] == 1.0  # the one predicted correct is
+    assert found["recall"] == pytest.approx(1 / 3)
+    # No solution is wrong, so there is nothing to be specific about.
+    assert found["specificity"] is None and found["balanced_accuracy"] is None
+
+
+def test_of_several_scorings_all_must_be_3_for_the_higher_threshold():
+    scores = ["<score>3</score>", "<score>2</score>"]
+    rewards = (0.75, 0.0, 0.0, 0.5, 0.0)  # (1 + 0.5) / 2 for the solution
+    metrics = reward_effectiveness(
+        [discussion("a", scores=scores, rewards=rewards)], verdicts={("a", "s"): "correct"}
+    )
+    assert qualities(metrics, "from_score_2")["recall"] == 1
+    assert qualities(metrics, "from_score_3")["recall"] == 0
 
 
 def test_the_confusion_table_counts_every_scoring_of_a_solution():
@@ -75,14 +120,14 @@ def test_the_confusion_table_counts_every_scoring_of_a_solution():
 
 def test_what_the_verifier_failed_on_counts_neither_way():
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts={("a", "s"): "failed"})
-    assert all(metrics[f"{PREFIX}/{name}"] is None for name in ("accuracy", "precision", "recall"))
+    assert set(qualities(metrics, "from_score_2").values()) == {None}
     assert not any(v for k, v in metrics.items() if k.startswith("scoring/confusion"))
 
 
 def test_a_solution_without_a_reward_is_no_prediction():
     unscored = discussion("a", scores=[], rewards=(None,))
     metrics = reward_effectiveness([unscored], verdicts={("a", "s"): "correct"})
-    assert metrics[f"{PREFIX}/accuracy"] is None and metrics[f"{PREFIX}/recall"] is None
+    assert set(qualities(metrics, "from_score_3").values()) == {None}
 
 
 # ---------------------------------------------------------------- figures
@@ -110,6 +155,22 @@ def test_figures_are_drawn_from_a_run_that_has_just_begun(tmp_path, capsys):
         "reward_effectiveness.png",
     ]
     assert all(Path(path).read_bytes().startswith(b"\x89PNG\r\n\x1a\n") for path in paths)
+
+
+def test_effectiveness_is_drawn_by_threshold_with_held_out_discussions_as_points():
+    key = "reward_effectiveness/from_score_3"
+    rows = [
+        {"step": 0, f"validation/discussion/{key}/balanced_accuracy": 0.9},
+        {"step": 1, f"{key}/balanced_accuracy": 0.8, f"{key}/precision": 0.7},
+    ]
+    from_2, from_3, _ = reward_effectiveness_figure(rows).axes
+    assert len(from_2.lines) == 0
+    drawn = {line.get_label(): line.get_xydata().tolist() for line in from_3.lines}
+    assert drawn == {
+        "precision": [[1, 0.7]],
+        "balanced accuracy": [[1, 0.8]],
+        "held out: balanced accuracy": [[0, 0.9]],
+    }
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path, capsys):

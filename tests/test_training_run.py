@@ -24,6 +24,7 @@ SETTINGS = (
     "training.save_every=2",
     "training.validate_every=3",
     "validation.num_questions=30",
+    "validation.discussions=true",
 )
 """Short, but with every event of a long run: validations, checkpoints, several steps."""
 
@@ -34,7 +35,11 @@ PROMISED_KEYS = [
     "step",
     "train/accuracy",
     "scoring/invalid_rate",
-    *(f"reward_effectiveness/{name}" for name in ("accuracy", "precision", "recall", "f1")),
+    *(
+        f"reward_effectiveness/{threshold}/{name}"
+        for threshold in ("from_score_2", "from_score_3")
+        for name in ("accuracy", "balanced_accuracy", "precision", "recall", "specificity", "f1")
+    ),
     *(f"scoring/confusion/{s}/correct" for s in ("score_1", "score_2", "score_3", "invalid")),
     *(f"time/{phase}_s" for phase in ("rollout", "update", "sync", "step")),
     *(f"tokens/{kind}" for kind in ("prompt", "response")),
@@ -191,9 +196,11 @@ def test_reward_effectiveness_is_what_the_saved_discussions_say(finished):
         file = run_directory / "discussions" / f"step_{row['step']:04d}.jsonl"
         discussions = [json.loads(line)["turns"] for line in file.read_text().splitlines()]
         solutions = [turn for turns in discussions for turn in turns if turn["role"] == "solution"]
-        said_correct = [turn for turn in solutions if turn["reward"] >= 0.5]
-        num_right = sum(turn["verdict"] == "correct" for turn in said_correct)
-        assert row["reward_effectiveness/precision"] == pytest.approx(num_right / len(said_correct))
+        for threshold, reward in (("from_score_2", 0.5), ("from_score_3", 1.0)):
+            said_correct = [turn for turn in solutions if turn["reward"] >= reward]
+            num_right = sum(turn["verdict"] == "correct" for turn in said_correct)
+            precision = row[f"reward_effectiveness/{threshold}/precision"]
+            assert precision == pytest.approx(num_right / len(said_correct))
         table = {k: v for k, v in row.items() if k.startswith("scoring/confusion/")}
         assert sum(table.values()) == len(solutions)  # each has one evaluation, scored once
 

@@ -1,11 +1,19 @@
-"""Held-out questions are answered by each agent alone, on seeds that stay the same."""
+"""Held-out questions are answered by each agent alone, or discussed, on seeds that stay."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
+from concurrent.futures import Future
+from typing import Any
 
-from comas.types import Generation, Question, TurnKey
-from comas.validation import answer_alone
+import pytest
+
+from comas.config.schema import Interaction
+from comas.data import QuestionSet
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.types import Discussion, Generation, Question, Turn, TurnKey
+from comas.validation import answer_alone, last_solutions, validate_discussions
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]
 
@@ -39,3 +47,103 @@ def test_sampling_seeds_are_the_same_each_time_and_differ_by_agent_question_and_
 
 def test_a_question_over_the_prompt_limit_is_unanswered():
     assert [row[1] for row in ask(overlong="q1")] == ["", ""]
+
+
+# ---------------------------------------------------------------- discussions
+
+
+class Judge:
+    """Stands for the verifier: a solution is correct when it holds the answer's word."""
+
+    def submit(self, items: Any) -> Future[list[str]]:
+        verdicts: Future[list[str]] = Future()
+        verdicts.set_result(["correct" if gold in text else "wrong" for _, text, gold in items])
+        return verdicts
+
+
+class Talk:
+    """Agent 0 is right from round 1 on, agent 1 never; every score says what ``scores`` does."""
+
+    def __init__(self, scores: Mapping[str, int]) -> None:
+        self.scores = scores
+        self.asked: dict[TurnKey, tuple[str, int]] = {}
+
+    async def __call__(
+        self, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+    ) -> Generation:
+        self.asked[turn] = (prompt, seed)
+        solution = turn[1][:5]
+        text = "right" if solution == "r1.s0" else "false"
+        if turn[1].endswith(".t0"):
+            text = f"<score>{self.scores[solution]}</score>"
+        return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
+
+
+SCORES = {"r0.s0": 1, "r0.s1": 2, "r1.s0": 3, "r1.s1": 2}
+
+
+def discuss(talk: Talk, *, gold: str = "right") -> dict[str, float | None]:
+    return validate_discussions(
+        QuestionSet(tuple(QUESTIONS), {question.question_id: gold for question in QUESTIONS}),
+        generate=talk,
+        num_agents=2,
+        rules=Interaction(schedule="parallel", num_rounds=2, prompt_reuse=4),
+        reward_scheme=REWARD_SCHEMES["interaction"],
+        seed=0,
+        verifier=Judge(),  # type: ignore[arg-type]
+    )
+
+
+def test_a_discussions_accuracy_is_that_of_the_last_round():
+    metrics = discuss(Talk(SCORES))
+    assert metrics["validation/discussion/accuracy"] == 1 / 2  # of two solutions in round 1
+    assert metrics["validation/discussion/accuracy/math"] == 1 / 2
+    assert metrics["validation/discussion/verifier_failures"] == 0
+
+
+def test_reward_effectiveness_is_over_all_solutions_of_the_discussions():
+    metrics = discuss(Talk(SCORES))
+    prefix = "validation/discussion/reward_effectiveness"
+    # Of each discussion 1 solution is correct. From score 2 on 3 are said to be, from 3 on 1.
+    assert metrics[f"{prefix}/from_score_2/precision"] == pytest.approx(1 / 3)
+    assert metrics[f"{prefix}/from_score_2/specificity"] == pytest.approx(1 / 3)
+    assert metrics[f"{prefix}/from_score_2/balanced_accuracy"] == pytest.approx((1 + 1 / 3) / 2)
+    assert metrics[f"{prefix}/from_score_3/balanced_accuracy"] == 1
+    assert metrics["validation/discussion/scoring/confusion/score_2/incorrect"] == 2 * 3
+
+
+def test_every_question_is_discussed_once_and_alike_at_each_validation():
+    first, second = Talk(SCORES), Talk(SCORES)
+    discuss(first)
+    discuss(second)
+    assert first.asked == second.asked
+    assert len(first.asked) == 3 * 2 * 2 * 3  # questions, rounds, agents, roles
+
+
+def test_what_the_verifier_says_reaches_neither_prompts_nor_seeds():
+    truth, lie = Talk(SCORES), Talk(SCORES)
+    accuracies = [
+        discuss(talk, gold=gold)["validation/discussion/accuracy"]
+        for talk, gold in ((truth, "right"), (lie, "false"))
+    ]
+    assert accuracies == [1 / 2, 1 / 2]
+    assert truth.asked == lie.asked
+
+
+@pytest.mark.parametrize("num_solvers", [1, 2])
+def test_a_discussion_that_could_not_be_held_is_as_many_unanswered_solutions(num_solvers: int):
+    def held(name: str, *rounds: int) -> Discussion:
+        generation = Generation((), (), "", (), "stop", 0)
+        turns = [
+            Turn(f"r{r}.s{i}", None, r, "solution", i, "prompt", generation)
+            for r in rounds
+            for i in range(num_solvers)
+        ]
+        return Discussion(name, Question(name, "math", "?"), tuple(turns))
+
+    discussions = [held("a", 0, 1), held("b"), held("c", 0)]
+    verdicts = {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
+    assert last_solutions(discussions, verdicts) == [  # type: ignore[arg-type]
+        *[("math", "correct")] * num_solvers,
+        *[("math", "unanswered")] * 2 * num_solvers,
+    ]

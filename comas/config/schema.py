@@ -177,12 +177,15 @@ class Training:
 
 @dataclass
 class Validation:
-    """Held-out accuracy: each agent answers alone, the verifier judges; never a reward."""
+    """Held-out questions: each agent answers alone, the verifier judges; nobody is trained."""
 
     num_questions: int | None = key(None, at_least=1, example=100)
     """Questions asked at each validation, the same every time; null: all."""
     temperature: float = key(0.7, at_least=0)
     """0 is greedy."""
+    discussions: bool = key(False)
+    """Whether the agents also discuss every question, as in training: accuracy of the last round,
+    and how well the rewards tell correct solutions from others."""
 
 
 @dataclass

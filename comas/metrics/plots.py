@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from comas.metrics.reward_effectiveness import SCORE_LABELS
+from comas.metrics.reward_effectiveness import PREDICTS_CORRECT, SCORE_LABELS
 from comas.run_directory.metrics_log import Row, read_rows
 from comas.types import DOMAINS
 
@@ -22,7 +22,6 @@ SMOOTHING_STEPS = 5
 TABLE_STEPS = 10
 """Last steps that the confusion table counts."""
 
-QUALITIES = ("accuracy", "precision", "recall", "f1")
 Points = list[tuple[int, float]]
 """(step, value), without the steps that have none."""
 
@@ -57,6 +56,8 @@ def training_dynamics(rows: Sequence[Row]) -> Figure:
 
     _draw(accuracy, smoothed(points(rows, "train/accuracy")), "train", color="lightgrey")
     _draw(accuracy, points(rows, "validation/accuracy"), "held out", color="black", marker="o")
+    discussed = points(rows, "validation/discussion/accuracy")
+    _draw(accuracy, discussed, "held out, discussed", color="black", marker="s", linestyle=":")
     for domain in DOMAINS:
         key = f"validation/accuracy/{domain}"
         _draw(accuracy, points(rows, key), f"held out, {domain}", linewidth=1, marker=".")
@@ -80,23 +81,35 @@ def training_dynamics(rows: Sequence[Row]) -> Figure:
 
 
 def reward_effectiveness(rows: Sequence[Row]) -> Figure:
-    """The reward as a prediction of correctness, and the scorer's confusion table."""
-    figure = Figure(figsize=(11, 4), layout="constrained")
-    quality, table = figure.subplots(1, 2, width_ratios=(3, 2))
+    """The reward as a prediction of correctness, by threshold, and the scorer's confusion table.
 
-    share_correct = smoothed(points(rows, "train/accuracy"))
-    _draw(quality, share_correct, "correct solutions", color="grey", linestyle="--")
-    for name in QUALITIES:
-        of_steps = smoothed(points(rows, f"reward_effectiveness/{name}"))
-        _draw(quality, of_steps, "F1" if name == "f1" else name)
-    quality.set_ylim(0, 1)
-    quality.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    quality.set_title(
-        f"The reward as a prediction of correctness (mean of {SMOOTHING_STEPS} steps)"
-    )
-    _finish(quality)
+    Precision follows the share of correct solutions, so it stands beside that share and beside
+    balanced accuracy, which does not follow it.
+    """
+    figure = Figure(figsize=(15, 4), layout="constrained")
+    *panels, table = figure.subplots(1, len(PREDICTS_CORRECT) + 1)
+    for axes, threshold in zip(panels, PREDICTS_CORRECT, strict=True):
+        _draw_qualities(axes, rows, threshold)
     _draw_table(table, rows[-TABLE_STEPS:])
     return figure
+
+
+def _draw_qualities(axes: Axes, rows: Sequence[Row], threshold: str) -> None:
+    """Training as lines; held-out discussions, where there are any, as points."""
+    share_correct = smoothed(points(rows, "train/accuracy"))
+    _draw(axes, share_correct, "correct solutions", color="grey", linestyle="--")
+    prefix = f"reward_effectiveness/{threshold}"
+    for name in ("recall", "specificity", "precision"):
+        _draw(axes, smoothed(points(rows, f"{prefix}/{name}")), name, linewidth=1)
+    balanced = f"{prefix}/balanced_accuracy"
+    _draw(axes, smoothed(points(rows, balanced)), "balanced accuracy", color="black")
+    held_out = points(rows, f"validation/discussion/{balanced}")
+    _draw(axes, held_out, "held out: balanced accuracy", color="black", marker="o", linestyle="")
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
+    score = threshold.replace("_", " ")
+    axes.set_title(f'Reward {score} on as "correct" (mean of {SMOOTHING_STEPS} steps)')
+    _finish(axes)
 
 
 def points(rows: Sequence[Row], key: str) -> Points:

@@ -5,28 +5,33 @@ here reaches a reward.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from comas.reward_formulation.score_parsing import parse_score
 from comas.types import Metrics, RewardedDiscussion, Turn
 from comas.verification.solutions import Verdicts
 
-PREDICTS_CORRECT = 0.5
-"""A solution's reward from here on says "correct": score 2 stands for flaws that do not change
-the result, and only score 1 for a fatal mistake. The paper names no threshold; this is ours."""
+PREDICTS_CORRECT = {"from_score_2": 0.5, "from_score_3": 1.0}
+"""Rewards of a solution that say "correct", from here on. The paper names no threshold. Score 2
+stands for flaws that do not change the result, so the first takes it at its word; the second asks
+for a score of 3, of every scoring where there are several."""
 
 TRUTH_LABELS = {True: "correct", False: "incorrect"}
 SCORE_LABELS = ("score_1", "score_2", "score_3", "invalid")
 
 
 def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts) -> Metrics:
-    """How well the rewards of a step tell correct solutions from others.
+    """How well the rewards of solutions tell the correct ones from others.
 
-    Over all solutions with a reward and a verdict, with TP, FP, FN, TN as usual and "predicted
-    correct" for a reward of at least ``PREDICTS_CORRECT``::
+    Over all solutions with a reward and a verdict, for each threshold of ``PREDICTS_CORRECT``,
+    with TP, FP, FN, TN as usual::
 
-        accuracy = (TP + TN) / all      precision = TP / (TP + FP)
-        recall   = TP / (TP + FN)       F1 = 2 TP / (2 TP + FP + FN)
+        accuracy  = (TP + TN) / all      balanced accuracy = (recall + specificity) / 2
+        recall    = TP / (TP + FN)       specificity       = TN / (TN + FP)
+        precision = TP / (TP + FP)       F1                = 2 TP / (2 TP + FP + FN)
+
+    Precision and accuracy rise with the share of correct solutions alone. Balanced accuracy does
+    not: 1/2 is a judge who says the same of all.
 
     A solution that the verifier found no answer in is not correct; one on which the verifier
     failed is left out (``train/verifier_failures`` counts them). A quotient over nothing is None.
@@ -35,10 +40,10 @@ def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Ve
     ``scoring/confusion/score_2/correct`` counts the scores of 2 given to correct solutions,
     ``scoring/confusion/invalid/incorrect`` the scorings without a score on incorrect ones.
 
-    Example: rewards (1, 0.5, 0) of solutions that are (correct, wrong, correct): accuracy 1/3,
-    precision 1/2, recall 1/2, F1 1/2.
+    Example: rewards (1, 0.5, 0) of solutions that are (correct, wrong, correct): from score 2 on,
+    accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
     """
-    outcomes: Counter[tuple[bool, bool]] = Counter()
+    judged: Counter[tuple[float, bool]] = Counter()
     table: Counter[tuple[str, str]] = Counter()
     for item in rewarded:
         discussion = item.discussion
@@ -50,15 +55,13 @@ def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Ve
                 continue
             is_correct, reward = verdict == "correct", reward_of[solution.turn_id]
             if reward is not None:
-                outcomes[reward >= PREDICTS_CORRECT, is_correct] += 1
+                judged[reward, is_correct] += 1
             for scoring in discussion.scorings(solution):
                 table[_score_label(scoring), TRUTH_LABELS[is_correct]] += 1
-    metrics = _quality(
-        true_positives=outcomes[True, True],
-        false_positives=outcomes[True, False],
-        false_negatives=outcomes[False, True],
-        true_negatives=outcomes[False, False],
-    )
+    metrics: Metrics = {}
+    for name, threshold in PREDICTS_CORRECT.items():
+        for quality, value in _qualities(judged, threshold=threshold).items():
+            metrics[f"reward_effectiveness/{name}/{quality}"] = value
     for score in SCORE_LABELS:
         for truth in TRUTH_LABELS.values():
             metrics[f"scoring/confusion/{score}/{truth}"] = table[score, truth]
@@ -70,18 +73,25 @@ def _score_label(scoring: Turn) -> str:
     return "invalid" if score is None else f"score_{score}"
 
 
-def _quality(
-    *, true_positives: int, false_positives: int, false_negatives: int, true_negatives: int
-) -> Metrics:
+def _qualities(judged: Mapping[tuple[float, bool], int], *, threshold: float) -> Metrics:
+    """``judged`` counts the solutions by their reward and whether they are correct."""
+    outcomes: Counter[tuple[bool, bool]] = Counter()
+    for (reward, is_correct), count in judged.items():
+        outcomes[reward >= threshold, is_correct] += count
+    true_positives, false_positives = outcomes[True, True], outcomes[True, False]
+    false_negatives, true_negatives = outcomes[False, True], outcomes[False, False]
     right = true_positives + true_negatives
     wrong = false_positives + false_negatives
+    recall = _quotient(true_positives, true_positives + false_negatives)
+    specificity = _quotient(true_negatives, true_negatives + false_positives)
+    balanced = None if recall is None or specificity is None else (recall + specificity) / 2
     return {
-        "reward_effectiveness/accuracy": _quotient(right, right + wrong),
-        "reward_effectiveness/precision": _quotient(
-            true_positives, true_positives + false_positives
-        ),
-        "reward_effectiveness/recall": _quotient(true_positives, true_positives + false_negatives),
-        "reward_effectiveness/f1": _quotient(2 * true_positives, 2 * true_positives + wrong),
+        "accuracy": _quotient(right, right + wrong),
+        "balanced_accuracy": balanced,
+        "precision": _quotient(true_positives, true_positives + false_positives),
+        "recall": recall,
+        "specificity": specificity,
+        "f1": _quotient(2 * true_positives, 2 * true_positives + wrong),
     }
 
 

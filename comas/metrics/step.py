@@ -103,6 +103,8 @@ def step_line(step: int, num_steps: int, metrics: Mapping[str, float | None]) ->
     held_out = (
         " held-out " + show("validation/accuracy") if "validation/accuracy" in metrics else ""
     )
+    if "validation/discussion/accuracy" in metrics:
+        held_out += " discussed " + show("validation/discussion/accuracy")
     if "train/accuracy" not in metrics:
         return f"step {step}/{num_steps}  accuracy{held_out}"
     return (

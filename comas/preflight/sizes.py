@@ -84,7 +84,8 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"the run: {sizes.num_steps} steps over {num_questions} questions "
         f"({sizes.num_leftover_questions} left over in each epoch)",
         f"validations: {sizes.num_validations} (before the first step, every "
-        f"{config.training.validate_every}, and after the last)",
+        f"{config.training.validate_every}, and after the last)"
+        + (", with a discussion of every question" if config.validation.discussions else ""),
         f"checkpoints: {sizes.num_checkpoints} (every {config.training.save_every}, and after "
         f"the last; the newest {config.training.keep_checkpoints} are kept)",
     ]
