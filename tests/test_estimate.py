@@ -37,6 +37,12 @@ def test_prompts_hold_the_history_of_the_horizon():
     assert response_tokens(GIVEN) == pytest.approx(1250 / 3)
 
 
+def test_an_evaluator_of_the_parallel_schedule_reads_no_history():
+    config = paper()[0]
+    config.interaction.schedule = "parallel"
+    assert prompt_tokens(config, GIVEN) == pytest.approx((2125 + 1100 + 1500) / 3)
+
+
 def test_a_decoding_step_reads_weights_and_cache_once():
     # 6.17 GB, and 39 x 2000 x 2 x 36 x 256 x 2 bytes = 2.88 GB, at 1.4 TB/s; 3 ms beside.
     assert decode_step_seconds(39, 2000, GIVEN) == pytest.approx(9.05e9 / 1.4e12 + 3e-3, rel=1e-3)

@@ -12,6 +12,8 @@ A step of configs/comas.yaml has three parts, taken one after another:
 
 "with the paper's memory settings" is configs/comas_paper_memory.yaml: ZeRO-3 gathers the weights
 twice in every micro batch of 2 samples, gradients go over PCIe and back, Adam runs on the host.
+"all agents solve in each round" is interaction.schedule=parallel with 2 l rounds: the four times as
+many responses that the paper's cost table counts (configs/comas_released.yaml).
 """
 
 from __future__ import annotations
@@ -85,11 +87,12 @@ def main(arguments: Arguments) -> None:
         f"{'':36} {'rollout':>8} {'update':>8} {'transfers':>10} {'phases':>7} {'step s':>7} "
         f"{'hours':>6}"
     ]
-    for name, path in (
-        ("configs/comas.yaml", PAPER_CONFIG),
-        ("with the paper's memory settings", PAPER_MEMORY),
+    for name, path, overrides in (
+        ("configs/comas.yaml", PAPER_CONFIG, []),
+        ("with the paper's memory settings", PAPER_MEMORY, []),
+        ("all agents solve in each round", PAPER_CONFIG, ["interaction.schedule=parallel"]),
     ):
-        config = load_config(path, [])
+        config = load_config(path, overrides)
         sizes = derive_sizes(config, num_questions=NUM_QUESTIONS)
         step = one_step(config, sizes, arguments)
         lines.append(
@@ -129,13 +132,15 @@ def response_tokens(given: Arguments) -> float:
 
 def prompt_tokens(config: Config, given: Arguments) -> float:
     """Mean over the roles: solver and evaluator read the history of the horizon, the evaluator
-    and the scorer the solution, the scorer also the evaluation."""
+    and the scorer the solution, the scorer also the evaluation. (Under the parallel schedule the
+    evaluator reads none.)"""
     rounds = config.interaction.num_rounds
     past = sum(min(i, config.interaction.horizon) for i in range(rounds)) / rounds
     history = past * (given.solution_tokens + given.evaluation_tokens)
     fixed = given.question_tokens + given.template_tokens
     solver = fixed + history
-    evaluator = solver + given.solution_tokens
+    reads_history = config.interaction.schedule == "sequential"
+    evaluator = (solver if reads_history else fixed) + given.solution_tokens
     scorer = fixed + given.solution_tokens + given.evaluation_tokens
     return (solver + evaluator + scorer) / 3
 
