@@ -82,7 +82,7 @@ def test_files_of_the_repository_are_named_as_in_it(tmp_path: Path):
     text = faults(recipe(tmp_path, "a", "base: configs/quickstart.yaml\npolicy: {dtype: fp8}\n"))
     assert "policy.dtype" in text[0]
     text = faults(QUICKSTART, "policy.micro_batch_size=1")
-    assert "policy.micro_batch_tokens = 8192  (configs/quickstart.yaml, line " in text[0]
+    assert "policy.micro_batch_tokens = 2048  (configs/quickstart.yaml, line " in text[0]
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def token_logprobs(
 
 
 class _TokenLogprobs(torch.autograd.Function):
-    """Computes the logits of a chunk at a time, and does so again in the backward pass."""
+    """Computes the logits of one chunk after another, and again in the backward pass."""
 
     @staticmethod
     def forward(
@@ -40,9 +40,9 @@ class _TokenLogprobs(torch.autograd.Function):
     ) -> torch.Tensor:
         logprobs, normalisers = hidden.new_empty(2, len(token_ids), dtype=torch.float32)
         for chunk in _chunks(len(token_ids)):
-            logits = (hidden[chunk] @ weight.T).float().div_(temperature)
-            normalisers[chunk] = logits.logsumexp(dim=1)
-            logprobs[chunk] = logits.gather(1, token_ids[chunk, None])[:, 0] - normalisers[chunk]
+            logprobs[chunk], normalisers[chunk] = _normalise(
+                _logits(hidden[chunk], weight, temperature), token_ids[chunk, None]
+            )
         ctx.save_for_backward(hidden, weight, token_ids, normalisers)
         ctx.temperature = temperature
         return logprobs
@@ -51,16 +51,30 @@ class _TokenLogprobs(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
         hidden, weight, token_ids, normalisers = ctx.saved_tensors
         of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight)
-        # d log p(token) / d logits = (one-hot of the token - p) / temperature
-        scale = (gradient / ctx.temperature)[:, None]
         for chunk in _chunks(len(token_ids)):
-            logits = (hidden[chunk] @ weight.T).float().div_(ctx.temperature)
-            of_logits = logits.sub_(normalisers[chunk, None]).exp_().mul_(-scale[chunk])
-            of_logits.scatter_add_(1, token_ids[chunk, None], scale[chunk])
-            rounded = of_logits.to(weight.dtype)
-            of_hidden[chunk] = rounded @ weight
-            of_weight.addmm_(rounded.T, hidden[chunk])
+            of_logits = _logits(hidden[chunk], weight, ctx.temperature)
+            # d log p(token) / d logits = (one-hot of the token - p) / temperature
+            scale = gradient[chunk, None] / ctx.temperature
+            of_logits.sub_(normalisers[chunk, None]).exp_().mul_(-scale)
+            of_logits.scatter_add_(1, token_ids[chunk, None], scale)
+            of_logits = of_logits.to(weight.dtype)
+            of_hidden[chunk] = of_logits @ weight
+            of_weight.addmm_(of_logits.T, hidden[chunk])
+            del of_logits  # or it would last until the next ones are there
         return of_hidden, of_weight, None, None
+
+
+def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperature: float) -> torch.Tensor:
+    return (hidden @ weight.T).float().div_(temperature)
+
+
+def _normalise(logits: torch.Tensor, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probs [n] of ``token_ids`` [n, 1], and the logits' log-sum-exp [n]; without a second
+    tensor of the size of ``logits``, which are overwritten."""
+    largest = logits.amax(dim=1)
+    chosen = logits.sub_(largest[:, None]).gather(1, token_ids)[:, 0]
+    normalisers = logits.exp_().sum(dim=1).log_()
+    return chosen - normalisers, normalisers + largest
 
 
 def _chunks(num_tokens: int) -> list[slice]:

@@ -1,0 +1,111 @@
+"""Log-probs from hidden states, forward and backward: logits in chunks against all at once.
+
+One thread each, in one process and in turns:
+
+  in chunks          ``token_logprobs``, what the policy update computes
+  all logits         the output layer, log-softmax and autograd
+  PyTorch's chunks   ``torch.nn.functional.linear_cross_entropy`` by chunks of the same size
+
+The error is that of the log-probs against the same in float64, from the same rounded input.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+from scripts.benchmarks import read_arguments
+from scripts.benchmarks._in_turns import Way, measure_in_turns, ratio, table
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass
+class Arguments:
+    tokens: int = 8192
+    hidden: int = 128
+    vocabulary: int = 32_000
+    dtype: str = "float32"
+    all_logits: bool = True
+    """Needs three times the float32 logits."""
+    repeats: int = 3
+
+
+def main(arguments: Arguments) -> None:
+    """Measure, and print the ratios."""
+    import torch
+
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    dtype = getattr(torch, arguments.dtype)
+    hidden = torch.randn(arguments.tokens, arguments.hidden).to(dtype).requires_grad_()
+    weight = torch.randn(arguments.vocabulary, arguments.hidden).div(8).to(dtype).requires_grad_()
+    token_ids = torch.randint(arguments.vocabulary, (arguments.tokens,))
+    kinds = _kinds(hidden, weight, token_ids)
+    if not arguments.all_logits:
+        del kinds["all logits"]
+
+    def gradients(logprobs: Callable[[], torch.Tensor]) -> Way:
+        return lambda: torch.autograd.grad(logprobs().float().mean(), (hidden, weight))
+
+    results = measure_in_turns(
+        {name: gradients(logprobs) for name, logprobs in kinds.items()}, repeats=arguments.repeats
+    )
+    logits = 4 * arguments.tokens * arguments.vocabulary
+    peaks = {name: median(m.peak_bytes for m in measured) for name, measured in results.items()}
+    lines = [
+        f"{arguments.tokens} tokens, {arguments.hidden} hidden values, vocabulary "
+        f"{arguments.vocabulary}, {arguments.dtype}: {logits / 2**20:.0f} MiB of float32 logits; "
+        f"median of {arguments.repeats}",
+        *table(results),
+        *(ratio("in chunks", name, results) for name in kinds if name != "in chunks"),
+        *(f"peak of {name} : logits = {peak / logits:.2f}" for name, peak in peaks.items()),
+        *_errors(kinds, hidden, weight, token_ids),
+    ]
+    sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _kinds(
+    hidden: torch.Tensor, weight: torch.Tensor, token_ids: torch.Tensor
+) -> dict[str, Callable[[], torch.Tensor]]:
+    from torch.nn.functional import linear, linear_cross_entropy
+    from torch.nn.modules.linear_cross_entropy_options import LinearCrossEntropyOptions
+
+    from comas.policy_optimization.logprobs import CHUNK_SIZE, token_logprobs
+
+    options = LinearCrossEntropyOptions(batch_chunk_size=CHUNK_SIZE, chunking_method=None)
+    rows = range(len(token_ids))
+    return {
+        "in chunks": lambda: token_logprobs(hidden, weight, token_ids, temperature=1.0),
+        "all logits": lambda: linear(hidden, weight).float().log_softmax(-1)[rows, token_ids],
+        "PyTorch's chunks": lambda: (
+            -linear_cross_entropy(hidden, weight, token_ids, reduction="none", options=options)
+        ),
+    }
+
+
+def _errors(
+    kinds: dict[str, Callable[[], torch.Tensor]],
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    token_ids: torch.Tensor,
+) -> list[str]:
+    """Of the first 100 tokens."""
+    import torch
+
+    with torch.no_grad():
+        logits = hidden[:100].double() @ weight.double().T
+        exact = logits.log_softmax(-1)[range(len(logits)), token_ids[:100]]
+        errors = {name: (way()[:100] - exact).abs() for name, way in kinds.items()}
+    return [
+        f"error of {name}: {error.mean():.1e} on average, {error.max():.1e} at most"
+        for name, error in errors.items()
+    ]
+
+
+if __name__ == "__main__":
+    main(read_arguments(Arguments, about=__doc__ or ""))

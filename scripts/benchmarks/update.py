@@ -1,0 +1,207 @@
+"""The policy update against a bare padded PyTorch loop on the same samples.
+
+The same buffer, model, loss and optimiser, one thread each, in one process and in turns:
+
+  trainer            ``PolicyTrainer``: micro batches by cost, samples in one row
+  bare, N tokens     transformers and AdamW alone: micro batches padded to N tokens, all logits
+
+Lengths are drawn like those of a quick-start step. Then, by arithmetic, how evenly ranks share
+a buffer with lengths like those of the paper's run.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from comas.config.schema import Optimization
+from comas.types import TrainingSample
+from scripts.benchmarks import read_arguments
+from scripts.benchmarks._in_turns import Way, measure_in_turns, ratio, table
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+VOCABULARY = 444
+RESPONSE_TOKENS = (2, 2, 4, 4, 5, 7, 14, 16, 27)
+BARE_TOKENS = (8192, 2048)
+"""Padded tokens of the bare loop's micro batches: as before packing, and the best of its own."""
+LEARNING_RATE = 2e-4
+
+
+@dataclass
+class Arguments:
+    samples: int = 144
+    repeats: int = 9
+
+
+def main(arguments: Arguments) -> None:
+    """Measure, and print the ratios."""
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder:
+        report = _updates(Path(folder), arguments)
+    sys.stdout.write("\n".join([*report, "", *_balance()]) + "\n")
+
+
+def _updates(folder: Path, arguments: Arguments) -> list[str]:
+    from transformers import AutoModelForCausalLM
+
+    from comas.engines.policy.trainer import PolicyTrainer
+    from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
+
+    _save_model(folder)
+    samples = _samples(arguments.samples)
+    policy = replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)
+    trainer = PolicyTrainer(
+        str(folder),
+        policy=policy,
+        optimization=_optimization(),
+        temperature=1.0,
+        device="cpu",
+        rank=0,
+        world_size=1,
+        rendezvous=folder / "rendezvous",
+        seed=0,
+    )
+    ways: dict[str, Way] = {"trainer": lambda: trainer.update(samples, step=0)}
+    for budget in BARE_TOKENS:
+        loop = BareLoop(AutoModelForCausalLM.from_pretrained(folder), budget)
+        ways[f"bare, {budget} tokens"] = lambda loop=loop: loop.update(samples)  # type: ignore[misc]
+    results = measure_in_turns(ways, repeats=arguments.repeats)
+    lengths = [_length(sample) for sample in samples]
+    lines = [
+        f"{len(samples)} samples of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in "
+        f"all, {policy.micro_batch_tokens} in a micro batch of the trainer, 0.4 M parameters; "
+        f"median of {arguments.repeats}",
+        *table(results),
+    ]
+    return lines + [ratio("trainer", name, results) for name in ways if name != "trainer"]
+
+
+class BareLoop:
+    """REINFORCE in plain PyTorch, with the padded micro batches that came before packing."""
+
+    def __init__(self, model: PreTrainedModel, budget: int) -> None:
+        import torch
+
+        self._model = model.train()
+        self._budget = budget
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
+
+    def update(self, samples: Sequence[TrainingSample]) -> None:
+        """One optimiser step on all samples."""
+        import torch
+
+        num_tokens = sum(len(sample.response_token_ids) for sample in samples)
+        mean = sum(sample.reward for sample in samples) / len(samples)
+        for batch in self._micro_batches(samples):
+            loss = -(self._logprobs(batch) * torch.tensor([[s.reward - mean] for s in batch])).sum()
+            (loss / num_tokens).backward()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), 1.0)
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+    def _micro_batches(self, samples: Sequence[TrainingSample]) -> list[list[TrainingSample]]:
+        batches: list[list[TrainingSample]] = []
+        for sample in sorted(samples, key=lambda sample: -_length(sample)):
+            if batches and (len(batches[-1]) + 1) * _length(batches[-1][0]) <= self._budget:
+                batches[-1].append(sample)
+            else:
+                batches.append([sample])
+        return batches
+
+    def _logprobs(self, batch: Sequence[TrainingSample]) -> torch.Tensor:
+        """[B, L - 1], 0 where no response token is predicted."""
+        import torch
+        from torch.nn.utils.rnn import pad_sequence
+
+        rows = [torch.tensor(s.prompt_token_ids + s.response_token_ids) for s in batch]
+        input_ids = pad_sequence(rows, batch_first=True)
+        logprobs = self._model(input_ids=input_ids, use_cache=False).logits[:, :-1].log_softmax(-1)
+        predicted = torch.zeros(input_ids.shape)
+        for row, sample in enumerate(batch):
+            predicted[row, len(sample.prompt_token_ids) : _length(sample)] = 1
+        return logprobs.gather(2, input_ids[:, 1:, None])[..., 0] * predicted[:, 1:]
+
+
+def _balance() -> list[str]:
+    """The costliest rank against the mean, and the same where ranks wait at every micro batch."""
+    from comas.policy_optimization.batching import sample_cost, split_into_micro_batches
+
+    draw = random.Random(0)
+    lengths = [round(min(8192, draw.lognormvariate(6.5, 0.7))) for _ in range(384)]
+    lines = [f"{len(lengths)} samples of {min(lengths)} to {max(lengths)} tokens, shared by ranks:"]
+    for size, tokens in ((2, None), (None, 16_384)):
+        for ranks in (2, 8):
+            shares = split_into_micro_batches(
+                lengths, micro_batch_size=size, micro_batch_tokens=tokens, num_ranks=ranks
+            )
+            costs = [[sum(sample_cost(lengths[i]) for i in b) for b in share] for share in shares]
+            ideal = sum(map(sample_cost, lengths)) / ranks
+            waiting = sum(map(max, zip(*costs, strict=True)))
+            limit = f"{size} samples" if size else f"{tokens} tokens"
+            lines.append(
+                f"  {limit:12} {ranks} ranks: costliest {max(map(sum, costs)) / ideal:.3f} "
+                f"of the mean, {waiting / ideal:.3f} where they wait at every micro batch"
+            )
+    return lines
+
+
+def _samples(count: int) -> list[TrainingSample]:
+    draw = random.Random(0)
+
+    def tokens(length: int) -> tuple[int, ...]:
+        return tuple(draw.randrange(VOCABULARY) for _ in range(length))
+
+    samples = []
+    for i in range(count):
+        prompt = round(min(90, max(12, draw.lognormvariate(3.3, 0.45))))
+        response = tokens(draw.choice(RESPONSE_TOKENS))
+        logprobs = (-6.0,) * len(response)
+        samples.append(
+            TrainingSample(
+                0, f"q{i}", "math", 0, "solution", tokens(prompt), response, logprobs, draw.random()
+            )
+        )
+    return samples
+
+
+def _length(sample: TrainingSample) -> int:
+    return len(sample.prompt_token_ids) + len(sample.response_token_ids)
+
+
+def _optimization() -> Optimization:
+    return Optimization(learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None)
+
+
+def _save_model(folder: Path) -> None:
+    """A random Qwen2 of the quick-start society's shape."""
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=96,
+        intermediate_size=288,
+        num_hidden_layers=3,
+        num_attention_heads=3,
+        num_key_value_heads=3,
+        max_position_embeddings=1024,
+        tie_word_embeddings=True,
+        pad_token_id=0,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
+if __name__ == "__main__":
+    given = read_arguments(Arguments, about=__doc__ or "")
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    main(given)
