@@ -12,7 +12,8 @@ import pytest
 from comas.preflight.machine import num_gpus
 from comas.preflight.memory import ModelShape, model_shape
 from comas.types import TrainingSample
-from scripts.gpu_check import SIZES, Arguments, Row, main, model_config, model_flops, report
+from scripts.gpu_check import SIZES, Arguments, Row, main, model_config, report
+from scripts.gpu_measures import model_flops
 
 REPOSITORY = Path(__file__).parents[1]
 ROW = Row("0.5b", 2, "2", 60.0, 9000.0, 2.5, 0.4, 1.25, 40.0, (0.004, 0.006), 0.5)

@@ -171,7 +171,8 @@ def test_the_line_has_the_numbers():
     # 0.95 x 79 - 2 x 2 GiB may be filled; 8 ranks x 32 GiB wait in host memory.
     assert line == (
         "update: ZeRO-2 (the cheapest that fits); a GPU needs 28.7 GiB for states, up to 46.7 of "
-        "71.0 in all; the host 256.0 of 1000.0 GiB"
+        "71.0 in all; the host 256.0 of 1000.0 GiB; rollout.gpu_memory_utilization has room up to "
+        "0.92"  # 0.95 - 2 / 79
     )
 
 

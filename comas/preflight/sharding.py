@@ -148,18 +148,24 @@ def _in_words(choice: Sharding, config: Config) -> str:
 
 
 def _need(need: RankMemory, config: Config, machine: Machine) -> str:
-    """``a GPU needs 28.7 GiB for states, up to 46.6 of 71.6 in all; the host 256 of 1008 GiB``"""
+    """``a GPU needs 28.7 GiB for states, up to 46.7 of 71.0 in all; ...``, and what is left to a
+    rollout engine that shares the GPU while the policy's states wait in host memory."""
     if machine.device == "cpu":
         num_ranks = config.num_policies * config.policy.ranks_per_policy
         return (
             f"all ranks need up to {_gib(num_ranks * need.peak)} of {_gib(machine.host_bytes)} GiB"
         )
     sharers, num_ranks = config.cluster.policies_per_gpu, _ranks_here(config, machine)
-    return (
+    words = (
         f"a GPU needs {_gib(sharers * need.states)} GiB for states, up to "
         f"{_gib(sharers * need.peak)} of {_gib(_free_gpu_bytes(config, machine))} in all; the "
         f"host {_gib(num_ranks * need.host)} of {_gib(machine.host_bytes)} GiB"
     )
+    if config.cluster.placement == "disaggregated":
+        return words
+    asleep = sharers * PROCESS_BYTES / machine.gpu_bytes
+    share = (USABLE_SHARE - asleep) / sharers
+    return f"{words}; rollout.gpu_memory_utilization has room up to {share:.2f}"
 
 
 def _nothing_fits(needs: Mapping[Sharding, RankMemory], config: Config, machine: Machine) -> str:

@@ -1,0 +1,118 @@
+"""What scripts/gpu_check.sh measures with: operations, seconds, memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import subprocess
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from comas.preflight.memory import ModelShape
+from comas.types import Device, TrainingSample
+
+MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
+SAMPLING_S = 0.2
+
+
+def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
+    """Floating-point operations of one update: 6 for each weight and token (2 forward, 4
+    backward), the tied head only where a response token is predicted, and in every layer 6 for
+    each hidden unit and pair of tokens. What gradient checkpointing repeats does not count.
+
+    Example: 10 weights beside the head's 2 x 3, one layer, a prompt of 1 token and a response of
+    1: 6 * 10 * 2 + 6 * 6 * 1 + 6 * 1 * 3 * 2^2 = 228.
+    """
+    head = shape.vocab_size * shape.hidden_size
+    total = 0.0
+    for sample in samples:
+        num_response = len(sample.response_token_ids)
+        num_tokens = len(sample.prompt_token_ids) + num_response
+        total += 6 * (shape.num_parameters - head) * num_tokens + 6 * head * num_response
+        total += 6 * shape.num_layers * shape.hidden_size * num_tokens**2
+    return total
+
+
+def matrix_flops(device: Device) -> float:
+    """Operations per second of a plain matrix product (on a CPU of one thread, as a rank has), in
+    a process that ends with it."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        return pool.submit(_matrix_flops, device).result()
+
+
+def _matrix_flops(device: Device) -> float:
+    import torch
+
+    torch.set_num_threads(1)
+    size = MATRIX_SIZES[device]
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    matrix = torch.randn(size, size, device=device, dtype=dtype)
+    best = float("inf")
+    for _ in range(10):
+        started = time.perf_counter()
+        (matrix @ matrix)[0, 0].item()  # waits until it is there
+        best = min(best, time.perf_counter() - started)
+    return 2 * size**3 / best
+
+
+class Clock:
+    """Seconds of the phases of a check, the last of each name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._last = time.monotonic()
+
+    def lap(self, name: str) -> None:
+        """End the phase ``name``, which began when the one before ended."""
+        now = time.monotonic()
+        self.seconds[name] = now - self._last
+        self._last = now
+
+
+@dataclass
+class MemoryPeak:
+    """The most memory seen: of the GPU that holds most, or of our processes' on a CPU."""
+
+    bytes: int = 0
+
+
+@contextmanager
+def memory_peak(device: Device) -> Iterator[MemoryPeak]:
+    """Look at the memory in use several times a second while the block lasts."""
+    peak, stop = MemoryPeak(), threading.Event()
+
+    def watch() -> None:
+        while not stop.wait(SAMPLING_S):
+            peak.bytes = max(peak.bytes, gpu_bytes() if device == "cuda" else process_bytes())
+
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield peak
+    finally:
+        stop.set()
+        thread.join()
+
+
+def gpu_bytes() -> int:
+    """Memory in use on the GPU that holds most."""
+    query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    used = subprocess.run(query, capture_output=True, text=True, check=True).stdout
+    return max(int(line) for line in used.splitlines()) << 20
+
+
+def process_bytes() -> int:
+    """Resident memory of the processes that this one started, pages they share counted in each."""
+    total = 0
+    for process in psutil.Process().children(recursive=True):
+        try:
+            total += process.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue
+    return total
