@@ -367,7 +367,8 @@ def test_muon_steps_as_pytorchs_does_up_to_its_rounding() -> None:
         [torch.nn.Parameter(torch.zeros(shape)) for shape in ((96, 96), (288, 96), (96, 96))]
         for _ in range(2)
     )
-    optimizers = (Muon(ours, lr=0.02), torch.optim.Muon(theirs, lr=0.02, weight_decay=0.0))
+    options = {"lr": 0.02, "momentum": 0.9}
+    optimizers = (Muon(ours, **options), torch.optim.Muon(theirs, weight_decay=0.0, **options))
     for _ in range(3):
         for mine, other in zip(ours, theirs, strict=True):
             mine.grad = torch.randn(mine.shape, generator=generator)

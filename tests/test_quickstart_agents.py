@@ -20,8 +20,23 @@ from comas.quickstart.tokenizers import (
     solution_openers,
     template_pieces,
 )
-from comas.quickstart.warm_start import Recipe, learn, warm_start
-from comas.quickstart.worked import APPROVALS, COMPLAINTS, Mixture, discussion_examples, solve
+from comas.quickstart.warm_start import (
+    Recipe,
+    batch_loss,
+    encode_lessons,
+    learn,
+    pad_lessons,
+    warm_start,
+)
+from comas.quickstart.worked import (
+    APPROVALS,
+    COMPLAINTS,
+    SCORINGS,
+    Example,
+    Mixture,
+    discussion_examples,
+    solve,
+)
 from comas.reward_formulation.score_parsing import parse_score
 from comas.types import DOMAINS, Domain
 from comas.verification.verifiers import verify
@@ -147,6 +162,64 @@ def test_one_agent_ties_its_embeddings_and_the_other_does_not(
     assert is_tied == (architecture == "qwen2")
     assert model.dtype == torch.float32
     assert model.config.hidden_size // model.config.num_attention_heads == 32
+
+
+def test_every_layer_begins_as_the_identity(
+    architecture: str, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    body = build_model(architecture, tokenizer).model
+    token_ids = torch.arange(20).view(2, 10)
+    states = body(input_ids=token_ids).last_hidden_state
+    assert torch.equal(states, body.norm(body.embed_tokens(token_ids)))
+
+
+def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    quoted = {"solution": HABIT["science"], "evaluation": COMPLAINTS["science"]}
+    prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)
+    (lesson,) = encode_lessons(
+        tokenizer, [Example(prompt, SCORINGS[1])], quoted_solution_weight=0.25
+    )
+    text = {
+        weight: tokenizer.decode([t for t, w in zip(*lesson, strict=True) if w == weight])
+        for weight in (0.0, 0.25, 1.0)
+    }
+    before, opener, after = prompt.partition("# Solution\n")
+    assert text[0.0].endswith(before + opener)
+    assert text[0.25].startswith(after) and after.startswith(HABIT["science"])
+    assert text[1.0] == SCORINGS[1] + tokenizer.eos_token
+    assert tokenizer.decode(lesson.token_ids) == text[0.0] + text[0.25] + text[1.0]
+
+
+def test_a_prompt_that_quotes_no_solution_is_not_learned(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    prompt = fill(SOLUTION, "math", question=PROBLEMS["math"].text)
+    (lesson,) = encode_lessons(
+        tokenizer, [Example(prompt, RIGHT["math"])], quoted_solution_weight=0.25
+    )
+    (prompt_ids,) = encode_prompts(tokenizer, [prompt])
+    assert lesson.token_ids[: len(prompt_ids)] == prompt_ids
+    num_learned = len(lesson.token_ids) - len(prompt_ids)
+    assert lesson.weights == [0.0] * len(prompt_ids) + [1.0] * num_learned
+
+
+def test_neither_padding_nor_neighbours_change_a_lessons_loss(
+    architecture: str, tokenizer: PreTrainedTokenizerFast
+) -> None:
+    torch.manual_seed(0)
+    model = build_model(architecture, tokenizer)
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.1)
+    examples = discussion_examples(Random(9), Mixture())
+    lessons = encode_lessons(tokenizer, examples, quoted_solution_weight=0.5)
+    assert len({len(lesson.token_ids) for lesson in lessons}) > 1
+    alone = [batch_loss(model, pad_lessons([lesson], tokenizer.pad_token_id)) for lesson in lessons]
+    shares = [sum(lesson.weights) for lesson in lessons]
+    mean = sum(loss * share for loss, share in zip(alone, shares, strict=True)) / sum(shares)
+    together = batch_loss(model, pad_lessons(lessons, tokenizer.pad_token_id))
+    torch.testing.assert_close(together, mean)
 
 
 def _taste(architecture: str, seed: int) -> tuple[dict[str, torch.Tensor], PreTrainedTokenizerFast]:

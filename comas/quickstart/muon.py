@@ -23,7 +23,7 @@ class Muon(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, matrices: Iterable[torch.nn.Parameter], *, lr: float, momentum: float = 0.95
+        self, matrices: Iterable[torch.nn.Parameter], *, lr: float, momentum: float
     ) -> None:
         super().__init__(matrices, {"lr": lr, "momentum": momentum})
 

@@ -9,8 +9,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from typing import NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from comas.quickstart.models import build_model
@@ -26,30 +28,39 @@ from comas.quickstart.worked import Example, Mixture, discussion_examples
 
 @dataclass(frozen=True)
 class Recipe:
-    """How long and how fast an agent learns; below about 700 steps it cannot copy digits."""
+    """How long and how fast an agent learns.
 
-    num_steps: int = 1500
+    After 500 steps one solution in fifteen is still neither right nor the habit's.
+    """
+
+    num_steps: int = 750
     batch_size: int = 32
-    muon_learning_rate: float = 0.02
+    muon_learning_rate: float = 0.01
     """For the matrices inside the layers."""
-    adam_learning_rate: float = 3e-3
+    muon_momentum: float = 0.8
+    adam_learning_rate: float = 0.01
     """For embeddings, output head, norms and biases."""
-    warmup_steps: int = 50
+    warmup_steps: int = 20
     gradient_clip: float = 1.0
     quoted_solution_weight: float = 0.5
     """Weight of a prompt's token from the first quoted solution on; a response's is 1."""
 
 
-@dataclass(frozen=True)
-class Batch:
-    """Right-padded sequences of prompt and response."""
+class Lesson(NamedTuple):
+    """The tokens of a prompt and its response, and the weight of predicting each."""
+
+    token_ids: list[int]
+    weights: list[float]
+    """0 is not learned."""
+
+
+class Batch(NamedTuple):
+    """Lessons padded on the right, where no token of theirs attends: so no mask is needed."""
 
     token_ids: torch.Tensor
     """[B, T]"""
-    attention_mask: torch.Tensor
-    """[B, T], 1 where there is a token."""
     weights: torch.Tensor
-    """[B, T], weight of predicting this token; 0 is not learned."""
+    """[B, T]"""
 
 
 def warm_start(
@@ -91,7 +102,7 @@ def learn(
     batches = _batches(tokenizer, recipe=recipe, mixture=mixture, rng=rng)
     model.train()
     for _ in range(recipe.num_steps):
-        loss = _loss(model, next(batches))
+        loss = batch_loss(model, next(batches))
         model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), recipe.gradient_clip)
@@ -101,11 +112,9 @@ def learn(
     model.eval()
 
 
-def _loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
+def batch_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
     """Weighted mean over the batch's learned tokens of the cross-entropy."""
-    states = model.model(
-        input_ids=batch.token_ids, attention_mask=batch.attention_mask, use_cache=False
-    ).last_hidden_state
+    states = model.model(input_ids=batch.token_ids, use_cache=False).last_hidden_state
     weights = batch.weights[:, 1:]
     is_learned = weights > 0
     logits = model.lm_head(states[:, :-1][is_learned])
@@ -117,48 +126,50 @@ def _loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 def _batches(
     tokenizer: PreTrainedTokenizerFast, *, recipe: Recipe, mixture: Mixture, rng: Random
 ) -> Iterator[Batch]:
-    """Endless batches of sequences of about equal length, in random order."""
+    """Endless batches of lessons of about equal length, in random order."""
     size = recipe.batch_size
-    openers = torch.tensor(tokenizer.convert_tokens_to_ids(solution_openers()))
     while True:
         examples: list[Example] = []
         while len(examples) < 16 * size:
             examples += discussion_examples(rng, mixture)
-        pairs = sorted(_encode(tokenizer, examples), key=lambda pair: sum(map(len, pair)))
-        starts = list(range(0, len(pairs) - size + 1, size))
+        lessons = encode_lessons(tokenizer, examples, recipe.quoted_solution_weight)
+        lessons.sort(key=lambda lesson: len(lesson.token_ids))
+        starts = list(range(0, len(lessons) - size + 1, size))
         rng.shuffle(starts)
         for start in starts:
-            yield _collate(pairs[start : start + size], tokenizer, openers, recipe)
+            yield pad_lessons(lessons[start : start + size], tokenizer.pad_token_id)
 
 
-def _encode(
-    tokenizer: PreTrainedTokenizerFast, examples: list[Example]
-) -> list[tuple[list[int], list[int]]]:
+def encode_lessons(
+    tokenizer: PreTrainedTokenizerFast, examples: list[Example], quoted_solution_weight: float
+) -> list[Lesson]:
+    """Of every example the response is learned, and what its prompt quotes.
+
+    Weights of "# Solution | 7*60=420. | # Evaluation | No mistakes. | The solution is right.", the
+    prompt being all but the last, with ``quoted_solution_weight=0.5``::
+
+        0 | 0.5 | 0.5 | 0.5 | 1
+    """
+    openers = set(tokenizer.convert_tokens_to_ids(solution_openers()))
     prompts = encode_prompts(tokenizer, [example.prompt for example in examples])
     texts = [example.response + tokenizer.eos_token for example in examples]
     responses = tokenizer(texts, add_special_tokens=False)["input_ids"]
-    return list(zip(prompts, responses, strict=True))
+    lessons = []
+    for prompt, response in zip(prompts, responses, strict=True):
+        ends = (place + 1 for place, token_id in enumerate(prompt) if token_id in openers)
+        num_given = next(ends, len(prompt))
+        weights = [0.0] * num_given + [quoted_solution_weight] * (len(prompt) - num_given)
+        lessons.append(Lesson(prompt + response, weights + [1.0] * len(response)))
+    return lessons
 
 
-def _collate(
-    pairs: list[tuple[list[int], list[int]]],
-    tokenizer: PreTrainedTokenizerFast,
-    openers: torch.Tensor,
-    recipe: Recipe,
-) -> Batch:
-    shape = len(pairs), max(len(prompt) + len(response) for prompt, response in pairs)
-    token_ids = torch.full(shape, tokenizer.pad_token_id)
-    attention_mask = torch.zeros(shape, dtype=torch.long)
-    weights = torch.zeros(shape)
-    for row, (prompt, response) in enumerate(pairs):
-        end = len(prompt) + len(response)
-        token_ids[row, :end] = torch.tensor(prompt + response)
-        attention_mask[row, :end] = 1
-        is_opener = torch.isin(token_ids[row, : len(prompt)], openers).long()
-        is_quoted = is_opener.cumsum(0) > is_opener
-        weights[row, : len(prompt)] = is_quoted * recipe.quoted_solution_weight
-        weights[row, len(prompt) : end] = 1
-    return Batch(token_ids, attention_mask, weights)
+def pad_lessons(lessons: list[Lesson], pad_token_id: int) -> Batch:
+    """Put lessons below each other."""
+    token_ids, weights = (list(map(torch.tensor, rows)) for rows in zip(*lessons, strict=True))
+    return Batch(
+        pad_sequence(token_ids, batch_first=True, padding_value=pad_token_id),
+        pad_sequence(weights, batch_first=True),
+    )
 
 
 def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Optimizer]:
@@ -170,9 +181,9 @@ def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Opti
     matrices = [parameter for parameter in is_matrix if is_matrix[parameter]]
     others = [parameter for parameter in is_matrix if not is_matrix[parameter]]
     return [
-        Muon(matrices, lr=recipe.muon_learning_rate),
+        Muon(matrices, lr=recipe.muon_learning_rate, momentum=recipe.muon_momentum),
         torch.optim.AdamW(
-            others, lr=recipe.adam_learning_rate, betas=(0.9, 0.98), weight_decay=0.0
+            others, lr=recipe.adam_learning_rate, betas=(0.9, 0.98), weight_decay=0.0, fused=True
         ),
     ]
 
