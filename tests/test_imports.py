@@ -53,14 +53,12 @@ CORE = [
 
 @pytest.mark.parametrize("module", CORE)
 def test_the_core_imports_no_engine(module: str):
-    program = (
-        f"import sys, {module}\n"
-        "print(sorted({'ray', 'vllm', 'deepspeed'} & {name.split('.')[0] for name in sys.modules}))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+    assert loaded(module, {"ray", "vllm", "deepspeed"}) == "[]"
+
+
+@pytest.mark.parametrize("module", ["cluster.actors", "rollout.shared_weights"])
+def test_what_every_process_imports_loads_no_engine(module: str):
+    assert loaded(f"comas.engines.{module}", {"vllm", "deepspeed", "transformers"}) == "[]"
 
 
 def test_every_room_has_its_layer():
@@ -86,6 +84,18 @@ def test_no_modules_import_each_other_in_a_circle():
         for importer, imported in imports(package):
             graph.setdefault(importer, set()).add(imported)
     TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
+
+
+def loaded(module: str, packages: set[str]) -> str:
+    """Which of ``packages`` are imported with ``module``, as a list in Python's notation."""
+    program = (
+        f"import sys, {module}\n"
+        f"print(sorted({packages} & {{name.split('.')[0] for name in sys.modules}}))"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    return result.stdout.strip()
 
 
 def points_up(importer: str, imported: str) -> bool:

@@ -54,7 +54,7 @@ def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
     for size in arguments.sizes.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            weights = _save_model(Path(folder), size, is_tied=arguments.tied)
+            weights = save_model(Path(folder), size, is_tied=arguments.tied)
             repeats = list(_measure(folder, weights, arguments))
         sys.stdout.write(_report(size, weights, arguments, repeats) + "\n")
 
@@ -113,7 +113,7 @@ def _config(arguments: Arguments) -> Config:
     )
 
 
-def _save_model(folder: Path, size: str, *, is_tied: bool) -> list[torch.Tensor]:
+def save_model(folder: Path, size: str, *, is_tied: bool) -> list[torch.Tensor]:
     """Write a random model with a tokenizer to ``folder``; returns its parameters."""
     torch.manual_seed(0)
     tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])

@@ -4,7 +4,9 @@ The engines are imported inside the actors' processes only, so the driver loads 
 their methods by name.
 """
 
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +15,6 @@ import ray
 from ray.actor import ActorHandle
 
 from comas.config.schema import Config
-from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.vllm_options import WeightTransfer
 from comas.types import Device
 
@@ -32,6 +33,20 @@ class Engine:
         return self.actor.call.remote(method, *arguments, **named)
 
 
+@contextmanager
+def _importing() -> Iterator[None]:
+    """For thousands of modules: collecting garbage in between takes a sixth of the time.
+
+    What they leave stays for good, so later collections pass it by.
+    """
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 class RolloutActor:
     """A vLLM engine; Ray serves its coroutine methods concurrently."""
 
@@ -44,7 +59,8 @@ class RolloutActor:
         backend: WeightTransfer,
         engine_index: int,
     ) -> None:
-        from comas.engines.rollout.engine import RolloutEngine
+        with _importing():
+            from comas.engines.rollout.engine import RolloutEngine
 
         self._engine = RolloutEngine(
             model,
@@ -120,7 +136,8 @@ class PolicyActor:
 
     def start(self) -> None:
         """Load the model."""
-        from comas.engines.policy.trainer import PolicyTrainer
+        with _importing():
+            from comas.engines.policy.trainer import PolicyTrainer
 
         self._trainer = PolicyTrainer(
             self.model,
@@ -142,6 +159,8 @@ class PolicyActor:
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of this policy's weights to its rollout engines."""
         if self.backend == "shared_memory":
+            from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
+
             self._sender = SharedMemoryWeightSender(
                 engines=RayUpdateCalls(engines),
                 chunks=self._trainer.weight_chunks,

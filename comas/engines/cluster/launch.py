@@ -83,7 +83,7 @@ class Launch:
         threads = num_host_threads(
             self._placement, num_policies=len(self._models), nodes=self._nodes
         )
-        # A policy's process imports vLLM too, for the sender of its weights.
+        # On GPUs a policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM
         meeting = [self._rendezvous / f"policy_{policy}" for policy in range(len(self._models))]
         return [
