@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,9 +18,11 @@ from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from comas.config.schema import Rollout
+from comas.engines.cluster.exchange import Exchange
 from comas.engines.policy.weights import CHUNK_BYTES, weight_chunks, weight_metadata
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
+from comas.engines.rollout.messages import Request
 from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
 from comas.types import Generation
 
@@ -38,6 +41,17 @@ LONG_PROMPT = "x" * 260
 """Fills two blocks of the prefix cache (128 tokens each on CPU)."""
 
 
+@dataclass
+class LocalEngine:
+    """Stands for the actor: calls an engine of this process."""
+
+    engine: RolloutEngine
+    name: str = "the engine"
+
+    def call(self, method: str, *arguments: Any) -> Awaitable[Any]:
+        return getattr(self.engine, method)(*arguments)
+
+
 class Bench:
     """An engine, the event loop it lives in, and the model folder it was started from."""
 
@@ -49,6 +63,17 @@ class Bench:
         self.engine = RolloutEngine(
             str(folder), rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
         )
+        self.exchange = Exchange(LocalEngine(self.engine), timeout_s=60)  # type: ignore[arg-type]
+
+    async def ask(
+        self, prompt: str, *, seed: int, temperature: float | None = None
+    ) -> Generation | None:
+        """As the driver asks, over a connection."""
+        return await self.exchange.ask(Request(prompt, seed, temperature), turn=("d", "r0.s0"))
+
+    async def until_in_flight(self, num: int) -> None:
+        while len(self.engine._prompts) < num:
+            await asyncio.sleep(0.001)
 
     def run(self, awaitable: Awaitable[Result]) -> Result:
         async def awaited() -> Result:
@@ -57,7 +82,7 @@ class Bench:
         return self.runner.run(awaited())
 
     def generate(self, prompt: str, *, seed: int, temperature: float | None = None) -> Generation:
-        generation = self.run(self.engine.generate(prompt, seed=seed, temperature=temperature))
+        generation = self.run(self.ask(prompt, seed=seed, temperature=temperature))
         assert generation is not None
         return generation
 
@@ -66,7 +91,7 @@ class Bench:
 
         async def together() -> list[Generation | None]:
             return await asyncio.gather(
-                *(self.engine.generate(prompt, seed=i) for i, prompt in enumerate(prompts))
+                *(self.ask(prompt, seed=i) for i, prompt in enumerate(prompts))
             )
 
         return [generation for generation in self.run(together()) if generation is not None]
@@ -201,7 +226,7 @@ def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(ben
     longest = "x" * (ROLLOUT.max_prompt_tokens - template_tokens)
     at_limit = bench.generate(longest, seed=0)
     assert len(at_limit.prompt_token_ids) == ROLLOUT.max_prompt_tokens
-    assert bench.run(bench.engine.generate(longest + "x", seed=0)) is None
+    assert bench.run(bench.ask(longest + "x", seed=0)) is None
 
 
 def test_a_response_stops_at_any_stop_token_of_the_model_or_at_the_limit(bench: Bench) -> None:
@@ -253,8 +278,8 @@ def test_updates_are_counted_from_where_a_resumed_run_stopped(bench: Bench) -> N
 
 def test_an_update_with_a_request_in_flight_is_refused_and_harms_nothing(bench: Bench) -> None:
     async def both() -> Generation | None:
-        request = asyncio.create_task(bench.engine.generate("Hello", seed=0))
-        await asyncio.sleep(0)
+        request = asyncio.create_task(bench.ask("Hello", seed=0))
+        await bench.until_in_flight(1)
         with pytest.raises(AssertionError, match="in flight"):
             await bench.engine.start_weight_update()
         return await request
@@ -264,18 +289,18 @@ def test_an_update_with_a_request_in_flight_is_refused_and_harms_nothing(bench: 
 
 def test_cancelling_leaves_no_request_behind(bench: Bench) -> None:
     async def cancel_all() -> None:
-        tasks = [
-            asyncio.create_task(bench.engine.generate("Hello", seed=seed)) for seed in range(50)
-        ]
-        await asyncio.sleep(0.005)
+        tasks = [asyncio.create_task(bench.ask("Hello", seed=seed)) for seed in range(50)]
+        await bench.until_in_flight(50)
         for task in tasks:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert any(isinstance(result, asyncio.CancelledError) for result in results)
+        while bench.engine._prompts:
+            await asyncio.sleep(0.001)
 
     bench.run(cancel_all())
     assert bench.num_unfinished() == 0
-    assert bench.engine._thread.num_waiting == 0
+    assert bench.exchange.num_asked == 0
 
 
 def test_sleeping_does_nothing_on_cpu(bench: Bench) -> None:
@@ -287,8 +312,10 @@ def test_sleeping_does_nothing_on_cpu(bench: Bench) -> None:
 
 def fail_while_generating(bench: Bench, action: Callable[[], Awaitable[Any]]) -> list[Any]:
     async def together() -> list[Any]:
-        requests = (bench.engine.generate("Hello", seed=seed) for seed in range(5))
-        return await asyncio.gather(*requests, action(), return_exceptions=True)
+        requests = (bench.ask("Hello", seed=seed) for seed in range(5))
+        asked = [asyncio.ensure_future(request) for request in requests]
+        await bench.until_in_flight(5)
+        return await asyncio.gather(*asked, action(), return_exceptions=True)
 
     return bench.run(together())
 
@@ -304,8 +331,8 @@ def test_an_error_in_the_engine_fails_every_waiting_and_every_later_call(
     results = fail_while_generating(doomed_bench, lambda: engine._thread.call(break_it))
     assert [type(result) for result in results] == [RolloutEngineError] * 6
     for call in (
-        engine.generate("Hello", seed=0),
-        engine.generate("x" * 1000, seed=0),
+        doomed_bench.ask("Hello", seed=0),
+        doomed_bench.ask("x" * 1000, seed=0),
         engine.start_weight_update(),
     ):
         with pytest.raises(RolloutEngineError, match="OSError: no memory left"):

@@ -142,74 +142,93 @@ class FakeEngine:
         return outputs
 
 
-def started(engine_of_thread: list[FakeEngine]) -> EngineThread:
-    def build() -> Any:
-        engine_of_thread.append(FakeEngine())
-        return engine_of_thread[0]
+class Desk:
+    """A thread around a FakeEngine, and what it has told the loop."""
 
-    return EngineThread(build, name="The engine")
+    def __init__(self, build: Any = FakeEngine) -> None:
+        self.engines: list[FakeEngine] = []
+        self.answers: list[str] = []
+        self.failures: list[str] = []
 
+        def keep_engine() -> Any:
+            self.engines.append(build())
+            return self.engines[0]
 
-async def all_but_finish(thread: EngineThread, prompts: list[Any]) -> list[asyncio.Task]:
-    """Requests that the engine holds but has not finished."""
-    tasks = [asyncio.create_task(thread.generate(prompt, None)) for prompt in prompts]
-    await asyncio.sleep(0)
-    await thread.call(lambda engine: None)
-    return tasks
+        self.thread = EngineThread(
+            keep_engine,
+            name="The engine",
+            on_finished=lambda outputs: self.answers.extend(output.answer for output in outputs),
+            on_failure=lambda error: self.failures.append(str(error)),
+        )
+
+    async def ask(self, *prompts: str) -> None:
+        """Requests that the engine then holds but has not finished."""
+        self.thread.add({prompt: (prompt, None) for prompt in prompts})  # type: ignore[misc]
+        await self.thread.call(lambda engine: None)
 
 
 def test_requests_finish_in_the_loop_that_asked() -> None:
     async def scenario() -> None:
-        engines: list[FakeEngine] = []
-        thread = started(engines)
-        await thread.start()
-        tasks = await all_but_finish(thread, ["a", "b"])
-        assert thread.num_waiting == 2
-        engines[0].release.set()
-        assert [output.answer for output in await asyncio.gather(*tasks)] == [
-            "answer to a",
-            "answer to b",
-        ]
-        assert thread.num_waiting == 0
-        assert await thread.call(lambda engine: len(engine.requests)) == 0
-        await thread.close()
-        await thread.close()
-        assert engines[0].aborted == ["shutdown"]
+        desk = Desk()
+        await desk.thread.start()
+        await desk.ask("a", "b")
+        assert desk.answers == []
+        desk.engines[0].release.set()
+        while desk.engines[0].requests:
+            await asyncio.sleep(0.001)
+        await desk.thread.call(lambda engine: None)
+        assert desk.answers == ["answer to a", "answer to b"]
+        await desk.thread.close()
+        await desk.thread.close()
+        assert desk.engines[0].aborted == ["shutdown"]
 
     asyncio.run(scenario())
 
 
-def test_a_cancelled_request_is_aborted_and_the_others_go_on() -> None:
+def test_an_aborted_request_is_forgotten_and_the_others_go_on() -> None:
     async def scenario() -> None:
-        engines: list[FakeEngine] = []
-        thread = started(engines)
-        await thread.start()
-        first, second = await all_but_finish(thread, ["a", "b"])
-        first.cancel()
-        await asyncio.gather(first, return_exceptions=True)
-        assert first.cancelled()
-        assert await thread.call(lambda engine: list(engine.requests.values())) == ["b"]
-        engines[0].release.set()
-        assert (await second).answer == "answer to b"
-        await thread.close()
+        desk = Desk()
+        await desk.thread.start()
+        await desk.ask("a", "b")
+        desk.thread.abort(["a"])
+        assert await desk.thread.call(lambda engine: list(engine.requests)) == ["b"]
+        desk.engines[0].release.set()
+        while not desk.answers:
+            await asyncio.sleep(0.001)
+        assert desk.answers == ["answer to b"]
+        await desk.thread.close()
 
     asyncio.run(scenario())
 
 
-def test_a_failing_step_fails_every_waiting_and_every_later_call() -> None:
+def test_a_failing_step_is_told_and_fails_every_waiting_and_every_later_call() -> None:
     async def scenario() -> None:
-        thread = started([])
-        await thread.start()
-        calls = [thread.generate(prompt, None) for prompt in ("a", "b", "bad")]
-        results = await asyncio.gather(*calls, return_exceptions=True)
+        desk = Desk()
+        await desk.thread.start()
+        desk.thread.add({"a": ("a", None), "bad": ("bad", None)})  # type: ignore[dict-item]
         message = "The engine cannot serve: OSError: no memory left"
-        assert [(type(r), str(r)) for r in results] == [(RolloutEngineError, message)] * 3
-        for later in (thread.generate("a", None), thread.call(lambda engine: None)):
-            with pytest.raises(RolloutEngineError, match="no memory left"):
-                await later
-        await thread.close()
+        while not desk.failures:
+            await asyncio.sleep(0.001)
+        assert desk.failures == [message]
         with pytest.raises(RolloutEngineError, match="no memory left"):
-            thread.check()
+            await desk.thread.call(lambda engine: None)
+        with pytest.raises(RolloutEngineError, match="no memory left"):
+            desk.thread.add({"b": ("b", None)})  # type: ignore[dict-item]
+        await desk.thread.close()
+        with pytest.raises(RolloutEngineError, match="no memory left"):
+            desk.thread.check()
+
+    asyncio.run(scenario())
+
+
+def test_calls_that_wait_when_the_engine_breaks_fail() -> None:
+    async def scenario() -> None:
+        desk = Desk()
+        await desk.thread.start()
+        desk.thread.add({"bad": ("bad", None)})  # type: ignore[dict-item]
+        with pytest.raises(RolloutEngineError, match="OSError: no memory left"):
+            while True:
+                await desk.thread.call(lambda engine: None)
 
     asyncio.run(scenario())
 
@@ -219,23 +238,22 @@ def test_an_engine_that_does_not_load_fails_its_start() -> None:
         def build() -> Any:
             raise ValueError("max_model_len is too large")
 
-        thread = EngineThread(build, name="The engine")
+        desk = Desk(build)
         with pytest.raises(RolloutEngineError, match="ValueError: max_model_len is too large"):
-            await thread.start()
+            await desk.thread.start()
         with pytest.raises(RolloutEngineError, match="max_model_len"):
-            await thread.generate("a", None)
+            desk.thread.add({"a": ("a", None)})  # type: ignore[dict-item]
 
     asyncio.run(scenario())
 
 
-def test_closing_fails_what_still_waits() -> None:
+def test_closing_tells_that_nothing_more_is_served() -> None:
     async def scenario() -> None:
-        thread = started([])
-        await thread.start()
-        tasks = await all_but_finish(thread, ["a"])
-        await thread.close()
-        with pytest.raises(RolloutEngineError, match="closed"):
-            await tasks[0]
+        desk = Desk()
+        await desk.thread.start()
+        await desk.ask("a")
+        await desk.thread.close()
+        assert desk.failures == ["The engine cannot serve: it was closed"]
 
     asyncio.run(scenario())
 
@@ -378,7 +396,7 @@ def gpu_engine(transfer: WeightTransfer, *, engine_index: int = 0) -> tuple[Roll
     async def call(function: Any) -> Any:
         return function(vllm_engine)
 
-    engine._thread = SimpleNamespace(call=call, num_waiting=0)  # type: ignore[assignment]
+    engine._thread = SimpleNamespace(call=call)  # type: ignore[assignment]
     return engine, calls
 
 

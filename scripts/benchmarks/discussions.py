@@ -31,9 +31,9 @@ from comas.types import ROLES, Discussion, Generation, Question, TurnKey
 from scripts.benchmarks import read_arguments
 
 if TYPE_CHECKING:
+    from vllm import RequestOutput, SamplingParams
+    from vllm.inputs import TokensInput
     from vllm.v1.engine.llm_engine import LLMEngine
-
-    from comas.engines.rollout.engine_thread import EngineThread
 
 MEDIAN_TOKENS = 48
 SIGMA = 1.0
@@ -49,6 +49,33 @@ class Request:
     phase: tuple[int, int]
     """(round, role): what phase-by-phase waits for."""
     seed: int
+
+
+class Requests:
+    """An engine in a thread, asked for one response at a time."""
+
+    def __init__(self, build: Callable[[], LLMEngine]) -> None:
+        from comas.engines.rollout.engine_thread import EngineThread
+
+        self._names = map(str, itertools.count())
+        self._waiting: dict[str, asyncio.Future[None]] = {}
+        self.thread = EngineThread(
+            build, name="The engine", on_finished=self._finish, on_failure=self._fail
+        )
+
+    async def answer(self, prompt: TokensInput, params: SamplingParams) -> None:
+        name = next(self._names)
+        self._waiting[name] = asyncio.get_running_loop().create_future()
+        self.thread.add({name: (prompt, params)})
+        await self._waiting[name]
+
+    def _finish(self, outputs: Sequence[RequestOutput]) -> None:
+        for output in outputs:
+            self._waiting.pop(output.request_id).set_result(None)
+
+    def _fail(self, error: Exception) -> None:
+        for waiting in self._waiting.values():
+            waiting.set_exception(error)
 
 
 @dataclass(frozen=True)
@@ -80,15 +107,11 @@ def main(arguments: Arguments) -> None:
 
 
 async def _benchmark(arguments: Arguments) -> str:
-    from comas.engines.rollout.engine_thread import EngineThread
-
     counter = itertools.count()
     with tempfile.TemporaryDirectory() as folder:
         _save_model(Path(folder))
-        engine = EngineThread(
-            partial(_load, folder, arguments.capacity, counter), name="The engine"
-        )
-        await engine.start()
+        engine = Requests(partial(_load, folder, arguments.capacity, counter))
+        await engine.thread.start()
         discussions = await _discuss(engine, arguments)  # also warms the engine up
         requests = list(_requests(discussions))
         ways: dict[str, Callable[[], Awaitable[object]]] = {
@@ -100,11 +123,11 @@ async def _benchmark(arguments: Arguments) -> str:
         for _ in range(arguments.repeats):
             for name, way in ways.items():
                 results[name].append(await _measure(engine, way, counter))
-        await engine.close()
+        await engine.thread.close()
     return _report(arguments, requests, results)
 
 
-async def _discuss(engine: EngineThread, arguments: Arguments) -> list[Discussion]:
+async def _discuss(engine: Requests, arguments: Arguments) -> list[Discussion]:
     async def generate(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
         await _ask(engine, seed)
         return Generation((0,), (0,), str(seed), (0.0,), "stop", 0)
@@ -119,12 +142,12 @@ async def _discuss(engine: EngineThread, arguments: Arguments) -> list[Discussio
     )
 
 
-async def _phase_by_phase(engine: EngineThread, requests: Sequence[Request]) -> None:
+async def _phase_by_phase(engine: Requests, requests: Sequence[Request]) -> None:
     for phase in sorted({request.phase for request in requests}):
         await asyncio.gather(*(_ask(engine, r.seed) for r in requests if r.phase == phase))
 
 
-async def _ask(engine: EngineThread, seed: int) -> None:
+async def _ask(engine: Requests, seed: int) -> None:
     """One response of the length that belongs to ``seed``, to a prompt that belongs to it."""
     from vllm import SamplingParams
     from vllm.inputs import tokens_input
@@ -133,7 +156,7 @@ async def _ask(engine: EngineThread, seed: int) -> None:
     num_tokens = response_length(seed)
     draw = random.Random(seed)
     prompt = [draw.randrange(VOCABULARY) for _ in range(PROMPT_TOKENS)]
-    await engine.generate(
+    await engine.answer(
         tokens_input(prompt),
         SamplingParams(
             seed=seed,
@@ -156,9 +179,9 @@ def _requests(discussions: Sequence[Discussion]) -> Iterator[Request]:
 
 
 async def _measure(
-    engine: EngineThread, way: Callable[[], Awaitable[object]], counter: Iterator[int]
+    engine: Requests, way: Callable[[], Awaitable[object]], counter: Iterator[int]
 ) -> Measurement:
-    await engine.call(lambda inner: inner.reset_prefix_cache())
+    await engine.thread.call(lambda inner: inner.reset_prefix_cache())
     first = next(counter)
     started = time.perf_counter()
     await way()

@@ -1,9 +1,7 @@
 """The society's engines behind one face: generate, update, sync, save."""
 
-import asyncio
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from operator import methodcaller
@@ -15,7 +13,8 @@ import ray
 from comas.config.schema import Config
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.launch import Launch
-from comas.engines.cluster.supervision import EngineError, engine_error, wait_for_all
+from comas.engines.cluster.sampler import Sampler
+from comas.engines.cluster.supervision import wait_for_all
 from comas.types import Device, Generation, TrainingSample, TurnKey, UpdateStats
 
 log = logging.getLogger(__name__)
@@ -53,7 +52,6 @@ class Agents:
         self._shares_gpus = device == "cuda" and config.cluster.placement == "colocated"
         self._rollouts: list[Engine] = []
         self._policies: list[Engine] = []
-        self._in_flight: Counter[str] = Counter()
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -82,22 +80,9 @@ class Agents:
         Raises:
             EngineError: the engine died, failed or exceeded ``cluster.call_timeout_s``.
         """
-        policy = self._config.policy_of_agent[agent_index]
-        engine = min(_of(policy, self._rollouts), key=lambda engine: self._in_flight[engine.name])
-        limit = self._config.cluster.call_timeout_s
-        self._in_flight[engine.name] += 1
-        try:
-            async with asyncio.timeout(limit):
-                return await engine.call("generate", prompt, seed=seed, temperature=temperature)
-        except ray.exceptions.RayError as error:
-            raise engine_error(engine.name, f"generating {' '.join(turn)}", error) from error
-        except TimeoutError as error:
-            raise EngineError(
-                f"{engine.name} did not answer {' '.join(turn)} within {limit:.0f} s "
-                "(cluster.call_timeout_s)"
-            ) from error
-        finally:
-            self._in_flight[engine.name] -= 1
+        return await self._sampler.generate(
+            agent_index, prompt, turn=turn, seed=seed, temperature=temperature
+        )
 
     def update(
         self, buffers: Sequence[Sequence[TrainingSample]], *, step: int
@@ -186,6 +171,11 @@ class Agents:
             self._policies,
             "connecting to its rollout engines",
             lambda rank: rank.actor.connect.remote(actors[rank.policy]),
+        )
+        self._sampler = Sampler(
+            self._rollouts,
+            policy_of_agent=self._config.policy_of_agent,
+            timeout_s=self._config.cluster.call_timeout_s,
         )
         log.info("engines up after %.0f s", time.monotonic() - started)
 

@@ -1,17 +1,20 @@
 """The rollout engine: prompts in, generations out, weights replaced in between."""
 
 import asyncio
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from transformers import AutoTokenizer
-from vllm import EngineArgs, RequestOutput, SamplingParams
+from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from comas.concurrency import run_all
 from comas.config.schema import Rollout
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
+from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import WeightTransfer, engine_arguments
 from comas.model_folder import folder_of
 from comas.types import Device, Generation
@@ -23,6 +26,10 @@ WeightTransferEngineFactory.register_engine(
 
 TEMPLATE_DATE = "26 Jul 2024"
 """The date that Llama-3's chat template itself falls back to."""
+
+
+_Result = list[RequestOutput] | RolloutEngineError | None
+"""What a step finished, what broke the engine, or the end of a conversation."""
 
 
 class RolloutEngine:
@@ -55,7 +62,15 @@ class RolloutEngine:
         self._engine_index = engine_index
         self._policy_version = 0
         self._is_updating = False
-        self._thread = EngineThread(self._load, name=f"The rollout engine of {model_path}")
+        self._prompts: dict[int, Sequence[int]] = {}  # of the requests in flight
+        self._conversation = asyncio.Lock()
+        self._results: asyncio.Queue[_Result] = asyncio.Queue()
+        self._thread = EngineThread(
+            self._load,
+            name=f"The rollout engine of {model_path}",
+            on_finished=lambda outputs: self._results.put_nowait(outputs),
+            on_failure=lambda error: self._results.put_nowait(error),
+        )
 
     async def start(self) -> None:
         """Load the model and generate once, so that the first request finds everything warm.
@@ -72,32 +87,27 @@ class RolloutEngine:
             )
         await self._thread.start()
 
-    async def generate(
-        self, prompt: str, *, seed: int, temperature: float | None = None
-    ) -> Generation | None:
-        """Sample one response to ``prompt``, sent as one user message.
+    async def serve(self, meeting: Meeting) -> None:
+        """Answer the requests that come over a connection to the driver, until it is closed.
 
-        ``temperature`` is ``rollout.temperature`` unless given; at 0 the likeliest token is
-        taken, and log-probs are those at temperature 1. ``seed`` is below 2^63.
+        All that a step finished goes back in one message. What the driver has not waited for
+        is forgotten.
 
-        Returns None when the prompt has more than ``rollout.max_prompt_tokens`` tokens. Raises
-        RolloutEngineError when the engine broke or is closed. Cancelling aborts the request.
+        Raises RolloutEngineError when the engine breaks or is closed.
         """
-        self._thread.check()
-        assert not self._is_updating, "generate was called during a weight update"
-        prompt_token_ids = self._encode(prompt)
-        if len(prompt_token_ids) > self._rollout.max_prompt_tokens:
-            return None
-        if temperature is None:
-            temperature = self._rollout.temperature
-        sampling_params = _sampling_params(
-            temperature=temperature, seed=seed, max_tokens=self._rollout.max_response_tokens
-        )
-        output = await self._thread.generate(tokens_input(prompt_token_ids), sampling_params)
-        return self._as_generation(output)
+        async with self._conversation:
+            self._thread.check()
+            reader, writer = await asyncio.open_connection(meeting.host, meeting.port)
+            writer.write(meeting.password)
+            self._results = asyncio.Queue()
+            try:
+                await run_all([self._take_orders(reader, writer), self._send_answers(writer)])
+            finally:
+                self._forget(list(self._prompts))
+                writer.close()
 
     async def close(self) -> None:
-        """Shut the engine down; requests in flight fail with RolloutEngineError."""
+        """Shut the engine down; a waiting exchange fails with RolloutEngineError."""
         await self._thread.close()
 
     # ---- New weights: the methods that vLLM's weight-sync clients call on an engine. ----
@@ -112,7 +122,7 @@ class RolloutEngine:
 
     async def start_weight_update(self) -> None:
         """Begin an update; no request may be in flight."""
-        assert self._thread.num_waiting == 0, "a weight update started with requests in flight"
+        assert not self._prompts, "a weight update started with requests in flight"
         self._is_updating = True
         await self._on_worker("start_weight_update")
 
@@ -139,7 +149,7 @@ class RolloutEngine:
         The weights are dropped, not kept aside: wake them, sync, then wake the KV cache, or the
         engine serves garbage. vLLM has no sleep mode on CPU, where this and waking do nothing.
         """
-        assert self._thread.num_waiting == 0, "the engine was sent to sleep with requests in flight"
+        assert not self._prompts, "the engine was sent to sleep with requests in flight"
         if self._device == "cuda":
             await self._thread.call(lambda engine: engine.sleep(level=2))
 
@@ -169,17 +179,76 @@ class RolloutEngine:
     async def _on_worker(self, method: str, **arguments: Any) -> None:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
 
-    def _encode(self, prompt: str) -> list[int]:
+    async def _take_orders(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        while orders := await receive(reader):
+            overlong = self._start(orders.requests)
+            self._forget(orders.cancelled)
+            if overlong:
+                await send(writer, dict.fromkeys(overlong))
+        self._results.put_nowait(None)
+
+    async def _send_answers(self, writer: asyncio.StreamWriter) -> None:
+        while finished := await self._results.get():
+            if isinstance(finished, RolloutEngineError):
+                raise finished
+            # A request may have finished before it could be forgotten.
+            outputs = {int(o.request_id): o for o in finished if int(o.request_id) in self._prompts}
+            if outputs:
+                await send(writer, self._answers(outputs))
+
+    def _start(self, requests: dict[int, Request]) -> list[int]:
+        """Hand requests to the engine's thread, but for those whose prompt is over the limit."""
+        assert not (requests and self._is_updating), "a request came during a weight update"
+        prompts = dict(zip(requests, self._encode(requests.values()), strict=True))
+        limit = self._rollout.max_prompt_tokens
+        fitting = {key: prompt for key, prompt in prompts.items() if len(prompt) <= limit}
+        self._prompts |= fitting
+        self._thread.add(
+            {
+                str(key): (tokens_input(prompt), self._sampling_params(requests[key]))
+                for key, prompt in fitting.items()
+            }
+        )
+        return list(prompts.keys() - fitting.keys())
+
+    def _forget(self, cancelled: Sequence[int]) -> None:
+        in_flight = [key for key in cancelled if self._prompts.pop(key, None) is not None]
+        if in_flight:
+            self._thread.abort([str(key) for key in in_flight])
+
+    def _sampling_params(self, request: Request) -> SamplingParams:
+        temperature = request.temperature
+        return _sampling_params(
+            temperature=self._rollout.temperature if temperature is None else temperature,
+            seed=request.seed,
+            max_tokens=self._rollout.max_response_tokens,
+        )
+
+    def _answers(self, outputs: dict[int, RequestOutput]) -> Answers:
+        completions = [output.outputs[0] for output in outputs.values()]
+        texts = self._decode([completion.token_ids for completion in completions])
+        return {
+            key: self._as_generation(completion, text, self._prompts.pop(key))
+            for key, completion, text in zip(outputs, completions, texts, strict=True)
+        }
+
+    def _encode(self, requests: Collection[Request]) -> list[list[int]]:
+        """The token ids of every prompt, as one user message."""
+        if not requests:
+            return []  # which the tokenizer would take for one empty chat
         return self._tokenizer.apply_chat_template(
-            [{"role": "user", "content": prompt}],
+            [[{"role": "user", "content": request.prompt}] for request in requests],
             add_generation_prompt=True,
             return_dict=False,
             # Llama-3's template would print the day of the run: no prompt may depend on it.
             date_string=TEMPLATE_DATE,
         )
 
-    def _as_generation(self, output: RequestOutput) -> Generation:
-        (completion,) = output.outputs
+    def _as_generation(
+        self, completion: CompletionOutput, text: str, prompt_token_ids: Sequence[int]
+    ) -> Generation:
         if completion.finish_reason not in ("stop", "length"):
             raise RolloutEngineError(
                 f"The rollout engine of {self._model_path} finished a request by "
@@ -189,18 +258,18 @@ class RolloutEngine:
         logprobs = tuple(completion.logprobs.logprobs)
         assert len(logprobs) == len(response_token_ids)
         return Generation(
-            prompt_token_ids=tuple(output.prompt_token_ids),
+            prompt_token_ids=tuple(prompt_token_ids),
             response_token_ids=response_token_ids,
-            response_text=self._decode(response_token_ids),
+            response_text=text,
             rollout_logprobs=logprobs,
             finish_reason=completion.finish_reason,
             policy_version=self._policy_version,
         )
 
-    def _decode(self, token_ids: tuple[int, ...]) -> str:
+    def _decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
         # Some tokenizers "clean up" spaces by default ("a != b" to "a!= b"): text stays as sampled.
-        return self._tokenizer.decode(
-            token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        return self._tokenizer.batch_decode(
+            responses, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
 
 
@@ -216,6 +285,7 @@ def _sampling_params(*, temperature: float, seed: int, max_tokens: int) -> Sampl
         flat_logprobs=True,
         detokenize=False,
         output_kind=RequestOutputKind.FINAL_ONLY,
+        skip_clone=True,  # of use for one request only
     )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +24,7 @@ class RolloutEngineError(RuntimeError):
 
 
 class EngineThread:
-    """Runs ``add_request`` and ``step`` in a thread of its own; answers resolve in the loop.
+    """Runs ``add_request`` and ``step`` in a thread of its own; the results arrive in the loop.
 
     The loop hands over commands, which the thread runs in order between two steps. The thread
     hands back everything that a step finished at once, so the loop is woken once per step.
@@ -35,21 +34,28 @@ class EngineThread:
     afterwards neither the weights nor the requests are in a known state.
     """
 
-    def __init__(self, build: Callable[[], LLMEngine], *, name: str) -> None:
-        """``build`` loads the engine, in the thread; ``name`` begins every error message."""
+    def __init__(
+        self,
+        build: Callable[[], LLMEngine],
+        *,
+        name: str,
+        on_finished: Callable[[list[RequestOutput]], None],
+        on_failure: Callable[[RolloutEngineError], None],
+    ) -> None:
+        """``build`` loads the engine, in the thread; ``name`` begins every error message.
+
+        The loop calls ``on_finished`` with the requests that a step finished, and ``on_failure``
+        when the engine broke or was closed.
+        """
         self._build = build
         self._name = name
+        self._on_finished = on_finished
+        self._on_failure = on_failure
         self._commands: SimpleQueue[Callable[[LLMEngine], object]] = SimpleQueue()
-        self._waiting: dict[str, asyncio.Future[Any]] = {}
-        self._keys = (str(number) for number in itertools.count())
+        self._calls: set[asyncio.Future[Any]] = set()
         self._failure: str | None = None
         self._serving = True
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def num_waiting(self) -> int:
-        """Requests and calls that have no answer yet."""
-        return len(self._waiting)
 
     def check(self) -> None:
         """Raise RolloutEngineError when the engine can no longer serve."""
@@ -62,21 +68,29 @@ class EngineThread:
         self._thread.start()
         await self.call(lambda engine: None)
 
-    async def generate(self, prompt: TokensInput, sampling_params: SamplingParams) -> RequestOutput:
-        """The finished request. Cancelling the awaiting coroutine aborts the request."""
-        key = next(self._keys)
-        try:
-            return await self._submit(
-                key, lambda engine: engine.add_request(key, prompt, sampling_params)
-            )
-        except asyncio.CancelledError:
-            self._commands.put(lambda engine: engine.abort_request([key]))
-            raise
+    def add(self, requests: Mapping[str, tuple[TokensInput, SamplingParams]]) -> None:
+        """Start requests; the name of each comes back in its output."""
+        self.check()
+        self._commands.put(
+            lambda engine: [
+                engine.add_request(name, *request) for name, request in requests.items()
+            ]
+        )
+
+    def abort(self, names: Sequence[str]) -> None:
+        """Forget requests; those that have finished meanwhile are handed back nevertheless."""
+        self._commands.put(lambda engine: engine.abort_request(list(names)))
 
     async def call(self, function: Callable[[LLMEngine], Result]) -> Result:
         """The result of ``function``, run by the thread between two steps."""
-        key = next(self._keys)
-        return await self._submit(key, lambda engine: self._post({key: function(engine)}))
+        self.check()
+        future: asyncio.Future[Result] = self._loop.create_future()
+        self._calls.add(future)
+        self._commands.put(lambda engine: self._post(_resolve, future, function(engine)))
+        try:
+            return await future
+        finally:
+            self._calls.discard(future)
 
     async def close(self) -> None:
         """Shut the engine down; whatever still waits fails. Closing twice is allowed."""
@@ -85,26 +99,12 @@ class EngineThread:
         if self._thread.is_alive():
             await asyncio.to_thread(self._thread.join)
 
-    async def _submit(self, key: str, command: Callable[[LLMEngine], object]) -> Any:
-        self.check()
-        future = self._waiting[key] = self._loop.create_future()
-        self._commands.put(command)
-        try:
-            return await future
-        finally:
-            self._waiting.pop(key, None)
-
-    def _resolve(self, results: dict[str, Any]) -> None:
-        for key, result in results.items():
-            future = self._waiting.get(key)
-            if future is not None and not future.done():  # else cancelled meanwhile
-                future.set_result(result)
-
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or f"{self._name} cannot serve: {reason}"
-        for future in self._waiting.values():
+        for future in self._calls:
             if not future.done():
                 future.set_exception(RolloutEngineError(self._failure))
+        self._on_failure(RolloutEngineError(self._failure))
 
     # ---- in the thread ----
 
@@ -118,8 +118,7 @@ class EngineThread:
             engine.engine_core.shutdown()
         except BaseException as error:  # the thread's outermost frame: nobody else would hear of it
             logger.error("%s stopped", self._name, exc_info=error)
-            reason = f"{type(error).__name__}: {error}"
-            self._loop.call_soon_threadsafe(self._fail, reason)
+            self._post(self._fail, f"{type(error).__name__}: {error}")
 
     def _run_commands(self, engine: LLMEngine) -> None:
         if not engine.has_unfinished_requests():
@@ -128,12 +127,17 @@ class EngineThread:
             self._commands.get()(engine)
 
     def _step(self, engine: LLMEngine) -> None:
-        finished = {output.request_id: output for output in engine.step() if output.finished}
+        finished = [output for output in engine.step() if output.finished]
         if finished:
-            self._post(finished)
+            self._post(self._on_finished, finished)
 
     def _stop(self, engine: LLMEngine) -> None:
         self._serving = False
 
-    def _post(self, results: dict[str, Any]) -> None:
-        self._loop.call_soon_threadsafe(self._resolve, results)
+    def _post(self, function: Callable[..., None], *arguments: Any) -> None:
+        self._loop.call_soon_threadsafe(function, *arguments)
+
+
+def _resolve(future: asyncio.Future[Result], result: Result) -> None:
+    if not future.done():  # else cancelled meanwhile
+        future.set_result(result)

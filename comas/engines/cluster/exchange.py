@@ -1,0 +1,158 @@
+"""The driver's side of one rollout engine: requests go out and answers come in, many at a time."""
+
+import asyncio
+import itertools
+import secrets
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import NamedTuple
+
+import ray
+
+from comas.concurrency import run_all
+from comas.engines.cluster.actors import Engine
+from comas.engines.cluster.supervision import EngineError, engine_error
+from comas.engines.rollout.messages import Meeting, Orders, Request, receive, send
+from comas.types import Generation, TurnKey
+
+_MOMENT_S = 0.0005
+"""How long a request waits for others to go with it, in seconds: a fraction of any engine step."""
+
+Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+class _Asked(NamedTuple):
+    turn: TurnKey
+    answer: asyncio.Future[Generation | None]
+    deadline: float
+
+
+class Exchange:
+    """Carries the requests to one engine, and its answers back, while an event loop runs.
+
+    A call of Ray costs about as much as a step of a tiny engine. So one call lasts as long as the
+    loop and tells how it ended; requests and answers cross a connection that the engine opens,
+    those of the same moment together.
+    """
+
+    def __init__(self, engine: Engine, *, timeout_s: float) -> None:
+        """``timeout_s`` limits the time to each answer (``cluster.call_timeout_s``)."""
+        self._engine = engine
+        self._timeout_s = timeout_s
+        self._numbers = itertools.count()
+        self._asked: dict[int, _Asked] = {}  # oldest first
+        self._orders = Orders({}, [])
+        self._carrier: asyncio.Task[None] | None = None
+
+    @property
+    def num_asked(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._asked)
+
+    async def ask(self, request: Request, *, turn: TurnKey) -> Generation | None:
+        """The engine's answer to ``request``; None when the prompt is over the prompt limit.
+
+        Cancelling makes the engine forget the request.
+
+        Raises:
+            EngineError: the engine died, failed or exceeded the time limit.
+        """
+        if self._carrier is None or self._carrier.done():
+            self._start_carrier()
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
+        self._asked[number] = _Asked(turn, answer, time.monotonic() + self._timeout_s)
+        self._orders.requests[number] = request
+        self._has_orders.set()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._orders.cancelled.append(number)
+            self._has_orders.set()
+            raise
+        finally:
+            del self._asked[number]
+
+    def _start_carrier(self) -> None:
+        self._orders, self._has_orders = Orders({}, []), asyncio.Event()
+        self._carrier = asyncio.create_task(self._carry())
+        self._carrier.add_done_callback(self._tell_all)
+
+    async def _carry(self) -> None:
+        """Talk with the engine until the loop ends or the engine fails."""
+        async with _meeting() as (meeting, connected):
+            await run_all([self._serving(meeting), self._talk(connected), self._watch()])
+
+    async def _serving(self, meeting: Meeting) -> None:
+        await self._engine.call("serve", meeting)
+
+    async def _talk(self, connected: asyncio.Future[Connection]) -> None:
+        reader, writer = await connected
+        try:
+            await run_all([self._send_orders(writer), self._take_answers(reader)])
+        finally:
+            writer.close()
+
+    async def _send_orders(self, writer: asyncio.StreamWriter) -> None:
+        while await self._has_orders.wait():
+            await asyncio.sleep(_MOMENT_S)
+            orders, self._orders = self._orders, Orders({}, [])
+            self._has_orders.clear()
+            await send(writer, orders)
+
+    async def _take_answers(self, reader: asyncio.StreamReader) -> None:
+        while answers := await receive(reader):
+            for number, generation in answers.items():
+                asked = self._asked.get(number)
+                if asked is not None and not asked.answer.done():  # else cancelled meanwhile
+                    asked.answer.set_result(generation)
+
+    async def _watch(self) -> None:
+        """Fail every request that exceeds the limit, which the oldest does first."""
+        while True:
+            now = time.monotonic()
+            oldest = next((asked.deadline for asked in self._asked.values()), now + self._timeout_s)
+            await asyncio.sleep(oldest - now)
+            for turn, answer, deadline in self._asked.values():
+                if deadline <= time.monotonic() and not answer.done():
+                    answer.set_exception(
+                        EngineError(
+                            f"{self._engine.name} did not answer {' '.join(turn)} within "
+                            f"{self._timeout_s:.0f} s (cluster.call_timeout_s)"
+                        )
+                    )
+
+    def _tell_all(self, carrier: asyncio.Task[None]) -> None:
+        """Let every request that still waits fail as the carrier did."""
+        error = None if carrier.cancelled() else carrier.exception()
+        if error is None:
+            return
+        for turn, answer, _ in self._asked.values():
+            if not answer.done():
+                answer.set_exception(self._named(error, turn))
+
+    def _named(self, error: BaseException, turn: TurnKey) -> BaseException:
+        if not isinstance(error, ray.exceptions.RayError):
+            return error
+        named = engine_error(self._engine.name, f"generating {' '.join(turn)}", error)
+        named.__cause__ = error
+        return named
+
+
+@asynccontextmanager
+async def _meeting() -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]]:
+    """Wait at an address of this machine for whoever knows the password."""
+    password = secrets.token_bytes(32)
+    connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        said = await reader.read(len(password))
+        if secrets.compare_digest(said, password) and not connected.done():
+            connected.set_result((reader, writer))
+        else:
+            writer.close()
+
+    async with await asyncio.start_server(accept, ray.util.get_node_ip_address(), 0) as server:
+        host, port = server.sockets[0].getsockname()[:2]
+        yield Meeting(host, port, password), connected
