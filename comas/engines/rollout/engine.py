@@ -13,6 +13,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from comas.concurrency import run_all
 from comas.config.schema import Rollout
+from comas.engines.rollout.cpu_matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import WeightTransfer, engine_arguments
@@ -166,6 +167,8 @@ class RolloutEngine:
             await self._thread.call(lambda engine: engine.wake_up([part]))
 
     def _load(self) -> LLMEngine:
+        if self._device == "cpu":
+            use_few_heights()
         return _load_engine(
             engine_arguments(
                 str(self._folder),
