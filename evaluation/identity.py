@@ -10,8 +10,8 @@ from comas.files import write_text
 from evaluation.inference_log import ANSWERS
 
 FILE = "subject.json"
-FORMAT_KEY, FORMAT = "format", 2
-"""Incremented whenever the files of a results folder change their keys."""
+FORMAT_KEY, FORMAT = "format", 3
+"""Incremented whenever the files of a results folder change their keys, or a setup its prompts."""
 TASKS = "tasks"
 TITLE = "title"
 SAMPLING = "sampling"

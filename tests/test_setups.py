@@ -31,10 +31,11 @@ TASK = BenchmarkTask(
     "gsm8k/17", "math", "What is 48 + 23?", "What is 48 + 23?\n\nBox the result.", "71"
 )
 SYSTEM = (
-    "You are an assistant that solves tasks by reasoning in language, step by step. No code is "
-    "executed in this conversation, so do not rely on the output of any program. Give the "
-    "complete answer in the form that the task asks for. When the task is solved, end the "
-    "message that holds the complete answer with the word TERMINATE."
+    "You are a helpful assistant that solves tasks by its language skills alone. Do not write any "
+    "code. Explain your plan, then work step by step. When you have found an answer, verify it "
+    "carefully, and show what supports it. Conclude every response with the current final answer "
+    "in the box, as in: The final answer is \\boxed{...}. So there is an answer even if the "
+    "conversation is interrupted. When everything is done, reply with the word TERMINATE alone."
 )
 
 
@@ -122,14 +123,13 @@ def test_consistency_samples_five_times_and_lets_the_model_aggregate(tmp_path):
         [
             user(
                 "What is 48 + 23?\n\nBox the result.\n\n"
-                "Here are 5 solutions of this task; any of them may be wrong.\n\n"
+                "Here are 5 solutions of this task.\n\n"
                 "# Solution 1\ntext of sample 0\n\n"
                 "# Solution 2\ntext of sample 1\n\n"
                 "# Solution 3\ntext of sample 2\n\n"
                 "# Solution 4\ntext of sample 3\n\n"
                 "# Solution 5\ntext of sample 4\n\n"
-                "Compare them, find out which result is right, and give the final answer to the "
-                "task in the form that it asks for."
+                "Reason carefully about all of them, then give a final answer to the task."
             )
         ],
     ]
@@ -156,8 +156,9 @@ def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers(tmp_p
         return user(
             "The other agents answered the same task as follows.\n\n"
             f"# Another answer 1\n{first}\n\n# Another answer 2\n{second}\n\n"
-            "Weigh what they say against your own reasoning, then answer the task again. State "
-            "your updated answer at the end of your response, in the form that the task asks for."
+            "Take them as advice, weigh them carefully against your own reasoning, and answer "
+            "again. State your updated answer at the end of your response. The task was:\n\n"
+            "What is 48 + 23?\n\nBox the result."
         )
 
     assert script.labels == [
@@ -172,15 +173,23 @@ def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers(tmp_p
         [
             user(
                 "What is 48 + 23?\n\nBox the result.\n\n"
-                "Here are 3 solutions of this task; any of them may be wrong.\n\n"
+                "Here are 3 solutions of this task.\n\n"
                 "# Solution 1\n1, agent 0\n\n# Solution 2\n1, agent 1\n\n"
                 "# Solution 3\n1, agent 2\n\n"
-                "Compare them, find out which result is right, and give the final answer to the "
-                "task in the form that it asks for."
+                "Reason carefully about all of them, then give a final answer to the task."
             )
         ],
     ]
     assert answered.response == "final"
+
+
+def test_an_autogen_message_that_only_terminates_is_the_answer_as_published(tmp_path):
+    script = Script(
+        {"turn 0, assistant": r"\boxed{71}", "turn 0, user proxy": "Thanks."}
+        | {"turn 1, assistant": "TERMINATE"}
+    )
+    answered, _ = answer(tmp_path, "autogen", script)
+    assert answered.response == "TERMINATE"
 
 
 def test_autogen_flips_the_roles_for_the_user_proxy_and_ends_after_three_turns(tmp_path):

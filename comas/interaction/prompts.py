@@ -33,7 +33,8 @@ SOLUTION: Template = {
         "# Problem\n{question}\n\n# Discussion so far\n{discussion}"
     ),
     "science": (
-        "You and other experts discuss a science problem. Work on the problem step by step. "
+        "You and other experts discuss a science problem from physics, chemistry or biology. "
+        "Work on the problem step by step. "
         "Use the earlier solutions and their evaluations where they help, and do not repeat "
         "their mistakes. Put the final answer in \\boxed{{}} as a decimal number without its "
         "unit.\n\n"
@@ -57,9 +58,10 @@ EVALUATION: Template = {
         "# Solution to evaluate\n{solution}"
     ),
     "science": (
-        "You are a strict critic. Read the solution of the science problem and find every "
-        "possible mistake in it, in the physics as in the numbers; never simply agree. For "
-        "each mistake say what is wrong and why. Be short and do not retell the solution.\n\n"
+        "You are a strict critic. Read the solution of the science problem from physics, "
+        "chemistry or biology and find every possible mistake in it, in the science as in the "
+        "numbers; never simply agree. For each mistake say what is wrong and why. Be short and do "
+        "not retell the solution.\n\n"
         "# Problem\n{question}\n\n# Discussion so far\n{discussion}\n\n"
         "# Solution to evaluate\n{solution}"
     ),
@@ -78,7 +80,7 @@ _SCORING_STANDARD = (
     "2: the solution has minor flaws that do not change its result.\n"
     "1: the evaluation identified a fatal mistake.\n"
     "Give a short reason, then the score as one integer between <score> and </score>, "
-    "for example: The second point holds but is minor. <score>2</score>\n\n"
+    "for example: The first point holds and makes the result wrong. <score>1</score>\n\n"
     "# Problem\n{question}\n\n# Solution\n{solution}\n\n# Evaluation\n{evaluation}"
 )
 
@@ -88,8 +90,8 @@ SCORING: Template = {
         + _SCORING_STANDARD
     ),
     "science": (
-        "You are a fair judge of a science discussion. Read a solution and the evaluation of "
-        "it. " + _SCORING_STANDARD
+        "You are a fair judge of a science discussion on physics, chemistry or biology. Read a "
+        "solution and the evaluation of it. " + _SCORING_STANDARD
     ),
     "coding": (
         "You are a fair judge of a programming discussion. Read a program and the evaluation "

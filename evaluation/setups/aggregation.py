@@ -6,15 +6,14 @@ from evaluation.types import BenchmarkTask, Message
 
 PROMPT = (
     "{query}\n\n"
-    "Here are {count} solutions of this task; any of them may be wrong.\n\n"
+    "Here are {count} solutions of this task.\n\n"
     "{solutions}\n\n"
-    "Compare them, find out which result is right, and give the final answer to the task in "
-    "the form that it asks for."
+    "Reason carefully about all of them, then give a final answer to the task."
 )
 
 
 def aggregation(task: BenchmarkTask, solutions: Sequence[str]) -> list[Message]:
-    """The request to decide which result is right; nothing is counted."""
+    """The request to reason about the solutions; it asks for no more, and nothing is counted."""
     listed = number_texts("Solution", solutions)
     prompt = PROMPT.format(query=task.query, count=len(solutions), solutions=listed)
     return [{"role": "user", "content": prompt}]

@@ -1,5 +1,5 @@
 """Debate: three agents answer, see each other's answers, answer again; one call aggregates
-(7 calls per task)."""
+(7 calls per task). The second round repeats the task."""
 
 from collections.abc import Sequence
 
@@ -15,8 +15,8 @@ OPENING = "{query}\n\nState your answer at the end of your response."
 REPLY = (
     "The other agents answered the same task as follows.\n\n"
     "{answers}\n\n"
-    "Weigh what they say against your own reasoning, then answer the task again. State your "
-    "updated answer at the end of your response, in the form that the task asks for."
+    "Take them as advice, weigh them carefully against your own reasoning, and answer again. State "
+    "your updated answer at the end of your response. The task was:\n\n{query}"
 )
 
 
@@ -28,7 +28,7 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     for round_index in range(NUM_ROUNDS):
         if round_index > 0:
             dialogues = [
-                [*dialogue, *_next_messages(answers, agent)]
+                [*dialogue, *_next_messages(task, answers, agent)]
                 for agent, dialogue in enumerate(dialogues)
             ]
         answers = await run_all(
@@ -38,12 +38,13 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     return await ask(aggregation(task, answers), label="summary", speaker=NUM_AGENTS)
 
 
-def _next_messages(answers: Sequence[str], agent: int) -> list[Message]:
+def _next_messages(task: BenchmarkTask, answers: Sequence[str], agent: int) -> list[Message]:
     """The agent's own answer, and a message with those of the others."""
     others = [*answers[:agent], *answers[agent + 1 :]]
+    reply = REPLY.format(answers=number_texts("Another answer", others), query=task.query)
     return [
         {"role": "assistant", "content": answers[agent]},
-        {"role": "user", "content": REPLY.format(answers=number_texts("Another answer", others))},
+        {"role": "user", "content": reply},
     ]
 
 
