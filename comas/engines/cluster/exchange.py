@@ -147,7 +147,10 @@ async def _meeting() -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]
     connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        said = await reader.read(len(password))
+        try:
+            said = await reader.readexactly(len(password))
+        except asyncio.IncompleteReadError:
+            said = b""
         if secrets.compare_digest(said, password) and not connected.done():
             connected.set_result((reader, writer))
         else:

@@ -31,9 +31,9 @@ def packed_attention(
     Args:
         query: [1, heads, L, D]; key and value may have fewer heads, each for a group.
         attention_mask: None, as transformers makes no mask for an implementation of this name.
-        cu_seq_lens_q: [B + 1], where each sample begins, and L; under the name that
-            transformers gives it for FlashAttention, as is
-        max_length_q: the longest sample.
+        cu_seq_lens_q: [B + 1], where each sample begins, and L.
+        max_length_q: tokens of the longest sample. These two have the names that transformers
+            gives them for FlashAttention.
 
     Returns the output [1, L, heads, D], and no weights.
     """
