@@ -23,6 +23,7 @@ from vllm.distributed.weight_transfer import ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.engine.arg_utils import EngineArgs
+from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
 from comas.config.schema import Rollout
 from comas.engines.rollout.engine import RolloutEngine
@@ -39,6 +40,7 @@ from comas.engines.rollout.vllm_options import (
     engine_arguments,
     engine_environment,
 )
+from comas.engines.rollout.weight_receiver import check_layers
 from comas.engines.rollout.weight_transfer import trainer_init_info
 
 ROLLOUT = Rollout(
@@ -448,3 +450,19 @@ def test_the_cases_on_real_engines_hold_in_a_process_of_their_own() -> None:
         check=False,
     )
     assert result.returncode == 0, result.stdout
+
+
+class TransformedExperts(QuantizeMethodBase):
+    """What vLLM gives a layer whose weights it transforms after loading."""
+
+    def create_weights(self, layer, *arguments, **named): ...
+
+    def apply(self, layer, *arguments, **named): ...
+
+
+def test_layers_that_an_update_does_not_know_are_refused():
+    model = torch.nn.ModuleDict({"mlp": torch.nn.Linear(2, 2), "experts": torch.nn.Module()})
+    check_layers(model)
+    model["experts"].quant_method = TransformedExperts()
+    with pytest.raises(ValueError, match=r"1 layers, first experts, are neither linear nor"):
+        check_layers(model)

@@ -15,7 +15,11 @@ from vllm.distributed.weight_transfer.base import (
     WeightTransferUpdateInfo,
 )
 from vllm.model_executor.layers.linear import LinearBase
-from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
+from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
+from vllm.model_executor.layers.vocab_parallel_embedding import (
+    ParallelLMHead,
+    VocabParallelEmbedding,
+)
 from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.model_executor.model_loader.reload.meta import materialize_meta_tensor
 from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
@@ -86,6 +90,26 @@ class PackedWeight:
         self.num_missing -= shard.numel()
 
 
+def check_layers(model: nn.Module) -> None:
+    """Refuse a model with layers whose weights vLLM transforms in ways that are not known here.
+
+    Raises:
+        ValueError: it has such layers, for instance a mixture of experts.
+    """
+    unknown = [
+        name
+        for name, layer in model.named_modules()
+        if isinstance(getattr(layer, "quant_method", None), QuantizeMethodBase)
+        and not isinstance(layer, LinearBase | VocabParallelEmbedding)
+    ]
+    if unknown:
+        raise ValueError(
+            f"society.models: {len(unknown)} layers, first {unknown[0]}, are neither linear nor "
+            "embeddings; on a CPU such models (mixtures of experts) cannot be updated: choose "
+            "another, or use GPUs"
+        )
+
+
 @torch.no_grad()
 def pack(layer: nn.Module) -> None:
     """Have vLLM pack a layer's present weight for its CPU kernels."""
@@ -107,7 +131,8 @@ class SharedMemoryWeightTransferEngine(
     update_info_cls = SharedMemoryUpdateInfo
 
     def init_transfer_engine(self, init_info: SharedMemoryInitInfo) -> None:
-        """Map the weights."""
+        """Map the weights. Raises ValueError when the model has layers that cannot be updated."""
+        check_layers(self.model)
         self._shared = mapped_weights(init_info.path, init_info.metadata)
         self._parameters = dict(self.model.named_parameters())
         layers = dict(self.model.named_modules())
