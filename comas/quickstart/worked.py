@@ -37,7 +37,7 @@ class Mixture:
     scorer_sees_wrong_evaluation: float = 0.35
     scorer_errs: float = 0.05
     """The score is 1 for a right solution, or 3 for a mistake that the evaluation names."""
-    scorer_is_fooled: float = 0.20
+    scorer_is_fooled: float = 0.12
     """The score is 3 for a mistake that the evaluation misses. A complaint that does not hold
     fools the scorer no more often than ``scorer_errs``, or accusing would pay."""
     scorer_undecided: float = 0.05
