@@ -67,8 +67,8 @@ class Measurement:
 def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
     trl = _install_trl(Path("saves/benchmarks"))
-    config = load_config(QUICKSTART_CONFIG, [])
-    prepared = prepare(config)
+    prepared = prepare(load_config(QUICKSTART_CONFIG, []))
+    config = prepared.config
     results: dict[str, list[Measurement]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
     with Agents(config, models=prepared.models, device=prepared.device) as agents:
         agents.sync_weights()
