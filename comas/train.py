@@ -48,12 +48,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     reward_scheme = REWARD_SCHEMES[config.reward.scheme]
     with (
         Verifier() as verifier,
-        Agents(
-            config,
-            models=prepared.models,
-            device=prepared.device,
-            num_optimizer_steps=prepared.sizes.num_optimizer_steps,
-        ) as agents,
+        agents_of(config, prepared) as agents,
         tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
         logging_redirect_tqdm(),
     ):
@@ -65,7 +60,9 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             _report(run, bar, 0, validate_agents())
         for step in range(last_step + 1, num_steps + 1):
             clock = Stopwatch()
-            discussions = _discuss(config, agents, data, step, bar)
+            count_on = _count_on(bar, prepared.sizes.num_discussions)
+            discussions = discuss(config, agents, data, step=step, on_finished=count_on)
+            bar.set_postfix_str("update")
             clock.lap("rollout_s")
             # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
             wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
@@ -126,10 +123,25 @@ class Stopwatch:
         return {**self._times, "time/step_s": time.monotonic() - self._start}
 
 
-def _discuss(
-    config: Config, agents: Agents, data: QuestionSet, step: int, bar: tqdm
+def agents_of(config: Config, prepared: Prepared) -> Agents:
+    """The society of a run, which starts its engines as its context is entered."""
+    return Agents(
+        config,
+        models=prepared.models,
+        device=prepared.device,
+        num_optimizer_steps=prepared.sizes.num_optimizer_steps,
+    )
+
+
+def discuss(
+    config: Config,
+    agents: Agents,
+    data: QuestionSet,
+    *,
+    step: int,
+    on_finished: Callable[[], None] = lambda: None,
 ) -> list[Discussion]:
-    """The discussions of a step's batch, all at once; the bar shows how many have ended."""
+    """The discussions of a step's batch, all at once; ``on_finished`` is called after each."""
     questions = draw_batch(
         data.questions,
         step=step - 1,
@@ -137,7 +149,7 @@ def _discuss(
         seed=config.seed,
         shuffle=config.data.shuffle,
     )
-    discussions = asyncio.run(
+    return asyncio.run(
         run_discussions(
             questions,
             generate=agents.generate,
@@ -145,11 +157,9 @@ def _discuss(
             rules=config.interaction,
             seed=config.seed,
             step=step,
-            on_finished=_count_on(bar, len(questions) * config.interaction.prompt_reuse),
+            on_finished=on_finished,
         )
     )
-    bar.set_postfix_str("update")
-    return discussions
 
 
 def _restore(run: RunDirectory, agents: Agents, *, num_steps: int) -> int:

@@ -13,7 +13,6 @@ TRL is installed in saves/benchmarks, beside the very torch and transformers tha
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import subprocess
@@ -29,14 +28,13 @@ from statistics import fmean, median
 from typing import Any
 
 from comas.config.schema import Config
-from comas.data import draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.files import written_aside
-from comas.interaction import run_discussions
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
 from comas.preflight.preparation import Prepared, prepare
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.train import agents_of, discuss
 from comas.types import Discussion
 from scripts.benchmarks import read_arguments
 
@@ -70,7 +68,7 @@ def main(arguments: Arguments) -> None:
     prepared = prepare(load_config(QUICKSTART_CONFIG, []))
     config = prepared.config
     results: dict[str, list[Measurement]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
-    with Agents(config, models=prepared.models, device=prepared.device) as agents:
+    with agents_of(config, prepared) as agents:
         agents.sync_weights()
         society = Society(config, prepared, agents)
         for repeat in range(arguments.repeats):
@@ -102,24 +100,8 @@ class Society:
         return Measurement(median(seconds[1:]), mean_tokens), discussions
 
     def _step(self, step: int) -> list[Discussion]:
-        config, data = self._config, self._prepared.train
-        questions = draw_batch(
-            data.questions,
-            step=step - 1,
-            batch_size=config.rollout.batch_size,
-            seed=config.seed,
-            shuffle=config.data.shuffle,
-        )
-        discussions = asyncio.run(
-            run_discussions(
-                questions,
-                generate=self._agents.generate,
-                num_agents=config.society.num_agents,
-                rules=config.interaction,
-                seed=config.seed,
-                step=step,
-            )
-        )
+        config = self._config
+        discussions = discuss(config, self._agents, self._prepared.train, step=step)
         rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence={})
         buffers = collect_samples(
             rewards.discussions,
