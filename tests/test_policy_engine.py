@@ -20,10 +20,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import deepspeed
 import pytest
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import distributed
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -43,7 +45,7 @@ from comas.engines.policy.attention import check_attention
 from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.model import check_logits, load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
-from comas.engines.policy.weights import check_loaded_weights, chunked
+from comas.engines.policy.weights import check_loaded_weights, chunked, weight_chunks
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import assemble, response_mask, split_into_steps
 from comas.policy_optimization.targets import compute_advantages
@@ -728,7 +730,32 @@ def run_rank(rank: int, work: Path) -> None:
             "resumed": weights_of(resumed),
             "again": again,
         }
+    found["wrong_gathers"] = count_wrong_gathers(times=30)
     torch.save(found, work / f"rank{rank}.pt")
+
+
+def count_wrong_gathers(times: int) -> int:
+    """How often a chunk that ends with a small weight is read before its large ones are there."""
+    sizes = [1024, 1024, 1024, 4]
+    model = torch.nn.ModuleList([torch.nn.Linear(size, size, bias=False) for size in sizes])
+    for parameter in model.parameters():
+        distributed.broadcast(parameter.data, src=0)
+    expected = [parameter.detach().clone() for parameter in model.parameters()]
+    deepspeed.initialize(
+        model=model,
+        config={
+            "train_micro_batch_size_per_gpu": 1,
+            "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
+        },
+        model_parameters=list(model.parameters()),
+        optimizer=torch.optim.AdamW(model.parameters()),
+    )
+    wrong = 0
+    for _ in range(times):
+        for chunk in weight_chunks(model, zero_stage=3):
+            assert len(chunk) == len(sizes)
+            wrong += not all(map(torch.equal, (weight for _, weight in chunk), expected))
+    return wrong
 
 
 @pytest.fixture(scope="module")
@@ -775,6 +802,11 @@ def test_ranks_agree_and_resume_exactly(two_ranks, folder, zero_stage):
     assert largest_difference(first["weights"], first["resumed"]) == 0
     saved = load_file(folder / f"saved{zero_stage}" / "model.safetensors")
     assert largest_difference({n: saved[n] for n in first["weights"]}, first["weights"]) == 0
+
+
+def test_a_chunk_is_whole_when_it_is_read(two_ranks):
+    # DeepSpeed 0.19.6 waited for the last weight of a chunk only: gloo gathers side by side.
+    assert [rank["wrong_gathers"] for rank in two_ranks] == [0, 0]
 
 
 if __name__ == "__main__":

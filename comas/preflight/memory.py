@@ -1,6 +1,6 @@
 """How much memory an update needs: arithmetic, on nothing but a model's shape and the settings.
 
-What DeepSpeed holds is read from its sources (0.19.6, ``deepspeed/runtime/zero``); what a layer
+What DeepSpeed holds is read from its sources (0.19.8, ``deepspeed/runtime/zero``); what a layer
 keeps for its backward pass was counted with ``torch.autograd.graph.saved_tensors_hooks``.
 """
 
