@@ -305,7 +305,11 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
     [
         ["society.policy_of_agent=[0,1,0,1]", "society.models=[a,b]"],
         ["society.policy_of_agent=[1,0,0,0]"],
-        ["policy.micro_batch_size=9", "policy.micro_batch_tokens=null"],
+        [
+            "policy.micro_batch_size=9",
+            "policy.micro_batch_tokens=null",
+            "policy.gradient_checkpointing=false",
+        ],
         ["optimization.group_by=[]"],
         ["optimization.betas=[0,0.5]"],
         ["cluster.placement=disaggregated", "cluster.gpus_per_policy=4"],
@@ -315,6 +319,12 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
 )
 def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
     load_config(None, overrides)
+
+
+def test_what_is_checkpointed_by_tokens_needs_a_number_of_tokens():
+    fault = only_fault("policy.micro_batch_size=9", "policy.micro_batch_tokens=null")
+    assert "null means samples of more than policy.micro_batch_tokens, which is null" in fault
+    assert "-> set policy.gradient_checkpointing to true or false" in fault
 
 
 def test_grpo_needs_a_group_key():
@@ -327,7 +337,7 @@ def test_keys_in_conflict_are_all_named_with_where_each_value_is_from(tmp_path: 
     file = tmp_path / "a.yaml"
     file.write_text("policy:\n  micro_batch_size: 5\n")
     [fault] = faults(file=file)
-    assert "policy.micro_batch_tokens = 32768  (default)" in fault
+    assert "policy.micro_batch_tokens = 6144  (default)" in fault
     assert f"policy.micro_batch_size = 5  ({file}, line 2)" in fault
 
 

@@ -314,6 +314,8 @@ def test_samples_in_one_row_have_the_gradients_of_samples_apart(model, temperatu
         {"micro_batch_size": None, "micro_batch_tokens": 40},
         {"micro_batch_size": None, "micro_batch_tokens": 1},
         {"gradient_checkpointing": True},
+        # Half of the samples are longer.
+        {"gradient_checkpointing": None, "micro_batch_size": None, "micro_batch_tokens": 18},
     ],
     ids=str,
 )
@@ -326,6 +328,24 @@ def test_the_update_does_not_depend_on_micro_batches(qwen2, split, aggregation):
     )
     parts = updated_weights(qwen2, samples, policy=replace(POLICY, **split), optimization=settings)
     assert largest_difference(whole, parts) < 1e-5
+
+
+def test_only_what_is_over_the_budget_is_computed_twice(qwen2):
+    policy = replace(
+        POLICY, gradient_checkpointing=None, micro_batch_size=None, micro_batch_tokens=18
+    )
+    trainer, seen = make_trainer(qwen2, policy=policy), []
+
+    def look(_: Any, args: tuple[Any, ...]) -> None:
+        if torch.is_grad_enabled():
+            layers = trainer._language_model.is_gradient_checkpointing
+            seen.append((args[0].input_ids.numel(), layers))
+
+    trainer._engine.module.register_forward_pre_hook(look)
+    samples = make_samples()
+    trainer.update(samples, step=0)
+    assert {length > 18 for length, _ in seen} == {True, False}
+    assert all(checkpointed == (length > 18) for length, checkpointed in seen)
 
 
 def test_the_two_loss_aggregations_differ(qwen2):

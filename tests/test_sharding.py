@@ -87,11 +87,19 @@ def test_activations_are_those_of_the_longest_sample():
     assert tokens_at_once(paper(micro_batch_size=2, micro_batch_tokens=None)) == 2 * 32768
     assert tokens_at_once(paper(micro_batch_tokens=8192)) == 28672 + 4096
     assert tokens_at_once(paper(micro_batch_tokens=40000)) == 40000
-    one = need_of(paper(), 2, False)
     # bfloat16: 36 layer inputs, and twice 10 x 2048 + 2 x 256 + 4 x 11008 of one layer.
-    assert one.activations == 2 * 32768 * (36 * 2048 + 2 * 65024)
+    recomputed = 2 * 32768 * (36 * 2048 + 2 * 65024)
+    one = need_of(paper(gradient_checkpointing=True), 2, False)
+    assert one.activations == recomputed
     whole = paper(gradient_checkpointing=False)
     assert need_of(whole, 2, False).activations == 2 * 32768 * 37 * 65024
+
+
+def test_only_samples_over_the_budget_are_recomputed():
+    recomputed = 2 * 32768 * (36 * 2048 + 2 * 65024)
+    kept = 2 * 6144 * 37 * 65024  # 29.6 GB of 6144 tokens against 13.4 GB of 32,768
+    assert need_of(paper(micro_batch_tokens=6144), 2, False).activations == kept
+    assert need_of(paper(micro_batch_tokens=1024), 2, False).activations == recomputed
 
 
 def test_a_kl_penalty_adds_a_reference_model():
@@ -153,7 +161,7 @@ def test_a_models_shape_is_read_from_its_configuration_alone(tmp_path):
     [
         (QWEN_3B, 79, 2, False),
         (QWEN_3B, 141, 2, False),
-        (QWEN_3B, 48, 3, True),  # ZeRO-2 and ZeRO-3 need up to 46.7 and 42.9 of 41.6 GiB
+        (QWEN_3B, 48, 3, True),  # ZeRO-2 and ZeRO-3 need more than its 41.6 GiB
         (QWEN_7B, 79, 3, True),
         (QWEN_7B, 141, 2, False),
     ],
@@ -170,7 +178,7 @@ def test_the_line_has_the_numbers():
     line = settled(paper(), QWEN_3B, EIGHT_A100)[2]
     # 0.95 x 79 - 2 x 2 GiB may be filled; 8 ranks x 32 GiB wait in host memory.
     assert line == (
-        "update: ZeRO-2 (the cheapest that fits); a GPU needs 28.7 GiB for states, up to 46.7 of "
+        "update: ZeRO-2 (the cheapest that fits); a GPU needs 28.7 GiB for states, up to 61.8 of "
         "71.0 in all; the host 256.0 of 1000.0 GiB; rollout.gpu_memory_utilization has room up to "
         "0.92"  # 0.95 - 2 / 79
     )

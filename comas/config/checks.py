@@ -132,6 +132,12 @@ def _micro_batches(config: Config) -> Iterator[Conflict]:
             "exactly one of the two must be set",
             "give one a number and write null for the other",
         )
+    elif tokens is None and config.policy.gradient_checkpointing is None:
+        yield Conflict(
+            ("policy.gradient_checkpointing", "policy.micro_batch_tokens"),
+            "null means samples of more than policy.micro_batch_tokens, which is null",
+            "set policy.gradient_checkpointing to true or false",
+        )
 
 
 def _train_batches(config: Config) -> Iterator[Conflict]:

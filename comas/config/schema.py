@@ -101,16 +101,18 @@ class Policy:
     adam_offload: bool | None = key(None, example=False)
     """Keep the optimiser states in host memory (no effect on CPU); null: where nothing else
     fits."""
-    gradient_checkpointing: bool = key(True)
-    """Recompute activations in the backward pass: less memory, more time."""
+    gradient_checkpointing: bool | None = key(None, example=True)
+    """Recompute activations in the backward pass: less memory, more time; null: only those of a
+    sample that is longer than ``micro_batch_tokens`` alone."""
     attn_implementation: str = key(
         "sdpa", one_of=("sdpa", "flash_attention_2"), formerly="policy.attention"
     )
     """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
     micro_batch_size: int | None = key(None, at_least=1, example=2)
     """Samples that a rank puts through the model at once; null: by ``micro_batch_tokens``."""
-    micro_batch_tokens: int | None = key(32768, at_least=1)
-    """Tokens that a rank puts through the model at once; null: by ``micro_batch_size``."""
+    micro_batch_tokens: int | None = key(6144, at_least=1)
+    """Tokens that a rank puts through the model at once, a longer sample alone; null: by
+    ``micro_batch_size``."""
 
 
 @dataclass

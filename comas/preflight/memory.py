@@ -110,7 +110,7 @@ def rank_memory(
         gradients=0 if offload and stage > 1 else gradients,
         reduction=bucket + (size * part if stage == 2 else 0),
         averaging=0 if offload else 4 * min(masters, GATHERED_ELEMENTS if stage == 3 else whole),
-        activations=_activations(shape, config, tokens=tokens_at_once(config)),
+        activations=_activations(shape, config),
         head=shape.vocab_size * (2 * 4 * CHUNK_SIZE + 4 * shape.hidden_size),
         syncing=BYTES[config.rollout.dtype] * whole + TRANSFER_BYTES if shares_gpu else 0,
         offloaded=20 * part if offload else 0,
@@ -159,14 +159,19 @@ def layer_activations(shape: ModelShape) -> int:
     return 10 * shape.hidden_size + 2 * shape.kv_size + 4 * shape.intermediate_size
 
 
-def _activations(shape: ModelShape, config: Config, *, tokens: int) -> float:
+def _activations(shape: ModelShape, config: Config) -> float:
     layer = layer_activations(shape)
-    if config.policy.gradient_checkpointing:
-        # Each layer's input, and of one layer everything with its gradients.
-        elements = shape.num_layers * shape.hidden_size + 2 * layer
+    kept = (shape.num_layers + 1) * layer
+    # Each layer's input, and of one layer everything with its gradients.
+    recomputed = shape.num_layers * shape.hidden_size + 2 * layer
+    tokens, budget = tokens_at_once(config), config.policy.micro_batch_tokens
+    checkpointing = config.policy.gradient_checkpointing
+    if checkpointing is not None:
+        elements = tokens * (recomputed if checkpointing else kept)
     else:
-        elements = (shape.num_layers + 1) * layer
-    return BYTES[config.policy.dtype] * tokens * elements
+        assert budget is not None, "the configuration's checks refuse this"
+        elements = max(budget * kept, tokens * recomputed)
+    return BYTES[config.policy.dtype] * elements
 
 
 def _pinned(num_bytes: float) -> int:

@@ -148,7 +148,7 @@ def _in_words(choice: Sharding, config: Config) -> str:
 
 
 def _need(need: RankMemory, config: Config, machine: Machine) -> str:
-    """``a GPU needs 28.7 GiB for states, up to 46.7 of 71.0 in all; ...``, and what is left to a
+    """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; ...``, and what is left to a
     rollout engine that shares the GPU while the policy's states wait in host memory."""
     if machine.device == "cpu":
         num_ranks = config.num_policies * config.policy.ranks_per_policy
@@ -176,7 +176,8 @@ def _nothing_fits(needs: Mapping[Sharding, RankMemory], config: Config, machine:
     ]
     return (
         f"an update does not fit into memory by estimate ({'; '.join(tried)}). Lower "
-        "rollout.max_prompt_tokens, rollout.max_response_tokens or policy.micro_batch_tokens, use "
+        "rollout.max_prompt_tokens, rollout.max_response_tokens or policy.micro_batch_tokens, set "
+        "policy.gradient_checkpointing to true, use "
         "more GPUs per policy (cluster.gpus_per_policy with policy.ranks_per_policy and "
         "rollout.engines_per_policy), or set policy.zero_stage and policy.adam_offload, which "
         "are then taken as they are"

@@ -6,8 +6,9 @@ A step of configs/comas.yaml has three parts, taken one after another:
            chain's tokens times the time of a decoding step, which reads all weights and the KV
            cache of all sequences in flight, times how much longer the slowest discussion takes;
            then the prompts' tokens that no prefix cache holds, at 2 operations per weight
-  update   prompts and responses at 10 operations per weight and token: 2 for the log-probs before
-           the update, 6 for the update, 2 that gradient checkpointing repeats; attention on top
+  update   prompts and responses at 8 operations per weight and token: 2 for the log-probs before
+           the update, 6 for the update; 2 more where gradient checkpointing repeats them, which is
+           in samples over policy.micro_batch_tokens; attention on top
   phases   states of the policy to the host and back, weights to the engines, sleep and wake
 
 "with the paper's memory settings" is configs/comas_paper_memory.yaml: ZeRO-3 gathers the weights
@@ -49,6 +50,8 @@ class Arguments:
     """Of a GPU in bfloat16 (A100)."""
     bandwidth_tb_s: float = 2.0
     """Of a GPU's memory (A100-80GB)."""
+    long_share: float = 0.1
+    """Of the tokens: those in samples of more than ``policy.micro_batch_tokens``."""
     update_utilisation: float = 0.45
     """Of the operations that are done, repeated ones included."""
     prefill_utilisation: float = 0.5
@@ -181,7 +184,8 @@ def rollout_seconds(config: Config, sizes: Sizes, given: Arguments) -> float:
 
 def update_seconds(config: Config, sizes: Sizes, given: Arguments) -> float:
     """Forward pass beforehand, forward, repeated forward and backward of a policy's samples."""
-    passes = 6 + 2 * config.policy.gradient_checkpointing
+    checkpointing = config.policy.gradient_checkpointing
+    passes = 6 + 2 * (given.long_share if checkpointing is None else float(checkpointing))
     passes += 2 * (sizes.optimizer_steps_per_policy[0] > 1)
     length = prompt_tokens(config, given) + response_tokens(given)
     per_token = body_weights() + QWEN_3B.num_layers * QWEN_3B.hidden_size * length

@@ -29,6 +29,7 @@ from comas.engines.policy.weights import (
 from comas.model_folder import folder_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import (
+    MicroBatch,
     assemble,
     padded_rollout_logprobs,
     response_mask,
@@ -189,7 +190,7 @@ class PolicyTrainer:
         model = self._load_model()
         self._language_model = model.language_model
         if self._policy.gradient_checkpointing:
-            self._language_model.gradient_checkpointing_enable({"use_reentrant": False})
+            self._checkpoint_activations(True)
         policy, optimization = self._policy, self._optimization
         self._engine, *_ = deepspeed.initialize(
             model=model,
@@ -205,6 +206,20 @@ class PolicyTrainer:
         self._engine.train()
         self._zero_stage = self._engine.zero_optimization_stage()
         check_loaded_weights(self._language_model, self._base, zero_stage=self._zero_stage)
+
+    def _checkpoint_activations(self, wanted: bool) -> None:
+        """Have the backward pass recompute what a layer computes, or keep it."""
+        model = self._language_model
+        if wanted and not model.is_gradient_checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": False})
+        elif not wanted and model.is_gradient_checkpointing:
+            model.gradient_checkpointing_disable()
+
+    def _is_over_budget(self, batch: MicroBatch) -> bool:
+        """Whether this is a single sample of more than ``policy.micro_batch_tokens``."""
+        budget = self._policy.micro_batch_tokens
+        assert budget is not None, "the configuration's checks refuse this"
+        return batch.input_ids.numel() > budget
 
     def _load_model(self) -> ResponseModel:
         return load_response_model(
@@ -299,6 +314,8 @@ class PolicyTrainer:
         for position, micro in enumerate(micro_batches):
             self._engine.set_gradient_accumulation_boundary(position == len(micro_batches) - 1)
             batch = assemble([samples[i] for i in micro], device=self._device)
+            if self._policy.gradient_checkpointing is None:
+                self._checkpoint_activations(self._is_over_budget(batch))
             logprobs = self._engine(batch)
             rows = targets.rows(micro, logprobs.shape[1])
             loss, num_clipped = self._loss(logprobs, rows, totals)
