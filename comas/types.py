@@ -10,7 +10,7 @@ from typing import Literal, Protocol, get_args
 
 Domain = Literal["math", "coding", "science"]
 Role = Literal["solution", "evaluation", "scoring"]
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
 DOMAINS: tuple[Domain, ...] = get_args(Domain)
@@ -58,7 +58,8 @@ class Generation:
     rollout_logprobs: tuple[float, ...]
     """Natural log-probability of each response token at the sampling temperature."""
     finish_reason: FinishReason
-    """"length": cut off by the response limit."""
+    """"length": cut off by the response limit; "given": nobody sampled it
+    (``Turn.is_given``)."""
     policy_version: int
     """Number of weight updates the engine had received when it sampled this."""
 
@@ -81,8 +82,9 @@ class Generate(Protocol):
 class Turn:
     """One agent speaking once.
 
-    Its parent is the turn that it answers: a scoring's is the evaluation that it weighs, an
-    evaluation's the solution that it criticises, and a solution has none.
+    Its parent is the turn that it answers: a scoring's is the evaluation that it weighs, or the
+    solution where there is no evaluation, an evaluation's the solution that it criticises, and a
+    solution has none.
 
     Example: in round 0 agent 2 evaluates the solution turn "r0.s1":
     ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``
@@ -100,6 +102,12 @@ class Turn:
     def text(self) -> str:
         """What the agent said."""
         return self.generation.response_text
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the text was put in the place of the agent's, who did not say it: such a turn is
+        not trained, and no mean over agents counts it."""
+        return self.generation.finish_reason == "given"
 
 
 @dataclass(frozen=True)
@@ -126,9 +134,9 @@ class Discussion:
         return [t for t in self.turns if t.role == role and t.parent_turn_id == parent_id]
 
     def scorings(self, solution: Turn) -> list[Turn]:
-        """The scorings of all evaluations of ``solution``, in order."""
-        evaluations = self.children(solution, "evaluation")
-        return [scoring for e in evaluations for scoring in self.children(e, "scoring")]
+        """The scorings of ``solution``, with an evaluation or without one, in order."""
+        weighed = (solution, *self.children(solution, "evaluation"))
+        return [scoring for turn in weighed for scoring in self.children(turn, "scoring")]
 
 
 @dataclass(frozen=True)

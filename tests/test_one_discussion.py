@@ -23,6 +23,7 @@ import comas
 from comas.config.schema import Config, Interaction
 from comas.interaction import open_discussions, parallel
 from comas.interaction.criticism import Critics
+from comas.interaction.discussion import OpenDiscussion
 from comas.metrics.step import accuracy_metrics, rollout_metrics
 from comas.policy_optimization.advantages.inputs import AdvantageInputs
 from comas.policy_optimization.advantages.reinforce_pp import reinforce_pp, token_returns
@@ -83,10 +84,10 @@ def replay() -> tuple[Discussion, dict[str, int]]:
         for turn_id, turn in said.items()
         if turn["role"] == "evaluation"
     }
-    discussion = parallel._discuss(
-        opening, critics, num_agents=SETTINGS["society.num_agents"], rules=rules, generate=repeat
-    )
-    return asyncio.run(discussion), seeds
+    discussion = OpenDiscussion(opening, generate=repeat, rules=rules)
+    num_agents = SETTINGS["society.num_agents"]
+    discussing = parallel._discuss(discussion, critics, opening.random(), num_agents=num_agents)
+    return asyncio.run(discussing), seeds
 
 
 DISCUSSION, SEEDS = replay()

@@ -157,3 +157,36 @@ def test_the_invalid_rate_counts_scorings_without_a_score_whatever_they_are_paid
     discussion = Discussion("d", Question("q", "math", "?"), turns)
     assert interaction_reward([discussion]).metrics == {"scoring/invalid_rate": 0.5}
     assert interaction_reward([]).metrics == {"scoring/invalid_rate": None}
+
+
+def judged(*judgments: str) -> tuple[float | None, ...]:
+    evaluations = [
+        turn(f"r0.s0.e{i}", f"So: <judgment>{judgment}</judgment>")
+        for i, judgment in enumerate(judgments)
+    ]
+    discussion = Discussion("d", Question("q", "math", "?"), (turn("r0.s0"), *evaluations))
+    return REWARD_SCHEMES["judgment"]([discussion], evidence={}).discussions[0].rewards
+
+
+@pytest.mark.parametrize(
+    ("judgments", "expected"),
+    [
+        (("correct", "correct"), (1.0, 1.0, 1.0)),
+        (("correct", "incorrect"), (0.5, 0.0, 0.0)),
+        (("correct", "correct", "incorrect"), (2 / 3, 0.5, 0.5, 0.0)),
+        # What holds no judgment supports nothing (1 of 3) and agrees with nobody.
+        (("correct", "perhaps", "incorrect"), (1 / 3, 0.0, -1.0, 0.0)),
+        (("incorrect",), (0.0, None)),  # nobody to agree with
+        ((), (None,)),
+    ],
+)
+def test_without_scoring_the_judgments_are_votes(judgments, expected):
+    assert judged(*judgments) == expected
+
+
+def test_judgments_are_counted():
+    said = ["<judgment>correct</judgment>", "no idea", "<judgment>incorrect</judgment>", ""]
+    evaluations = [turn(f"r0.s0.e{i}", text) for i, text in enumerate(said)]
+    discussion = Discussion("d", Question("q", "math", "?"), (turn("r0.s0"), *evaluations))
+    metrics = REWARD_SCHEMES["judgment"]([discussion], evidence={}).metrics
+    assert metrics == {"judgment/approval_rate": 0.25, "judgment/invalid_rate": 0.5}

@@ -15,6 +15,26 @@ FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
 
 
+class Criticism(Protocol):
+    """What the checks ask of a criticism."""
+
+    @property
+    def outcome(self) -> str | None: ...
+
+    @property
+    def min_evaluations(self) -> int: ...
+
+    @property
+    def max_evaluations(self) -> int | None: ...
+
+
+class RewardScheme(Protocol):
+    """What the checks ask of a reward scheme."""
+
+    @property
+    def reads(self) -> str | None: ...
+
+
 class Estimator(Protocol):
     """What the checks ask of an advantage estimator."""
 
@@ -30,7 +50,8 @@ class Registries:
     """The names that a configuration may choose, handed in by whoever knows the rooms above."""
 
     schedules: Collection[str]
-    reward_schemes: Collection[str]
+    criticisms: Mapping[str, Criticism]
+    reward_schemes: Mapping[str, RewardScheme]
     estimators: Mapping[str, Estimator]
     group_keys: Collection[str]
 
@@ -41,6 +62,7 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
         partial(_names, registries=registries),
         _run_names,
         _societies,
+        partial(_criticisms, registries=registries),
         _micro_batches,
         _train_batches,
         _optimizers,
@@ -56,6 +78,7 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
 def _names(config: Config, registries: Registries) -> Iterator[Conflict]:
     chosen: tuple[tuple[str, str, Collection[str]], ...] = (
         ("interaction.schedule", config.interaction.schedule, registries.schedules),
+        ("interaction.criticism", config.interaction.criticism, registries.criticisms),
         ("reward.scheme", config.reward.scheme, registries.reward_schemes),
         ("optimization.estimator", config.optimization.estimator, registries.estimators),
     )
@@ -118,6 +141,29 @@ def _societies(config: Config) -> Iterator[Conflict]:
             ("society.num_agents", "society.policy_of_agent", "society.models"),
             f"must name {expected} for {num_policies} policies, names {len(models)}",
             "list a model for each policy, or a single one for all",
+        )
+
+
+def _criticisms(config: Config, registries: Registries) -> Iterator[Conflict]:
+    name, scheme = config.interaction.criticism, config.reward.scheme
+    criticism, known_scheme = registries.criticisms.get(name), registries.reward_schemes.get(scheme)
+    if criticism is None:
+        return
+    if known_scheme is not None and known_scheme.reads not in (None, criticism.outcome):
+        reads = known_scheme.reads
+        makers = [n for n, other in registries.criticisms.items() if other.outcome == reads]
+        yield Conflict(
+            ("reward.scheme", "interaction.criticism"),
+            f"{scheme} reads {reads}, and {name} makes none",
+            f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
+        )
+    least, most = criticism.min_evaluations, criticism.max_evaluations
+    number = config.interaction.num_evaluations
+    if number < least or (most is not None and number > most):
+        yield Conflict(
+            ("interaction.num_evaluations", "interaction.criticism"),
+            f"{name} wants {f'at least {least}' if most is None else f'no more than {most}'}",
+            f"set interaction.num_evaluations to {least if number < least else most}",
         )
 
 

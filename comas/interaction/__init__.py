@@ -7,6 +7,7 @@ from typing import Protocol
 from comas.concurrency import run_all
 from comas.config.schema import Interaction
 from comas.interaction import parallel, sequential
+from comas.interaction.criticism import CRITICISMS
 from comas.interaction.discussion import Opening
 from comas.types import Discussion, Generate, Question
 
@@ -24,6 +25,8 @@ class Schedule(Protocol):
         generate: Generate,
     ) -> list[Coroutine[None, None, Discussion]]: ...
 
+
+__all__ = ["CRITICISMS", "SCHEDULES", "Schedule", "open_discussions", "run_discussions"]
 
 SCHEDULES: dict[str, Schedule] = {
     "sequential": sequential.schedule,

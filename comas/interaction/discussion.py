@@ -1,14 +1,25 @@
 """One discussion under way: agents are asked for its turns, and what they say is kept."""
 
+import asyncio
 import random
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from comas.config.schema import Interaction
 from comas.interaction.prompts import HistoryItem, Template, fill
 from comas.seeds import sampling_seed
-from comas.types import ROLE_LETTERS, Discussion, Generate, Question, Role, Turn
+from comas.types import (
+    ROLE_LETTERS,
+    Discussion,
+    Domain,
+    Generate,
+    Generation,
+    Question,
+    Role,
+    Turn,
+)
 
 
 @dataclass(frozen=True)
@@ -40,11 +51,19 @@ class OpenDiscussion:
     """
 
     def __init__(self, opening: Opening, *, generate: Generate, rules: Interaction) -> None:
+        self.rules = rules
+        self.partner: OpenDiscussion | None = None
+        """Another one of the batch, about another question of the same domain."""
         self._opening = opening
         self._generate = generate
-        self._drops_history = rules.overlong_prompts == "drop_history"
         self._turns: dict[str, Turn] = {}
+        self._was_asked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._num_overlong_prompts = 0
+
+    @property
+    def question(self) -> Question:
+        """What it is about."""
+        return self._opening.question
 
     async def ask(
         self,
@@ -66,16 +85,14 @@ class OpenDiscussion:
         Returns None when the prompt is over the limit and cannot be shortened; what would have
         built on the turn is then not asked either.
         """
-        question = self._opening.question
         round_index = round_index if parent is None else parent.round_index
-        root = f"r{round_index}" if parent is None else parent.turn_id
-        turn_id = f"{root}.{ROLE_LETTERS[role]}{index}"
-        num_dropped = len(history) if self._drops_history else 0
+        turn_id = _turn_id(role, index, parent=parent, round_index=round_index)
+        num_dropped = len(history) if self.rules.overlong_prompts == "drop_history" else 0
         for first in range(num_dropped + 1):
             prompt = fill(
                 template,
-                question.domain,
-                question=question.text,
+                self.question.domain,
+                question=self.question.text,
                 history=history[first:],
                 **self._texts_above(parent),
             )
@@ -89,15 +106,33 @@ class OpenDiscussion:
                 parent_id = None if parent is None else parent.turn_id
                 turn = Turn(turn_id, parent_id, round_index, role, agent, prompt, generation)
                 self._turns[turn_id] = turn
-                return turn
+                break
             self._num_overlong_prompts += first == 0
-        return None
+        self._was_asked[turn_id].set()
+        return self._turns.get(turn_id)
+
+    def give(self, role: Role, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
+        """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""
+        turn_id = _turn_id(role, index, parent=parent, round_index=parent.round_index)
+        generation = Generation((), (), text, (), "given", policy_version=0)
+        turn = Turn(turn_id, parent.turn_id, parent.round_index, role, agent, "", generation)
+        self._turns[turn_id] = turn
+        return turn
+
+    async def hear(self, turn_id: str) -> Turn | None:
+        """Wait for a turn that the schedule asks for; None when it, or a turn that it answers,
+        could not be asked for."""
+        parent_id = turn_id.rpartition(".")[0]
+        if "." in parent_id and await self.hear(parent_id) is None:
+            return None
+        await self._was_asked[turn_id].wait()
+        return self._turns.get(turn_id)
 
     def close(self) -> Discussion:
         """The finished discussion, its turns depth first whichever came first."""
         return Discussion(
             discussion_id=self._opening.discussion_id,
-            question=self._opening.question,
+            question=self.question,
             turns=tuple(self._turns[turn_id] for turn_id in sorted(self._turns, key=_path)),
             num_overlong_prompts=self._num_overlong_prompts,
         )
@@ -109,6 +144,36 @@ class OpenDiscussion:
             texts[turn.role] = turn.text
             turn = self._turns.get(turn.parent_turn_id or "")
         return texts
+
+
+def open_all(
+    openings: Sequence[Opening], *, generate: Generate, rules: Interaction
+) -> list[OpenDiscussion]:
+    """Open the discussions of a batch, and give each its partner.
+
+    The questions of a domain stand in a circle, and the partner is about the next one: of copies,
+    the one at the same place. A question that is the only one of its domain has none.
+
+    Example: sums a, b with two copies each and one program p: a0, a1, b0, b1 have the partners
+    b0, b1, a0, a1, and p has none.
+    """
+    discussions = [OpenDiscussion(opening, generate=generate, rules=rules) for opening in openings]
+    circles: defaultdict[Domain, dict[str, list[OpenDiscussion]]]
+    circles = defaultdict(lambda: defaultdict(list))
+    for discussion in discussions:
+        question = discussion.question
+        circles[question.domain][question.question_id].append(discussion)
+    for circle in circles.values():
+        questions = list(circle.values())
+        for own, others in zip(questions, questions[1:] + questions[:1], strict=True):
+            for place, discussion in enumerate(own):
+                discussion.partner = None if others is own else others[place % len(others)]
+    return discussions
+
+
+def _turn_id(role: Role, index: int, *, parent: Turn | None, round_index: int) -> str:
+    root = f"r{round_index}" if parent is None else parent.turn_id
+    return f"{root}.{ROLE_LETTERS[role]}{index}"
 
 
 def _path(turn_id: str) -> list[tuple[str, int]]:

@@ -12,7 +12,7 @@ from random import Random
 
 from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, criticise
-from comas.interaction.discussion import OpenDiscussion, Opening
+from comas.interaction.discussion import OpenDiscussion, Opening, open_all
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate, Turn
 
@@ -36,9 +36,10 @@ def schedule(
         scorers = deal(rng, num_agents=num_agents, num_parts=len(parts))
         for (own, solver, index), *both in zip(parts, evaluators, scorers, strict=True):
             own[round_index, solver, index] = Critics(*both)
+    discussions = open_all(openings, generate=generate, rules=rules)
     return [
-        _discuss(opening, own, num_agents=num_agents, rules=rules, generate=generate)
-        for opening, own in zip(openings, critics, strict=True)
+        _discuss(discussion, own, opening.random(), num_agents=num_agents)
+        for discussion, own, opening in zip(discussions, critics, openings, strict=True)
     ]
 
 
@@ -55,15 +56,10 @@ def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
 
 
 async def _discuss(
-    opening: Opening,
-    critics: dict[Pair, Critics],
-    *,
-    num_agents: int,
-    rules: Interaction,
-    generate: Generate,
+    discussion: OpenDiscussion, critics: dict[Pair, Critics], rng: Random, *, num_agents: int
 ) -> Discussion:
-    discussion = OpenDiscussion(opening, generate=generate, rules=rules)
-    shown_pairs = _draw_references(opening.random(), list(critics), rules=rules)
+    rules = discussion.rules
+    shown_pairs = _draw_references(rng, list(critics), rules=rules)
     judged: dict[Pair, asyncio.Task[HistoryItem | None]] = {}
 
     async def judge(pair: Pair, solving: asyncio.Task[Turn | None]) -> HistoryItem | None:

@@ -15,15 +15,16 @@ names of the roles whose texts it quotes."""
 
 
 class HistoryItem(NamedTuple):
-    """A past solution and one evaluation of it, as later rounds see them."""
+    """A past solution and one evaluation of it, if there is any, as later rounds see them."""
 
     solution: str
-    evaluation: str
+    evaluation: str | None
 
 
 EMPTY_HISTORY = "(empty)"
 
-HISTORY_ITEM = "\n\n## Earlier solution\n{solution}\n\n## Evaluation of it\n{evaluation}"
+UNEVALUATED_ITEM = "\n\n## Earlier solution\n{solution}"
+HISTORY_ITEM = UNEVALUATED_ITEM + "\n\n## Evaluation of it\n{evaluation}"
 
 SOLUTION: Template = {
     "math": (
@@ -49,30 +50,48 @@ SOLUTION: Template = {
     ),
 }
 
-EVALUATION: Template = {
+_CRITICS_TASK: dict[Domain, str] = {
     "math": (
         "You are a strict critic. Read the solution of the math problem and find every "
         "possible mistake in it; never simply agree. For each mistake say what is wrong and "
-        "why. Be short and do not retell the solution.\n\n"
-        "# Problem\n{question}\n\n# Discussion so far\n{discussion}\n\n"
-        "# Solution to evaluate\n{solution}"
+        "why. Be short and do not retell the solution."
     ),
     "science": (
         "You are a strict critic. Read the solution of the science problem from physics, "
         "chemistry or biology and find every possible mistake in it, in the science as in the "
         "numbers; never simply agree. For each mistake say what is wrong and why. Be short and do "
-        "not retell the solution.\n\n"
-        "# Problem\n{question}\n\n# Discussion so far\n{discussion}\n\n"
-        "# Solution to evaluate\n{solution}"
+        "not retell the solution."
     ),
     "coding": (
         "You are a strict critic. Read the program that answers the programming problem and "
         "look for test cases that it fails; never simply agree. List each such test case and "
-        "say why the program fails it. Be short and do not retell the program.\n\n"
-        "# Problem\n{question}\n\n# Discussion so far\n{discussion}\n\n"
-        "# Solution to evaluate\n{solution}"
+        "say why the program fails it. Be short and do not retell the program."
     ),
 }
+
+_EVALUATED = (
+    "\n\n# Problem\n{question}\n\n# Discussion so far\n{discussion}\n\n"
+    "# Solution to evaluate\n{solution}"
+)
+
+EVALUATION: Template = {domain: task + _EVALUATED for domain, task in _CRITICS_TASK.items()}
+
+_JUDGMENT = (
+    " Then end with your judgment of the solution, correct or incorrect, between <judgment> and "
+    "</judgment>, for example: The second step is wrong. <judgment>incorrect</judgment>"
+)
+
+EVALUATION_WITH_JUDGMENT: Template = {
+    domain: task + _JUDGMENT + _EVALUATED for domain, task in _CRITICS_TASK.items()
+}
+"""The critic decides, as nobody scores."""
+
+APPROVALS: dict[Domain, str] = {
+    "math": "No mistakes.",
+    "science": "No mistakes.",
+    "coding": "No test case fails.",
+}
+"""Evaluations that find nothing, for solutions that nobody is asked to evaluate."""
 
 _SCORING_STANDARD = (
     "Weigh whether the points of the evaluation really hold, then score the solution:\n"
@@ -99,6 +118,27 @@ SCORING: Template = {
     ),
 }
 
+_STANDARD_ALONE = (
+    "Look for mistakes in it, then score it:\n"
+    "3: the solution is right.\n"
+    "2: the solution has minor flaws that do not change its result.\n"
+    "1: the solution has a fatal mistake.\n"
+    "Give a short reason, then the score as one integer between <score> and </score>, "
+    "for example: The second step makes the result wrong. <score>1</score>\n\n"
+    "# Problem\n{question}\n\n# Solution\n{solution}"
+)
+
+SCORING_ALONE: Template = {
+    "math": "You are a fair judge of a math discussion. Read a solution. " + _STANDARD_ALONE,
+    "science": (
+        "You are a fair judge of a science discussion on physics, chemistry or biology. Read a "
+        "solution. " + _STANDARD_ALONE
+    ),
+    "coding": (
+        "You are a fair judge of a programming discussion. Read a program. " + _STANDARD_ALONE
+    ),
+}
+"""The judge sees no evaluation."""
 
 TEMPLATES: dict[Role, Template] = {
     "solution": SOLUTION,
@@ -126,4 +166,9 @@ def discussion_text(history: Sequence[HistoryItem]) -> str:
     """Render the past items, oldest first; "(empty)" when there is none."""
     if not history:
         return EMPTY_HISTORY
-    return "".join(HISTORY_ITEM.format(**item._asdict()) for item in history).lstrip("\n")
+    return "".join(map(_item_text, history)).lstrip("\n")
+
+
+def _item_text(item: HistoryItem) -> str:
+    text = UNEVALUATED_ITEM if item.evaluation is None else HISTORY_ITEM
+    return text.format(**item._asdict())

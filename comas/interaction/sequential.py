@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, criticise
-from comas.interaction.discussion import OpenDiscussion, Opening
+from comas.interaction.discussion import OpenDiscussion, Opening, open_all
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate
 
@@ -33,9 +33,10 @@ def schedule(
     generate: Generate,
 ) -> list[Coroutine[None, None, Discussion]]:
     """One coroutine per discussion; ``rng`` is not needed, as nothing is drawn over the batch."""
+    discussions = open_all(openings, generate=generate, rules=rules)
     return [
-        _discuss(opening, num_agents=num_agents, rules=rules, generate=generate)
-        for opening in openings
+        _discuss(discussion, opening.random(), num_agents=num_agents)
+        for discussion, opening in zip(discussions, openings, strict=True)
     ]
 
 
@@ -55,16 +56,14 @@ def draw_speakers(
     ]
 
 
-async def _discuss(
-    opening: Opening, *, num_agents: int, rules: Interaction, generate: Generate
-) -> Discussion:
+async def _discuss(discussion: OpenDiscussion, rng: Random, *, num_agents: int) -> Discussion:
+    rules = discussion.rules
     rounds = draw_speakers(
-        opening.random(),
+        rng,
         num_agents=num_agents,
         num_rounds=rules.num_rounds,
         num_evaluations=rules.num_evaluations,
     )
-    discussion = OpenDiscussion(opening, generate=generate, rules=rules)
     past_rounds: list[list[HistoryItem]] = []
     async with asyncio.TaskGroup() as scorings:
         for round_index, speakers in enumerate(rounds):

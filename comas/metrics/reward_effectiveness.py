@@ -38,7 +38,8 @@ def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Ve
 
     The scorer's confusion table is the number of scorings by what was scored and what is true:
     ``scoring/confusion/score_2/correct`` counts the scores of 2 given to correct solutions,
-    ``scoring/confusion/invalid/incorrect`` the scorings without a score on incorrect ones.
+    ``scoring/confusion/invalid/incorrect`` the scorings without a score on incorrect ones. Where
+    nobody scored, they are None.
 
     Example: rewards (1, 0.5, 0) of solutions that are (correct, wrong, correct): from score 2 on,
     accuracy 1/3, precision 1/2, recall 1/2, specificity 0; from score 3 on, 2/3, 1, 1/2, 1.
@@ -64,7 +65,7 @@ def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Ve
             metrics[f"reward_effectiveness/{name}/{quality}"] = value
     for score in SCORE_LABELS:
         for truth in TRUTH_LABELS.values():
-            metrics[f"scoring/confusion/{score}/{truth}"] = table[score, truth]
+            metrics[f"scoring/confusion/{score}/{truth}"] = table[score, truth] if table else None
     return metrics
 
 

@@ -23,6 +23,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         (turn, reward)
         for item in rewarded
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
+        if not turn.is_given
     ]
     metrics: Metrics = {f"reward/{role}": _mean_reward(turns, role) for role in ROLES}
     metrics["interaction/overlong_prompts"] = sum(

@@ -38,9 +38,9 @@ class Sizes:
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     """Count what a run of ``num_questions`` training questions will do.
 
-    Turns are counted by holding one discussion with silent agents, so that the schedule itself
-    decides. Not to be called while an event loop runs. Raises DataError when there are fewer
-    questions than a batch holds.
+    Turns are counted by holding a discussion with silent agents, so that the schedule itself
+    decides; there are two, as some criticism needs another one. Not to be called while an event
+    loop runs. Raises DataError when there are fewer questions than a batch holds.
     """
     num_steps = count_steps(
         num_questions,
@@ -99,7 +99,7 @@ def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
 
     [discussion, *_] = asyncio.run(
         run_discussions(
-            [Question("size", "math", "")],
+            [Question(f"size/{number}", "math", "") for number in range(2)],
             generate=stay_silent,
             num_agents=config.society.num_agents,
             rules=config.interaction,
@@ -107,7 +107,7 @@ def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
             step=0,
         )
     )
-    roles = Counter(turn.role for turn in discussion.turns)
+    roles = Counter(turn.role for turn in discussion.turns if not turn.is_given)
     return {role: roles[role] for role in ROLES}
 
 

@@ -34,8 +34,9 @@ def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
         r(s) = 0                    r(e) = 0             r(t) = -1    when there is no score
 
     A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
-    paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), or of
-    another role, gets None and is not trained.
+    paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), that
+    nobody said, or of another role, gets None and is not trained. Where a solution is scored
+    without an evaluation, there is no r(e).
 
     Example: one solution scored 2 by one evaluation's scorer: rewards (0.5, 0.5, 0.0).
     """
@@ -45,11 +46,13 @@ def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
         for scoring in discussion.scorings(solution):
             shares = rewards_of_score(parse_score(scoring.text))
             of_solution.append(shares[0])
+            # Without an evaluation the parent is the solution, whose own reward is set below.
             rewards[scoring.parent_turn_id], rewards[scoring.turn_id] = shares[1:]
         if of_solution:
             rewards[solution.turn_id] = fmean(of_solution)
     return RewardedDiscussion(
-        discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns)
+        discussion,
+        tuple(None if turn.is_given else rewards.get(turn.turn_id) for turn in discussion.turns),
     )
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from comas.interaction.criticism import Outcome
 from comas.types import Discussion, Metrics, RewardedDiscussion
 
 Evidence = Literal["verdicts"]
@@ -35,6 +36,8 @@ class RewardScheme:
     """
 
     formulate: Callable[..., Rewards]
+    reads: Outcome | None = None
+    """What it reads in the discussions; the criticism has to make it."""
     needs: tuple[Evidence, ...] = ()
 
     def __call__(

@@ -1,9 +1,11 @@
-"""Reading the score out of a scoring response; what is ambiguous is no score."""
+"""Reading the score out of a scoring, or the judgment out of an evaluation; what is ambiguous is
+neither."""
 
 import re
+from typing import Literal, cast, get_args
 
-_TAGGED = re.compile(r"<score>(.*?)</score>", re.DOTALL)
-_ANY_TAG = re.compile(r"</?score>")
+Judgment = Literal["correct", "incorrect"]
+"""What an evaluator says of a solution, where evaluators decide."""
 
 
 def parse_score(response_text: str) -> int | None:
@@ -17,10 +19,24 @@ def parse_score(response_text: str) -> int | None:
     >>> parse_score("<score>3</score> or rather <score>1</score>") is None
     True
     """
-    contents = _TAGGED.findall(response_text)
-    if 2 * len(contents) != len(_ANY_TAG.findall(response_text)):
+    content = _only_content(response_text, tag="score")
+    return int(content) if content in ("1", "2", "3") else None
+
+
+def parse_judgment(response_text: str) -> Judgment | None:
+    """The judgment between ``<judgment>`` and ``</judgment>``, or None; as strict as for a score.
+
+    >>> parse_judgment("A sign is lost. <judgment>incorrect</judgment>")
+    'incorrect'
+    """
+    content = _only_content(response_text, tag="judgment")
+    return cast(Judgment, content) if content in get_args(Judgment) else None
+
+
+def _only_content(text: str, *, tag: str) -> str | None:
+    """What all pairs of ``tag`` hold, when they agree and no tag is without its other half."""
+    contents = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    if 2 * len(contents) != len(re.findall(rf"</?{tag}>", text)):
         return None
-    scores = {content.strip() for content in contents}
-    if len(scores) != 1 or not scores <= {"1", "2", "3"}:
-        return None
-    return int(scores.pop())
+    distinct = {content.strip() for content in contents}
+    return distinct.pop() if len(distinct) == 1 else None

@@ -9,7 +9,7 @@ from comas.types import RewardedDiscussion, Turn, TurnKey
 def discussion_record(
     item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str]
 ) -> dict[str, Any]:
-    """The question, and every turn with its reward.
+    """The question, and every turn with its reward; agent null: nobody said it, it was given.
 
     Prompts are left out: they repeat the question and earlier turns, and would make the
     files many times as large.
@@ -34,7 +34,7 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> dict[
         "parent_turn_id": turn.parent_turn_id,
         "round": turn.round_index,
         "role": turn.role,
-        "agent": turn.agent_index,
+        "agent": None if turn.is_given else turn.agent_index,
         "reward": reward,
         "response": turn.text,
         "finish_reason": turn.generation.finish_reason,

@@ -1,0 +1,74 @@
+"""The reward of the paper's ablation without scoring: the evaluators' judgments decide by vote."""
+
+from collections.abc import Sequence
+from statistics import fmean
+
+from comas.reward_formulation.scheme import Rewards
+from comas.reward_formulation.score_parsing import Judgment, parse_judgment
+from comas.types import Discussion, RewardedDiscussion, Turn
+
+INVALID_JUDGMENT_REWARD = -1.0
+
+
+def judgment_reward(discussions: Sequence[Discussion]) -> Rewards:
+    """Reward every discussion by itself, and count the judgments.
+
+    ``judgment/approval_rate`` is the share of evaluations that judge "correct", and
+    ``judgment/invalid_rate`` that of evaluations from which no judgment could be read.
+    """
+    judgments = [
+        parse_judgment(turn.text)
+        for discussion in discussions
+        for turn in discussion.turns
+        if turn.role == "evaluation"
+    ]
+    return Rewards(
+        [reward_discussion(discussion) for discussion in discussions],
+        {
+            "judgment/approval_rate": _share(judgments, "correct"),
+            "judgment/invalid_rate": _share(judgments, None),
+        },
+    )
+
+
+def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
+    """Give solutions and evaluations their rewards.
+
+    The paper says: the share of judgments that support a solution, and of an evaluation its
+    agreement with the others. Our reading, for a solution s with the evaluations e_1 .. e_n::
+
+        r(s)   = number of e_j that judge "correct" / n
+        r(e_j) = number of the other e_i with the judgment of e_j / (n - 1)
+        r(e_j) = -1    when it holds no judgment, which supports nothing and agrees with nobody
+
+    A lone evaluation (the prompts of the others were over the limit) has nobody to agree with: it
+    gets None and is not trained, as a solution without any.
+
+    Example: judgments (correct, correct, incorrect): r(s) = 2/3, r(e) = (1/2, 1/2, 0).
+    """
+    rewards: dict[str, float] = {}
+    for solution in discussion.children(None, "solution"):
+        evaluations = discussion.children(solution, "evaluation")
+        judgments = [parse_judgment(evaluation.text) for evaluation in evaluations]
+        if judgments:
+            rewards[solution.turn_id] = judgments.count("correct") / len(judgments)
+        if len(judgments) > 1:
+            rewards |= _agreements(evaluations, judgments)
+    return RewardedDiscussion(
+        discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns)
+    )
+
+
+def _agreements(
+    evaluations: Sequence[Turn], judgments: Sequence[Judgment | None]
+) -> dict[str, float]:
+    return {
+        evaluation.turn_id: INVALID_JUDGMENT_REWARD
+        if judgment is None
+        else (judgments.count(judgment) - 1) / (len(judgments) - 1)
+        for evaluation, judgment in zip(evaluations, judgments, strict=True)
+    }
+
+
+def _share(judgments: Sequence[Judgment | None], wanted: Judgment | None) -> float | None:
+    return fmean(judgment == wanted for judgment in judgments) if judgments else None

@@ -1,0 +1,226 @@
+"""What happens to a solution once it is given: who is asked, what they see, and what is trained."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+from comas.config.schema import Config, Interaction
+from comas.interaction import CRITICISMS, SCHEDULES, run_discussions
+from comas.interaction.discussion import Opening, open_all
+from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
+from comas.metrics.reward_effectiveness import reward_effectiveness
+from comas.metrics.step import rollout_metrics
+from comas.policy_optimization.samples import collect_samples
+from comas.preflight.sizes import _turns_of_one_discussion
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.reward_formulation.score_parsing import parse_judgment, parse_score
+from comas.run_directory.discussion_log import discussion_record
+from comas.types import DOMAINS, Discussion, Generation, Question, TurnKey
+
+QUESTIONS = [
+    Question("sum/1", "math", "What is 1 + 1?"),
+    Question("sum/2", "math", "What is 2 + 2?"),
+    Question("sum/3", "math", "What is 3 + 3?"),
+    Question("code/1", "coding", "Write one()."),
+]
+
+
+async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+    """Name the turn, and say what a scoring or a judgment would have to."""
+    closing = "<score>3</score> <judgment>correct</judgment>"
+    text = f"{'/'.join(turn)} said. {closing}"
+    return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
+
+
+def discuss(generate=speak, *, questions=QUESTIONS, **rules) -> list[Discussion]:
+    settings = Interaction(**{"num_rounds": 2, "prompt_reuse": 2, "horizon": 1} | rules)
+    discussing = run_discussions(
+        questions, generate=generate, num_agents=2, rules=settings, seed=0, step=1
+    )
+
+    async def run() -> list[Discussion]:
+        return await asyncio.wait_for(discussing, timeout=20)
+
+    return asyncio.run(run())
+
+
+def turn(discussion: Discussion, turn_id: str):
+    return next(turn for turn in discussion.turns if turn.turn_id == turn_id)
+
+
+def of_question(discussions: list[Discussion], name: str) -> Discussion:
+    return next(d for d in discussions if name in d.discussion_id)
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(
+    ("criticism", "num_evaluations", "turns_of_a_solution"),
+    [
+        ("scored", 1, ["s0", "s0.e0", "s0.e0.t0"]),
+        ("no_evaluation", 1, ["s0", "s0.t0"]),
+        ("no_scoring", 2, ["s0", "s0.e0", "s0.e1"]),
+        ("none", 1, ["s0"]),
+        ("muted", 1, ["s0", "s0.e0", "s0.e0.t0"]),
+        ("exchanged", 1, ["s0", "s0.e0", "s0.e1", "s0.e1.t0"]),
+    ],
+)
+def test_every_schedule_criticises_as_is_chosen(
+    schedule, criticism, num_evaluations, turns_of_a_solution
+):
+    discussion = discuss(schedule=schedule, criticism=criticism, num_evaluations=num_evaluations)[0]
+    of_first = [t.turn_id for t in discussion.turns if t.turn_id.startswith("r1.s0")]
+    assert of_first == [f"r1.{turn_id}" for turn_id in turns_of_a_solution]
+
+
+def test_without_evaluation_a_judge_sees_the_solution_alone_and_so_do_later_rounds():
+    discussion = discuss(criticism="no_evaluation")[0]
+    solution, scoring = turn(discussion, "r0.s0"), turn(discussion, "r0.s0.t0")
+    expected = fill(SCORING_ALONE, "math", question=QUESTIONS[0].text, solution=solution.text)
+    assert scoring.prompt == expected
+    later = turn(discussion, "r1.s0").prompt
+    assert later.endswith(f"# Discussion so far\n## Earlier solution\n{solution.text}")
+    assert discussion.scorings(solution) == [scoring]
+    assert REWARD_SCHEMES["interaction"]([discussion], evidence={}).discussions[0].rewards == (
+        *(1.0, 0.0),  # (3 - 1) / 2, and a score that could be read
+        *(1.0, 0.0),
+    )
+
+
+def test_without_scoring_evaluators_are_asked_for_a_judgment():
+    discussion = discuss(criticism="no_scoring", num_evaluations=2)[0]
+    prompt = turn(discussion, "r0.s0.e1").prompt
+    solution = turn(discussion, "r0.s0").text
+    expected = fill(EVALUATION_WITH_JUDGMENT, "math", question=QUESTIONS[0].text, solution=solution)
+    assert prompt == expected
+    assert turn(discussion, "r0.s0.e0").text in turn(discussion, "r1.s0").prompt
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_prompts_of_the_ablations_show_the_format_that_is_read(domain):
+    judge = fill(SCORING_ALONE, domain, question="QUESTION", solution="SOLUTION")
+    assert parse_score(judge.partition("for example: ")[2]) == 1
+    assert "valuation" not in judge
+    critic = fill(EVALUATION_WITH_JUDGMENT, domain, question="QUESTION", solution="SOLUTION")
+    assert parse_judgment(critic.partition("for example: ")[2]) == "incorrect"
+
+
+def test_a_muted_evaluator_is_not_asked_and_approves_of_everything():
+    asked: list[str] = []
+
+    async def listen(agent, prompt, *, turn, seed):
+        asked.append(turn[1])
+        return await speak(agent, prompt, turn=turn, seed=seed)
+
+    discussions = discuss(listen, criticism="muted")
+    assert not [turn_id for turn_id in asked if turn_id.endswith(".e0")]
+    for discussion in discussions:
+        given = turn(discussion, "r0.s0.e0")
+        assert given.text == APPROVALS[discussion.question.domain]
+        assert given.text in turn(discussion, "r0.s0.e0.t0").prompt
+        assert given.text in turn(discussion, "r1.s0").prompt
+
+
+def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_domain():
+    discussions = discuss(criticism="exchanged")
+    own = of_question(discussions, "sum/3/copy1")
+    given = turn(own, "r1.s0.e1")
+    assert given.is_given and not turn(own, "r1.s0.e0").is_given
+    assert given.text.startswith("step1/sum/1/copy1/r1.s0.e0 said")
+    assert given.text in turn(own, "r1.s0.e1.t0").prompt
+    assert turn(own, "r1.s0.e0").text not in turn(own, "r1.s0.e1.t0").prompt
+    assert turn(own, "r0.s0.e1").text in turn(own, "r1.s0").prompt
+    # The only program has nobody to exchange with: it is evaluated, and not scored.
+    alone = of_question(discussions, "code/1/copy0")
+    assert [t.turn_id for t in alone.turns] == ["r0.s0", "r0.s0.e0", "r1.s0", "r1.s0.e0"]
+
+
+def test_partners_are_about_the_next_question_of_the_domain():
+    copies = [(question, copy) for question in QUESTIONS for copy in range(2)]
+    openings = [Opening(f"{question.question_id}/{n}", question, "") for question, n in copies]
+    opened = open_all(openings, generate=speak, rules=Interaction())
+    partners = [opened.index(d.partner) if d.partner else None for d in opened]
+    assert partners == [2, 3, 4, 5, 0, 1, None, None]
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("overlong", ["r0.s0", "r0.s1", "r0.s0.e0", "r1.s0", "r1.s0.e0"])
+def test_discussions_that_exchange_never_wait_for_a_turn_that_nobody_is_asked_for(
+    schedule, overlong
+):
+    """Each of two discussions lacks a turn that the other would wait for."""
+
+    async def refuse(agent, prompt, *, turn, seed):
+        is_refused = turn[1] == overlong or (turn[1] == "r0.s1.e0" and "sum/2" in turn[0])
+        return None if is_refused else await speak(agent, prompt, turn=turn, seed=seed)
+
+    discussions = discuss(refuse, schedule=schedule, criticism="exchanged")
+    for discussion in discussions:
+        scored_ids = {t.turn_id for t in discussion.turns if t.role == "scoring"}
+        assert not [turn_id for turn_id in scored_ids if turn_id.startswith(f"{overlong}.t")]
+    of_sums = [t for d in discussions[:6] for t in d.turns if t.role == "scoring"]
+    assert of_sums
+
+
+def test_an_error_ends_discussions_that_wait_for_each_other():
+    async def break_down(agent, prompt, *, turn, seed):
+        if turn == ("step1/sum/2/copy0", "r1.s0.e0"):
+            raise ConnectionError("engine 1 died")
+        return await speak(agent, prompt, turn=turn, seed=seed)
+
+    with pytest.raises(ConnectionError, match="engine 1 died"):
+        discuss(break_down, criticism="exchanged")
+
+
+@pytest.mark.parametrize("criticism", ["muted", "exchanged"])
+def test_an_evaluation_that_nobody_said_is_not_trained_and_seen_as_such(criticism):
+    discussions = discuss(criticism=criticism)
+    rewarded = REWARD_SCHEMES["interaction"](discussions, evidence={}).discussions
+    [buffer] = collect_samples(rewarded, policy_of_agent=[0, 0], mask_truncated=True)
+    # Of 6 discussions of sums and 2 rounds each; programs are scored where nothing is exchanged.
+    num_scored = 12 if criticism == "exchanged" else 16
+    assert Counter(s.role for s in buffer) == {"solution": num_scored, "scoring": num_scored}
+
+    metrics = rollout_metrics(rewarded, num_agents=2)
+    assert metrics["reward/evaluation"] is None
+    assert metrics["response_length"] == 3  # a given turn of no tokens would lower the mean
+
+    place = "r0.s0.e0" if criticism == "muted" else "r0.s0.e1"
+    [record] = [
+        row
+        for row in discussion_record(rewarded[0], verdicts={})["turns"]
+        if row["turn_id"] == place
+    ]
+    assert record["agent"] is None and record["finish_reason"] == "given"
+    assert record["reward"] is None
+
+
+def test_where_nobody_scores_there_is_no_table_of_scores():
+    discussions = discuss(criticism="no_scoring", num_evaluations=2)
+    rewarded = REWARD_SCHEMES["judgment"](discussions, evidence={}).discussions
+    verdicts = {(d.discussion_id, "r0.s0"): "correct" for d in discussions}
+    metrics = reward_effectiveness(rewarded, verdicts=verdicts)
+    assert metrics["scoring/confusion/score_3/correct"] is None
+    assert metrics["reward_effectiveness/from_score_3/recall"] == 1.0
+    assert rollout_metrics(rewarded, num_agents=2)["reward/scoring"] is None
+
+
+@pytest.mark.parametrize(
+    ("criticism", "expected"),
+    [
+        ("scored", (8, 8, 8)),
+        ("no_evaluation", (8, 0, 8)),
+        ("muted", (8, 0, 8)),
+        ("exchanged", (8, 8, 8)),
+        ("none", (8, 0, 0)),
+    ],
+)
+def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
+    config = Config(interaction=Interaction(criticism=criticism))
+    assert tuple(_turns_of_one_discussion(config).values()) == expected
+
+
+def test_every_criticism_says_what_comes_of_it():
+    assert {c.outcome for c in CRITICISMS.values()} == {"scores", "judgments", None}
