@@ -275,7 +275,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("interaction.criticism=none", "interaction reads scores, and none makes none"),
         ("reward.scheme=vibes", "choose one of: interaction"),
         ("reward.scheme=judgment", "judgment reads judgments, and scored makes none"),
-        ("optimization.estimator=ppo", "choose one of: reinforce_pp, grpo"),
+        ("optimization.estimator=ppo", "choose one of: reinforce_pp, reinforce_pp_baseline, grpo"),
         ("name=a/b", "must be a folder name"),
         ("saves=''", "must name a file or folder"),
         ("resume=/no/such/run", "must be the folder of a run"),
@@ -313,7 +313,7 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
             "policy.micro_batch_tokens=null",
             "policy.gradient_checkpointing=false",
         ],
-        ["optimization.group_by=[]"],
+        ["optimization.estimator=grpo", "optimization.group_by=[agent_index]"],
         ["optimization.betas=[0,0.5]"],
         ["cluster.placement=disaggregated", "cluster.gpus_per_policy=4"],
         ["cluster.device=cpu", "policy.ranks_per_policy=1"],
@@ -330,10 +330,10 @@ def test_what_is_checkpointed_by_tokens_needs_a_number_of_tokens():
     assert "-> set policy.gradient_checkpointing to true or false" in fault
 
 
-def test_grpo_needs_a_group_key():
+def test_configured_groups_are_not_empty():
     fault = only_fault("optimization.estimator=grpo", "optimization.group_by=[]")
-    assert "grpo compares the samples of a group" in fault
-    assert "-> write group_by: [question_id, role]" in fault
+    assert "must hold group keys, each once: there is none" in fault
+    assert "or write null for the estimator's own groups" in fault
 
 
 def test_keys_in_conflict_are_all_named_with_where_each_value_is_from(tmp_path: Path):

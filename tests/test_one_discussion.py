@@ -151,7 +151,12 @@ def surrogate(agent: int, ratios: dict[str, float]) -> tuple[float, float, list[
         mask=mask,
         clip_epsilon=SETTINGS["optimization.clip_epsilon"],
         aggregation=SETTINGS["optimization.loss_aggregation"],
-        totals=StepTotals(num_tokens=int(mask.sum()), num_samples=len(spoken), num_ranks=1),
+        totals=StepTotals(
+            num_tokens=int(mask.sum()),
+            num_samples=len(spoken),
+            max_response_tokens=mask.shape[1],
+            num_ranks=1,
+        ),
     )
     (gradient,) = torch.autograd.grad(loss, logprobs)
     return loss.item(), num_clipped.item() / int(mask.sum()), gradient[:, 0].tolist()

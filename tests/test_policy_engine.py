@@ -149,6 +149,7 @@ def make_trainer(
         policy=policy,
         optimization=optimization,
         temperature=temperature,
+        max_response_tokens=15,
         device="cpu",
         rank=rank,
         world_size=policy.ranks_per_policy,
@@ -198,7 +199,9 @@ def plain_update(model_path: Path, samples: list[TrainingSample], settings: Opti
         group_by=settings.group_by,
         discount=1.0,
         kl_coef=0.0,
+        memory={},
     )
+    of_constant_length = settings.estimator == "dr_grpo"
     with torch.no_grad():
         old = [plain_logprobs(model, sample) for sample in samples]
     for indices in split_into_steps(
@@ -209,7 +212,7 @@ def plain_update(model_path: Path, samples: list[TrainingSample], settings: Opti
             ratio = (plain_logprobs(model, samples[i]) - old[i]).exp()
             advantage = advantages[i, : len(ratio)]
             gain = torch.min(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage)
-            (-gain.sum() / num_tokens).backward()
+            (-gain.sum() / (15 * len(indices) if of_constant_length else num_tokens)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
@@ -270,6 +273,7 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
         group_by=settings.group_by,
         discount=1.0,
         kl_coef=0.0,
+        memory={},
     )
     gain = sum(
         (plain_logprobs(plain, sample) * row[: len(sample.response_token_ids)]).sum()
@@ -281,9 +285,10 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-5 if dtype == "float32" else 0.05)
 
 
-def test_an_update_by_grpo_equals_plain_pytorch(model):
+@pytest.mark.parametrize("estimator", ["grpo", "dr_grpo"])
+def test_an_update_by_groups_equals_plain_pytorch(model, estimator):
     samples = make_samples()
-    settings = replace(OPTIMIZATION, estimator="grpo", group_by=["question_id"])
+    settings = replace(OPTIMIZATION, estimator=estimator, train_batch_size=6)
     found = updated_weights(model, samples, optimization=settings)
     assert largest_difference(found, plain_update(model, samples, settings)) < 1e-5
 
@@ -551,6 +556,22 @@ def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, 
     found += [resumed.update(buffers[step], step=step) for step in (2, 3)]
     assert found == expected
     assert largest_difference(weights_of(straight), weights_of(resumed)) == 0
+
+
+def test_what_an_estimator_remembers_is_part_of_the_checkpoint(qwen2, tmp_path):
+    settings = replace(OPTIMIZATION, estimator="rae")
+    straight = make_trainer(qwen2, optimization=settings)
+    straight.update(make_samples(seed=0), step=0)
+    straight.save_checkpoint(tmp_path)
+    expected = straight.update(make_samples(seed=1), step=1)
+    resumed = make_trainer(qwen2, optimization=settings)
+    resumed.load_checkpoint(tmp_path)
+    assert resumed.update(make_samples(seed=1), step=1) == expected
+    assert largest_difference(weights_of(straight), weights_of(resumed)) == 0
+    forgetful = make_trainer(qwen2, optimization=settings)
+    forgetful.load_checkpoint(tmp_path)
+    forgetful._estimator_memory = {}
+    assert forgetful.update(make_samples(seed=1), step=1) != expected
 
 
 def test_a_missing_checkpoint_is_an_error(qwen2, tmp_path):

@@ -1,4 +1,4 @@
-"""Samples, advantages, losses and batches, computed by hand and against OpenRLHF."""
+"""Samples, losses and batches, computed by hand."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import math
 import sys
 from dataclasses import replace
 from random import Random
-from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comas.config.keys import keys_of
+from comas.config.schema import Config, Optimization
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, logprobs
-from comas.policy_optimization.advantages.grpo import grpo
-from comas.policy_optimization.advantages.inputs import AdvantageInputs
-from comas.policy_optimization.advantages.reinforce_pp import reinforce_pp, token_returns, whiten
 from comas.policy_optimization.batching import (
     assemble,
     num_optimizer_steps,
@@ -28,14 +26,16 @@ from comas.policy_optimization.batching import (
 )
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
+    TOKEN_LEVEL,
     StepTotals,
     approximate_kl,
     clipped_surrogate,
     kl_penalty,
 )
+from comas.policy_optimization.objective import loss_aggregation
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS, collect_samples, group_keys
-from comas.policy_optimization.targets import Targets, compute_advantages
+from comas.policy_optimization.targets import Targets
 from comas.types import (
     Discussion,
     Generation,
@@ -54,26 +54,6 @@ def tensor(*values: float) -> torch.Tensor:
 
 def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
     return torch.arange(width or max(lengths)) < torch.tensor(lengths)[:, None]
-
-
-def inputs(
-    rewards: list[float],
-    lengths: list[int],
-    *,
-    k1: torch.Tensor | None = None,
-    groups: list[object] | None = None,
-    discount: float = 1.0,
-    kl_coef: float = 0.0,
-) -> AdvantageInputs:
-    mask = mask_of(*lengths)
-    return AdvantageInputs(
-        rewards=torch.tensor(rewards),
-        mask=mask,
-        k1=torch.zeros(mask.shape) if k1 is None else k1,
-        groups=groups or [0] * len(rewards),  # type: ignore[arg-type]
-        discount=discount,
-        kl_coef=kl_coef,
-    )
 
 
 def sample(prompt: int = 2, response: int = 3, **fields: object) -> TrainingSample:
@@ -141,181 +121,13 @@ def test_groups_are_the_values_of_the_chosen_fields():
     assert group_keys([sample()], GROUP_KEYS) == [(0, "q", "d", 0, "solution")]
 
 
-# ---- REINFORCE++ ----
-
-
-def test_reinforce_pp_whitens_over_all_response_tokens():
-    # Returns [1, 1] and [0]: mean 2/3 over three tokens, variance
-    # (2 (1/3)^2 + (2/3)^2) / 3 = 2/9; (1/3) / sqrt(2/9) = 1/sqrt(2), -(2/3) / sqrt(2/9) = -sqrt(2).
-    advantages = reinforce_pp(inputs([1.0, 0.0], [2, 1]))
-    expected = torch.tensor([[0.5**0.5, 0.5**0.5], [-(2**0.5), 0.0]])
-    torch.testing.assert_close(advantages, expected)
-
-
-def test_the_kl_penalty_accumulates_from_a_token_to_the_end():
-    # beta k1 = [0.2, 0.1]: A_1 = 1 - 0.2 - 0.1 = 0.7, A_2 = 1 - 0.1 = 0.9 (eq. 9).
-    returns = token_returns(inputs([1.0], [2], k1=torch.tensor([[2.0, 1.0]]), kl_coef=0.1))
-    torch.testing.assert_close(returns, torch.tensor([[0.7, 0.9]], dtype=torch.float64))
-
-
-def test_the_discount_applies_from_the_rewarded_last_token_backwards():
-    # Token rewards [-0.2, -0.1 + 1]: A_2 = 0.9, A_1 = -0.2 + 0.5 * 0.9 = 0.25.
-    k1 = torch.tensor([[2.0, 1.0, 7.0]])  # the third token is padding
-    padded = inputs([1.0, 0.0], [2, 3], k1=torch.cat([k1, torch.zeros(1, 3)]), kl_coef=0.1)
-    returns = token_returns(replace(padded, discount=0.5))
-    torch.testing.assert_close(returns[0, :2], torch.tensor([0.25, 0.9], dtype=torch.float64))
-
-
-@pytest.mark.parametrize("reward", [0.0, 0.1, 0.5, 1.0, -1.0])
-def test_a_constant_reward_has_zero_advantage(reward):
-    # 0.1 is not a float: the rounding of the mean must not be blown up by the whitening.
-    lengths = [7, 3, 5, 1, 9, 30]
-    advantages = reinforce_pp(inputs([reward] * 6, lengths))
-    assert advantages.abs().max() < 1e-6
-
-
-@given(
-    st.lists(st.tuples(st.integers(0, 4), st.integers(1, 5)), min_size=2, max_size=8),
-    st.floats(0.1, 10),
-    st.floats(-5, 5),
-)
-def test_whitened_rewards_do_not_depend_on_scale_and_offset(responses, scale, offset):
-    rewards = [reward / 4 for reward, _ in responses]
-    lengths = [length for _, length in responses]
-    plain = reinforce_pp(inputs(rewards, lengths))
-    moved = reinforce_pp(inputs([scale * reward + offset for reward in rewards], lengths))
-    torch.testing.assert_close(plain, moved, rtol=1e-3, atol=1e-3)
-
-
-def test_whitened_advantages_have_mean_zero_and_variance_one_over_tokens():
-    values = torch.randn(5, 7, generator=torch.Generator().manual_seed(0))
-    mask = mask_of(7, 2, 4, 1, 5)
-    white = whiten(values, mask)[mask]
-    assert white.mean().abs() < 1e-6
-    torch.testing.assert_close(white.square().mean(), torch.tensor(1.0))
-
-
-@pytest.mark.parametrize("name", sorted(ADVANTAGE_ESTIMATORS))
-def test_padding_changes_no_advantage(name):
-    estimator = ADVANTAGE_ESTIMATORS[name].advantages
-    tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], k1=torch.ones(3, 3), kl_coef=0.1)
-    garbage = torch.cat([tight.k1, torch.full((3, 4), 9.0)], dim=1)
-    wide = replace(tight, mask=mask_of(2, 3, 1, width=7), k1=garbage)
-    torch.testing.assert_close(estimator(wide)[:, :3], estimator(tight))
-    assert estimator(wide)[:, 3:].abs().max() == 0
-
-
-# ---- GRPO ----
-
-
-def test_grpo_standardises_within_ragged_groups():
-    # a: rewards 1, 0: mean 0.5, std sqrt(0.25 + 0.25) = 0.7071, so +-0.7071.
-    # b: rewards 1, 0, 0.5: mean 0.5, std sqrt((0.25 + 0.25 + 0) / 2) = 0.5, so 1, -1, 0.
-    groups = ["a", "b", "b", "a", "b"]
-    advantages = grpo(inputs([1.0, 1.0, 0.0, 0.0, 0.5], [1, 2, 1, 1, 1], groups=groups))
-    expected = torch.tensor(
-        [[0.5**0.5, 0.0], [1.0, 1.0], [-1.0, 0.0], [-(0.5**0.5), 0.0], [0.0, 0.0]]
-    )
-    torch.testing.assert_close(advantages, expected)
-
-
-def test_a_lone_response_has_zero_advantage():
-    advantages = grpo(inputs([1.0, 0.0, 0.7], [1, 1, 1], groups=["a", "a", "b"]))
-    assert advantages[2, 0] == 0
-
-
-@pytest.mark.parametrize("reward", [0.1, 0.3, 1.0])
-def test_a_group_of_equal_rewards_has_zero_advantage(reward):
-    assert grpo(inputs([reward] * 7, [2] * 7)).abs().max() == 0
-
-
-def test_grpo_does_not_depend_on_the_order_of_the_buffer():
-    rewards, groups = [1.0, 0.0, 0.5, 0.25, 1.0], ["a", "b", "a", "b", "b"]
-    order = [3, 0, 4, 2, 1]
-    straight = grpo(inputs(rewards, [1] * 5, groups=groups))
-    shuffled = grpo(inputs([rewards[i] for i in order], [1] * 5, groups=[groups[i] for i in order]))
-    torch.testing.assert_close(straight[order], shuffled)
-
-
-def test_advantages_use_the_configured_groups():
-    samples = [
-        sample(response=1, reward=1.0, role="solution"),
-        sample(response=1, reward=0.0, role="solution"),
-        sample(response=1, reward=0.3, role="scoring"),
-    ]
-    advantages = compute_advantages(
-        samples,
-        mask=response_mask(samples),
-        k1=torch.zeros(3, 1),
-        estimator=ADVANTAGE_ESTIMATORS["grpo"],
-        group_by=["question_id", "role"],
-        discount=1.0,
-        kl_coef=0.0,
-    )
-    torch.testing.assert_close(advantages[:, 0], tensor(0.5**0.5, -(0.5**0.5), 0.0))
-
-
-# ---- Parity with OpenRLHF's own advantages ----
-
-
-def openrlhf_advantages(
-    monkeypatch: pytest.MonkeyPatch, estimator: str, data: AdvantageInputs, copies: int
-) -> torch.Tensor:
-    """Run OpenRLHF's own code, without the packages' __init__ files: they need what has no
-    CPU build (FlashAttention) or is not installed (its verifiers)."""
-    openrlhf_module("utils")
-    root = sys.modules["openrlhf"].__path__[0]
-    for name in ("models", "utils", "trainer/ray"):
-        package = ModuleType(f"openrlhf.{name.replace('/', '.')}")
-        package.__path__ = [f"{root}/{name}"]
-        monkeypatch.setitem(sys.modules, package.__name__, package)
-    launcher = ModuleType("openrlhf.trainer.ray.launcher")
-    launcher.RayActorGroup = object  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, launcher.__name__, launcher)
-    from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
-
-    advantage = SimpleNamespace(estimator=estimator, gamma=data.discount, no_std_norm=False)
-    maker = RemoteExperienceMaker.__new__(RemoteExperienceMaker)
-    maker.args = SimpleNamespace(
-        algo=SimpleNamespace(advantage=advantage),
-        rollout=SimpleNamespace(n_samples_per_prompt=copies),
-        reward=SimpleNamespace(
-            clip_range=None, overlong_buffer_len=None, stop_properly_penalty_coef=None
-        ),
-    )
-    maker.strategy = SimpleNamespace(args=maker.args)
-    maker.advantage_estimator = estimator
-    maker.kl_ctl = SimpleNamespace(value=data.kl_coef)
-    experience = SimpleNamespace(
-        index=list(range(len(data.rewards))),
-        rewards=data.rewards.clone(),
-        kl=data.k1,
-        action_mask=data.mask,
-        info={},
-    )
-    [done] = RemoteExperienceMaker.compute_advantages_and_returns(maker, [experience])
-    return done.advantages * data.mask
-
-
-@pytest.mark.parametrize(("discount", "kl_coef"), [(1.0, 0.0), (1.0, 0.2), (0.9, 0.2)])
-def test_reinforce_pp_equals_openrlhf(monkeypatch, discount, kl_coef):
-    k1 = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
-    data = inputs([1.0, 0.0, 0.5, -1.0], [6, 2, 4, 1], k1=k1, discount=discount, kl_coef=kl_coef)
-    expected = openrlhf_advantages(monkeypatch, "reinforce", data, copies=1)
-    torch.testing.assert_close(reinforce_pp(data), expected, rtol=1e-5, atol=1e-6)
-
-
-def test_grpo_equals_openrlhf_on_groups_of_equal_size(monkeypatch):
-    data = inputs([1.0, 0.0, 0.5, -1.0, 0.0, 0.0], [6, 2, 4, 1, 3, 3], groups=list("aaabbb"))
-    expected = openrlhf_advantages(monkeypatch, "group_norm", data, copies=3)
-    torch.testing.assert_close(grpo(data), expected, rtol=1e-5, atol=1e-6)
-
-
 # ---- Losses ----
 
 
-def totals(num_tokens: int, num_samples: int = 1, num_ranks: int = 1) -> StepTotals:
-    return StepTotals(num_tokens, num_samples, num_ranks)
+def totals(
+    num_tokens: int, num_samples: int = 1, num_ranks: int = 1, *, longest: int = 99
+) -> StepTotals:
+    return StepTotals(num_tokens, num_samples, longest, num_ranks)
 
 
 def surrogate(
@@ -365,7 +177,34 @@ def test_token_mean_weighs_tokens_and_sequence_mean_responses():
     assert loss.item() == pytest.approx(3.0)
 
 
-@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+def test_every_aggregation_can_be_configured():
+    assert keys_of(Config)["optimization.loss_aggregation"].rules.one_of == tuple(TOKEN_LEVEL)
+
+
+def test_constant_length_weighs_every_token_alike_whatever_is_said_beside_it():
+    # Losses 1, 1, 1 and 5 of two responses of at most 4 tokens: (1 + 1 + 1 + 5) / (2 * 4) = 1.
+    # A token's weight, 1 / 8, is the same in a step with other lengths.
+    advantages = -torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])
+    logprobs = torch.zeros(2, 3, requires_grad=True)
+    step = totals(4, 2, longest=4)
+    loss, _ = surrogate(
+        logprobs, torch.zeros(2, 3), advantages, mask_of(3, 1), step, "constant_length"
+    )
+    assert loss.item() == pytest.approx(1.0)
+    loss.backward()
+    torch.testing.assert_close(logprobs.grad, -advantages / 8)
+
+
+def test_the_aggregation_is_the_configured_one_or_the_estimators_or_the_mean_over_tokens():
+    plain, dr_grpo = (ADVANTAGE_ESTIMATORS[name] for name in ("reinforce_pp", "dr_grpo"))
+    assert loss_aggregation(Optimization(), plain) == "token_mean"
+    assert loss_aggregation(Optimization(), dr_grpo) == "constant_length"
+    assert loss_aggregation(Optimization(loss_aggregation="sequence_mean"), plain) == (
+        "sequence_mean"
+    )
+
+
+@pytest.mark.parametrize("aggregation", TOKEN_LEVEL)
 @pytest.mark.parametrize("cuts", [[[0, 1, 2, 3]], [[3], [0, 2], [1]], [[0], [1], [2], [3], []]])
 def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
     generator = torch.Generator().manual_seed(0)

@@ -222,6 +222,16 @@ def test_no_former_name_is_a_present_one():
             "it has no discount",
         ),
         (
+            ["optimization.group_by=[question_id]"],
+            ["optimization.group_by = [question_id]", "optimization.estimator = reinforce_pp"],
+            "does not compare samples by groups",
+        ),
+        (
+            ["optimization.estimator=dr_grpo", "optimization.loss_aggregation=token_mean"],
+            ["optimization.loss_aggregation = token_mean", "optimization.estimator = dr_grpo"],
+            "is defined with the loss aggregation constant_length",
+        ),
+        (
             ["policy.attn_implementation=flash_attention_2", "policy.dtype=float32"],
             ["policy.attn_implementation", "policy.dtype = float32"],
             "16 bits only",
@@ -256,6 +266,8 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(
     "overrides",
     [
         ["optimization.estimator=reinforce_pp", "optimization.discount=0.9"],
+        ["optimization.estimator=dr_grpo", "optimization.loss_aggregation=constant_length"],
+        ["optimization.estimator=rloo", "optimization.loss_aggregation=constant_length"],
         ["optimization.final_lr_ratio=0.1", "optimization.lr_schedule=linear"],
         ["policy.attn_implementation=flash_attention_2"],
         ["cluster.policies_per_gpu=2", "rollout.gpu_memory_utilization=0.5"],

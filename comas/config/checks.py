@@ -1,7 +1,6 @@
 """What the keys of a run's configuration must satisfy beyond their own bounds."""
 
 import re
-from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -10,6 +9,7 @@ from typing import Protocol
 
 from comas.config.faults import Conflict
 from comas.config.schema import Config
+from comas.config.update_checks import Estimator, estimator_conflicts
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
@@ -35,16 +35,6 @@ class RewardScheme(Protocol):
     def reads(self) -> str | None: ...
 
 
-class Estimator(Protocol):
-    """What the checks ask of an advantage estimator."""
-
-    @property
-    def needs_groups(self) -> bool: ...
-
-    @property
-    def reads_discount(self) -> bool: ...
-
-
 @dataclass(frozen=True)
 class Registries:
     """The names that a configuration may choose, handed in by whoever knows the rooms above."""
@@ -67,7 +57,11 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
         _train_batches,
         _optimizers,
         _lr_schedules,
-        partial(_estimators, registries=registries),
+        partial(
+            estimator_conflicts,
+            estimators=registries.estimators,
+            group_keys=registries.group_keys,
+        ),
         _attention,
         _gpus,
         _shared_gpus,
@@ -213,32 +207,6 @@ def _lr_schedules(config: Config) -> Iterator[Conflict]:
             ("optimization.final_lr_ratio", "optimization.lr_schedule"),
             "a constant learning rate falls to nothing",
             "set optimization.lr_schedule to cosine or linear, or optimization.final_lr_ratio to 0",
-        )
-
-
-def _estimators(config: Config, registries: Registries) -> Iterator[Conflict]:
-    group_by, estimator = config.optimization.group_by, config.optimization.estimator
-    unknown = [key for key in group_by if key not in registries.group_keys]
-    repeated = [key for key, count in Counter(group_by).items() if count > 1]
-    if unknown or repeated:
-        yield Conflict(
-            ("optimization.group_by",),
-            f"must hold group keys, each once: {', '.join(unknown or repeated)}",
-            f"choose among {', '.join(registries.group_keys)}",
-        )
-    known = registries.estimators.get(estimator)
-    if known is not None and known.needs_groups and not group_by:
-        yield Conflict(
-            ("optimization.group_by", "optimization.estimator"),
-            f"{estimator} compares the samples of a group, so there must be a group key",
-            "write group_by: [question_id, role]",
-        )
-    if known is not None and not known.reads_discount and config.optimization.discount != 1:
-        yield Conflict(
-            ("optimization.discount", "optimization.estimator"),
-            f"{estimator} gives every token of a response the same advantage, so it has no "
-            "discount",
-            "set optimization.discount to 1, or choose an estimator that reads it",
         )
 
 

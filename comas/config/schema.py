@@ -123,16 +123,21 @@ class Optimization:
 
     estimator: str = key("reinforce_pp")
     """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``."""
-    group_by: list[str] = key(["question_id", "role"])
-    """Keys of a GRPO group; reinforce_pp reads none."""
+    group_by: list[str] | None = key(None, example=["question_id", "role"])
+    """Fields of a sample that make its group, such as question_id, role, agent_index; null: those
+    of the estimator."""
     discount: float = key(1.0, above=0, at_most=1)
     """gamma of the token returns."""
     kl_coef: float = key(0.0, at_least=0, formerly="optimization.kl_weight")
     """beta of the KL penalty; a reference model is loaded only when it is above 0."""
     clip_epsilon: float = key(0.2, above=0, at_most=1)
     """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
-    loss_aggregation: str = key("token_mean", one_of=("token_mean", "sequence_mean"))
-    """Mean of the loss over all tokens, or over the means of the responses."""
+    loss_aggregation: str | None = key(
+        None, one_of=("token_mean", "sequence_mean", "constant_length"), example="token_mean"
+    )
+    """Mean of the loss over all tokens; over the means of the responses; or its sum by the number
+    of responses times ``rollout.max_response_tokens``. null: the estimator's, if it has one, else
+    token_mean."""
     mask_truncated: bool = key(True)
     """Leave responses cut off by the token limit out of the loss and of the advantages."""
     old_logprobs: str = key("recomputed", one_of=("recomputed", "rollout"))

@@ -11,8 +11,9 @@ import torch
 
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 
-TOKEN_LEVEL = {"token_mean": True, "sequence_mean": False}
-"""Loss aggregation: mean over all tokens, or over each response's tokens and then responses."""
+TOKEN_LEVEL = {"token_mean": True, "sequence_mean": False, "constant_length": True}
+"""Loss aggregation: the mean over all tokens; over each response's tokens and then responses; or
+the sum over all tokens by what they would be if every response had the greatest length."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,9 @@ class StepTotals:
     """Response tokens: the denominator of "token_mean"."""
     num_samples: int
     """Responses: the denominator of "sequence_mean"."""
+    max_response_tokens: int
+    """The greatest length of a response: with ``num_samples`` the denominator of
+    "constant_length"."""
     num_ranks: int
     """Factor on the loss, since DeepSpeed averages the ranks' gradients."""
 
@@ -53,7 +57,11 @@ def clipped_surrogate(
     )
     weights = mask.to(logprobs.dtype)
     loss, clip_ratio, *_ = policy_loss(
-        logprobs, old_logprobs, advantages, action_mask=weights, **_denominators(totals)
+        logprobs,
+        old_logprobs,
+        advantages,
+        action_mask=weights,
+        **_denominators(aggregation, totals),
     )
     # The ratio of an empty micro batch is 0 / 0, and its number of clipped tokens is 0.
     num_clipped = torch.where(mask.any(), clip_ratio * mask.sum(), torch.zeros_like(clip_ratio))
@@ -79,7 +87,7 @@ def kl_penalty(
         kl,
         mask.to(kl.dtype),
         token_level_loss=TOKEN_LEVEL[aggregation],
-        **_denominators(totals),
+        **_denominators(aggregation, totals),
     )
 
 
@@ -95,9 +103,10 @@ def approximate_kl(
     )
 
 
-def _denominators(totals: StepTotals) -> dict[str, int]:
+def _denominators(aggregation: str, totals: StepTotals) -> dict[str, int]:
+    longest = totals.num_samples * totals.max_response_tokens
     return {
         "dp_size": totals.num_ranks,
-        "batch_num_tokens": totals.num_tokens,
+        "batch_num_tokens": longest if aggregation == "constant_length" else totals.num_tokens,
         "global_batch_size": totals.num_samples,
     }

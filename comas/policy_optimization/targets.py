@@ -1,6 +1,6 @@
 """What the policy loss needs to know about a buffer before an update."""
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -49,20 +49,26 @@ def compute_advantages(
     mask: torch.Tensor,
     k1: torch.Tensor,
     estimator: AdvantageEstimator,
-    group_by: Sequence[str],
+    group_by: Sequence[str] | None,
     discount: float,
     kl_coef: float,
+    memory: dict[Hashable, float],
 ) -> torch.Tensor:
-    """Advantages [N, T] of one policy's whole buffer (never of a shard of it)."""
+    """Advantages [N, T] of one policy's whole buffer (never of a shard of it).
+
+    ``group_by`` None: the estimator's own groups. ``memory`` is what the estimator has kept from
+    the policy's earlier updates, and is changed by those that keep something.
+    """
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
     return estimator.advantages(
         AdvantageInputs(
             rewards=rewards.to(mask.device),
             mask=mask,
             k1=k1,
-            groups=group_keys(samples, group_by),
+            groups=group_keys(samples, estimator.group_by if group_by is None else group_by),
             discount=discount,
             kl_coef=kl_coef,
+            memory=memory,
         )
     )
 

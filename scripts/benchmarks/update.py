@@ -66,6 +66,7 @@ def _updates(folder: Path, arguments: Arguments) -> list[str]:
         policy=policy,
         optimization=_optimization(),
         temperature=1.0,
+        max_response_tokens=4096,
         device="cpu",
         rank=0,
         world_size=1,

@@ -144,6 +144,7 @@ class PolicyActor:
             policy=self.config.policy,
             optimization=self.config.optimization,
             temperature=self.config.rollout.temperature,
+            max_response_tokens=self.config.rollout.max_response_tokens,
             device=self.device,
             rank=self.rank,
             world_size=self.config.policy.ranks_per_policy,

@@ -1,6 +1,6 @@
 """One rank of one policy's training: DeepSpeed around the pure parts."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from pathlib import Path
 from random import Random
 
@@ -36,7 +36,8 @@ from comas.policy_optimization.batching import (
     split_into_micro_batches,
     split_into_steps,
 )
-from comas.policy_optimization.losses import StepTotals, clipped_surrogate, kl_penalty
+from comas.policy_optimization.losses import StepTotals
+from comas.policy_optimization.objective import policy_loss
 from comas.policy_optimization.targets import Targets, compute_advantages, k1_to_reference
 from comas.types import TrainingSample, UpdateStats
 
@@ -51,6 +52,7 @@ class PolicyTrainer:
         model_path: the base model, a folder or a hub name.
         temperature: the rollout's; the log-probs of training are those of the same
             distribution.
+        max_response_tokens: the rollout's, for losses that divide by it.
         device: on "cuda" the rank owns the one GPU it can see.
         rendezvous: path that all ranks of the group can reach and that does not exist yet.
         seed: with the step number it decides how a buffer is shuffled, so a resumed run
@@ -69,6 +71,7 @@ class PolicyTrainer:
         policy: Policy,
         optimization: Optimization,
         temperature: float,
+        max_response_tokens: int,
         device: Device,
         rank: int,
         world_size: int,
@@ -80,7 +83,9 @@ class PolicyTrainer:
         self._policy = policy
         self._optimization = optimization
         self._temperature = temperature
+        self._max_response_tokens = max_response_tokens
         self._estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
+        self._estimator_memory: dict[Hashable, float] = {}
         self._rank = rank
         self._world_size = world_size
         self._seed = seed
@@ -130,8 +135,10 @@ class PolicyTrainer:
         return weight_metadata(self._language_model)
 
     def save_checkpoint(self, folder: Path) -> None:
-        """Write weights, optimiser and scheduler, each rank its shard."""
-        self._engine.save_checkpoint(str(folder), tag=CHECKPOINT_TAG)
+        """Write weights, optimiser, scheduler and what the estimator remembers, each rank its
+        shard."""
+        memory = {"estimator_memory": self._estimator_memory}
+        self._engine.save_checkpoint(str(folder), tag=CHECKPOINT_TAG, client_state=memory)
 
     def load_checkpoint(self, folder: Path) -> None:
         """Continue exactly where ``save_checkpoint`` left off.
@@ -141,7 +148,9 @@ class PolicyTrainer:
         """
         if not (folder / CHECKPOINT_TAG).is_dir():
             raise ValueError(f"resume: no policy checkpoint in {folder}; resume another run")
-        self._engine.load_checkpoint(str(folder), tag=CHECKPOINT_TAG)
+        _, kept = self._engine.load_checkpoint(str(folder), tag=CHECKPOINT_TAG)
+        # A checkpoint of an older version has none: no estimator kept anything.
+        self._estimator_memory = kept.get("estimator_memory", {})
 
     def save_model(self, folder: Path) -> None:
         """Write the model in Hugging Face format, with tokenizer and chat template."""
@@ -290,6 +299,7 @@ class PolicyTrainer:
             group_by=optimization.group_by,
             discount=optimization.discount,
             kl_coef=optimization.kl_coef,
+            memory=self._estimator_memory,
         )
         old = policy
         if optimization.old_logprobs == "rollout":
@@ -307,6 +317,7 @@ class PolicyTrainer:
         totals = StepTotals(
             num_tokens=sum(len(samples[i].response_token_ids) for i in indices),
             num_samples=len(indices),
+            max_response_tokens=self._max_response_tokens,
             num_ranks=self._world_size,
         )
         progress.learning_rate = self._engine.get_lr()[0]
@@ -318,7 +329,13 @@ class PolicyTrainer:
                 self._checkpoint_activations(self._is_over_budget(batch))
             logprobs = self._engine(batch)
             rows = targets.rows(micro, logprobs.shape[1])
-            loss, num_clipped = self._loss(logprobs, rows, totals)
+            loss, num_clipped = policy_loss(
+                logprobs,
+                rows=rows,
+                totals=totals,
+                optimization=self._optimization,
+                estimator=self._estimator,
+            )
             self._engine.backward(loss)
             progress.loss += loss.detach()
             progress.num_clipped += num_clipped
@@ -326,32 +343,6 @@ class PolicyTrainer:
         progress.num_tokens += totals.num_tokens
         progress.num_steps += 1
         progress.gradient_norm += self._apply_gradient()
-
-    def _loss(
-        self, logprobs: torch.Tensor, rows: Targets, totals: StepTotals
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """A micro batch's share of the loss, and its number of clipped tokens."""
-        optimization = self._optimization
-        old = logprobs.detach() if rows.old_logprobs is None else rows.old_logprobs
-        loss, num_clipped = clipped_surrogate(
-            logprobs,
-            old_logprobs=old,
-            advantages=rows.advantages,
-            mask=rows.mask,
-            clip_epsilon=optimization.clip_epsilon,
-            aggregation=optimization.loss_aggregation,
-            totals=totals,
-        )
-        if rows.reference_logprobs is not None and self._estimator.kl_loss is not None:
-            loss = loss + optimization.kl_coef * kl_penalty(
-                logprobs,
-                reference_logprobs=rows.reference_logprobs,
-                mask=rows.mask,
-                estimator=self._estimator.kl_loss,
-                aggregation=optimization.loss_aggregation,
-                totals=totals,
-            )
-        return loss, num_clipped
 
     def _apply_gradient(self) -> float:
         """Step the optimiser; returns the gradient's global norm before clipping."""

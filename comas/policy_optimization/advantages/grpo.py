@@ -1,10 +1,10 @@
 """GRPO: each reward relative to its group."""
 
-from collections import defaultdict
-from collections.abc import Hashable
+from functools import partial
 
 import torch
 
+from comas.policy_optimization.advantages.groups import standardized, within_groups
 from comas.policy_optimization.advantages.inputs import AdvantageInputs
 
 STD_EPSILON = 1e-9
@@ -20,19 +20,5 @@ def grpo(inputs: AdvantageInputs) -> torch.Tensor:
     group has advantage 0. Discount and KL are not read: GRPO's KL is a term of the loss.
     Source: DeepSeekMath, arXiv 2402.03300.
     """
-    members: dict[Hashable, list[int]] = defaultdict(list)
-    for index, group in enumerate(inputs.groups):
-        members[group].append(index)
-    rewards = inputs.rewards.double()
-    advantages = torch.zeros_like(rewards)
-    for indices in members.values():
-        if len(indices) > 1:
-            advantages[indices] = _standardized(rewards[indices])
-    return (advantages[:, None] * inputs.mask).float()
-
-
-def _standardized(rewards: torch.Tensor) -> torch.Tensor:
-    # Equal rewards are exactly 0: the rounding of their mean must not be divided by 1e-9.
-    if torch.all(rewards == rewards[0]):
-        return torch.zeros_like(rewards)
-    return (rewards - rewards.mean()) / (rewards.std(unbiased=True) + STD_EPSILON)
+    relate = partial(standardized, epsilon=STD_EPSILON)
+    return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, relate))

@@ -1,7 +1,7 @@
 """What every advantage estimator is given."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -34,3 +34,13 @@ class AdvantageInputs:
     """gamma of the token returns."""
     kl_coef: float
     """beta of the KL penalty."""
+    memory: dict[Hashable, float] = field(default_factory=dict)
+    """What an estimator has kept from earlier updates; it may change it. It starts empty, and is
+    part of the policy's checkpoint."""
+
+    def on_every_token(self, advantages: torch.Tensor) -> torch.Tensor:
+        """One advantage for each response [N], on all of its tokens: [N, T] float32.
+
+        Example: advantages [2, 3] of responses of 2 and 1 tokens: [[2, 2], [3, 0]].
+        """
+        return (advantages[:, None] * self.mask).float()

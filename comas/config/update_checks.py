@@ -1,0 +1,65 @@
+"""What the keys of the update must satisfy together: estimator, groups and loss."""
+
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
+from typing import Protocol
+
+from comas.config.faults import Conflict
+from comas.config.schema import Config
+
+
+class Estimator(Protocol):
+    """What the checks ask of an advantage estimator."""
+
+    @property
+    def group_by(self) -> Collection[str]: ...
+
+    @property
+    def loss_aggregation(self) -> str | None: ...
+
+    @property
+    def reads_discount(self) -> bool: ...
+
+
+def estimator_conflicts(
+    config: Config, *, estimators: Mapping[str, Estimator], group_keys: Collection[str]
+) -> Iterator[Conflict]:
+    """What does not fit ``optimization.estimator``, or is no group."""
+    optimization = config.optimization
+    name, estimator = optimization.estimator, estimators.get(optimization.estimator)
+    if optimization.group_by is not None:
+        yield from _group_conflicts(optimization.group_by, group_keys)
+    if estimator is None:
+        return
+    if optimization.group_by is not None and not estimator.group_by:
+        others = ", ".join(other for other, of in estimators.items() if of.group_by)
+        yield Conflict(
+            ("optimization.group_by", "optimization.estimator"),
+            f"{name} does not compare samples by groups",
+            f"set optimization.group_by to null, or choose an estimator that does: {others}",
+        )
+    if optimization.discount != 1 and not estimator.reads_discount:
+        yield Conflict(
+            ("optimization.discount", "optimization.estimator"),
+            f"{name} gives every token of a response the same advantage, so it has no discount",
+            "set optimization.discount to 1, or choose an estimator that reads it",
+        )
+    wanted, chosen = estimator.loss_aggregation, optimization.loss_aggregation
+    if wanted is not None and chosen not in (None, wanted):
+        yield Conflict(
+            ("optimization.loss_aggregation", "optimization.estimator"),
+            f"{name} is defined with the loss aggregation {wanted}",
+            "set optimization.loss_aggregation to null, which is that",
+        )
+
+
+def _group_conflicts(group_by: Collection[str], group_keys: Collection[str]) -> Iterator[Conflict]:
+    unknown = [key for key in group_by if key not in group_keys]
+    repeated = [key for key, count in Counter(group_by).items() if count > 1]
+    if unknown or repeated or not group_by:
+        wrong = ", ".join(unknown or repeated) or "there is none"
+        yield Conflict(
+            ("optimization.group_by",),
+            f"must hold group keys, each once: {wrong}",
+            f"choose among {', '.join(group_keys)}, or write null for the estimator's own groups",
+        )
