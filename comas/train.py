@@ -27,6 +27,7 @@ from comas.metrics.step import (
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.reward_formulation.scheme import offer_evidence
 from comas.run_directory import RunDirectory
 from comas.types import Discussion, Metrics, UpdateStats
 from comas.validation import validate, validate_discussions
@@ -66,7 +67,8 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             clock.lap("rollout_s")
             # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
             wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
-            rewards = reward_scheme(discussions, evidence={"verdicts": wait_for_verdicts})
+            evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=step)
+            rewards = reward_scheme(discussions, evidence=evidence)
             buffers = collect_samples(
                 rewards.discussions,
                 policy_of_agent=config.policy_of_agent,
@@ -83,7 +85,11 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
                 **rewards.metrics,
                 **update_metrics(stats, policy_of_agent=config.policy_of_agent),
                 **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
-                **reward_effectiveness(rewards.discussions, verdicts=verdicts),
+                **reward_effectiveness(
+                    rewards.discussions,
+                    verdicts=verdicts,
+                    sees_verdicts=reward_scheme.sees_verdicts,
+                ),
                 **clock.times(),
             }
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):

@@ -11,7 +11,7 @@ from comas.interaction import run_discussions
 from comas.interaction.prompts import SOLUTION, fill
 from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.metrics.step import accuracy_metrics, share_correct
-from comas.reward_formulation.scheme import RewardScheme
+from comas.reward_formulation.scheme import RewardScheme, offer_evidence
 from comas.seeds import sampling_seed
 from comas.types import Discussion, Domain, Generate, Metrics, Question
 from comas.verification import Verifier
@@ -76,10 +76,13 @@ def validate_discussions(
         )
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
-    rewards = reward_scheme(discussions, evidence={"verdicts": wait_for_verdicts})
+    evidence = offer_evidence(wait_for_verdicts, seed=seed, step=0)
+    rewards = reward_scheme(discussions, evidence=evidence)
     verdicts = wait_for_verdicts()
     last = last_solutions(discussions, verdicts)
-    effectiveness = reward_effectiveness(rewards.discussions, verdicts=verdicts)
+    effectiveness = reward_effectiveness(
+        rewards.discussions, verdicts=verdicts, sees_verdicts=reward_scheme.sees_verdicts
+    )
     return accuracy_metrics(DISCUSSIONS, last) | {
         f"{DISCUSSIONS}/{name}": value for name, value in effectiveness.items()
     }

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.interaction_reward import interaction_reward, reward_discussion
+from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.scheme import Rewards, RewardScheme
 from comas.reward_formulation.score_parsing import parse_score
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
@@ -25,7 +25,7 @@ def turn(turn_id: str, text: str = "") -> Turn:
 
 def rewards(*turns: Turn) -> tuple[float | None, ...]:
     discussion = Discussion("d", Question("q", "math", "?"), turns)
-    return reward_discussion(discussion).rewards
+    return interaction_reward([discussion]).discussions[0].rewards
 
 
 @pytest.mark.parametrize(

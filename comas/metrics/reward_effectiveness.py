@@ -20,7 +20,9 @@ TRUTH_LABELS = {True: "correct", False: "incorrect"}
 SCORE_LABELS = ("score_1", "score_2", "score_3", "invalid")
 
 
-def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts) -> Metrics:
+def reward_effectiveness(
+    rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts, sees_verdicts: bool = False
+) -> Metrics:
     """How well the rewards of solutions tell the correct ones from others.
 
     Over all solutions with a reward and a verdict, for each threshold of ``PREDICTS_CORRECT``,
@@ -34,7 +36,8 @@ def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Ve
     not: 1/2 is a judge who says the same of all.
 
     A solution that the verifier found no answer in is not correct; one on which the verifier
-    failed is left out (``train/verifier_failures`` counts them). A quotient over nothing is None.
+    failed is left out (``train/verifier_failures`` counts them). A quotient over nothing is None,
+    and so are all of a reward scheme that ``sees_verdicts``: it predicts nothing.
 
     The scorer's confusion table is the number of scorings by what was scored and what is true:
     ``scoring/confusion/score_2/correct`` counts the scores of 2 given to correct solutions,
@@ -55,7 +58,7 @@ def reward_effectiveness(rewarded: Sequence[RewardedDiscussion], *, verdicts: Ve
             if verdict is None or verdict == "failed":
                 continue
             is_correct, reward = verdict == "correct", reward_of[solution.turn_id]
-            if reward is not None:
+            if reward is not None and not sees_verdicts:
                 judged[reward, is_correct] += 1
             for scoring in discussion.scorings(solution):
                 table[_score_label(scoring), TRUTH_LABELS[is_correct]] += 1

@@ -1,6 +1,14 @@
 """Reward formulation: every turn of a discussion gets its reward. A new scheme is one file and
 one line here."""
 
+from functools import partial
+
+from comas.reward_formulation.controls import (
+    as_if_scored,
+    flipped_reward,
+    shuffled_reward,
+    verifier_reward,
+)
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.scheme import RewardScheme
@@ -8,4 +16,9 @@ from comas.reward_formulation.scheme import RewardScheme
 REWARD_SCHEMES: dict[str, RewardScheme] = {
     "interaction": RewardScheme(interaction_reward, reads="scores"),
     "judgment": RewardScheme(judgment_reward, reads="judgments"),
+    "flipped": RewardScheme(flipped_reward, reads="scores"),
+    "shuffled": RewardScheme(shuffled_reward, reads="scores", needs=("rng",)),
+    "constant": RewardScheme(partial(as_if_scored, score=2), reads="scores"),
+    "approving": RewardScheme(partial(as_if_scored, score=3), reads="scores"),
+    "verifier": RewardScheme(verifier_reward, reads="scores", needs=("verdicts",)),
 }

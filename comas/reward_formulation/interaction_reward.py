@@ -1,17 +1,28 @@
 """The interaction reward of CoMAS: solver and evaluator share what the scorer decides."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from comas.reward_formulation.scheme import Rewards
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import Discussion, RewardedDiscussion
+from comas.types import Discussion, RewardedDiscussion, Turn
 
 INVALID_SCORING_REWARD = -1.0
 
+Shares = tuple[float, float, float]
+"""(r(s), r(e), r(t)) of one scoring."""
+Share = Callable[[Discussion, Turn, int | None], Shares | None]
+"""What a scoring of that solution with that score gives; no score: it holds none. None: nobody
+is trained on it."""
+
 
 def interaction_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """Reward every discussion by itself, and count the scorings without a score.
+    """The paper's rewards (see ``reward_discussion``), each discussion by itself."""
+    return share_rewards(discussions, lambda _, __, score: rewards_of_score(score))
+
+
+def share_rewards(discussions: Sequence[Discussion], share: Share) -> Rewards:
+    """Reward every scoring by ``share``, and count the scorings without a score.
 
     ``scoring/invalid_rate`` is the share of scorings from which no score could be read.
     """
@@ -20,18 +31,14 @@ def interaction_reward(discussions: Sequence[Discussion]) -> Rewards:
     ]
     invalid_rate = fmean(score is None for score in scores) if scores else None
     return Rewards(
-        [reward_discussion(discussion) for discussion in discussions],
+        [reward_discussion(discussion, share) for discussion in discussions],
         {"scoring/invalid_rate": invalid_rate},
     )
 
 
-def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
-    """Give every turn its reward (eq. 7 and 8 of the paper).
-
-    For a scoring t of an evaluation e of a solution s, with the score extracted from t::
-
-        r(s) = (score - 1) / 2      r(e) = 1 - r(s)      r(t) = 0
-        r(s) = 0                    r(e) = 0             r(t) = -1    when there is no score
+def reward_discussion(discussion: Discussion, share: Share) -> RewardedDiscussion:
+    """Give every turn its reward: of a scoring t of an evaluation e of a solution s, ``share``
+    says r(s), r(e) and r(t).
 
     A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
     paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), that
@@ -44,7 +51,9 @@ def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
     for solution in discussion.children(None, "solution"):
         of_solution = []
         for scoring in discussion.scorings(solution):
-            shares = rewards_of_score(parse_score(scoring.text))
+            shares = share(discussion, solution, parse_score(scoring.text))
+            if shares is None:
+                continue
             of_solution.append(shares[0])
             # Without an evaluation the parent is the solution, whose own reward is set below.
             rewards[scoring.parent_turn_id], rewards[scoring.turn_id] = shares[1:]
@@ -56,8 +65,12 @@ def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
     )
 
 
-def rewards_of_score(score: int | None) -> tuple[float, float, float]:
-    """(r(s), r(e), r(t)) of one scoring; None: it holds no score."""
+def rewards_of_score(score: int | None) -> Shares:
+    """Equations 7 and 8 of the paper, for the score extracted from t::
+
+    r(s) = (score - 1) / 2      r(e) = 1 - r(s)      r(t) = 0
+    r(s) = 0                    r(e) = 0             r(t) = -1    when there is no score
+    """
     if score is None:
         return 0.0, 0.0, INVALID_SCORING_REWARD
     of_solution = (score - 1) / 2

@@ -2,17 +2,27 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from random import Random
 from typing import Literal
 
 from comas.interaction.criticism import Outcome
 from comas.types import Discussion, Metrics, RewardedDiscussion
+from comas.verification.solutions import Verdicts
 
-Evidence = Literal["verdicts"]
+Evidence = Literal["verdicts", "rng"]
 """What a scheme may ask for beside the discussions, by the name of its argument.
 
-``verdicts``: turn -> what the verifier says of it (``Mapping[TurnKey, Verdict]``); a scheme that
-asks for them is not CoMAS's, whose rewards come from the discussion alone.
+``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that asks for them is
+not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
+(``Random``).
 """
+
+
+def offer_evidence(
+    wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step: int
+) -> dict[Evidence, Callable[[], object]]:
+    """What a scheme may choose from at ``step``; nothing is computed before it is asked for."""
+    return {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
 
 
 @dataclass(frozen=True)
@@ -39,6 +49,11 @@ class RewardScheme:
     reads: Outcome | None = None
     """What it reads in the discussions; the criticism has to make it."""
     needs: tuple[Evidence, ...] = ()
+
+    @property
+    def sees_verdicts(self) -> bool:
+        """Whether its rewards are made of what the verifier says."""
+        return "verdicts" in self.needs
 
     def __call__(
         self, discussions: Sequence[Discussion], *, evidence: dict[Evidence, Callable[[], object]]

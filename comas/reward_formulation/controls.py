@@ -1,0 +1,85 @@
+"""Controls: what the paper's rewards become when what the scorer decides is put aside.
+
+In all of them a scoring is paid as in the paper, 0 or -1 by its format: else the format would be
+lost, and what is measured would be that.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from comas.reward_formulation.interaction_reward import (
+    Shares,
+    interaction_reward,
+    rewards_of_score,
+    share_rewards,
+)
+from comas.reward_formulation.scheme import Rewards
+from comas.types import Discussion, RewardedDiscussion, Role, Turn
+from comas.verification.solutions import Verdicts
+
+
+def flipped_reward(discussions: Sequence[Discussion]) -> Rewards:
+    """Equations 7 and 8 mirrored, r -> 1 - r: solver and evaluator change places.
+
+    r(s) = (3 - score) / 2 and r(e) = 1 - r(s); without a score both get 0, as in the paper.
+    """
+
+    def share(_: Discussion, __: Turn, score: int | None) -> Shares:
+        of_solution, of_evaluation, of_scoring = rewards_of_score(score)
+        return of_evaluation, of_solution, of_scoring
+
+    return share_rewards(discussions, share)
+
+
+def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
+    """Rewards as if every scoring had that score, also those that hold none.
+
+    2 is a constant: r(s) = r(e) = 0.5. 3 is a judge who approves of everything: 1 and 0.
+    """
+    return share_rewards(discussions, lambda _, __, said: _with_format(score, said))
+
+
+def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
+    """The upper bound, rewards as if the scorer were always right: 3 for what the verifier calls
+    correct, 1 for anything else. Where the verifier itself failed, nobody is trained."""
+
+    def share(discussion: Discussion, solution: Turn, said: int | None) -> Shares | None:
+        verdict = verdicts[discussion.discussion_id, solution.turn_id]
+        if verdict == "failed":
+            return None
+        return _with_format(3 if verdict == "correct" else 1, said)
+
+    return share_rewards(discussions, share)
+
+
+def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Rewards:
+    """The paper's rewards, dealt anew: those of solutions among all solutions of the batch, and
+    those of evaluations among all evaluations. So the rewards that a role gets stay the same.
+
+    Example: solutions rewarded 1, 0.5 and 0 may get 0, 1 and 0.5.
+    """
+    rewards = interaction_reward(discussions)
+    dealt = [list(item.rewards) for item in rewards.discussions]
+    roles: tuple[Role, ...] = ("solution", "evaluation")
+    for role in roles:
+        places = [
+            (own, place)
+            for own, discussion in zip(dealt, discussions, strict=True)
+            for place, turn in enumerate(discussion.turns)
+            if turn.role == role and own[place] is not None
+        ]
+        values = [own[place] for own, place in places]
+        rng.shuffle(values)
+        for (own, place), value in zip(places, values, strict=True):
+            own[place] = value
+    rewarded = [
+        RewardedDiscussion(discussion, tuple(own))
+        for discussion, own in zip(discussions, dealt, strict=True)
+    ]
+    return Rewards(rewarded, rewards.metrics)
+
+
+def _with_format(score: int, said: int | None) -> Shares:
+    """The shares of ``score``, the scoring paid for what it said."""
+    of_solution, of_evaluation, _ = rewards_of_score(score)
+    return of_solution, of_evaluation, rewards_of_score(said)[2]
