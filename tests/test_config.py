@@ -99,6 +99,32 @@ def test_the_three_readings_make_as_many_responses_as_their_config_says(
         assert f"{expected:,}" in stated
 
 
+@pytest.mark.parametrize(
+    ("file", "solutions_evaluations_scorings"),
+    [
+        ("paper/agents_1.yaml", (2, 2, 2)),  # 2 l rounds of one solution
+        ("paper/agents_2.yaml", (4, 4, 4)),
+        ("paper/agents_2_heterogeneous.yaml", (4, 4, 4)),
+        ("paper/no_evaluation.yaml", (8, 0, 8)),
+        ("paper/no_scoring.yaml", (8, 16, 0)),
+        ("quickstart/agents_1.yaml", (2, 2, 2)),  # 2 rounds of l solutions
+        ("quickstart/agents_4.yaml", (8, 8, 8)),
+        ("quickstart/muted.yaml", (4, 0, 4)),
+        ("quickstart/exchanged.yaml", (4, 4, 4)),
+    ],
+)
+def test_an_ablation_has_the_turns_that_its_name_says(
+    file: str, solutions_evaluations_scorings: tuple[int, int, int]
+):
+    sizes = derive_sizes(load_config(CONFIGS / file, []), num_questions=2000)
+    assert tuple(sizes.turns_per_discussion.values()) == solutions_evaluations_scorings
+
+
+def test_no_two_shipped_configs_write_runs_of_the_same_name():
+    names = [load_config(file, []).name for file in CONFIGS.rglob("*.yaml")]
+    assert len(set(names)) == len(names) - 1  # comas_paper_memory learns what comas does
+
+
 def test_the_released_run_makes_744_optimiser_steps():
     sizes = derive_sizes(load_config(CONFIGS / "comas_released.yaml", []), num_questions=2000)
     assert sizes.turns_per_discussion == dict.fromkeys(ROLES, 8)  # 2 rounds * 4 agents
