@@ -40,6 +40,7 @@ class Registries:
     """The names that a configuration may choose, handed in by whoever knows the rooms above."""
 
     schedules: Collection[str]
+    uncriticised_schedules: Collection[str]
     criticisms: Mapping[str, Criticism]
     reward_schemes: Mapping[str, RewardScheme]
     estimators: Mapping[str, Estimator]
@@ -143,6 +144,13 @@ def _criticisms(config: Config, registries: Registries) -> Iterator[Conflict]:
     criticism, known_scheme = registries.criticisms.get(name), registries.reward_schemes.get(scheme)
     if criticism is None:
         return
+    schedule = config.interaction.schedule
+    if schedule in registries.uncriticised_schedules and name != "none":
+        yield Conflict(
+            ("interaction.schedule", "interaction.criticism"),
+            f"in a {schedule} nobody criticises",
+            "set interaction.criticism to none, and reward.scheme to one that reads no scores",
+        )
     if known_scheme is not None and known_scheme.reads not in (None, criticism.outcome):
         reads = known_scheme.reads
         makers = [n for n, other in registries.criticisms.items() if other.outcome == reads]

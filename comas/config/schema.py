@@ -44,11 +44,12 @@ class Interaction:
     criticism: str = key("scored")
     """Name in ``comas.interaction.CRITICISMS``: what happens to a solution once it is given."""
     num_rounds: int = key(8, at_least=1)
-    """m in the paper. A round has one solution (sequential) or one of each agent (parallel)."""
+    """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
     num_evaluations: int = key(1, at_least=1)
     """n in the paper: evaluations of each solution; how often each is scored is the criticism's."""
     horizon: int = key(2, at_least=0)
-    """kappa in the paper: past rounds (sequential) or drawn pairs (parallel) in a prompt."""
+    """kappa in the paper: past rounds (sequential), drawn pairs (parallel), or drawn answers of
+    others beside one's own (debate) in a prompt."""
     prompt_reuse: int = key(4, at_least=1)
     """Independent discussions of each question in a batch."""
     overlong_prompts: str = key("drop_history", one_of=("drop_history", "skip"))

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from comas.concurrency import run_all
 from comas.config.schema import Interaction
-from comas.interaction import parallel, sequential
+from comas.interaction import debate, parallel, sequential
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.discussion import Opening
 from comas.types import Discussion, Generate, Question
@@ -26,12 +26,23 @@ class Schedule(Protocol):
     ) -> list[Coroutine[None, None, Discussion]]: ...
 
 
-__all__ = ["CRITICISMS", "SCHEDULES", "Schedule", "open_discussions", "run_discussions"]
+__all__ = [
+    "CRITICISMS",
+    "SCHEDULES",
+    "UNCRITICISED_SCHEDULES",
+    "Schedule",
+    "open_discussions",
+    "run_discussions",
+]
 
 SCHEDULES: dict[str, Schedule] = {
     "sequential": sequential.schedule,
     "parallel": parallel.schedule,
+    "debate": debate.schedule,
 }
+
+UNCRITICISED_SCHEDULES = frozenset({"debate"})
+"""Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
 
 
 def open_discussions(

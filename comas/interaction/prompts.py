@@ -19,10 +19,13 @@ class HistoryItem(NamedTuple):
 
     solution: str
     evaluation: str | None
+    is_own: bool = False
+    """Whether the solution is of the agent who sees it, where agents are told."""
 
 
 EMPTY_HISTORY = "(empty)"
 
+OWN_ITEM = "\n\n## Your own earlier solution\n{solution}"
 UNEVALUATED_ITEM = "\n\n## Earlier solution\n{solution}"
 HISTORY_ITEM = UNEVALUATED_ITEM + "\n\n## Evaluation of it\n{evaluation}"
 
@@ -170,5 +173,6 @@ def discussion_text(history: Sequence[HistoryItem]) -> str:
 
 
 def _item_text(item: HistoryItem) -> str:
-    text = UNEVALUATED_ITEM if item.evaluation is None else HISTORY_ITEM
-    return text.format(**item._asdict())
+    if item.evaluation is not None:
+        return HISTORY_ITEM.format(**item._asdict())
+    return (OWN_ITEM if item.is_own else UNEVALUATED_ITEM).format(solution=item.solution)

@@ -11,7 +11,7 @@ from comas.config.loading import read
 from comas.config.schema import Config
 from comas.config.sources import read_files, read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.interaction import CRITICISMS, SCHEDULES
+from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.model_folder import is_here
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import GROUP_KEYS
@@ -23,6 +23,7 @@ QUICKSTART_CONFIG = Path("configs/quickstart.yaml")
 
 REGISTRIES = Registries(
     schedules=SCHEDULES,
+    uncriticised_schedules=UNCRITICISED_SCHEDULES,
     criticisms=CRITICISMS,
     reward_schemes=REWARD_SCHEMES,
     estimators=ADVANTAGE_ESTIMATORS,

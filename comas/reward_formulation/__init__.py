@@ -11,7 +11,21 @@ from comas.reward_formulation.controls import (
 )
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
+from comas.reward_formulation.majority_reward import majority_reward
+from comas.reward_formulation.maporl_reward import (
+    Shaping,
+    maporl_reward,
+    margin,
+    outcome,
+    plain,
+    quality,
+)
 from comas.reward_formulation.scheme import RewardScheme
+
+
+def _maporl(shaping: Shaping) -> RewardScheme:
+    return RewardScheme(partial(maporl_reward, shaping=shaping), needs=("verdicts",))
+
 
 REWARD_SCHEMES: dict[str, RewardScheme] = {
     "interaction": RewardScheme(interaction_reward, reads="scores"),
@@ -21,4 +35,9 @@ REWARD_SCHEMES: dict[str, RewardScheme] = {
     "constant": RewardScheme(partial(as_if_scored, score=2), reads="scores"),
     "approving": RewardScheme(partial(as_if_scored, score=3), reads="scores"),
     "verifier": RewardScheme(verifier_reward, reads="scores", needs=("verdicts",)),
+    "maporl": _maporl(plain),
+    "maporl_quality": _maporl(quality),
+    "maporl_margin": _maporl(margin),
+    "maporl_outcome": _maporl(outcome),
+    "majority": RewardScheme(majority_reward),
 }

@@ -83,6 +83,14 @@ def normalize(text: str) -> str:
     return text.strip().rstrip(" .,;")
 
 
+def spelling(answer: str) -> str:
+    r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 are not spelled the same.
+
+    Comparing values would need a computer algebra system, which is too slow for a vote.
+    """
+    return normalize(answer).replace(" ", "")
+
+
 def split(text: str, separator: re.Pattern[str]) -> list[str]:
     """The stripped parts of ``text`` between separators that stand outside all brackets.
 

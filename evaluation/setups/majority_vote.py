@@ -11,7 +11,7 @@ from comas.verification.boxed import last_boxed
 from comas.verification.choice import read_letter
 from comas.verification.coding import last_python_block
 from comas.verification.forms import AnswerForm
-from comas.verification.latex import normalize
+from comas.verification.latex import spelling
 from comas.verification.science import RELATIVE_TOLERANCE, read_number
 from evaluation.setups.consistency import NUM_SAMPLES, draw_samples
 from evaluation.types import Ask, BenchmarkTask, Setup
@@ -51,11 +51,8 @@ def elect(responses: Sequence[str], *, ballot: Ballot) -> str:
 
 
 def same_expression(answer: str, other: str) -> bool:
-    """Whether two math answers are written the same; 0.5 and 1/2 are not.
-
-    Comparing values would need a computer algebra system, which is too slow for a vote.
-    """
-    return _spelling(answer) == _spelling(other)
+    """Whether two math answers are written the same; 0.5 and 1/2 are not."""
+    return spelling(answer) == spelling(other)
 
 
 def same_number(answer: str, other: str) -> bool:
@@ -79,10 +76,6 @@ def same_program(answer: str, other: str) -> bool:
 
 def _lines(program: str) -> list[str]:
     return [line.rstrip() for line in program.splitlines() if line.strip()]
-
-
-def _spelling(answer: str) -> str:
-    return normalize(answer).replace(" ", "")
 
 
 BALLOTS: dict[AnswerForm, Ballot] = {

@@ -1,0 +1,62 @@
+"""TTRL: the answer that most solutions of a question agree on takes the place of the right one."""
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from statistics import fmean
+
+from comas.reward_formulation.scheme import Rewards
+from comas.types import Discussion, Domain, RewardedDiscussion, Turn
+from comas.verification.boxed import last_boxed
+from comas.verification.latex import spelling
+
+VOTING_DOMAINS: tuple[Domain, ...] = ("math",)
+"""Where answers can be compared as texts: not programs, nor measured numbers."""
+
+
+def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
+    r"""Reward a math solution by 1 when its boxed answer is the majority's, else by 0.
+
+    The vote is among all solutions of all copies of a question; two answers are the same when
+    they are spelled the same. The first given wins a tie. A solution without a boxed answer has
+    no vote and gets 0. Where nobody votes, and for coding and science, there is no label: the
+    reward is None, and no constant that whitening would turn into an advantage.
+
+    ``majority/share`` is the mean share of solutions that agree with their question's majority.
+
+    Example: \boxed{7}, \boxed{8}, \boxed{7}, "no idea" get 1, 0, 1, 0; the share is 1/2.
+    """
+    ballots: defaultdict[str, list[str | None]] = defaultdict(list)
+    for discussion in discussions:
+        if discussion.question.domain in VOTING_DOMAINS:
+            solutions = discussion.children(None, "solution")
+            ballots[discussion.question.question_id] += map(_vote, solutions)
+    labels = {question_id: _elect(votes) for question_id, votes in ballots.items()}
+    shares = [
+        votes.count(label) / len(votes)
+        for question_id, votes in ballots.items()
+        if (label := labels[question_id]) is not None
+    ]
+    return Rewards(
+        [_reward(d, labels.get(d.question.question_id)) for d in discussions],
+        {"majority/share": fmean(shares) if shares else None},
+    )
+
+
+def _vote(solution: Turn) -> str | None:
+    boxed = last_boxed(solution.text)
+    return None if boxed is None else spelling(boxed) or None
+
+
+def _elect(votes: Sequence[str | None]) -> str | None:
+    counts = Counter(vote for vote in votes if vote is not None)
+    return max(counts, key=counts.__getitem__, default=None)  # of equal ones, the first given
+
+
+def _reward(discussion: Discussion, label: str | None) -> RewardedDiscussion:
+    return RewardedDiscussion(
+        discussion,
+        tuple(
+            None if label is None or turn.role != "solution" else float(_vote(turn) == label)
+            for turn in discussion.turns
+        ),
+    )
