@@ -6,7 +6,7 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from tqdm import tqdm
@@ -24,7 +24,7 @@ from comas.metrics.step import (
     step_line,
     update_metrics,
 )
-from comas.policy_optimization.samples import collect_samples
+from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import offer_evidence
@@ -47,6 +47,9 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
         log.info("nothing to train: this run has made all of its %d steps", num_steps)
         return
     reward_scheme = REWARD_SCHEMES[config.reward.scheme]
+    # Empty after every step that has a checkpoint (see the checks of society.update_every), so
+    # a resumed run misses nothing.
+    buffers = Buffers(config.update_every)
     with (
         Verifier() as verifier,
         agents_of(config, prepared) as agents,
@@ -69,15 +72,16 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
             evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=step)
             rewards = reward_scheme(discussions, evidence=evidence)
-            buffers = collect_samples(
+            samples = collect_samples(
                 rewards.discussions,
                 policy_of_agent=config.policy_of_agent,
                 mask_truncated=config.optimization.mask_truncated,
             )
-            stats = agents.update(buffers, step=step)
+            buffers.add(samples)
+            stats = agents.update(buffers.take_due(step, num_steps=num_steps), step=step)
             _warn_of_mismatch(stats, limit=config.optimization.mismatch_warning)
             clock.lap("update_s")
-            agents.sync_weights()
+            agents.sync_weights(stats)
             clock.lap("sync_s")
             verdicts = wait_for_verdicts()
             metrics = {
@@ -202,9 +206,9 @@ def _validate(config: Config, agents: Agents, verifier: Verifier, held_out: Ques
     return metrics | {"time/validation_s": time.monotonic() - started}
 
 
-def _warn_of_mismatch(stats: Sequence[UpdateStats], *, limit: float) -> None:
+def _warn_of_mismatch(stats: Mapping[int, UpdateStats], *, limit: float) -> None:
     """A policy and its rollout engine that disagree make every importance ratio wrong."""
-    for policy, of_policy in enumerate(stats):
+    for policy, of_policy in stats.items():
         if of_policy.mismatch_mean > limit:
             log.warning(
                 "policy %d: its log-probs differ from its rollout engine's by %.3f a token "

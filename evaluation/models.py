@@ -106,7 +106,8 @@ class Target:
 def find_target(path: str, *, weights: str) -> Target:
     """The models behind ``path``: a run directory, a model folder or a hub name.
 
-    ``weights`` is "trained" or, for run directories only, "untrained": the models it began with.
+    ``weights`` is "trained" or, for run directories only, "untrained": the models it began with,
+    which frozen policies still have after it.
 
     Raises ValueError that says what ``path`` may be when nothing is found there.
     """
@@ -157,17 +158,23 @@ def read_model(folder: Path) -> LocalModel:
 
 def _run_target(run: Path, *, weights: str) -> Target:
     config = load(Config, run / "config.yaml", [])
-    untrained = weights == "untrained"
+    as_it_began = {
+        policy: model
+        for policy, model in enumerate(config.models)
+        if weights == "untrained" or policy not in config.trained_policies
+    }
     locations = locate(
-        [config.data.validation, *(config.models if untrained else ())],
+        [config.data.validation, *as_it_began.values()],
         saves=run.parent,  # where the run lies now; config.saves is where it was made
         seed=config.seed,
         found_before=read_inputs(run),
     )
-    if untrained:
-        folders = [_folder_of(locations[model]) for model in config.models]
-    else:
-        folders = [_trained(run, config, policy) for policy in range(config.num_policies)]
+    folders = [
+        _folder_of(locations[as_it_began[policy]])
+        if policy in as_it_began
+        else _trained(run, config, policy)
+        for policy in range(config.num_policies)
+    ]
     with ThreadPoolExecutor() as threads:
         models = tuple(threads.map(read_model, folders))
     policies = config.policy_of_agent

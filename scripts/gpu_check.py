@@ -19,7 +19,7 @@ from comas.preflight.memory import GIB, model_shape
 from comas.preflight.sharding import settle_sharding
 from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.terminal import start_command
-from comas.types import Device, Generation, TrainingSample
+from comas.types import Device, Generation, TrainingSample, UpdateStats
 from scripts.benchmarks import read_arguments
 from scripts.gpu_measures import Clock, matrix_flops, memory_peak, model_flops
 
@@ -161,18 +161,19 @@ def check(name: str, num_agents: int, *, model: str, device: Device, peak_flops:
     ):
         clock.lap("start")
         agents.sync_weights()
-        stats, buffers = [], []
+        stats: list[dict[int, UpdateStats]] = []
+        buffers: dict[int, list[TrainingSample]] = {}
         for step in (1, 2):
             clock.lap("")
-            buffers = sample(agents, num_agents, size=size, step=step)
+            buffers = dict(enumerate(sample(agents, num_agents, size=size, step=step)))
             clock.lap("rollout")
             stats.append(agents.update(buffers, step=step))
             clock.lap("update")
             agents.sync_weights()
             clock.lap("sync")
         moved = agents.update(buffers, step=3)
-    flops = sum(model_flops(shape, buffer) for buffer in buffers)
-    num_tokens = sum(len(s.response_token_ids) for buffer in buffers for s in buffer)
+    flops = sum(model_flops(shape, buffer) for buffer in buffers.values())
+    num_tokens = sum(len(s.response_token_ids) for buffer in buffers.values() for s in buffer)
     return Row(
         size=name,
         num_agents=num_agents,
@@ -183,8 +184,8 @@ def check(name: str, num_agents: int, *, model: str, device: Device, peak_flops:
         utilisation=flops / clock.seconds["update"] / peak_flops,
         sync_s=clock.seconds["sync"],
         memory_gib=peak.bytes / GIB,
-        mismatch=tuple(max(s.mismatch_mean for s in of_step) for of_step in stats),
-        movement=min(s.mismatch_mean for s in moved),
+        mismatch=tuple(max(s.mismatch_mean for s in of_step.values()) for of_step in stats),
+        movement=min(s.mismatch_mean for s in moved.values()),
     )
 
 

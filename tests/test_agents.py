@@ -82,14 +82,14 @@ def sample(agent: int, generation: Generation, *, reward: float) -> TrainingSamp
     )
 
 
-def buffers_of(agents: Agents, num_agents: int) -> list[list[TrainingSample]]:
-    return [
-        [
+def buffers_of(agents: Agents, num_agents: int) -> dict[int, list[TrainingSample]]:
+    return {
+        agent: [
             sample(agent, generation, reward=float(i % 2))
             for i, generation in enumerate(generate(agents, agent))
         ]
         for agent in range(num_agents)
-    ]
+    }
 
 
 def logprobs_of(model_folder: Path, generation: Generation) -> torch.Tensor:
@@ -127,8 +127,8 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         trained = [tmp_path / f"trained/agent_{agent}" for agent in range(2)]
         assert largest_difference(agents, trained) < MAX_LOGPROB_DIFFERENCE
         assert largest_difference(agents, [Path(m) for m in models]) > 10 * MAX_LOGPROB_DIFFERENCE
-        assert all(s.num_samples == len(PROMPTS) for s in stats)
-        assert all(s.mismatch_max < MAX_LOGPROB_DIFFERENCE for s in stats)
+        assert all(s.num_samples == len(PROMPTS) for s in stats.values())
+        assert all(s.mismatch_max < MAX_LOGPROB_DIFFERENCE for s in stats.values())
 
         agents.load_checkpoint(tmp_path / "checkpoint", step=7)
         agents.sync_weights()
@@ -143,9 +143,10 @@ def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named
     with Agents(config, models=models, device="cpu") as agents:
         agents.sync_weights()
         buffers = buffers_of(agents, 3)
-        shared = [[*buffers[0], *buffers[2]], buffers[1]]
+        shared = {0: [*buffers[0], *buffers[2]], 1: buffers[1]}
         stats = agents.update(shared, step=1)
-        assert [s.num_samples for s in stats] == [2 * len(PROMPTS), len(PROMPTS)]
+        num_samples = {policy: own.num_samples for policy, own in stats.items()}
+        assert num_samples == {0: 2 * len(PROMPTS), 1: len(PROMPTS)}
         agents.sync_weights()
 
         rollouts = [

@@ -307,8 +307,17 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("saves=''", "must name a file or folder"),
         ("resume=/no/such/run", "must be the folder of a run"),
         ("society.models=['']", "must not hold an empty name"),
-        ("society.models=[]", "must name one model, or 4 for 4 policies, names 0"),
-        ("society.models=[a,b]", "must name one model, or 4 for 4 policies, names 2"),
+        ("society.models=[]", "must have one entry, or 4 for 4 policies, has 0"),
+        ("society.models=[a,b]", "must have one entry, or 4 for 4 policies, has 2"),
+        ("society.learning_rates=[]", "must have one entry, or 4 for 4 policies, has 0"),
+        ("society.learning_rates=[1e-6,1e-7]", "must have one entry, or 4 for 4 policies, has 2"),
+        ("society.learning_rates=[0]", "must hold finite numbers above 0"),
+        ("society.learning_rates=[1e-6,.inf,1,1]", "must hold finite numbers above 0"),
+        ("society.learning_rates=[a]", "must be a list of numbers, or null"),
+        ("society.update_every=[1,1,0]", "must have one entry, or 4 for 4 policies, has 3"),
+        ("society.update_every=[1,1,1,-1]", "must hold numbers of at least 0 (frozen), and one"),
+        ("society.update_every=[0]", "must hold numbers of at least 0 (frozen), and one above 0"),
+        ("society.update_every=[1,2,4,0]", "right after an update, since it holds no samples: 10"),
         ("society.policy_of_agent=[0,1]", "each of the 4 agents, has 2"),
         ("society.policy_of_agent=[0,0,2,2]", "without gaps, uses [0, 2]"),
         ("society.policy_of_agent=[-1,0,0,0]", "without gaps, uses [-1, 0]"),
@@ -341,6 +350,10 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
             "policy.gradient_checkpointing=false",
         ],
         ["optimization.estimator=grpo", "optimization.group_by=[agent_index]"],
+        ["society.learning_rates=[1e-6]"],
+        ["society.update_every=[0,1,2,5]"],
+        ["society.update_every=[20]", "training.save_every=40"],
+        ["society.update_every=[0,0,0,1]", "cluster.device=cpu", "cluster.placement=disaggregated"],
         ["optimization.betas=[0,0.5]"],
         ["cluster.placement=disaggregated", "cluster.gpus_per_policy=4"],
         ["cluster.device=cpu", "policy.ranks_per_policy=1"],
@@ -355,6 +368,22 @@ def test_what_is_checkpointed_by_tokens_needs_a_number_of_tokens():
     fault = only_fault("policy.micro_batch_size=9", "policy.micro_batch_tokens=null")
     assert "null means samples of more than policy.micro_batch_tokens, which is null" in fault
     assert "-> set policy.gradient_checkpointing to true or false" in fault
+
+
+def test_checkpoints_fall_where_every_policy_has_just_been_updated():
+    fault = only_fault("society.update_every=[1,2,3,0]", "training.save_every=8")
+    assert "8 is no multiple of 3" in fault
+    assert "-> set training.save_every to a multiple of 6" in fault
+
+
+def test_a_frozen_policy_has_no_use_for_the_gpus_of_a_trainer():
+    fault = only_fault(
+        "society.update_every=[1,1,1,0]",
+        "cluster.placement=disaggregated",
+        "cluster.gpus_per_policy=4",
+    )
+    assert "the GPUs of a frozen policy's trainer would do nothing" in fault
+    assert "-> set cluster.placement to colocated" in fault
 
 
 def test_configured_groups_are_not_empty():

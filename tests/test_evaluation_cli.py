@@ -346,6 +346,15 @@ def test_agents_that_share_a_policy_share_a_server(tmp_path):
     assert target.subjects["society"] == (0, 0, 1)
 
 
+def test_a_frozen_agent_is_evaluated_as_the_model_that_it_began_and_ended_with(tmp_path):
+    run = make_run(tmp_path, "society.update_every=[1,0]", num_trained=1)
+    target = find_target(str(run), weights="trained")
+    assert [model.folder.name for model in target.models] == ["agent_0", "untied"]
+    assert target.subjects == {"agent_0": (0,), "agent_1": (1,), "society": (0, 1)}
+    before = find_target(str(run), weights="untrained")
+    assert [model.folder.name for model in before.models] == ["tied", "untied"]
+
+
 def test_a_run_that_has_not_ended_says_how_to_end_it(tmp_path):
     folder = make_run(tmp_path, num_trained=1)
     with pytest.raises(ValueError, match=rf"agent_1 is not there.*resume={folder}"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.stack
 
 START_S = 0.3
 PATIENCE_S = 20.0
+SYNC = ["release_cache", "wake_weights", "send_weights", "offload_states", "wake_kv_cache"]
+START = ["start", "sleep", "start", "connect", *SYNC]
 
 
 def recording_actors(log: Path) -> tuple[type, type]:
@@ -86,10 +89,13 @@ class Call(NamedTuple):
     end: float
 
 
-def one_step(log: Path, *, policies_per_gpu: int, gpus_per_policy: int) -> list[Call]:
-    """What two policies' engines were asked from the start until the sync after an update."""
+def one_step(
+    log: Path, *, policies_per_gpu: int, gpus_per_policy: int, update_every: Sequence[int] = (1, 1)
+) -> list[Call]:
+    """What the policies' engines were asked from the start until the sync after step 1."""
+    num_policies = len(update_every)
     config = Config(
-        society=Society(num_agents=2),
+        society=Society(num_agents=num_policies, update_every=list(update_every)),
         rollout=Rollout(engines_per_policy=gpus_per_policy),
         policy=Policy(ranks_per_policy=gpus_per_policy),
         cluster=Cluster(
@@ -103,10 +109,10 @@ def one_step(log: Path, *, policies_per_gpu: int, gpus_per_policy: int) -> list[
         patch.setattr(launch, "RolloutActor", rollout)
         patch.setattr(launch, "PolicyActor", policy)
         patch.setattr(ray, "init", partial(ray.init, num_gpus=2, num_cpus=8))
-        with Agents(config, models=["a", "b"], device="cuda") as agents:
+        with Agents(config, models=list("abcd"[:num_policies]), device="cuda") as agents:
             agents.sync_weights()
-            agents.update([[], []], step=1)
-            agents.sync_weights()
+            due = {policy: [] for policy, every in enumerate(update_every) if every == 1}
+            agents.sync_weights(agents.update(due, step=1))
     return [Call(*json.loads(line)) for line in log.read_text().splitlines()]
 
 
@@ -119,9 +125,9 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
-    """A GPU for each policy."""
+    """Policies a and b on one GPU, c and d on the other; b is updated in step 2, c is frozen."""
     log = tmp_path_factory.mktemp("apart") / "calls"
-    return one_step(log, policies_per_gpu=1, gpus_per_policy=1)
+    return one_step(log, policies_per_gpu=2, gpus_per_policy=1, update_every=(1, 2, 0, 1))
 
 
 def starts(calls: list[Call]) -> dict[str, Call]:
@@ -145,11 +151,22 @@ def test_engines_of_one_gpu_start_one_after_another_and_those_of_two_at_once(sha
     assert start["engine 1 of a"].end <= start["engine 1 of b"].begin
     assert at_once(start["engine 0 of a"], start["engine 1 of a"])
     assert at_once(start["engine 0 of b"], start["engine 1 of b"])
-    assert at_once(starts(apart)["engine 0 of a"], starts(apart)["engine 0 of b"])
+    assert at_once(starts(apart)["engine 0 of a"], starts(apart)["engine 0 of c"])
+
+
+def made(calls: list[Call], policy: str) -> list[str]:
+    return [call.call for call in calls if call.name.endswith(f"of {policy}")]
 
 
 def test_memory_is_given_back_before_the_other_side_of_a_gpu_takes_it(apart):
-    sync = ["release_cache", "wake_weights", "send_weights", "offload_states", "wake_kv_cache"]
-    update = ["sleep", "reload_states", "update"]
-    made = [call.call for call in apart if call.name.endswith("of a")]
-    assert made == ["start", "sleep", "start", "connect", *sync, *update, *sync]
+    assert made(apart, "a") == [*START, "sleep", "reload_states", "update", *SYNC]
+
+
+def test_a_policy_that_is_not_updated_goes_on_serving(apart):
+    assert made(apart, "b") == START
+
+
+def test_a_frozen_policy_has_an_engine_that_is_only_started(apart):
+    assert [(call.name, call.call) for call in apart if call.name.endswith("of c")] == [
+        ("engine 0 of c", "start")
+    ]

@@ -11,7 +11,7 @@ from tiny_models import save_tiny_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from comas.config.schema import Config
-from comas.preflight import sharding
+from comas.preflight import preparation, sharding
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine
 from comas.preflight.memory import (
@@ -206,6 +206,55 @@ def test_too_little_host_memory_for_the_states_that_wait_is_an_error():
     machine = dataclasses.replace(EIGHT_A100, host_bytes=200 * GIB)
     with pytest.raises(ValueError, match=r"the host 256\.0 of 200\.0 GiB"):
         settled(paper(), QWEN_3B, machine)
+
+
+def test_a_frozen_policy_has_no_states_and_its_engine_stays_awake():
+    machine = dataclasses.replace(EIGHT_A100, gpu_bytes=141 * GIB)
+    config = paper(zero_stage=2, adam_offload=False, gradient_checkpointing=True)
+    config.society.num_agents = 2
+    config.rollout.gpu_memory_utilization = 0.45
+    # A GPU for each policy: as if there were one policy only.
+    config.society.update_every = [1, 0]
+    assert "28.7 GiB for states, up to 46.7 of 129.9" in settled(config, QWEN_3B, machine)[2]
+    # Both on each GPU: 46.71, and 0.45 x 141 for the engine; 2 ranks x 32 GiB wait on the host.
+    config.cluster.policies_per_gpu = 2
+    line = settled(config, QWEN_3B, machine)[2]
+    assert "28.7 GiB for states, up to 110.2 of 125.9 in all; the host 64.0 of 1000.0" in line
+
+
+def test_policies_of_one_gpu_that_are_updated_in_turns_meet_awake_engines():
+    machine = dataclasses.replace(EIGHT_A100, gpu_bytes=141 * GIB)
+    config = paper(zero_stage=2, adam_offload=False, gradient_checkpointing=True)
+    config.society.num_agents = 2
+    config.rollout.gpu_memory_utilization = 0.45
+    config.cluster.policies_per_gpu = 2
+    for intervals, peak in (([2, 2], "93.4"), ([1, 2], "126.9")):  # 2 x 46.71, 2 x 0.45 x 141
+        config.society.update_every = intervals
+        assert f"up to {peak} of 125.9" in settled(config, QWEN_3B, machine)[2]
+
+
+def test_memory_is_planned_for_the_models_that_are_trained(tmp_path, monkeypatch):
+    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
+    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(3)])
+    planned: list[str] = []
+
+    def settle(config, *, models, machine):
+        planned.extend(models)
+        return config, ""
+
+    monkeypatch.setattr(preparation, "settle_sharding", settle)
+    overrides = [
+        f"saves={tmp_path / 'saves'}",
+        f"society.models=[{models[0]},{models[1]}]",
+        "society.update_every=[0,1]",
+        f"data.train={questions}",
+        f"data.validation={questions}",
+        "rollout.batch_size=3",
+        "cluster.device=cpu",
+    ]
+    prepared = prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
+    assert planned == [models[1]]
+    assert prepared.models == models
 
 
 def test_gradients_are_never_added_up_in_bfloat16_unless_asked_for():

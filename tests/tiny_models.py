@@ -40,9 +40,13 @@ SHAPE = {
 }
 
 
-def byte_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a byte: ids 0 to 2 are special, every text can be encoded."""
-    vocabulary = [*SPECIAL_TOKENS, *sorted(pre_tokenizers.ByteLevel.alphabet())]
+def byte_tokenizer(*, backwards: bool = False) -> PreTrainedTokenizerFast:
+    """One token a byte: ids 0 to 2 are special, every text can be encoded.
+
+    ``backwards`` gives other ids to the bytes: a tokenizer that does not understand this one.
+    """
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet(), reverse=backwards)
+    vocabulary = [*SPECIAL_TOKENS, *alphabet]
     tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(vocabulary)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -55,13 +59,14 @@ def byte_tokenizer() -> PreTrainedTokenizerFast:
     )
 
 
-def random_model(family: str, *, seed: int) -> PreTrainedModel:
+def random_model(family: str, *, seed: int, **changes: int) -> PreTrainedModel:
     """A small model with distributions far from uniform: "tied" (Qwen2) or "untied" (Llama)."""
     torch.manual_seed(seed)
+    shape = SHAPE | changes
     if family == "tied":
-        model = Qwen2ForCausalLM(Qwen2Config(tie_word_embeddings=True, **SHAPE))
+        model = Qwen2ForCausalLM(Qwen2Config(tie_word_embeddings=True, **shape))
     else:
-        model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, **SHAPE))
+        model = LlamaForCausalLM(LlamaConfig(tie_word_embeddings=False, **shape))
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)
@@ -77,8 +82,13 @@ def random_model(family: str, *, seed: int) -> PreTrainedModel:
     return model
 
 
-def save_tiny_model(folder: Path, family: str, *, seed: int = 0) -> str:
-    """Write a random model with its tokenizer in Hugging Face format; returns the folder."""
-    random_model(family, seed=seed).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
+def save_tiny_model(
+    folder: Path, family: str, *, seed: int = 0, backwards: bool = False, **changes: int
+) -> str:
+    """Write a random model with its tokenizer in Hugging Face format; returns the folder.
+
+    ``changes`` are those of its ``SHAPE``.
+    """
+    random_model(family, seed=seed, **changes).save_pretrained(folder)
+    byte_tokenizer(backwards=backwards).save_pretrained(folder)
     return str(folder)

@@ -1,14 +1,15 @@
 """What the keys of a run's configuration must satisfy beyond their own bounds."""
 
+import math
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from comas.config.faults import Conflict
-from comas.config.schema import Config
+from comas.config.schema import Config, Society
 from comas.config.update_checks import Estimator, estimator_conflicts
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -54,6 +55,7 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
         _run_names,
         _societies,
         partial(_criticisms, registries=registries),
+        _updates,
         _micro_batches,
         _train_batches,
         _optimizers,
@@ -66,6 +68,7 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
         _attention,
         _gpus,
         _shared_gpus,
+        _frozen,
     )
     return [conflict for check in checks for conflict in check(config)]
 
@@ -130,12 +133,46 @@ def _societies(config: Config) -> Iterator[Conflict]:
             )
             return
     num_policies = num_agents if policy_of_agent is None else len(set(policy_of_agent))
-    if len(models) not in (1, num_policies):
-        expected = "one model" if num_policies == 1 else f"one model, or {num_policies}"
+    for name, entries in _entries_of_policies(config.society):
+        if len(entries) not in (1, num_policies):
+            expected = "one entry" if num_policies == 1 else f"one entry, or {num_policies}"
+            yield Conflict(
+                ("society.num_agents", "society.policy_of_agent", f"society.{name}"),
+                f"must have {expected} for {num_policies} policies, has {len(entries)}",
+                "list one for each policy, or a single one for all",
+            )
+
+
+def _entries_of_policies(society: Society) -> Iterator[tuple[str, Sequence[object]]]:
+    """The lists with an entry for each policy, by their keys."""
+    yield "models", society.models
+    if society.learning_rates is not None:
+        yield "learning_rates", society.learning_rates
+    yield "update_every", society.update_every
+
+
+def _updates(config: Config) -> Iterator[Conflict]:
+    rates, intervals = config.society.learning_rates or [], config.society.update_every
+    if not all(0 < rate < math.inf for rate in rates):
         yield Conflict(
-            ("society.num_agents", "society.policy_of_agent", "society.models"),
-            f"must name {expected} for {num_policies} policies, names {len(models)}",
-            "list a model for each policy, or a single one for all",
+            ("society.learning_rates",),
+            "must hold finite numbers above 0",
+            "write one such as 1e-6 for each policy; 0 in society.update_every freezes a policy",
+        )
+    if not all(every >= 0 for every in intervals) or not any(intervals):
+        yield Conflict(
+            ("society.update_every",),
+            "must hold numbers of at least 0 (frozen), and one above 0",
+            "write 1 for each policy that is to be updated in every step",
+        )
+        return
+    uneven = [every for every in intervals if every > 0 and config.training.save_every % every]
+    if uneven:
+        yield Conflict(
+            ("society.update_every", "training.save_every"),
+            "a checkpoint must come right after an update, since it holds no samples: "
+            f"{config.training.save_every} is no multiple of {uneven[0]}",
+            f"set training.save_every to a multiple of {math.lcm(*filter(None, intervals))}",
         )
 
 
@@ -236,6 +273,17 @@ def _attention(config: Config) -> Iterator[Conflict]:
 
 
 # ---------------------------------------------------------------- the machine
+
+
+def _frozen(config: Config) -> Iterator[Conflict]:
+    if config.cluster.device == "cpu" or config.cluster.placement == "colocated":
+        return
+    if 0 in config.society.update_every:
+        yield Conflict(
+            ("society.update_every", "cluster.placement"),
+            "disaggregated, the GPUs of a frozen policy's trainer would do nothing",
+            "set cluster.placement to colocated, where its engines have all of its GPUs",
+        )
 
 
 def _gpus(config: Config) -> Iterator[Conflict]:

@@ -6,8 +6,12 @@ names its former one, so that an old file gets an error that says the new one.
 """
 
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from comas.config.keys import key
+
+Entry = TypeVar("Entry", str, int, float)
+"""What a list of the society holds for each policy."""
 
 
 @dataclass
@@ -21,6 +25,13 @@ class Society:
     "quickstart/models/..." names an embedded tiny model."""
     policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
     """Index of each agent's policy, from 0 without gaps; null gives every agent its own."""
+    learning_rates: list[float] | None = key(None, example=[1e-6, 5e-7])
+    """Learning rate of each policy, a single entry for every policy; null gives all of them
+    ``optimization.learning_rate``."""
+    update_every: list[int] = key([1])
+    """Steps from one update of each policy to the next, a single entry for every policy; the last
+    step has one as well. An update is on all that was said since the one before. 0: the policy is
+    frozen, has no trainer and stays its base model."""
 
 
 @dataclass
@@ -149,9 +160,9 @@ class Optimization:
     train_batch_size: int | None = key(64, at_least=1)
     """Samples per optimiser step; null: the whole buffer in one."""
     epochs_per_buffer: int = key(1, at_least=1)
-    """Passes over the samples of a step."""
+    """Passes over the samples of an update."""
     learning_rate: float = key(1e-6, above=0)
-    """Of AdamW, at the end of the warm-up."""
+    """Of AdamW, at the end of the warm-up; see ``society.learning_rates``."""
     lr_schedule: str = key(
         "constant_with_warmup", one_of=("constant_with_warmup", "cosine", "linear")
     )
@@ -217,7 +228,7 @@ class Cluster:
     ray_address: str | None = key(None, example="auto")
     """An existing Ray cluster; null starts one on this machine for the run."""
     object_store_mib: int = key(512, at_least=80)
-    """Memory of Ray's object store, in MiB: it holds the samples of a step."""
+    """Memory of Ray's object store, in MiB: it holds the samples of an update."""
     start_timeout_s: float = key(600.0, above=0)
     """Limit on the start of all engines, in seconds."""
     call_timeout_s: float = key(3600.0, above=0)
@@ -267,11 +278,29 @@ class Config:
 
     @property
     def num_policies(self) -> int:
-        """How many sets of weights are trained."""
+        """How many sets of weights there are, frozen ones included."""
         return max(self.policy_of_agent) + 1
 
     @property
     def models(self) -> list[str]:
         """Base model of each policy."""
-        models = self.society.models
-        return models * self.num_policies if len(models) == 1 else models
+        return self._for_every_policy(self.society.models)
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """Learning rate of each policy."""
+        rates = self.society.learning_rates
+        return self._for_every_policy([self.optimization.learning_rate] if rates is None else rates)
+
+    @property
+    def update_every(self) -> list[int]:
+        """Steps from one update of each policy to the next; 0: it is frozen."""
+        return self._for_every_policy(self.society.update_every)
+
+    @property
+    def trained_policies(self) -> list[int]:
+        """The policies that are not frozen."""
+        return [policy for policy, every in enumerate(self.update_every) if every > 0]
+
+    def _for_every_policy(self, entries: list[Entry]) -> list[Entry]:
+        return entries * self.num_policies if len(entries) == 1 else entries

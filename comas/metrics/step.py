@@ -43,10 +43,15 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     return metrics
 
 
-def update_metrics(stats: Sequence[UpdateStats], *, policy_of_agent: Sequence[int]) -> Metrics:
-    """What each agent's policy update did."""
+def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequence[int]) -> Metrics:
+    """What each agent's policy update did; nothing of policies that were not updated.
+
+    Agents that share a policy all have its numbers: ``num_samples`` are those of its buffer.
+    """
     metrics: Metrics = {}
     for agent, policy in enumerate(policy_of_agent):
+        if policy not in stats:
+            continue
         of_policy = stats[policy]
         metrics[f"agent_{agent}/policy/loss"] = of_policy.policy_loss
         metrics[f"agent_{agent}/policy/kl"] = of_policy.kl

@@ -1,4 +1,4 @@
-"""From rewarded discussions to one training buffer a policy."""
+"""From rewarded discussions to one training buffer per policy."""
 
 from collections.abc import Hashable, Sequence
 
@@ -34,6 +34,42 @@ def collect_samples(
             sample = _sample(item, turn, reward)
             buffers[policy_of_agent[turn.agent_index]].append(sample)
     return buffers
+
+
+class Buffers:
+    """What each policy gathers between its updates; a frozen one gathers nothing.
+
+    A policy stays the same from one of its updates to the next, so everything in its buffer is
+    its own word, however many steps that were. The agents that it answered may have changed
+    meanwhile.
+
+    Example: policies that are updated every 1, every 2 and every 0 steps (frozen), in a run of 3
+    steps. Step 1 takes {0: step 1}; step 2 takes {0: step 2, 1: steps 1 and 2}; step 3, which is
+    the last, takes {0: step 3, 1: step 3}.
+    """
+
+    def __init__(self, update_every: Sequence[int]) -> None:
+        """``update_every``: steps from one update of each policy to the next; 0 for none."""
+        self._update_every = update_every
+        self._gathered: list[list[TrainingSample]] = [[] for _ in update_every]
+
+    def add(self, samples: Sequence[Sequence[TrainingSample]]) -> None:
+        """Add what each policy said in a step."""
+        for gathered, every, own in zip(self._gathered, self._update_every, samples, strict=True):
+            if every > 0:
+                gathered += own
+
+    def take_due(self, step: int, *, num_steps: int) -> dict[int, list[TrainingSample]]:
+        """Policy -> its buffer, of those that are updated in ``step``; they begin anew."""
+        due = [
+            policy
+            for policy, every in enumerate(self._update_every)
+            if every > 0 and (step % every == 0 or step == num_steps)
+        ]
+        taken = {policy: self._gathered[policy] for policy in due}
+        for policy in due:
+            self._gathered[policy] = []
+        return taken
 
 
 def group_keys(samples: Sequence[TrainingSample], group_by: Sequence[str]) -> list[Hashable]:

@@ -54,7 +54,8 @@ def prepare(config: Config) -> Prepared:
     models = [locations[name] for name in config.models]
     for model in models:
         check_model(model)
-    settled, sharding = settle_sharding(config, models=models, machine=describe_machine(device))
+    trained = [models[policy] for policy in config.trained_policies]
+    settled, sharding = settle_sharding(config, models=trained, machine=describe_machine(device))
     train = load_questions(Path(locations[config.data.train]))
     held_out = load_questions(Path(locations[config.data.validation]))
     asked = fixed_subset(held_out.questions, config.validation.num_questions)

@@ -18,7 +18,7 @@ def settle_sharding(
     config: Config, *, models: Sequence[str], machine: Machine
 ) -> tuple[Config, str]:
     """``config`` with ``policy.zero_stage`` and ``policy.adam_offload`` decided, and a line that
-    says what and why.
+    says what and why. ``models`` are those that are trained.
 
     What the configuration sets is taken as it is. Of what it leaves open, the first of
     ``choices`` that fits is taken. On a CPU models are looked at only where there is a choice.
@@ -67,9 +67,9 @@ def choices(config: Config, machine: Machine) -> list[Sharding]:
 def fits(need: RankMemory, config: Config, machine: Machine) -> bool:
     """Whether every GPU has room for the ranks that are on it, and the host for all of its own."""
     if machine.device == "cpu":
-        num_ranks = config.num_policies * config.policy.ranks_per_policy
+        num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
         return num_ranks * need.peak <= USABLE_SHARE * machine.host_bytes
-    gpu_bytes = config.cluster.policies_per_gpu * need.peak
+    gpu_bytes = _on_one_gpu(config, rank=need.peak, engine=_engine_bytes(config, machine))
     host_bytes = _ranks_here(config, machine) * need.host
     return (
         gpu_bytes <= _free_gpu_bytes(config, machine)
@@ -116,7 +116,31 @@ def _ranks_here(config: Config, machine: Machine) -> int:
     """Ranks on this machine, as many as its GPUs have room for."""
     placement = plan_policy(config, device="cuda")
     room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
-    return min(config.num_policies, room) * config.policy.ranks_per_policy
+    return min(len(config.trained_policies), room) * config.policy.ranks_per_policy
+
+
+def _on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
+    """The most that any GPU holds while one of its policies is updated, if an updating rank holds
+    ``rank`` and an engine that is awake meanwhile holds ``engine``.
+
+    Those of frozen policies are awake, and those of others that are updated in other steps.
+    """
+    sharers, every = config.cluster.policies_per_gpu, config.update_every
+    groups = [every[start : start + sharers] for start in range(0, len(every), sharers)]
+    sums = []
+    for group in groups:
+        intervals = [interval for interval in group if interval > 0]
+        trained = rank if len(set(intervals)) == 1 else max(rank, engine)
+        if intervals:
+            sums.append(len(intervals) * trained + (len(group) - len(intervals)) * engine)
+    return max(sums)
+
+
+def _engine_bytes(config: Config, machine: Machine) -> float:
+    """What an engine that is awake takes of a GPU that it shares with ranks."""
+    if config.cluster.placement == "disaggregated":
+        return 0
+    return config.rollout.gpu_memory_utilization * machine.gpu_bytes
 
 
 def _free_gpu_bytes(config: Config, machine: Machine) -> float:
@@ -151,14 +175,16 @@ def _need(need: RankMemory, config: Config, machine: Machine) -> str:
     """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; ...``, and what is left to a
     rollout engine that shares the GPU while the policy's states wait in host memory."""
     if machine.device == "cpu":
-        num_ranks = config.num_policies * config.policy.ranks_per_policy
+        num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
         return (
             f"all ranks need up to {_gib(num_ranks * need.peak)} of {_gib(machine.host_bytes)} GiB"
         )
     sharers, num_ranks = config.cluster.policies_per_gpu, _ranks_here(config, machine)
+    states = _on_one_gpu(config, rank=need.states, engine=0)
+    peak = _on_one_gpu(config, rank=need.peak, engine=_engine_bytes(config, machine))
     words = (
-        f"a GPU needs {_gib(sharers * need.states)} GiB for states, up to "
-        f"{_gib(sharers * need.peak)} of {_gib(_free_gpu_bytes(config, machine))} in all; the "
+        f"a GPU needs {_gib(states)} GiB for states, up to "
+        f"{_gib(peak)} of {_gib(_free_gpu_bytes(config, machine))} in all; the "
         f"host {_gib(num_ranks * need.host)} of {_gib(machine.host_bytes)} GiB"
     )
     if config.cluster.placement == "disaggregated":

@@ -23,16 +23,14 @@ class Sizes:
     """Per step."""
     turns_per_discussion: dict[Role, int]
     samples_per_policy: tuple[int, ...]
-    """Expected per step when every prompt fits and no response is cut off; rounded."""
+    """Expected per step when every prompt fits and no response is cut off; rounded. Nobody is
+    trained on those of a frozen policy."""
     optimizer_steps_per_policy: tuple[int, ...]
-    """Per rollout step."""
+    """Per update, which is on the samples of ``society.update_every`` steps."""
+    num_optimizer_steps: tuple[int, ...]
+    """Expected of each policy over the whole run."""
     num_validations: int
     num_checkpoints: int
-
-    @property
-    def num_optimizer_steps(self) -> tuple[int, ...]:
-        """Expected of each policy over the whole run."""
-        return tuple(self.num_steps * steps for steps in self.optimizer_steps_per_policy)
 
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
@@ -53,7 +51,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     samples_per_agent = num_discussions * sum(turns.values()) / config.society.num_agents
     agents = Counter(config.policy_of_agent)
     samples = [round(samples_per_agent * agents[p]) for p in range(config.num_policies)]
-    batch, epochs = config.optimization.train_batch_size, config.optimization.epochs_per_buffer
+    own = list(zip(samples, config.update_every, strict=True))
     validate_every, save_every = config.training.validate_every, config.training.save_every
     return Sizes(
         num_steps=num_steps,
@@ -61,7 +59,12 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_discussions=num_discussions,
         turns_per_discussion=turns,
         samples_per_policy=tuple(samples),
-        optimizer_steps_per_policy=tuple(epochs * num_optimizer_steps(n, batch) for n in samples),
+        optimizer_steps_per_policy=tuple(
+            _optimizer_steps(config, n, num_steps=every) for n, every in own
+        ),
+        num_optimizer_steps=tuple(
+            _optimizer_steps_of_run(config, n, every=every, num_steps=num_steps) for n, every in own
+        ),
         num_validations=1 + math.ceil(num_steps / validate_every),
         num_checkpoints=math.ceil(num_steps / save_every),
     )
@@ -81,6 +84,7 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
+        *_describe_updates(config),
         f"the run: {sizes.num_steps} steps over {num_questions} questions "
         f"({sizes.num_leftover_questions} left over in each epoch)",
         f"validations: {sizes.num_validations} (before the first step, every "
@@ -89,6 +93,43 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"checkpoints: {sizes.num_checkpoints} (every {config.training.save_every}, and after "
         f"the last; the newest {config.training.keep_checkpoints} are kept)",
     ]
+
+
+def _optimizer_steps(config: Config, samples_per_step: int, *, num_steps: int) -> int:
+    """Of one update, on the samples of so many steps."""
+    batch = config.optimization.train_batch_size
+    in_an_epoch = num_optimizer_steps(samples_per_step * num_steps, batch)
+    return config.optimization.epochs_per_buffer * in_an_epoch
+
+
+def _optimizer_steps_of_run(
+    config: Config, samples_per_step: int, *, every: int, num_steps: int
+) -> int:
+    """The last step has an update, too, if it is no multiple of ``every``."""
+    if every == 0:
+        return 0
+    num_whole, rest = divmod(num_steps, every)
+    whole = _optimizer_steps(config, samples_per_step, num_steps=every)
+    return num_whole * whole + _optimizer_steps(config, samples_per_step, num_steps=rest)
+
+
+def _describe_updates(config: Config) -> list[str]:
+    """Which policy is updated when, where it is not each of them in every step."""
+    if set(config.update_every) == {1}:
+        return []
+    in_words = {0: "never", 1: "every step"}
+    when = [
+        f"policy {policy} {in_words.get(every, f'every {every} steps and after the last')}"
+        for policy, every in enumerate(config.update_every)
+    ]
+    lines = [f"updates: {', '.join(when)}"]
+    for agent, policy in enumerate(config.policy_of_agent):
+        if config.update_every[policy] == 0:
+            lines.append(
+                f"frozen: agent {agent}, who stays {config.models[policy]}: no trainer, no "
+                "checkpoint, and no folder under models/"
+            )
+    return lines
 
 
 def _turns_of_one_discussion(config: Config) -> dict[Role, int]:

@@ -108,7 +108,7 @@ class Society:
             policy_of_agent=config.policy_of_agent,
             mask_truncated=config.optimization.mask_truncated,
         )
-        self._agents.update(buffers, step=step)
+        self._agents.update(dict(enumerate(buffers)), step=step)
         self._agents.sync_weights()
         return discussions
 

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import ray
 from ray.actor import ActorHandle
 
-from comas.config.schema import Config
+from comas.config.schema import Config, Optimization
 from comas.engines.rollout.vllm_options import WeightTransfer
 from comas.types import Device
 
@@ -129,6 +129,8 @@ class PolicyActor:
     config: Config
     device: Device
     backend: WeightTransfer
+    optimization: Optimization
+    """That of the run, with this policy's learning rate."""
     rank: int
     rendezvous: Path
     num_optimizer_steps: int | None
@@ -142,7 +144,7 @@ class PolicyActor:
         self._trainer = PolicyTrainer(
             self.model,
             policy=self.config.policy,
-            optimization=self.config.optimization,
+            optimization=self.optimization,
             temperature=self.config.rollout.temperature,
             max_response_tokens=self.config.rollout.max_response_tokens,
             device=self.device,

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from operator import methodcaller
 from pathlib import Path
@@ -23,9 +23,10 @@ log = logging.getLogger(__name__)
 class Agents:
     """Every agent's policy with its rollout engines, running under Ray while in the context.
 
-    All policies generate at once, train at once and sync at once. On shared GPUs the rollout
-    engines sleep while the policies train, and the policies' states leave the GPU while the
-    engines generate.
+    All policies generate at once, and those that are updated in a step train at once and sync
+    at once. On shared GPUs their rollout engines sleep while they train, and their states leave
+    the GPU while the engines generate. A frozen policy has engines only, which serve its base
+    model and never sleep.
 
     Example::
 
@@ -51,7 +52,7 @@ class Agents:
         self._device = device
         self._shares_gpus = device == "cuda" and config.cluster.placement == "colocated"
         self._rollouts: list[Engine] = []
-        self._policies: list[Engine] = []
+        self._ranks: list[Engine] = []
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -85,40 +86,43 @@ class Agents:
         )
 
     def update(
-        self, buffers: Sequence[Sequence[TrainingSample]], *, step: int
-    ) -> list[UpdateStats]:
-        """Update every policy on its own buffer, all at once; one result per policy."""
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> dict[int, UpdateStats]:
+        """Update the policies of ``buffers``, each on its own, all at once.
+
+        Returns policy -> result. Their engines may need ``sync_weights`` before they generate.
+        """
+        ranks = _of(buffers, self._ranks)
         if self._shares_gpus:
-            self._on(self._rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-            self._on(
-                self._policies, "returning to the GPU", lambda rank: rank.call("reload_states")
-            )
+            rollouts = _of(buffers, self._rollouts)
+            self._on(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
+            self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
         stats = self._on(
-            self._policies,
-            "updating",
-            lambda rank: rank.call("update", buffers[rank.policy], step=step),
+            ranks, "updating", lambda rank: rank.call("update", buffers[rank.policy], step=step)
         )
         num_ranks = self._config.policy.ranks_per_policy
-        return stats[::num_ranks]
+        firsts = zip(ranks[::num_ranks], stats[::num_ranks], strict=True)
+        return {rank.policy: own for rank, own in firsts}
 
-    def sync_weights(self) -> None:
-        """Make every rollout engine serve its policy's weights."""
+    def sync_weights(self, policies: Collection[int] | None = None) -> None:
+        """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
+        if policies is None:
+            policies = self._config.trained_policies
+        ranks, rollouts = _of(policies, self._ranks), _of(policies, self._rollouts)
         if self._shares_gpus:
             # An update leaves tens of GB in its allocator, which no other process can use.
-            self._on(self._policies, "releasing its cache", lambda rank: rank.call("release_cache"))
+            self._on(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
             # Weights, then sync, then cache: waking all at once needs memory for everything.
-            self._on(self._rollouts, "waking up", lambda engine: engine.call("wake_weights"))
-        self._on(
-            self._policies, "sending its weights", lambda rank: rank.actor.send_weights.remote()
-        )
+            self._on(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
+        self._on(ranks, "sending its weights", lambda rank: rank.actor.send_weights.remote())
         if self._shares_gpus:
-            self._on(self._policies, "leaving the GPU", lambda rank: rank.call("offload_states"))
-            self._on(self._rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
+            self._on(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
+            self._on(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
 
     def save_checkpoint(self, folder: Path) -> None:
-        """Write every policy's weights, optimiser and scheduler under ``folder``."""
+        """Write weights, optimiser and scheduler of every trained policy under ``folder``."""
         self._on(
-            self._policies,
+            self._ranks,
             "saving a checkpoint",
             lambda rank: rank.call("save_checkpoint", folder / f"policy_{rank.policy}"),
         )
@@ -127,23 +131,34 @@ class Agents:
         """Restore what ``save_checkpoint`` wrote after ``step``.
 
         The policy version of generations goes on from there, as if nobody had stopped the run.
+
+        Raises ValueError when a policy that is frozen now was trained.
         """
+        every = self._config.update_every
+        for policy in range(self._config.num_policies):
+            if every[policy] == 0 and (folder / f"policy_{policy}").exists():
+                raise ValueError(
+                    f"resume: policy {policy} was trained, and society.update_every={every} would "
+                    "go on with its base model. Give it a number above 0, or start a new run in "
+                    "which society.models names what was trained"
+                )
         self._on(
-            self._policies,
+            self._ranks,
             "loading a checkpoint",
             lambda rank: rank.call("load_checkpoint", folder / f"policy_{rank.policy}"),
         )
         self._on(
-            self._rollouts,
+            _of(self._config.trained_policies, self._rollouts),
             "learning its policy version",
-            lambda engine: engine.call("count_updates_from", step),
+            # The last step has an update also where it is no multiple.
+            lambda engine: engine.call("count_updates_from", -(-step // every[engine.policy])),
         )
 
     def save_models(self, folder: Path) -> None:
-        """Save every agent's model in Hugging Face format as ``folder/agent_<i>``."""
+        """Save every trained agent's model in Hugging Face format as ``folder/agent_<i>``."""
         for agent, policy in enumerate(self._config.policy_of_agent):
             save = methodcaller("call", "save_model", folder / f"agent_{agent}")
-            self._on(_of(policy, self._policies), "saving its model", save)
+            self._on(_of([policy], self._ranks), "saving its model", save)
 
     def _start(self) -> None:
         started = time.monotonic()
@@ -159,16 +174,17 @@ class Agents:
         starting = {engine.name: engine.call("start") for engine in last_turn}
         if self._shares_gpus:
             wait_for_all(starting, doing="starting", timeout_s=limit)
-            self._on(self._rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-        self._policies = self._launch.policies(num_optimizer_steps=self._num_optimizer_steps)
-        starting |= {rank.name: rank.actor.start.remote() for rank in self._policies}
+            rollouts = _of(self._config.trained_policies, self._rollouts)
+            self._on(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
+        self._ranks = self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
+        starting |= {rank.name: rank.actor.start.remote() for rank in self._ranks}
         wait_for_all(starting, doing="starting", timeout_s=limit)
         actors = [
-            [engine.actor for engine in _of(policy, self._rollouts)]
+            [engine.actor for engine in _of([policy], self._rollouts)]
             for policy in range(self._config.num_policies)
         ]
         self._on(
-            self._policies,
+            self._ranks,
             "connecting to its rollout engines",
             lambda rank: rank.actor.connect.remote(actors[rank.policy]),
         )
@@ -187,5 +203,5 @@ class Agents:
         return wait_for_all(calls, doing=doing, timeout_s=self._config.cluster.call_timeout_s)
 
 
-def _of(policy: int, engines: Sequence[Engine]) -> list[Engine]:
-    return [engine for engine in engines if engine.policy == policy]
+def _of(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:
+    return [engine for engine in engines if engine.policy in policies]

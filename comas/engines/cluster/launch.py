@@ -6,6 +6,7 @@ import signal
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -77,15 +78,20 @@ class Launch:
             for turn in range(sharers)
         ]
 
-    def policies(self, *, num_optimizer_steps: Sequence[int | None]) -> list[Engine]:
-        """Create the ranks that train, policy by policy; they load nothing yet."""
+    def ranks(self, *, num_optimizer_steps: Sequence[int | None]) -> list[Engine]:
+        """Create the ranks that train, policy by policy; they load nothing yet.
+
+        A frozen policy has none.
+        """
+        config = self._config
+        trained = config.trained_policies
         remote = ray.remote(PolicyActor)
-        threads = num_host_threads(
-            self._placement, num_policies=len(self._models), nodes=self._nodes
-        )
+        threads = num_host_threads(self._placement, num_policies=len(trained), nodes=self._nodes)
         # On GPUs a policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM
-        meeting = [self._rendezvous / f"policy_{policy}" for policy in range(len(self._models))]
+        optimizations = [
+            replace(config.optimization, learning_rate=rate) for rate in config.learning_rates
+        ]
         return [
             Engine(
                 f"rank {rank} of policy {policy}",
@@ -95,12 +101,13 @@ class Launch:
                     policy,
                     slot,
                     environment,
+                    optimization=optimizations[policy],
                     rank=rank,
-                    rendezvous=rendezvous,
+                    rendezvous=self._rendezvous / f"policy_{policy}",
                     num_optimizer_steps=num_optimizer_steps[policy],
                 ),
             )
-            for policy, rendezvous in enumerate(meeting)
+            for policy in trained
             for rank, slot in enumerate(self._placement.policy_slots)
         ]
 

@@ -366,5 +366,6 @@ class PolicyTrainer:
         if num_bad_ranks > 0:
             raise FloatingPointError(
                 f"step {step}: the gradient of policy {self._name} was not finite; resume from "
-                "the last checkpoint with a lower optimization.learning_rate"
+                "the last checkpoint with a lower optimization.learning_rate, or its own in "
+                "society.learning_rates"
             )

@@ -1,0 +1,305 @@
+"""The shapes of a society: who shares a policy, who learns how fast and how often, who never."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+
+from comas.config.schema import Config, Interaction, Society
+from comas.engines.cluster.agents import Agents
+from comas.interaction import SCHEDULES, run_discussions
+from comas.metrics.step import update_metrics
+from comas.policy_optimization.samples import Buffers, collect_samples
+from comas.preflight.configuration import load_config
+from comas.preflight.preparation import prepare
+from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.run_directory import RunDirectory
+from comas.run_directory.metrics_log import read_rows
+from comas.train import is_due, train
+from comas.types import (
+    Generation,
+    Question,
+    RewardedDiscussion,
+    TrainingSample,
+    TurnKey,
+    UpdateStats,
+)
+from evaluation.models import find_target
+
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
+FIVE = ("society.num_agents=5", "society.policy_of_agent=[0,0,0,1,2]")
+"""Three agents that share a policy, one with its own, and one that the tests freeze."""
+
+
+def society(*overrides: str) -> Config:
+    models = "society.models=[quickstart/models/qwen2]"
+    return load_config(QUICKSTART, [models, *overrides])
+
+
+def said(name: str) -> TrainingSample:
+    return TrainingSample(0, name, name, 0, "solution", (1,), (2,), (-0.5,), 0.0)
+
+
+# ---------------------------------------------------------------- the lists of a society
+
+
+def test_a_single_entry_serves_every_policy():
+    config = society(*FIVE, "society.learning_rates=[0.5]", "society.update_every=[2]")
+    assert config.models == ["quickstart/models/qwen2"] * 3
+    assert config.learning_rates == [0.5] * 3
+    assert config.update_every == [2] * 3
+    assert config.trained_policies == [0, 1, 2]
+
+
+def test_without_learning_rates_of_their_own_all_have_that_of_the_optimisation():
+    assert society(*FIVE, "optimization.learning_rate=0.25").learning_rates == [0.25] * 3
+
+
+def test_policies_have_entries_of_their_own():
+    config = society(*FIVE, "society.learning_rates=[1e-3,2,3]", "society.update_every=[1,2,0]")
+    assert config.learning_rates == [1e-3, 2.0, 3.0]
+    assert config.trained_policies == [0, 1]
+
+
+# ---------------------------------------------------------------- buffers
+
+
+def test_a_buffer_holds_what_was_said_since_the_policys_last_update():
+    buffers = Buffers([1, 2, 0])
+    taken = []
+    for step in (1, 2, 3):
+        buffers.add([[said(f"{step}a")], [said(f"{step}b")], [said(f"{step}c")]])
+        due = buffers.take_due(step, num_steps=3)
+        taken.append({policy: [s.question_id for s in own] for policy, own in due.items()})
+    assert taken == [{0: ["1a"]}, {0: ["2a"], 1: ["1b", "2b"]}, {0: ["3a"], 1: ["3b"]}]
+
+
+@pytest.mark.parametrize("num_steps", range(1, 14))
+@pytest.mark.parametrize(("intervals", "save_every"), [((1, 2, 0), 2), ((2, 3), 6), ((4, 1), 4)])
+def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save_every, num_steps):
+    buffers = Buffers(intervals)
+    samples = [[said("q")] for _ in intervals]
+    num_taken = [0] * len(intervals)
+    for step in range(1, num_steps + 1):
+        buffers.add(samples)
+        for policy, own in buffers.take_due(step, num_steps=num_steps).items():
+            num_taken[policy] += len(own)
+        if is_due(step, every=save_every, num_steps=num_steps):
+            assert num_taken == [step if every else 0 for every in intervals]
+
+
+# ---------------------------------------------------------------- sizes
+
+
+@pytest.mark.parametrize(
+    ("overrides", "samples", "of_an_update", "of_the_run"),
+    [
+        # 2 agents: 24 discussions of 2 rounds with 2 solutions, evaluations and scorings each,
+        # 288 turns a step; 5 agents: 24 x 2 x 5 x 3 = 720, 144 for each agent.
+        (("society.policy_of_agent=[0,0]",), (288,), (1,), (10,)),
+        (FIVE, (432, 144, 144), (1, 1, 1), (10, 10, 10)),
+        # In 10 steps 3, 6, 9 and the last: 4 updates.
+        ((*FIVE, "society.update_every=[1,3,0]"), (432, 144, 144), (1, 1, 0), (10, 4, 0)),
+        # By 100 samples: 4 (432); 3 x 144 = 432 also 4, in the last step 1 (144): 3 x 4 + 1.
+        (
+            (*FIVE, "society.update_every=[1,3,0]", "optimization.train_batch_size=100"),
+            (432, 144, 144),
+            (4, 4, 0),
+            (40, 13, 0),
+        ),
+    ],
+)
+def test_sizes_are_those_of_each_policy(overrides, samples, of_an_update, of_the_run):
+    saving = ("training.num_steps=10", "training.save_every=3")
+    sizes = derive_sizes(society(*overrides, *saving), num_questions=2400)
+    assert sizes.samples_per_policy == samples
+    assert sizes.optimizer_steps_per_policy == of_an_update
+    assert sizes.num_optimizer_steps == of_the_run
+
+
+def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
+    config = society(*FIVE, "society.update_every=[1,2,0]")
+    sizes = derive_sizes(config, num_questions=2400)
+    lines = describe_sizes(config, sizes, num_questions=2400)
+    assert "society: 5 agents with 3 policies" in lines
+    assert (
+        "updates: policy 0 every step, policy 1 every 2 steps and after the last, policy 2 never"
+    ) in lines
+    assert (
+        "frozen: agent 4, who stays quickstart/models/qwen2: no trainer, no checkpoint, and no "
+        "folder under models/"
+    ) in lines
+    plain = society(*FIVE)
+    assert not any("never" in line for line in describe_sizes(plain, sizes, num_questions=2400))
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has_none():
+    shared = UpdateStats(0.5, 0.0, 0.25, 2.0, 30, 6, 1, 1e-3, 0.001, 0.01)
+    metrics = update_metrics({0: shared}, policy_of_agent=[0, 0, 1, 2])
+    assert metrics["agent_0/policy/loss"] == metrics["agent_1/policy/loss"] == 0.5
+    assert metrics["agent_1/policy/num_samples"] == 6
+    assert {key.partition("/")[0] for key in metrics} == {"agent_0", "agent_1"}
+
+
+# ---------------------------------------------------------------- different tokenizers
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("policy_of_agent", [[0, 1, 2], [0, 0, 0], [0, 1, 0]])
+def test_text_crosses_between_agents_and_token_ids_never_do(schedule, policy_of_agent):
+    """Each policy has its own ids for the letters: 1000 apart, so that they say whose they are."""
+
+    def encode(policy: int, text: str) -> tuple[int, ...]:
+        return tuple(1000 * policy + ord(letter) % 1000 for letter in text)
+
+    heard: list[tuple[int, str]] = []
+
+    async def generate(
+        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+    ) -> Generation | None:
+        heard.append((agent_index, prompt))
+        policy = policy_of_agent[agent_index]
+        text = f"<agent {agent_index}> <score>2</score>"
+        ids = encode(policy, text)
+        return Generation(encode(policy, prompt), ids, text, (-0.5,) * len(ids), "stop", 0)
+
+    discussions = asyncio.run(
+        run_discussions(
+            [Question(f"q{i}", "math", "What is 1 + 1?") for i in range(4)],
+            generate=generate,
+            num_agents=3,
+            rules=Interaction(schedule=schedule, num_rounds=3, prompt_reuse=2),
+            seed=0,
+            step=1,
+        )
+    )
+    for agent, other in permutations(range(3), 2):
+        assert any(own == agent and f"<agent {other}>" in prompt for own, prompt in heard)
+    buffers = collect_samples(
+        [RewardedDiscussion(talk, (0.5,) * len(talk.turns)) for talk in discussions],
+        policy_of_agent=policy_of_agent,
+        mask_truncated=True,
+    )
+    assert sum(map(len, buffers)) == len(heard)
+    for policy, own in enumerate(buffers):
+        ids = {i for sample in own for i in sample.prompt_token_ids + sample.response_token_ids}
+        assert {i // 1000 for i in ids} == {policy}
+        assert {policy_of_agent[sample.agent_index] for sample in own} == {policy}
+
+
+# ---------------------------------------------------------------- checkpoints
+
+
+def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(tmp_path: Path):
+    (tmp_path / "policy_1").mkdir()
+    config = Config(society=Society(num_agents=2, update_every=[1, 0]))
+    agents = Agents(config, models=["a", "b"], device="cpu")
+    with pytest.raises(ValueError, match=r"policy 1 was trained, and society\.update_every=\[1, 0"):
+        agents.load_checkpoint(tmp_path, step=2)
+
+
+# ---------------------------------------------------------------- the whole stack
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 3 steps: agents 0 and 1 share a policy, agent 2 has its own model, tokenizer and
+    learning rate and is updated every 2 steps, agent 3 is frozen."""
+    folder = tmp_path_factory.mktemp("shapes")
+    families = ("tied", "untied", "tied")
+    models = [
+        save_tiny_model(
+            folder / f"model_{i}", family, seed=i, backwards=i == 1, max_position_embeddings=4096
+        )
+        for i, family in enumerate(families)
+    ]
+    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
+    overrides = [
+        "society.num_agents=4",
+        "society.policy_of_agent=[0,0,1,2]",
+        f"society.models=[{','.join(models)}]",
+        "society.learning_rates=[1e-3,2e-3,1]",
+        "society.update_every=[1,2,0]",
+        f"data.train={questions}",
+        f"data.validation={questions}",
+        "interaction.num_rounds=1",
+        "rollout.batch_size=2",
+        "rollout.max_prompt_tokens=4000",
+        "rollout.max_response_tokens=16",
+        "rollout.cpu_kv_cache_mib=32",
+        "optimization.mask_truncated=false",
+        "optimization.warmup_steps=0",
+        "training.num_steps=3",
+        "training.save_every=2",
+        "training.validate_every=3",
+        "validation.num_questions=1",
+        "cluster.device=cpu",
+        f"saves={folder / 'saves'}",
+    ]
+    prepared = prepare(load_config(QUICKSTART, overrides))
+    with RunDirectory.create(prepared.config) as directory:
+        directory.note_inputs(prepared.locations)
+        train(prepared.config, prepared, directory)
+    return directory.path
+
+
+@pytest.mark.stack
+def test_a_mixed_society_trains_whom_it_should_when_it_should(run: Path):
+    _, first, second, last = read_rows(run / "metrics.jsonl")
+    updated = {
+        step: {key.partition("/")[0] for key in row if "/policy/" in key}
+        for step, row in enumerate((first, second, last), start=1)
+    }
+    everybody = {"agent_0", "agent_1", "agent_2"}
+    assert updated == {1: {"agent_0", "agent_1"}, 2: everybody, 3: everybody}
+    for row in (second, last):
+        assert row["agent_0/policy/learning_rate"] == row["agent_1/policy/learning_rate"] == 1e-3
+        assert row["agent_2/policy/learning_rate"] == 2e-3
+    # 2 discussions of 4 solutions, evaluations and scorings: 6 turns for each agent and step.
+    num_samples = [row["agent_2/policy/num_samples"] for row in (second, last)]
+    assert num_samples == [2 * 6, 6]
+    assert [row["agent_0/policy/num_samples"] for row in (first, second, last)] == [12] * 3
+
+
+@pytest.mark.stack
+def test_what_a_policy_said_in_earlier_steps_is_its_own_word_still(run: Path):
+    """Policy and engine agree on all samples of its buffer, in the tokens of its own tokenizer."""
+    rows = read_rows(run / "metrics.jsonl")
+    mismatches = [row["agent_2/rollout_mismatch/max"] for row in rows[2:]]
+    assert max(mismatches) < 1e-3
+    versions = {
+        step: {(turn["agent"], turn["policy_version"]) for turn in turns_of(run, step)}
+        for step in (1, 2, 3)
+    }
+    assert versions == {
+        1: {(0, 1), (1, 1), (2, 1), (3, 0)},
+        2: {(0, 2), (1, 2), (2, 1), (3, 0)},
+        3: {(0, 3), (1, 3), (2, 2), (3, 0)},
+    }
+
+
+@pytest.mark.stack
+def test_a_frozen_agent_leaves_nothing_and_is_evaluated_as_it_began(run: Path):
+    for step in (2, 3):
+        checkpoint = run / "checkpoints" / f"step_{step:04d}"
+        assert {folder.name for folder in checkpoint.iterdir()} == {"policy_0", "policy_1"}
+    target = find_target(str(run), weights="trained")
+    assert [m.folder.name for m in target.models] == ["agent_0", "agent_2", "model_2"]
+    assert target.subjects["society"] == (0, 0, 1, 2)
+    trained = {path.name for path in (run / "models").iterdir()}
+    assert trained == {"agent_0", "agent_1", "agent_2", "step"}
+
+
+def turns_of(run: Path, step: int) -> list[dict[str, Any]]:
+    with (run / f"discussions/step_{step:04d}.jsonl").open(encoding="utf-8") as lines:
+        return [turn for line in lines for turn in json.loads(line)["turns"]]
