@@ -36,6 +36,9 @@ from comas.verification.solutions import verify_solutions
 
 log = logging.getLogger(__name__)
 
+CORRECTED_SHARE_WARNING = 0.1
+"""Share beyond the bounds of ``optimization.rollout_correction`` from which a step is warned of."""
+
 
 def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     """Let the society co-evolve: discuss, reward, update, sync, step after step.
@@ -216,6 +219,13 @@ def _warn_of_mismatch(stats: Mapping[int, UpdateStats], *, limit: float) -> None
                 policy,
                 of_policy.mismatch_mean,
                 limit,
+            )
+        if of_policy.corrected_share > CORRECTED_SHARE_WARNING:
+            log.warning(
+                "policy %d: %.0f %% of what it said was beyond optimization.rollout_ratio_bounds, "
+                "and so clipped or left out of the update",
+                policy,
+                100 * of_policy.corrected_share,
             )
 
 

@@ -173,6 +173,9 @@ class UpdateStats:
     policy_loss: float
     kl: float
     """Mean k1 estimate of KL(policy || reference); 0 when no reference model is loaded."""
+    entropy: float
+    """Mean over response tokens, in nats, of the distribution that the update found each of them
+    drawn from (at the sampling temperature)."""
     clip_fraction: float
     """Share of tokens whose probability ratio was clipped."""
     gradient_norm: float
@@ -185,3 +188,10 @@ class UpdateStats:
     """Mean over response tokens of |policy log-prob - rollout log-prob| before the update."""
     mismatch_max: float
     """Largest of them."""
+    rollout_ratio_mean: float
+    """Mean over response tokens of pi_policy / pi_rollout before the update; 1 when they agree."""
+    rollout_ratio_max: float
+    """Largest of them."""
+    corrected_share: float
+    """Share of tokens (``seq_mask_tis``: of responses) beyond the bounds of
+    ``optimization.rollout_correction``: clipped or left out."""

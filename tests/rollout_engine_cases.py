@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -260,6 +260,23 @@ def test_a_response_stops_at_any_stop_token_of_the_model_or_at_the_limit(bench: 
     assert {len(g.response_token_ids) for g in cut_off} == {ROLLOUT.max_response_tokens}
     for generation in generations:
         assert not {END_OF_TURN, OTHER_END} & set(generation.response_token_ids[:-1])
+
+
+def test_no_response_stops_before_the_shortest_length(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench.engine, "_rollout", replace(ROLLOUT, min_response_tokens=9))
+    generations = bench.generate_all(["Say something."] * 100)
+    assert min(len(g.response_token_ids) for g in generations) == 9 + 1
+    # Log-probs are those of the distribution without stop tokens, from which the first 9 are.
+    [one, *_] = (g for g in generations if g.finish_reason == "stop")
+    ids = torch.tensor([one.prompt_token_ids + one.response_token_ids])
+    with torch.no_grad():
+        logits = load(bench)(ids).logits[0, len(one.prompt_token_ids) - 1 : -1]
+    logits[:9, [END_OF_TURN, OTHER_END]] = -torch.inf
+    response = torch.tensor(one.response_token_ids)[:, None]
+    expected = logits.log_softmax(-1).gather(1, response)[:, 0]
+    assert (expected - torch.tensor(one.rollout_logprobs)).abs().max() < 1e-4
 
 
 def test_a_response_depends_on_its_seed_and_not_on_its_company(bench: Bench) -> None:

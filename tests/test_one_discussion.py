@@ -144,7 +144,7 @@ def surrogate(agent: int, ratios: dict[str, float]) -> tuple[float, float, list[
     spoken, mask = buffer(agent), response_mask(BUFFERS[agent])
     rho = torch.tensor([ratios.get(s.turn.turn_id, 1.0) for s in spoken])[:, None]
     logprobs = rho.log().expand(mask.shape).clone().requires_grad_()
-    loss, num_clipped = clipped_surrogate(
+    loss, num_clipped, *_ = clipped_surrogate(
         logprobs,
         old_logprobs=torch.zeros(mask.shape),
         advantages=torch.tensor([s.advantage for s in spoken])[:, None] * mask,

@@ -10,6 +10,7 @@ import os
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -49,7 +50,7 @@ from comas.engines.policy.weights import check_loaded_weights, chunked, weight_c
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import assemble, response_mask, split_into_steps
 from comas.policy_optimization.targets import compute_advantages
-from comas.types import TrainingSample, UpdateStats
+from comas.types import TrainingSample
 
 pytestmark = pytest.mark.stack
 
@@ -300,11 +301,12 @@ def test_samples_in_one_row_have_the_gradients_of_samples_apart(model, temperatu
         model, dtype=torch.float32, attn_implementation="sdpa", temperature=temperature
     )
     batch = assemble(samples, device=torch.device("cpu"))
-    found = packed(batch)
+    found, entropies = packed(batch)
     (found.sum() / len(batch.response_ids)).backward()
     plain = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     expected = [plain_logprobs(plain, sample, temperature) for sample in samples]
     torch.testing.assert_close(found[batch.mask], torch.cat(expected), rtol=0, atol=1e-5)
+    assert torch.equal(entropies > 0, batch.mask)
     torch.cat(expected).mean().backward()
     gradients = dict(plain.named_parameters())
     for name, weight in packed.language_model.named_parameters():
@@ -391,7 +393,9 @@ def test_an_empty_buffer_changes_nothing(qwen2, zero_stage):
     trainer = make_trainer(qwen2, policy=replace(POLICY, zero_stage=zero_stage))
     before = weights_of(trainer)
     stats = trainer.update([], step=0)
-    assert stats == UpdateStats(0.0, 0.0, 0.0, 0.0, 0, 0, 0, LEARNING_RATE, 0.0, 0.0)
+    # What is no mean over nothing: the learning rate, and the ratios of policies that agree.
+    others = {"learning_rate": LEARNING_RATE, "rollout_ratio_mean": 1.0, "rollout_ratio_max": 1.0}
+    assert vars(stats) == dict.fromkeys(vars(stats), 0) | others
     assert largest_difference(before, weights_of(trainer)) == 0
 
 
@@ -513,6 +517,65 @@ def test_a_kl_coef_pulls_back_to_the_reference(qwen2, estimator):
     stats = [trainer.update(equal, step=2 + i) for i in range(6)]
     assert stats[0].kl == pytest.approx(moved.mean().item(), abs=1e-5)
     assert distance() < 0.5 * away
+
+
+@pytest.mark.parametrize("train_batch_size", [None, 4])
+def test_ratios_to_the_rollout_are_reported_and_corrected(qwen2, train_batch_size):
+    # Half of the responses were sampled by the policy itself, the others three times as often.
+    trainer = make_trainer(qwen2)
+    samples = make_samples()
+    rollout = [
+        row + (math.log(3) if i % 2 else 0.0)
+        for i, row in enumerate(trainer.response_logprobs(samples))
+    ]
+    samples = [
+        replace(s, rollout_logprobs=tuple(row.tolist()))
+        for s, row in zip(samples, rollout, strict=True)
+    ]
+    num_far, num_tokens = (sum(len(row) for row in rows) for rows in (rollout[1::2], rollout))
+    settings = replace(OPTIMIZATION, rollout_correction="icepop", train_batch_size=train_batch_size)
+    stats = make_trainer(qwen2, optimization=settings).update(samples, step=0)
+    assert stats.rollout_ratio_max == pytest.approx(1.0, abs=1e-5)
+    assert stats.rollout_ratio_mean == pytest.approx(1 - 2 / 3 * num_far / num_tokens, abs=1e-5)
+    assert stats.corrected_share == pytest.approx(num_far / num_tokens)
+    by_response = replace(settings, rollout_correction="seq_mask_tis")
+    stats = make_trainer(qwen2, optimization=by_response).update(samples, step=0)
+    assert stats.corrected_share == pytest.approx(5 / 11)
+
+
+def test_what_a_correction_leaves_out_does_not_move_the_policy(qwen2):
+    samples = make_samples()
+    apart = [replace(s, rollout_logprobs=(0.0,) * len(s.rollout_logprobs)) for s in samples]
+    settings = replace(OPTIMIZATION, rollout_correction="icepop")
+    trainer = make_trainer(qwen2, optimization=settings)
+    before = weights_of(trainer)
+    stats = trainer.update(apart, step=0)
+    assert (stats.corrected_share, stats.gradient_norm) == (1.0, 0.0)
+    assert largest_difference(before, weights_of(trainer)) == 0
+
+
+@pytest.mark.parametrize("train_batch_size", [None, 4])
+def test_the_entropy_is_the_mean_over_response_tokens(qwen2, train_batch_size):
+    samples = make_samples()
+    # So small a learning rate leaves the policy as it was for all optimiser steps.
+    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size, learning_rate=1e-9)
+    stats = make_trainer(qwen2, optimization=settings).update(samples, step=0)
+    plain = AutoModelForCausalLM.from_pretrained(qwen2)
+    entropies = []
+    for one in samples:
+        ids = torch.tensor([one.prompt_token_ids + one.response_token_ids])
+        logits = plain(input_ids=ids).logits[0, len(one.prompt_token_ids) - 1 : -1]
+        entropies.append(torch.distributions.Categorical(logits=logits).entropy())
+    assert stats.entropy == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-5)
+
+
+def test_a_length_penalty_shifts_the_rewards_that_are_compared(qwen2):
+    # 15 tokens are the limit: of 1 to 15, the last 10 cost up to the whole reward.
+    samples = [replace(s, reward=0.5) for s in make_samples()]
+    settings = replace(OPTIMIZATION, overlong_buffer_tokens=10)
+    found = updated_weights(qwen2, samples, optimization=settings)
+    shifted = [replace(s, reward=0.5 - max(len(s.response_token_ids) - 5, 0) / 10) for s in samples]
+    assert largest_difference(found, updated_weights(qwen2, shifted)) == 0
 
 
 def test_without_a_kl_coef_no_reference_model_is_loaded(qwen2, monkeypatch):

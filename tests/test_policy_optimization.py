@@ -24,15 +24,17 @@ from comas.policy_optimization.batching import (
     split_into_micro_batches,
     split_into_steps,
 )
+from comas.policy_optimization.length_penalty import overlong_punishment, penalise_length
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
+    ROLLOUT_CORRECTIONS,
     TOKEN_LEVEL,
     StepTotals,
     approximate_kl,
     clipped_surrogate,
     kl_penalty,
 )
-from comas.policy_optimization.objective import loss_aggregation
+from comas.policy_optimization.objective import loss_aggregation, rollout_correction
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS, collect_samples, group_keys
 from comas.policy_optimization.targets import Targets
@@ -138,7 +140,7 @@ def surrogate(
     step: StepTotals,
     aggregation: str = "token_mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    return clipped_surrogate(
+    found = clipped_surrogate(
         logprobs,
         old_logprobs=old,
         advantages=advantages,
@@ -147,6 +149,8 @@ def surrogate(
         aggregation=aggregation,
         totals=step,
     )
+    assert found.num_corrected == found.num_correctable == 0
+    return found.loss, found.num_clipped
 
 
 @pytest.mark.parametrize(
@@ -211,7 +215,7 @@ def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
     logprobs, old, advantages = torch.randn(3, 4, 5, generator=generator).unbind()
     logprobs.requires_grad_()
     mask = mask_of(5, 2, 3, 1)
-    targets = Targets(mask, advantages, old, None, None)
+    targets = Targets(mask, advantages, old, None, None, torch.zeros(4, 5))
     step = totals(11, 4)
     whole, whole_clipped = surrogate(logprobs, old, advantages, mask, step, aggregation)
     [whole_gradient] = torch.autograd.grad(whole, logprobs)
@@ -227,6 +231,134 @@ def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
     torch.testing.assert_close(loss, whole)
     torch.testing.assert_close(gradient, whole_gradient)
     assert clipped == pytest.approx(whole_clipped.item())
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "num_clipped"),
+    [
+        (1.25, 1.0, -1.25, 0),  # between 1 + 0.2 and 1 + 0.3
+        (1.5, 1.0, -1.3, 1),
+        (0.5, -1.0, 0.8, 1),  # the lower bound is that of clip_epsilon
+    ],
+)
+def test_clip_higher_widens_the_upper_bound_alone(ratio, advantage, loss, num_clipped):
+    found = clipped_surrogate(
+        tensor([math.log(ratio)]),
+        old_logprobs=tensor([0.0]),
+        advantages=tensor([advantage]),
+        mask=mask_of(1),
+        clip_epsilon=0.2,
+        clip_epsilon_high=0.3,
+        aggregation="token_mean",
+        totals=totals(1),
+    )
+    assert found.loss.item() == pytest.approx(loss)
+    assert found.num_clipped.item() == num_clipped
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss"),
+    [(5.0, -1.0, 3.0), (2.0, -1.0, 2.0), (5.0, 1.0, -1.2), (0.5, -1.0, 0.8)],
+)
+def test_dual_clip_bounds_the_loss_of_a_negative_advantage(ratio, advantage, loss):
+    found = clipped_surrogate(
+        tensor([math.log(ratio)]),
+        old_logprobs=tensor([0.0]),
+        advantages=tensor([advantage]),
+        mask=mask_of(1),
+        clip_epsilon=0.2,
+        dual_clip=3.0,
+        aggregation="token_mean",
+        totals=totals(1),
+    )
+    assert found.loss.item() == pytest.approx(loss)
+
+
+# Ratios pi_old / pi_rollout of two responses; their geometric means are 2 and (0.25 * 4)^(1/2) = 1.
+RATIOS = torch.tensor([[1.0, 4.0], [0.25, 4.0], [2.0, 1.0]])
+RATIO_MASK = torch.tensor([[True, True], [True, True], [True, False]])
+
+
+@pytest.mark.parametrize(
+    ("name", "bounds", "weights", "num_corrected", "num_correctable"),
+    [
+        ("tis", None, [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 2, 5),
+        ("tis", (0.5, 3.0), [[1.0, 3.0], [0.5, 3.0], [2.0, 0.0]], 3, 5),
+        ("icepop", None, [[1.0, 4.0], [0.0, 4.0], [2.0, 0.0]], 1, 5),
+        ("icepop", (0.5, 3.0), [[1.0, 0.0], [0.0, 0.0], [2.0, 0.0]], 3, 5),
+        ("seq_mask_tis", None, [[1.0, 4.0], [0.25, 4.0], [2.0, 0.0]], 0, 3),
+        ("seq_mask_tis", (0.5, 1.5), [[0.0, 0.0], [0.25, 4.0], [0.0, 0.0]], 2, 3),
+    ],
+)
+def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
+    name, bounds, weights, num_corrected, num_correctable
+):
+    settings = Optimization(rollout_correction=name, rollout_ratio_bounds=bounds)
+    logprobs = torch.zeros(3, 2, requires_grad=True)
+    found = clipped_surrogate(
+        logprobs,
+        old_logprobs=torch.zeros(3, 2),
+        rollout_logprobs=-RATIOS.log() * RATIO_MASK,
+        advantages=torch.ones(3, 2),
+        mask=RATIO_MASK,
+        clip_epsilon=0.2,
+        correction=rollout_correction(settings),
+        aggregation="token_mean",
+        totals=totals(5, 3),
+    )
+    # What is left out still counts in the denominator: 5 tokens.
+    assert found.loss.item() == pytest.approx(-sum(map(sum, weights)) / 5)
+    found.loss.backward()
+    torch.testing.assert_close(logprobs.grad, -torch.tensor(weights) / 5)
+    assert (found.num_corrected.item(), found.num_correctable.item()) == (
+        pytest.approx(num_corrected),
+        num_correctable,
+    )
+
+
+@pytest.mark.parametrize("name", ["tis", "icepop", "seq_mask_tis"])
+def test_an_empty_micro_batch_has_nothing_to_correct(name):
+    found = clipped_surrogate(
+        torch.zeros(1, 1, requires_grad=True),
+        old_logprobs=torch.zeros(1, 1),
+        rollout_logprobs=torch.zeros(1, 1),
+        advantages=torch.zeros(1, 1),
+        mask=torch.zeros(1, 1, dtype=torch.bool),
+        clip_epsilon=0.2,
+        correction=ROLLOUT_CORRECTIONS[name],
+        aggregation="token_mean",
+        totals=totals(7),
+    )
+    assert [value.item() for value in found] == [0, 0, 0, 0]
+
+
+def test_every_correction_can_be_configured():
+    keys = keys_of(Config)
+    assert keys["optimization.rollout_correction"].rules.one_of == tuple(ROLLOUT_CORRECTIONS)
+
+
+# ---- Length ----
+
+
+@pytest.mark.parametrize(
+    ("num_tokens", "expected"),
+    [(1, 0.0), (80, 0.0), (81, -0.05), (85, -0.25), (99, -0.95), (100, -1.0)],
+)
+def test_rewards_fall_evenly_over_the_last_tokens_before_the_limit(num_tokens, expected):
+    found = overlong_punishment(num_tokens, buffer_tokens=20, max_response_tokens=100)
+    assert found == pytest.approx(expected)
+
+
+def test_the_length_penalty_is_added_to_the_rewards_and_off_without_a_buffer():
+    samples = [sample(response=2, reward=1.0), sample(response=4, reward=0.25)]
+    limits = {"max_response_tokens": 4}
+    found = penalise_length(samples, buffer_tokens=2, **limits)
+    assert [s.reward for s in found] == [1.0, -0.75]
+    assert [replace(s, reward=0.0) for s in found] == [replace(s, reward=0.0) for s in samples]
+    assert penalise_length(samples, buffer_tokens=None, **limits) is samples
+
+
+# ---- The loss of an update ----
 
 
 def test_an_empty_micro_batch_has_no_loss_and_no_clipped_tokens():
@@ -283,21 +415,41 @@ def test_openrlhf_is_imported_without_its_package_and_without_flash_attention():
 def test_token_logprobs_are_those_at_the_temperature(temperature, probability):
     # Logits 0 and 2 ln 3 are odds of 9 at temperature 1 and of 3 at temperature 2.
     weight = torch.tensor([[0.0], [2 * math.log(3)]])
-    found = token_logprobs(torch.ones(1, 1), weight, torch.tensor([1]), temperature=temperature)
+    found, _ = token_logprobs(torch.ones(1, 1), weight, torch.tensor([1]), temperature=temperature)
     assert found.exp().item() == pytest.approx(probability)
+
+
+def test_the_entropy_is_that_of_the_distribution_at_the_temperature():
+    # Probabilities 3/4 and 1/4: ln 4 - 3/4 ln 3 = 0.5623 nats; logits that are equal: ln 2.
+    weight = torch.tensor([[0.0], [2 * math.log(3)]])
+    hidden, token_ids = torch.tensor([[1.0], [0.0]]), torch.tensor([1, 1])
+    _, entropies = token_logprobs(hidden, weight, token_ids, temperature=2.0)
+    expected = [math.log(4) - 0.75 * math.log(3), math.log(2)]
+    assert entropies.tolist() == pytest.approx(expected)
+
+
+def test_a_certain_token_has_no_entropy():
+    weight = torch.tensor([[0.0], [1e4], [-1e4]])
+    _, entropies = token_logprobs(torch.ones(1, 1), weight, torch.tensor([1]), temperature=1.0)
+    assert entropies.item() == 0
 
 
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 8, 9, 20])
 def test_chunks_of_logits_give_the_logprobs_and_gradients_of_all_at_once(monkeypatch, num_tokens):
     monkeypatch.setattr(logprobs, "CHUNK_SIZE", 8)
+    monkeypatch.setattr(logprobs, "PIECE_SIZE", 3)
     generator = torch.Generator().manual_seed(0)
     hidden = torch.randn(num_tokens, 5, generator=generator).requires_grad_()
     weight = torch.randn(11, 5, generator=generator).requires_grad_()
     token_ids = torch.randint(11, (num_tokens,), generator=generator)
     upstream = torch.randn(num_tokens, generator=generator)
-    expected = (hidden @ weight.T / 0.7).log_softmax(-1)[range(num_tokens), token_ids]
-    found = token_logprobs(hidden, weight, token_ids, temperature=0.7)
+    all_logprobs = (hidden @ weight.T / 0.7).log_softmax(-1)
+    expected = all_logprobs[range(num_tokens), token_ids]
+    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=0.7)
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+    of_all = -(all_logprobs.exp() * all_logprobs).sum(dim=1).detach()
+    torch.testing.assert_close(entropies, of_all, rtol=0, atol=1e-5)
+    assert not entropies.requires_grad
     gradients = torch.autograd.grad(found, (hidden, weight), upstream)
     for one, other in zip(
         gradients, torch.autograd.grad(expected, (hidden, weight), upstream), strict=True
@@ -311,8 +463,8 @@ def test_bfloat16_logits_give_float32_logprobs():
     weight = torch.randn(9, 6, generator=generator).bfloat16().requires_grad_()
     token_ids = torch.tensor([0, 3, 8, 5])
     expected = (hidden @ weight.T).float().log_softmax(-1)[range(4), token_ids]
-    found = token_logprobs(hidden, weight, token_ids, temperature=1.0)
-    assert found.dtype == torch.float32
+    found, entropies = token_logprobs(hidden, weight, token_ids, temperature=1.0)
+    assert found.dtype == entropies.dtype == torch.float32
     torch.testing.assert_close(found, expected)
     (gradient,) = torch.autograd.grad(found.sum(), weight)
     assert gradient.dtype == torch.bfloat16

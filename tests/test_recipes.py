@@ -232,6 +232,26 @@ def test_no_former_name_is_a_present_one():
             "is defined with the loss aggregation constant_length",
         ),
         (
+            ["optimization.rollout_correction=tis", "optimization.old_logprobs=rollout"],
+            ["optimization.rollout_correction = tis", "optimization.old_logprobs = rollout"],
+            "leave nothing to correct",
+        ),
+        (
+            ["optimization.rollout_ratio_bounds=[0.5,2.0]"],
+            ["optimization.rollout_ratio_bounds", "optimization.rollout_correction = none"],
+            "nothing reads its bounds",
+        ),
+        (
+            ["optimization.overlong_buffer_tokens=4097"],
+            ["optimization.overlong_buffer_tokens = 4097", "rollout.max_response_tokens = 4096"],
+            "there are only 4096",
+        ),
+        (
+            ["rollout.min_response_tokens=9", "rollout.max_response_tokens=8"],
+            ["rollout.min_response_tokens = 9", "rollout.max_response_tokens = 8"],
+            "cannot be longer than the longest",
+        ),
+        (
             ["policy.attn_implementation=flash_attention_2", "policy.dtype=float32"],
             ["policy.attn_implementation", "policy.dtype = float32"],
             "16 bits only",
@@ -268,6 +288,8 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(
         ["optimization.estimator=reinforce_pp", "optimization.discount=0.9"],
         ["optimization.estimator=dr_grpo", "optimization.loss_aggregation=constant_length"],
         ["optimization.estimator=rloo", "optimization.loss_aggregation=constant_length"],
+        ["optimization.rollout_correction=icepop", "optimization.rollout_ratio_bounds=[1,1]"],
+        ["optimization.overlong_buffer_tokens=4096", "rollout.min_response_tokens=4096"],
         ["optimization.final_lr_ratio=0.1", "optimization.lr_schedule=linear"],
         ["policy.attn_implementation=flash_attention_2"],
         ["cluster.policies_per_gpu=2", "rollout.gpu_memory_utilization=0.5"],

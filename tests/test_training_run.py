@@ -54,9 +54,13 @@ PROMISED_KEYS = [
             "policy/loss",
             "policy/clip_fraction",
             "policy/kl",
+            "policy/entropy",
             "policy/gradient_norm",
             "rollout_mismatch/mean",
             "rollout_mismatch/max",
+            "rollout_mismatch/ratio_mean",
+            "rollout_mismatch/ratio_max",
+            "rollout_mismatch/corrected_share",
         )
     ),
 ]

@@ -87,6 +87,9 @@ class Rollout:
     """Longest prompt, in tokens; see ``interaction.overlong_prompts``."""
     max_response_tokens: int = key(4096, at_least=1)
     """Longest response, in tokens; a longer one is cut off (``optimization.mask_truncated``)."""
+    min_response_tokens: int = key(0, at_least=0)
+    """Shortest response: before it no stop token is drawn. What is drawn instead is not quite from
+    the distribution that is trained, which ``rollout_mismatch`` shows."""
     engines_per_policy: int = key(2, at_least=1)
     """vLLM engines, one GPU each."""
     dtype: str = key("bfloat16", one_of=("float32", "bfloat16", "float16"))
@@ -144,6 +147,11 @@ class Optimization:
     """beta of the KL penalty; a reference model is loaded only when it is above 0."""
     clip_epsilon: float = key(0.2, above=0, at_most=1)
     """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
+    clip_epsilon_high: float | None = key(None, above=0, example=0.28)
+    """The epsilon above 1 alone (clip-higher); null: ``clip_epsilon`` on both sides."""
+    dual_clip: float | None = key(None, above=1, example=3.0)
+    """The loss of a token of negative advantage A is at most -A times this (dual clip); null: it
+    has no bound."""
     loss_aggregation: str | None = key(
         None, one_of=("token_mean", "sequence_mean", "constant_length"), example="token_mean"
     )
@@ -152,9 +160,18 @@ class Optimization:
     token_mean."""
     mask_truncated: bool = key(True)
     """Leave responses cut off by the token limit out of the loss and of the advantages."""
+    overlong_buffer_tokens: int | None = key(None, at_least=1, example=1024)
+    """Length penalty: over the last so many tokens below ``rollout.max_response_tokens``, a
+    response's reward falls evenly by 1 (DAPO's soft overlong punishment); null: none."""
     old_logprobs: str = key("recomputed", one_of=("recomputed", "rollout"))
     """Denominator of the importance ratio: the policy's own log-probs before the update, or
     those of the rollout engine."""
+    rollout_correction: str = key("none", one_of=("none", "tis", "icepop", "seq_mask_tis"))
+    """Weigh each token's loss by pi_policy / pi_rollout before the update: clipped (tis), without
+    tokens (icepop) or responses (seq_mask_tis: by the geometric mean) beyond the bounds."""
+    rollout_ratio_bounds: list[float] | None = key(None, example=[0.5, 5.0])
+    """The lowest and the highest ratio; null: [0, 2] for tis, [0.5, 5] for icepop and
+    seq_mask_tis."""
     mismatch_warning: float = key(0.1, above=0)
     """Warn when the mean |policy - rollout| log-prob difference of a step is above this."""
     train_batch_size: int | None = key(64, at_least=1)

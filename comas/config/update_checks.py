@@ -53,6 +53,45 @@ def estimator_conflicts(
         )
 
 
+def loss_conflicts(config: Config) -> Iterator[Conflict]:
+    """What of the loss and of the lengths of responses contradicts itself."""
+    optimization, rollout = config.optimization, config.rollout
+    correction, bounds = optimization.rollout_correction, optimization.rollout_ratio_bounds
+    if bounds is not None and not (len(bounds) == 2 and 0 <= bounds[0] <= 1 <= bounds[1]):
+        yield Conflict(
+            ("optimization.rollout_ratio_bounds",),
+            "must be a lowest ratio from 0 to 1 and a highest from 1 on",
+            "write [0.5, 5.0], or null for the bounds of the correction",
+        )
+    if bounds is not None and correction == "none":
+        yield Conflict(
+            ("optimization.rollout_ratio_bounds", "optimization.rollout_correction"),
+            "without a correction nothing reads its bounds",
+            "set optimization.rollout_correction to tis, icepop or seq_mask_tis, or the bounds "
+            "to null",
+        )
+    if correction != "none" and optimization.old_logprobs == "rollout":
+        yield Conflict(
+            ("optimization.rollout_correction", "optimization.old_logprobs"),
+            "old log-probs that are the rollout engine's leave nothing to correct",
+            "set optimization.old_logprobs to recomputed, or optimization.rollout_correction to "
+            "none",
+        )
+    longest, buffer = rollout.max_response_tokens, optimization.overlong_buffer_tokens
+    if buffer is not None and buffer > longest:
+        yield Conflict(
+            ("optimization.overlong_buffer_tokens", "rollout.max_response_tokens"),
+            f"the penalty begins that many tokens before the end, and there are only {longest}",
+            f"set optimization.overlong_buffer_tokens to {longest} or less, or to null",
+        )
+    if rollout.min_response_tokens > longest:
+        yield Conflict(
+            ("rollout.min_response_tokens", "rollout.max_response_tokens"),
+            "the shortest response cannot be longer than the longest",
+            f"set rollout.min_response_tokens to {longest} or less",
+        )
+
+
 def _group_conflicts(group_by: Collection[str], group_keys: Collection[str]) -> Iterator[Conflict]:
     unknown = [key for key in group_by if key not in group_keys]
     repeated = [key for key, count in Counter(group_by).items() if count > 1]

@@ -55,6 +55,7 @@ def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequenc
         of_policy = stats[policy]
         metrics[f"agent_{agent}/policy/loss"] = of_policy.policy_loss
         metrics[f"agent_{agent}/policy/kl"] = of_policy.kl
+        metrics[f"agent_{agent}/policy/entropy"] = of_policy.entropy
         metrics[f"agent_{agent}/policy/clip_fraction"] = of_policy.clip_fraction
         metrics[f"agent_{agent}/policy/gradient_norm"] = of_policy.gradient_norm
         metrics[f"agent_{agent}/policy/learning_rate"] = of_policy.learning_rate
@@ -63,6 +64,9 @@ def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequenc
         metrics[f"agent_{agent}/policy/optimizer_steps"] = of_policy.num_optimizer_steps
         metrics[f"agent_{agent}/rollout_mismatch/mean"] = of_policy.mismatch_mean
         metrics[f"agent_{agent}/rollout_mismatch/max"] = of_policy.mismatch_max
+        metrics[f"agent_{agent}/rollout_mismatch/ratio_mean"] = of_policy.rollout_ratio_mean
+        metrics[f"agent_{agent}/rollout_mismatch/ratio_max"] = of_policy.rollout_ratio_max
+        metrics[f"agent_{agent}/rollout_mismatch/corrected_share"] = of_policy.corrected_share
     return metrics
 
 

@@ -1,4 +1,4 @@
-"""Log-probs of tokens from hidden states, without ever holding all logits."""
+"""Log-probs of tokens and entropies from hidden states, without ever holding all logits."""
 
 from typing import Any
 
@@ -8,15 +8,20 @@ CHUNK_SIZE = 512
 """Tokens whose logits are held at once. Smaller chunks save memory, but each of them passes over
 the whole gradient of the output layer."""
 
+PIECE_SIZE = 32
+"""Tokens whose probabilities are held beside the logits of their chunk."""
+
 
 def token_logprobs(
     hidden: torch.Tensor, weight: torch.Tensor, token_ids: torch.Tensor, *, temperature: float
-) -> torch.Tensor:
-    """Log-probability [n] of each token under the logits ``hidden @ weight.T / temperature``.
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Log-probability [n] of each token under the logits ``hidden @ weight.T / temperature``, and
+    the entropy [n] of the distribution that it was drawn from, in nats.
 
     Args:
         hidden: [n, H], what the output layer is given.
-        weight: [V, H] of the output layer; hidden and weight are both differentiable.
+        weight: [V, H] of the output layer. Log-probs are differentiable by hidden and weight,
+            entropies are not differentiable.
         token_ids: [n]
         temperature: the rollout's.
 
@@ -37,18 +42,19 @@ class _TokenLogprobs(torch.autograd.Function):
         weight: torch.Tensor,
         token_ids: torch.Tensor,
         temperature: float,
-    ) -> torch.Tensor:
-        logprobs, normalisers = hidden.new_empty(2, len(token_ids), dtype=torch.float32)
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        logprobs, entropies, normalisers = hidden.new_empty(3, len(token_ids), dtype=torch.float32)
         for chunk in _chunks(len(token_ids)):
-            logprobs[chunk], normalisers[chunk] = _normalise(
+            logprobs[chunk], entropies[chunk], normalisers[chunk] = _normalise(
                 _logits(hidden[chunk], weight, temperature), token_ids[chunk, None]
             )
         ctx.save_for_backward(hidden, weight, token_ids, normalisers)
         ctx.temperature = temperature
-        return logprobs
+        ctx.mark_non_differentiable(entropies)
+        return logprobs, entropies
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> Any:  # type: ignore[override]
         hidden, weight, token_ids, normalisers = ctx.saved_tensors
         of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         for chunk in _chunks(len(token_ids)):
@@ -68,13 +74,24 @@ def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperature: float) -> t
     return (hidden @ weight.T).float().div_(temperature)
 
 
-def _normalise(logits: torch.Tensor, token_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Log-probs [n] of ``token_ids`` [n, 1], and the logits' log-sum-exp [n]; without a second
-    tensor of the size of ``logits``, which are overwritten."""
+def _normalise(
+    logits: torch.Tensor, token_ids: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-probs [n] of ``token_ids`` [n, 1], entropies [n] and the logits' log-sum-exp [n];
+    without a second tensor of the size of ``logits``, which are overwritten."""
     largest = logits.amax(dim=1)
     chosen = logits.sub_(largest[:, None]).gather(1, token_ids)[:, 0]
-    normalisers = logits.exp_().sum(dim=1).log_()
-    return chosen - normalisers, normalisers + largest
+    pieces = [_sums(piece) for piece in logits.split(PIECE_SIZE)]
+    of_weights, of_products = (torch.cat(sums) for sums in zip(*pieces, strict=True))
+    normalisers = of_weights.log()
+    # The entropy is the mean of -log p = log Z - logit.
+    return chosen - normalisers, normalisers - of_products / of_weights, normalisers + largest
+
+
+def _sums(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sums of exp(logit), and of exp(logit) * logit, over the vocabulary."""
+    weights = logits.exp()
+    return weights.sum(dim=1), weights.mul_(logits).sum(dim=1)
 
 
 def _chunks(num_tokens: int) -> list[slice]:

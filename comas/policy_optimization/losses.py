@@ -5,7 +5,7 @@ ranks, so the gradient depends neither on the micro batches nor on the number of
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 
@@ -14,6 +14,40 @@ from comas.policy_optimization.openrlhf_import import openrlhf_module
 TOKEN_LEVEL = {"token_mean": True, "sequence_mean": False, "constant_length": True}
 """Loss aggregation: the mean over all tokens; over each response's tokens and then responses; or
 the sum over all tokens by what they would be if every response had the greatest length."""
+
+
+class RolloutCorrection(NamedTuple):
+    """What becomes of tokens whose ratio pi_policy / pi_rollout before the update is out of
+    bounds."""
+
+    level: Literal["token", "seq"]
+    """What the ratio is of: each token, or the geometric mean over a response's tokens."""
+    mode: Literal["clip", "mask"]
+    """Weigh the loss by the ratio clipped to its bounds, or leave out what is beyond them and
+    weigh the others by their tokens' ratios."""
+    bounds: tuple[float, float]
+    """Unless ``optimization.rollout_ratio_bounds`` says others."""
+
+
+ROLLOUT_CORRECTIONS: dict[str, RolloutCorrection | None] = {
+    "none": None,
+    "tis": RolloutCorrection("token", "clip", (0.0, 2.0)),
+    "icepop": RolloutCorrection("token", "mask", (0.5, 5.0)),
+    "seq_mask_tis": RolloutCorrection("seq", "mask", (0.5, 5.0)),
+}
+"""Corrections of the mismatch between the rollout engine, which sampled, and the policy."""
+
+
+class Surrogate(NamedTuple):
+    """A micro batch's share of the policy loss, and what the loss did to it, as scalars."""
+
+    loss: torch.Tensor
+    num_clipped: torch.Tensor
+    """Tokens whose gain was clipped (eq. 11)."""
+    num_corrected: torch.Tensor
+    """Tokens, or with the level "seq" responses, beyond the bounds of the correction."""
+    num_correctable: torch.Tensor
+    """Tokens or responses that the correction looked at."""
 
 
 @dataclass(frozen=True)
@@ -38,34 +72,54 @@ def clipped_surrogate(
     advantages: torch.Tensor,
     mask: torch.Tensor,
     clip_epsilon: float,
+    clip_epsilon_high: float | None = None,
+    dual_clip: float | None = None,
+    rollout_logprobs: torch.Tensor | None = None,
+    correction: RolloutCorrection | None = None,
     aggregation: str,
     totals: StepTotals,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A micro batch's share of the policy loss, and its number of clipped tokens.
+) -> Surrogate:
+    """A micro batch's share of the policy loss.
 
     The loss of a token is equation 11, with rho = pi_theta / pi_old::
 
         -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)
 
-    averaged as ``aggregation`` says (a key of ``TOKEN_LEVEL``). All tensors are [B, R],
+    averaged as ``aggregation`` says (a key of ``TOKEN_LEVEL``). ``clip_epsilon_high`` replaces
+    the eps above 1 (DAPO's clip-higher, arXiv 2503.14476). With ``dual_clip`` c the loss of a
+    token of negative advantage is at most -c * A (arXiv 1912.09729). ``correction`` weighs every
+    token's loss by pi_old / pi_rollout, and needs ``rollout_logprobs``. All tensors are [B, R],
     ``mask`` True = trained.
     """
+    level, mode, bounds = correction or ("off", "mask", (0.0, 0.0))
     policy_loss = openrlhf_module("loss").PolicyLoss(
         clip_eps_low=clip_epsilon,
-        clip_eps_high=clip_epsilon,
+        clip_eps_high=clip_epsilon if clip_epsilon_high is None else clip_epsilon_high,
+        dual_clip=dual_clip,
         token_level_loss=TOKEN_LEVEL[aggregation],
+        is_correction_level=level,
+        is_correction_mode=mode,
+        is_correction_threshold=bounds,
     )
-    weights = mask.to(logprobs.dtype)
-    loss, clip_ratio, *_ = policy_loss(
+    loss, clipped_share, _, _, corrected_share = policy_loss(
         logprobs,
         old_logprobs,
         advantages,
-        action_mask=weights,
+        action_mask=mask.to(logprobs.dtype),
+        rollout_log_probs=rollout_logprobs,
         **_denominators(aggregation, totals),
     )
-    # The ratio of an empty micro batch is 0 / 0, and its number of clipped tokens is 0.
-    num_clipped = torch.where(mask.any(), clip_ratio * mask.sum(), torch.zeros_like(clip_ratio))
-    return loss, num_clipped.detach()
+    units = mask.any(dim=1) if level == "seq" else mask
+    none = torch.zeros_like(loss)
+    return Surrogate(
+        loss,
+        # The shares of an empty micro batch are 0 / 0.
+        torch.where(mask.any(), clipped_share * mask.sum(), none).detach(),
+        none
+        if correction is None
+        else torch.where(mask.any(), corrected_share * units.sum(), none),
+        none if correction is None else units.sum(),
+    )
 
 
 def kl_penalty(

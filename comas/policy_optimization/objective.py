@@ -4,7 +4,14 @@ import torch
 
 from comas.config.schema import Optimization
 from comas.policy_optimization import AdvantageEstimator
-from comas.policy_optimization.losses import StepTotals, clipped_surrogate, kl_penalty
+from comas.policy_optimization.losses import (
+    ROLLOUT_CORRECTIONS,
+    RolloutCorrection,
+    StepTotals,
+    Surrogate,
+    clipped_surrogate,
+    kl_penalty,
+)
 from comas.policy_optimization.targets import Targets
 
 
@@ -15,34 +22,48 @@ def policy_loss(
     totals: StepTotals,
     optimization: Optimization,
     estimator: AdvantageEstimator,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """A micro batch's share of the loss, and its number of clipped tokens.
+) -> Surrogate:
+    """A micro batch's share of the loss, and what was clipped and corrected in it.
 
     The clipped surrogate (eq. 11), plus the KL penalty where the estimator has it in the loss
     and not in the advantages. ``logprobs`` are [B, R], ``rows`` their targets.
     """
     aggregation = loss_aggregation(optimization, estimator)
-    loss, num_clipped = clipped_surrogate(
+    surrogate = clipped_surrogate(
         logprobs,
         old_logprobs=logprobs.detach() if rows.old_logprobs is None else rows.old_logprobs,
         advantages=rows.advantages,
         mask=rows.mask,
         clip_epsilon=optimization.clip_epsilon,
+        clip_epsilon_high=optimization.clip_epsilon_high,
+        dual_clip=optimization.dual_clip,
+        rollout_logprobs=rows.rollout_logprobs,
+        correction=rollout_correction(optimization),
         aggregation=aggregation,
         totals=totals,
     )
-    if rows.reference_logprobs is not None and estimator.kl_loss is not None:
-        loss = loss + optimization.kl_coef * kl_penalty(
-            logprobs,
-            reference_logprobs=rows.reference_logprobs,
-            mask=rows.mask,
-            estimator=estimator.kl_loss,
-            aggregation=aggregation,
-            totals=totals,
-        )
-    return loss, num_clipped
+    if rows.reference_logprobs is None or estimator.kl_loss is None:
+        return surrogate
+    penalty = kl_penalty(
+        logprobs,
+        reference_logprobs=rows.reference_logprobs,
+        mask=rows.mask,
+        estimator=estimator.kl_loss,
+        aggregation=aggregation,
+        totals=totals,
+    )
+    return surrogate._replace(loss=surrogate.loss + optimization.kl_coef * penalty)
 
 
 def loss_aggregation(optimization: Optimization, estimator: AdvantageEstimator) -> str:
     """The configured aggregation, or else the estimator's, or else the mean over all tokens."""
     return optimization.loss_aggregation or estimator.loss_aggregation or "token_mean"
+
+
+def rollout_correction(optimization: Optimization) -> RolloutCorrection | None:
+    """The configured correction with its bounds, its own or the configured ones."""
+    correction = ROLLOUT_CORRECTIONS[optimization.rollout_correction]
+    if correction is None or optimization.rollout_ratio_bounds is None:
+        return correction
+    low, high = optimization.rollout_ratio_bounds
+    return correction._replace(bounds=(low, high))

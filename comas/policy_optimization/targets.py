@@ -1,7 +1,7 @@
 """What the policy loss needs to know about a buffer before an update."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
@@ -26,21 +26,15 @@ class Targets:
     """[N, T]: log pi_theta before the update; None where no pass of its own computed it."""
     reference_logprobs: torch.Tensor | None
     """[N, T]: log pi_ref; None without a reference model."""
+    rollout_logprobs: torch.Tensor
+    """[N, T]: those of the engine that sampled, 0 where padded."""
 
     def rows(self, indices: Sequence[int], width: int) -> "Targets":
         """The given samples, cut to the ``width`` of their longest response."""
         chosen = list(indices)
 
-        def cut(values: torch.Tensor | None) -> torch.Tensor | None:
-            return None if values is None else values[chosen, :width]
-
-        return Targets(
-            mask=self.mask[chosen, :width],
-            advantages=self.advantages[chosen, :width],
-            old_logprobs=cut(self.old_logprobs),
-            policy_logprobs=cut(self.policy_logprobs),
-            reference_logprobs=cut(self.reference_logprobs),
-        )
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Targets(**{k: None if v is None else v[chosen, :width] for k, v in values.items()})
 
 
 def compute_advantages(

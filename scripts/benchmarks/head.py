@@ -80,7 +80,7 @@ def _kinds(
     options = LinearCrossEntropyOptions(batch_chunk_size=CHUNK_SIZE, chunking_method=None)
     rows = range(len(token_ids))
     return {
-        "in chunks": lambda: token_logprobs(hidden, weight, token_ids, temperature=1.0),
+        "in chunks": lambda: token_logprobs(hidden, weight, token_ids, temperature=1.0)[0],
         "all logits": lambda: linear(hidden, weight).float().log_softmax(-1)[rows, token_ids],
         "PyTorch's chunks": lambda: (
             -linear_cross_entropy(hidden, weight, token_ids, reduction="none", options=options)

@@ -1,4 +1,4 @@
-"""The language model as training sees it: log-probs of response tokens."""
+"""The language model as training sees it: log-probs of response tokens, and entropies."""
 
 from pathlib import Path
 
@@ -26,21 +26,25 @@ class ResponseHead(nn.Module):
         self.weight = output_layer.weight
         self.temperature = temperature
 
-    def forward(self, hidden: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
-        """Log-probs [n] of ``token_ids`` [n] after the last hidden states [n, H]."""
+    def forward(
+        self, hidden: torch.Tensor, token_ids: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs [n] of ``token_ids`` [n] after the last hidden states [n, H], and the
+        entropies [n] of their distributions."""
         return token_logprobs(hidden, self.weight, token_ids, temperature=self.temperature)
 
 
 class ResponseModel(nn.Module):
-    """Computes response log-probs at the sampling temperature."""
+    """Computes response log-probs and entropies at the sampling temperature."""
 
     def __init__(self, language_model: PreTrainedModel, *, temperature: float) -> None:
         super().__init__()
         self.language_model = language_model
         self.head = ResponseHead(language_model.get_output_embeddings(), temperature=temperature)
 
-    def forward(self, batch: MicroBatch) -> torch.Tensor:
-        """Log-probs [B, R] of a micro batch, float32, 0 where its mask is False."""
+    def forward(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probs [B, R] of a micro batch, and the entropy of the distribution of each of its
+        response tokens [B, R] (not differentiable); float32, 0 where its mask is False."""
         hidden = self.language_model.base_model(
             input_ids=batch.input_ids,
             position_ids=batch.position_ids,
@@ -51,8 +55,12 @@ class ResponseModel(nn.Module):
             max_length_q=batch.longest,
             max_length_k=batch.longest,
         ).last_hidden_state
-        logprobs = self.head(hidden[0, batch.predicting], batch.response_ids)
-        return logprobs.new_zeros(batch.mask.shape).masked_scatter(batch.mask, logprobs)
+        logprobs, entropies = self.head(hidden[0, batch.predicting], batch.response_ids)
+        padded = logprobs.new_zeros(batch.mask.shape)
+        return (
+            padded.masked_scatter(batch.mask, logprobs),
+            padded.masked_scatter(batch.mask, entropies),
+        )
 
 
 def load_response_model(

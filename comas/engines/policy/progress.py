@@ -6,6 +6,7 @@ from typing import Self
 import torch
 from torch import distributed
 
+from comas.policy_optimization.losses import Surrogate
 from comas.policy_optimization.targets import Targets, k1_to_reference
 from comas.types import UpdateStats
 
@@ -17,7 +18,11 @@ class Progress:
     logprobs: torch.Tensor
     """[N, T]: log-probs of the last forward pass of each row."""
     loss: torch.Tensor
+    entropy: torch.Tensor
+    """Of all response tokens together, in nats."""
     num_clipped: torch.Tensor
+    num_corrected: torch.Tensor
+    num_correctable: torch.Tensor
     gradient_norm: float = 0.0
     num_tokens: int = 0
     num_steps: int = 0
@@ -27,26 +32,37 @@ class Progress:
     @classmethod
     def start(cls, mask: torch.Tensor) -> Self:
         """Nothing done yet, on a buffer of this mask [N, T]."""
-        zero = torch.zeros((), device=mask.device)
-        return cls(torch.zeros(mask.shape, device=mask.device), zero.clone(), zero)
+        sums = torch.zeros(5, device=mask.device).unbind()
+        return cls(torch.zeros(mask.shape, device=mask.device), *sums)
 
-    def statistics(self, targets: Targets, rollout_logprobs: torch.Tensor) -> UpdateStats:
+    def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
+        """Count a micro batch with its entropies [B, R], 0 where padded."""
+        self.loss += surrogate.loss.detach()
+        self.entropy += entropies.sum()
+        self.num_clipped += surrogate.num_clipped
+        self.num_corrected += surrogate.num_corrected
+        self.num_correctable += surrogate.num_correctable
+
+    def statistics(self, targets: Targets) -> UpdateStats:
         """The finished update's report, over all ranks (collective).
 
         Where no pass before the update computed the policy's log-probs, there was one
         optimiser step, and the log-probs it saw are those from before.
         """
-        for share in (self.logprobs, self.loss, self.num_clipped):
+        counted = (self.entropy, self.num_clipped, self.num_corrected, self.num_correctable)
+        for share in (self.logprobs, self.loss, *counted):
             distributed.all_reduce(share)
         mask, before = targets.mask, targets.policy_logprobs
         if before is None:
             assert self.num_steps == 1
             before = self.logprobs
-        mismatch = (before - rollout_logprobs).abs()[mask]
+        log_ratio = (before - targets.rollout_logprobs)[mask]
+        mismatch, ratio = log_ratio.abs(), log_ratio.exp()
         loss = self.loss.item() / distributed.get_world_size()
         return UpdateStats(
             policy_loss=loss / self.num_steps,
             kl=k1_to_reference(before, targets.reference_logprobs, mask)[mask].mean().item(),
+            entropy=self.entropy.item() / self.num_tokens,
             clip_fraction=self.num_clipped.item() / self.num_tokens,
             gradient_norm=self.gradient_norm / self.num_steps,
             num_tokens=int(mask.sum()),
@@ -55,6 +71,9 @@ class Progress:
             learning_rate=self.learning_rate,
             mismatch_mean=mismatch.mean().item(),
             mismatch_max=mismatch.max().item(),
+            rollout_ratio_mean=ratio.mean().item(),
+            rollout_ratio_max=ratio.max().item(),
+            corrected_share=self.num_corrected.item() / max(self.num_correctable.item(), 1),
         )
 
 
@@ -63,6 +82,7 @@ def no_update(learning_rate: float) -> UpdateStats:
     return UpdateStats(
         policy_loss=0.0,
         kl=0.0,
+        entropy=0.0,
         clip_fraction=0.0,
         gradient_norm=0.0,
         num_tokens=0,
@@ -71,4 +91,7 @@ def no_update(learning_rate: float) -> UpdateStats:
         learning_rate=learning_rate,
         mismatch_mean=0.0,
         mismatch_max=0.0,
+        rollout_ratio_mean=1.0,
+        rollout_ratio_max=1.0,
+        corrected_share=0.0,
     )

@@ -36,6 +36,7 @@ from comas.policy_optimization.batching import (
     split_into_micro_batches,
     split_into_steps,
 )
+from comas.policy_optimization.length_penalty import penalise_length
 from comas.policy_optimization.losses import StepTotals
 from comas.policy_optimization.objective import policy_loss
 from comas.policy_optimization.targets import Targets, compute_advantages, k1_to_reference
@@ -52,7 +53,7 @@ class PolicyTrainer:
         model_path: the base model, a folder or a hub name.
         temperature: the rollout's; the log-probs of training are those of the same
             distribution.
-        max_response_tokens: the rollout's, for losses that divide by it.
+        max_response_tokens: the rollout's, for what depends on how long a response may be.
         device: on "cuda" the rank owns the one GPU it can see.
         rendezvous: path that all ranks of the group can reach and that does not exist yet.
         seed: with the step number it decides how a buffer is shuffled, so a resumed run
@@ -105,14 +106,18 @@ class PolicyTrainer:
         """
         if not samples:
             return no_update(self._engine.get_lr()[0])
+        samples = penalise_length(
+            samples,
+            buffer_tokens=self._optimization.overlong_buffer_tokens,
+            max_response_tokens=self._max_response_tokens,
+        )
         steps = self._optimizer_steps(len(samples), step)
         targets = self._targets(samples, single_step=len(steps) == 1)
         progress = Progress.start(targets.mask)
         for indices in steps:
             self._optimizer_step(samples, indices, targets, progress)
         self._check_weights(step)
-        rollout = padded_rollout_logprobs(samples).to(self._device)
-        return progress.statistics(targets, rollout)
+        return progress.statistics(targets)
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
         """The policy's log-probs of each response's tokens, as 1-D tensors on the CPU."""
@@ -275,7 +280,7 @@ class PolicyTrainer:
         logprobs = torch.zeros(response_mask(samples).shape, device=self._device)
         for indices in self._micro_batches(samples, range(len(samples))):
             batch = assemble([samples[i] for i in indices], device=self._device)
-            rows = model(batch)
+            rows, _ = model(batch)
             logprobs[indices, : rows.shape[1]] = rows[: len(indices)]
         distributed.all_reduce(logprobs)
         return logprobs
@@ -301,10 +306,9 @@ class PolicyTrainer:
             kl_coef=optimization.kl_coef,
             memory=self._estimator_memory,
         )
-        old = policy
-        if optimization.old_logprobs == "rollout":
-            old = padded_rollout_logprobs(samples).to(self._device)
-        return Targets(mask, advantages, old, policy, reference)
+        rollout = padded_rollout_logprobs(samples).to(self._device)
+        old = rollout if optimization.old_logprobs == "rollout" else policy
+        return Targets(mask, advantages, old, policy, reference, rollout)
 
     def _optimizer_step(
         self,
@@ -327,18 +331,17 @@ class PolicyTrainer:
             batch = assemble([samples[i] for i in micro], device=self._device)
             if self._policy.gradient_checkpointing is None:
                 self._checkpoint_activations(self._is_over_budget(batch))
-            logprobs = self._engine(batch)
+            logprobs, entropies = self._engine(batch)
             rows = targets.rows(micro, logprobs.shape[1])
-            loss, num_clipped = policy_loss(
+            surrogate = policy_loss(
                 logprobs,
                 rows=rows,
                 totals=totals,
                 optimization=self._optimization,
                 estimator=self._estimator,
             )
-            self._engine.backward(loss)
-            progress.loss += loss.detach()
-            progress.num_clipped += num_clipped
+            self._engine.backward(surrogate.loss)
+            progress.add(surrogate, entropies)
             progress.logprobs[micro, : logprobs.shape[1]] = logprobs.detach()[: len(micro)]
         progress.num_tokens += totals.num_tokens
         progress.num_steps += 1

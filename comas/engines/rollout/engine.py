@@ -227,6 +227,7 @@ class RolloutEngine:
             temperature=self._rollout.temperature if temperature is None else temperature,
             seed=request.seed,
             max_tokens=self._rollout.max_response_tokens,
+            min_tokens=self._rollout.min_response_tokens,
         )
 
     def _answers(self, outputs: dict[int, RequestOutput]) -> Answers:
@@ -276,12 +277,15 @@ class RolloutEngine:
         )
 
 
-def _sampling_params(*, temperature: float, seed: int, max_tokens: int) -> SamplingParams:
+def _sampling_params(
+    *, temperature: float, seed: int, max_tokens: int, min_tokens: int = 0
+) -> SamplingParams:
     """Plain sampling from the whole distribution, so that importance ratios are unbiased."""
     return SamplingParams(
         temperature=temperature,
         seed=seed,
         max_tokens=max_tokens,
+        min_tokens=min_tokens,
         top_p=1.0,
         top_k=0,
         logprobs=0,  # of the sampled token only
