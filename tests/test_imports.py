@@ -35,6 +35,7 @@ LAYERS = (
     "preflight",
     "validation",
     "train",
+    "reproduction",
     "__main__",
 )
 """The rooms of comas from bottom to top. Each imports only rooms that stand before it."""

@@ -5,7 +5,7 @@ Started by scripts/plot_run.sh; a training draws them at its end.
 
 import sys
 from collections.abc import Sequence
-from itertools import count, takewhile
+from itertools import count
 from pathlib import Path
 from statistics import fmean
 
@@ -64,7 +64,7 @@ def training_dynamics(rows: Sequence[Row]) -> Figure:
     accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     accuracy.set_title("Accuracy, by the verifier")
 
-    for agent in _agents(rows):
+    for agent in range(num_agents(rows)):
         prefix, color = f"agent_{agent}", f"C{agent}"
         solution = smoothed(points(rows, f"{prefix}/reward/solution"))
         evaluation = smoothed(points(rows, f"{prefix}/reward/evaluation"))
@@ -76,7 +76,7 @@ def training_dynamics(rows: Sequence[Row]) -> Figure:
     reward.set_title("Mean reward: solutions (solid), evaluations (dotted)")
     length.set_title("Mean response length (tokens)")
     for axes in (accuracy, reward, length):
-        _finish(axes)
+        finish(axes)
     return figure
 
 
@@ -109,7 +109,7 @@ def _draw_qualities(axes: Axes, rows: Sequence[Row], threshold: str) -> None:
     axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     score = threshold.replace("_", " ")
     axes.set_title(f'Reward {score} on as "correct" (mean of {SMOOTHING_STEPS} steps)')
-    _finish(axes)
+    finish(axes)
 
 
 def points(rows: Sequence[Row], key: str) -> Points:
@@ -127,9 +127,10 @@ def smoothed(of_steps: Points) -> Points:
     return [(step, mean) for (step, _), mean in zip(of_steps, means, strict=True)]
 
 
-def _agents(rows: Sequence[Row]) -> list[int]:
+def num_agents(rows: Sequence[Row]) -> int:
+    """How many agents the metrics tell of."""
     keys = {key for row in rows for key in row}
-    return list(takewhile(lambda agent: f"agent_{agent}/response_length" in keys, count()))
+    return next(agent for agent in count() if f"agent_{agent}/response_length" not in keys)
 
 
 def _draw(axes: Axes, of_steps: Points, label: str | None, **style: object) -> None:
@@ -160,7 +161,8 @@ def _draw_table(axes: Axes, rows: Sequence[Row]) -> None:
     axes.set_title(f"Scorings of solutions, steps {first} to {last}")
 
 
-def _finish(axes: Axes) -> None:
+def finish(axes: Axes) -> None:
+    """What all panels over steps have in common."""
     axes.set_xlabel("step")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.3)

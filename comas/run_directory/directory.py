@@ -155,8 +155,8 @@ class RunDirectory:
 
     def is_finished(self, num_steps: int) -> bool:
         """Whether ``models/`` holds agents that were trained for ``num_steps`` steps or more."""
-        noted = self.path / "models" / STEP_OF_MODELS
-        return noted.is_file() and int(noted.read_text()) >= num_steps
+        trained = trained_steps(self.path)
+        return trained is not None and trained >= num_steps
 
     def drop_after(self, step: int) -> None:
         """Forget the metrics, discussions and checkpoints of steps after ``step``.
@@ -185,6 +185,13 @@ class RunDirectory:
 
     def _checkpoints(self) -> list[tuple[int, Path]]:
         return _steps(self.path / "checkpoints")
+
+
+def trained_steps(run: Path) -> int | None:
+    """For how many steps the agents in ``models/`` of a run's folder were trained; None: there
+    are none yet."""
+    noted = run / "models" / STEP_OF_MODELS
+    return int(noted.read_text()) if noted.is_file() else None
 
 
 def step_name(step: int) -> str:

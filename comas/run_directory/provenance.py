@@ -30,6 +30,7 @@ def describe_process() -> dict[str, Any]:
         "git": git_state(SOURCE_FOLDER),
         "python": platform.python_version(),
         "platform": platform.platform(),
+        "cpu": cpu_name(),
         "cpu_cores": os.cpu_count(),
         "gpus": _lines_of(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]),
         "packages": {
@@ -49,6 +50,18 @@ def git_state(folder: Path) -> dict[str, Any] | None:
     if not commit or not _lines_of([*git, "ls-files", "comas"]):
         return None  # no checkout, or the installed package lies inside somebody else's
     return {"commit": commit[0], "dirty": bool(_lines_of([*git, "status", "--porcelain"]))}
+
+
+def cpu_name() -> str:
+    """The processor's name; with bfloat16 instructions, which move results, it says so.
+
+    Example: ``AMD EPYC 9R14, bfloat16``
+    """
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    fields = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    name = fields.get("model name") or platform.machine()
+    bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(fields.get("flags", "").split())
+    return f"{name}, bfloat16" if bfloat16 else name
 
 
 def _lines_of(command: list[str]) -> list[str]:

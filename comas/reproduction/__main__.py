@@ -1,0 +1,128 @@
+"""``python -m comas.reproduction``: what scripts/reproduce.sh starts."""
+
+import logging
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+from statistics import fmean
+
+from comas.config import load
+from comas.files import blaming, write_text
+from comas.reproduction.experiments import PLANS
+from comas.reproduction.figures import draw_figures
+from comas.reproduction.report import write_report
+from comas.reproduction.results import (
+    RunResult,
+    by_experiment,
+    read_result,
+    read_results,
+    write_results,
+)
+from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
+from comas.reproduction.settings import Settings, find_conflicts
+from comas.run_directory.provenance import SOURCE_FOLDER, cpu_name, git_state
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+
+log = logging.getLogger("comas")
+
+SECONDS_PER_RUN = {"quickstart": 120.0}
+"""Of a run with its start, where none has been finished to tell: on 2 cores, by society."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run, or list, what the arguments say; returns the process's exit status."""
+    start_command("comas")
+    flags = {argument for argument in arguments if argument.startswith("--")}
+    overrides = [argument for argument in arguments if argument not in flags]
+    if "--paper" in flags:
+        overrides.append("society=paper")
+    try:
+        settings = load(Settings, None, overrides, check=find_conflicts)
+        runs = plan_runs(settings)
+        for line in describe(runs, society=settings.society, every="--list" in flags):
+            log.info(line)
+        if "--list" in flags:
+            return 0
+        if "--report" not in flags:
+            make_runs(runs)
+        report = save_report(runs, settings)
+        log.info("report: %s", report)
+        return 0
+    except KeyboardInterrupt:
+        log.error("interrupted; the same command goes on from here")
+        return EXIT_INTERRUPTED
+    except (ValueError, OSError, RuntimeError) as error:
+        log.error("error: %s", error)
+        return EXIT_FAULT
+
+
+def describe(runs: Sequence[PlannedRun], *, society: str, every: bool) -> list[str]:
+    """What there is to do, and for how long; with ``every``, run by run."""
+    taken = {run.label: seconds for run in runs if (seconds := seconds_of(run)) is not None}
+    missing = [run for run in runs if run.label not in taken]
+    each = fmean(taken.values()) if taken else SECONDS_PER_RUN.get(society)
+    lines = [f"{len(runs)} runs, {len(taken)} of them finished"]
+    if missing and each is not None:
+        source = "as the finished ones took" if taken else "as on 2 cores"
+        minutes = len(missing) * each / 60
+        lines[0] += f"; the others take about {minutes:.0f} minutes, {source}"
+    if every:
+        lines += [
+            f"  {run.label:28} {'finished' if run.label in taken else '-':9} "
+            f"{run.experiment.config}  {run.experiment.about}"
+            for run in runs
+        ]
+    return lines
+
+
+def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
+    """Write numbers, figures and report of the finished runs; returns the report's path.
+
+    Raises:
+        ValueError: none is finished.
+    """
+    folders: dict[str, list[Path]] = defaultdict(list)
+    found: list[RunResult] = []
+    for run in runs:
+        folder = run.folder
+        if folder is not None and run.is_finished:
+            folders[run.experiment.name].append(folder)
+            found.append(read_result(folder, run.experiment, seed=run.seed))
+    if not found:
+        raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
+    results = by_experiment(found)
+    target = Path(settings.results)
+    with blaming(target):
+        target.mkdir(parents=True, exist_ok=True)
+    machine, today = cpu_name(), f"{date.today():%Y-%m-%d}"
+    own = target / f"{re.sub(r'[^a-z0-9]+', '-', machine.lower()).strip('-')}.json"
+    write_results(own, found, machine=machine, date=today)
+    elsewhere = dict(read_results(path) for path in sorted(target.glob("*.json")) if path != own)
+    plan = PLANS[settings.society]
+    report = target / "report.md"
+    text = write_report(
+        results,
+        plan,
+        heading=_heading(settings, machine=machine, today=today),
+        elsewhere=elsewhere,
+        figures=draw_figures(target, plan, folders, results),
+    )
+    write_text(report, text)
+    return report
+
+
+def _heading(settings: Settings, *, machine: str, today: str) -> str:
+    git = git_state(SOURCE_FOLDER)
+    commit = "" if git is None else f", commit {git['commit'][:7]}{'+' if git['dirty'] else ''}"
+    seeds = ", ".join(map(str, settings.seeds))
+    return (
+        f"`bash scripts/reproduce.sh`, society {settings.society}, seeds {seeds}; {machine}, "
+        f"{today}{commit}. Values are means over seeds ± their standard deviation."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

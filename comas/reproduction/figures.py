@@ -1,0 +1,112 @@
+"""The figures of a report, drawn from the runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from comas.metrics.plots import Points, finish, num_agents, points, smoothed
+from comas.reproduction.experiments import MAIN, Plan
+from comas.reproduction.results import Results
+from comas.run_directory.metrics_log import Row, read_rows
+
+COMPARED = (MAIN, "no_evaluation", "no_scoring", "muted")
+"""Experiments whose rewards along training are drawn together."""
+
+Runs = Mapping[str, Sequence[list[Row]]]
+"""The steps of every run, by experiment."""
+
+
+def draw_figures(
+    folder: Path, plan: Plan, runs: Mapping[str, Sequence[Path]], results: Results
+) -> list[str]:
+    """Draw every figure into ``folder``; returns their names."""
+    rows = {
+        name: [
+            [row for row in read_rows(path / "metrics.jsonl") if row["step"] > 0] for path in paths
+        ]
+        for name, paths in runs.items()
+    }
+    figures = {
+        "dynamics.png": _dynamics(rows),
+        "ablations.png": _ablations(rows),
+        "agents.png": _agents(plan, results),
+    }
+    for name, figure in figures.items():
+        figure.savefig(folder / name, dpi=120)
+    return list(figures)
+
+
+def _dynamics(rows: Runs) -> Figure:
+    """Reward and response length of every agent along training (the paper's figure 3)."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    reward, length = figure.subplots(1, 2)
+    of_main = rows.get(MAIN, [])
+    for agent in range(max(map(num_agents, of_main), default=0)):
+        style = {"label": f"agent {agent}", "color": f"C{agent}"}
+        keys = [f"agent_{agent}/reward/{role}" for role in ("solution", "evaluation")]
+        _band(reward, [_mean_points(run, keys) for run in of_main], **style)
+        _band(length, [points(run, f"agent_{agent}/response_length") for run in of_main], **style)
+    reward.set_ylim(0, 1)
+    reward.set_title("Mean reward of solutions and evaluations")
+    length.set_title("Mean response length (tokens)")
+    finish(reward)
+    finish(length)
+    return figure
+
+
+def _ablations(rows: Runs) -> Figure:
+    """Reward of solutions along training, by experiment (the paper's figure 4)."""
+    figure = Figure(figsize=(10, 3.6), layout="constrained")
+    reward, accuracy = figure.subplots(1, 2)
+    for number, name in enumerate(n for n in COMPARED if n in rows):
+        style = {"label": name, "color": f"C{number}"}
+        _band(reward, [points(run, "reward/solution") for run in rows[name]], **style)
+        _band(accuracy, [points(run, "train/accuracy") for run in rows[name]], **style)
+    reward.set_ylim(0, 1)
+    reward.set_title("Mean reward of solutions")
+    accuracy.set_title("Accuracy on training questions, by the verifier")
+    finish(reward)
+    finish(accuracy)
+    return figure
+
+
+def _agents(plan: Plan, results: Results) -> Figure:
+    """Trained accuracy by number of agents and by diversity (the paper's figure 5)."""
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    for axes, names, title in zip(
+        figure.subplots(1, 2),
+        (plan.by_number, plan.by_diversity),
+        ("By number of agents", "Like and unlike agents"),
+        strict=True,
+    ):
+        known = [name for name in names if results.get(name)]
+        for position, name in enumerate(known):
+            trained = [run.trained for run in results[name]]
+            spread = stdev(trained) if len(trained) > 1 else 0
+            axes.bar(position, fmean(trained), yerr=spread, width=0.6, color=f"C{position}")
+        axes.set_xticks(range(len(known)), known)
+        axes.set_ylabel("held-out accuracy, %")
+        axes.set_title(title)
+    return figure
+
+
+def _mean_points(rows: Sequence[Row], keys: Sequence[str]) -> Points:
+    found = [(row["step"], [row[key] for key in keys if row.get(key) is not None]) for row in rows]
+    return [(step, fmean(values)) for step, values in found if values]
+
+
+def _band(axes: Axes, of_seeds: Sequence[Points], *, label: str, color: str) -> None:
+    """The mean over seeds, smoothed, within the smallest and the largest of them."""
+    by_step: dict[int, list[float]] = {}
+    for of_seed in of_seeds:
+        for step, value in smoothed(of_seed):
+            by_step.setdefault(step, []).append(value)
+    steps = sorted(by_step)
+    if not steps:
+        return
+    axes.plot(steps, [fmean(by_step[step]) for step in steps], label=label, color=color)
+    lows, highs = ([edge(by_step[step]) for step in steps] for edge in (min, max))
+    axes.fill_between(steps, lows, highs, color=color, alpha=0.15)

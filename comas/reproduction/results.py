@@ -1,0 +1,128 @@
+"""The numbers of a finished run, and those of a machine as a file."""
+
+import dataclasses
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from pydantic import TypeAdapter
+
+from comas.files import write_text
+from comas.metrics.seed_summary import read_accuracies
+from comas.reproduction.experiments import Experiment
+from comas.run_directory.metrics_log import Row, read_rows
+
+WINDOW = 10
+"""Steps at either end of a run whose mean stands for its beginning and its end."""
+QUALITIES = ("accuracy", "balanced_accuracy", "precision", "recall", "specificity")
+
+
+@dataclass(frozen=True)
+class Ends:
+    """A quantity at the beginning and at the end of a run; None where there is none."""
+
+    first: float | None
+    last: float | None
+
+    @property
+    def change(self) -> float | None:
+        """The end minus the beginning."""
+        return None if self.first is None or self.last is None else self.last - self.first
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What one experiment showed with one seed."""
+
+    experiment: str
+    seed: int
+    num_steps: int
+    untrained: float
+    """Held-out accuracy before training, in percent, each agent answering alone."""
+    trained: float
+    """The same after it."""
+    solution_reward: Ends
+    reward: Ends
+    """Mean over solutions and evaluations."""
+    response_length: Ends
+    """In tokens."""
+    effectiveness: Mapping[str, Ends]
+    """Of the reward as a prediction of correctness from score 2 on, by quality."""
+    seconds: float
+    """Of all steps and validations, without the start."""
+
+    @property
+    def gain(self) -> float:
+        """In points of accuracy."""
+        return self.trained - self.untrained
+
+
+_RUNS = TypeAdapter(list[RunResult])
+
+Results = Mapping[str, Sequence[RunResult]]
+"""By experiment, in the order of seeds."""
+
+
+def read_result(run: Path, experiment: Experiment, *, seed: int) -> RunResult:
+    """The numbers of the finished run in the folder ``run``.
+
+    Raises ValueError when it holds fewer than two validations.
+    """
+    accuracies = read_accuracies(run)
+    rows = read_rows(run / "metrics.jsonl")
+    steps = [row for row in rows if row["step"] > 0]
+    prefix = "reward_effectiveness/from_score_2"
+    return RunResult(
+        experiment=experiment.name,
+        seed=seed,
+        num_steps=accuracies[-1][0],
+        untrained=100 * accuracies[0][1],
+        trained=100 * accuracies[-1][1],
+        solution_reward=ends(steps, "reward/solution"),
+        reward=ends(steps, "reward/solution", "reward/evaluation"),
+        response_length=ends(steps, "response_length"),
+        effectiveness={name: ends(steps, f"{prefix}/{name}") for name in QUALITIES},
+        seconds=sum(
+            row.get(key) or 0.0 for row in rows for key in ("time/step_s", "time/validation_s")
+        ),
+    )
+
+
+def ends(steps: Sequence[Row], *keys: str) -> Ends:
+    """Mean of ``keys`` over the first and the last steps, ``WINDOW`` each, without missing values.
+
+    Example: with a window of 1, rows of 0.2, 0.4 and 0.9 give ``Ends(0.2, 0.9)``.
+    """
+    return Ends(_mean(steps[:WINDOW], keys), _mean(steps[-WINDOW:], keys))
+
+
+def by_experiment(results: Iterable[RunResult]) -> Results:
+    """Group results, the seeds of each experiment in order."""
+    grouped: dict[str, list[RunResult]] = defaultdict(list)
+    for result in sorted(results, key=lambda result: result.seed):
+        grouped[result.experiment].append(result)
+    return grouped
+
+
+def write_results(path: Path, results: Iterable[RunResult], *, machine: str, date: str) -> None:
+    """Write the numbers of a machine, so that those of several can stand in one report."""
+    record = {
+        "machine": machine,
+        "date": date,
+        "runs": [dataclasses.asdict(result) for result in results],
+    }
+    write_text(path, json.dumps(record, indent=1) + "\n")
+
+
+def read_results(path: Path) -> tuple[str, Results]:
+    """(machine, its results) from a file of ``write_results``."""
+    record = json.loads(path.read_text(encoding="utf-8"))
+    return record["machine"], by_experiment(_RUNS.validate_python(record["runs"]))
+
+
+def _mean(rows: Sequence[Row], keys: Sequence[str]) -> float | None:
+    values = [row[key] for row in rows for key in keys if row.get(key) is not None]
+    return fmean(values) if values else None

@@ -1,0 +1,188 @@
+"""The runs behind a report: which there are, which are missing, and making those."""
+
+import logging
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from tqdm import tqdm
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from comas.config import changed_keys, load
+from comas.config.schema import Config
+from comas.metrics.seed_summary import read_accuracies
+from comas.preflight.configuration import load_config
+from comas.reproduction.experiments import PLANS, Experiment
+from comas.reproduction.settings import Settings
+from comas.run_directory.directory import trained_steps
+from comas.run_directory.metrics_log import read_rows
+
+log = logging.getLogger(__name__)
+
+POLL_S = 2.0
+"""How often the step of the run under way is looked at, in seconds."""
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One experiment with one seed: what it is started with, and where it is."""
+
+    experiment: Experiment
+    seed: int
+    saves: Path
+    num_steps: int | None
+    """As ``Settings.num_steps``."""
+
+    @property
+    def label(self) -> str:
+        """``muted, seed 1``"""
+        return f"{self.experiment.name}, seed {self.seed}"
+
+    @property
+    def name(self) -> str:
+        """``muted-seed1``"""
+        return f"{self.experiment.name}-seed{self.seed}"
+
+    @property
+    def overrides(self) -> list[str]:
+        """What it is started with beside the experiment's configuration."""
+        steps = [] if self.num_steps is None else [f"training.num_steps={self.num_steps}"]
+        return [f"seed={self.seed}", f"name={self.name}", f"saves={self.saves}", *steps]
+
+    @property
+    def folder(self) -> Path | None:
+        """The run's folder, where it has begun."""
+        pattern = re.compile(rf"\d{{8}}-\d{{6}}-{re.escape(self.name)}(-\d+)?")
+        found = [path for path in self.saves.glob("*/") if pattern.fullmatch(path.name)]
+        begun = [path for path in found if (path / "config.yaml").is_file()]
+        return max(begun, default=None)
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its trained agents have been saved."""
+        folder = self.folder
+        return folder is not None and trained_steps(folder) is not None
+
+
+def plan_runs(settings: Settings) -> list[PlannedRun]:
+    """Every run that the settings ask for, seed by seed, with what has been done of it.
+
+    Raises:
+        ValueError: a configuration is wrong, or a run was made with other settings.
+    """
+    experiments = [
+        experiment
+        for experiment in PLANS[settings.society].experiments
+        if settings.only is None or experiment.name in settings.only
+    ]
+    return [
+        _plan(experiment, seed, settings) for seed in settings.seeds for experiment in experiments
+    ]
+
+
+def make_runs(runs: Sequence[PlannedRun]) -> None:
+    """Train what is not finished, one run after the other, in processes of their own.
+
+    What each of them prints is kept beside its folder.
+
+    Raises:
+        RuntimeError: a run failed.
+        KeyboardInterrupt: asked for; the run under way has stopped where it can be resumed.
+    """
+    missing = [run for run in runs if not run.is_finished]
+    with (
+        tqdm(total=len(runs), initial=len(runs) - len(missing), unit="run", disable=None) as bar,
+        logging_redirect_tqdm(),
+    ):
+        for number, run in enumerate(missing, start=1):
+            log.info("%s (%d of %d to be made)", run.label, number, len(missing))
+            folder = _make(run, bar)
+            (_, before), *_, (steps, after) = read_accuracies(folder)
+            log.info("  held-out %.1f -> %.1f in %d steps", 100 * before, 100 * after, steps)
+            bar.update()
+
+
+def seconds_of(run: PlannedRun) -> float | None:
+    """How long a finished run took, without its start."""
+    folder = run.folder
+    if folder is None or not run.is_finished:
+        return None
+    rows = read_rows(folder / "metrics.jsonl")
+    keys = ("time/step_s", "time/validation_s")
+    return sum(row.get(key) or 0.0 for row in rows for key in keys)
+
+
+def _plan(experiment: Experiment, seed: int, settings: Settings) -> PlannedRun:
+    run = PlannedRun(experiment, seed, Path(settings.saves), settings.num_steps)
+    config = load_config(experiment.config, run.overrides)
+    folder = run.folder
+    if folder is not None:
+        _check_settings(folder, config)
+    return run
+
+
+def _check_settings(folder: Path, config: Config) -> None:
+    """Refuse a run that was made with another configuration than it would be today."""
+    before = load(Config, folder / "config.yaml", [])
+    changes = changed_keys(replace(before, resume=None), config)
+    # What is left to the machine is decided in the run's own configuration.
+    changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new is not None]
+    if changed:
+        raise ValueError(
+            f"{folder} was made with other settings ({'; '.join(changed)}); remove that folder to "
+            "make the run again, or set saves= to another folder"
+        )
+
+
+def _make(run: PlannedRun, bar: tqdm) -> Path:
+    """Train ``run`` to its end; returns its folder."""
+    run.saves.mkdir(parents=True, exist_ok=True)
+    output = run.saves / f"{run.name}.log"
+    begun = run.folder
+    what = [f"resume={begun}"] if begun else [str(run.experiment.config), *run.overrides]
+    with output.open("a") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "comas", *what],
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            process_group=0,  # Ctrl-C reaches it through us, once
+        )
+        with _stopped_with_us(process):
+            while process.poll() is None:
+                _show_step(bar, run)
+                _wait(process)
+    if process.returncode != 0:
+        raise RuntimeError(
+            f"{run.label} ended with status {process.returncode}; what it said is in {output}"
+        )
+    folder = run.folder
+    assert folder is not None
+    return folder
+
+
+@contextmanager
+def _stopped_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        process.send_signal(signal.SIGINT)
+        process.wait()
+        raise
+
+
+def _wait(process: subprocess.Popen[bytes]) -> None:
+    try:
+        process.wait(timeout=POLL_S)
+    except subprocess.TimeoutExpired:
+        return
+
+
+def _show_step(bar: tqdm, run: PlannedRun) -> None:
+    folder = run.folder
+    rows = read_rows(folder / "metrics.jsonl") if folder else []
+    bar.set_postfix_str(f"{run.label}: " + (f"step {rows[-1]['step']}" if rows else "starting"))

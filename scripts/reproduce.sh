@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Makes every run that the paper's claims need, and a report of what they show.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: bash scripts/reproduce.sh [--list | --report] [--paper] [key=value ...]
+
+Trains CoMAS, its ablations, controls and baselines with three seeds each, one after the other, and
+writes results/reproduction/report.md: the paper's claims with what the runs say of them, tables
+and figures. Makes the environment (.venv) where there is none. What is finished is never made
+again: after an interruption the same command goes on, also within a run.
+
+  --list        only say what will run, and for how long
+  --report      only write the report, of the runs that are finished
+  --paper       with the paper's models, on GPUs (it takes days), in place of the quick-start's
+                tiny agents; say saves= and results= of their own
+  seeds=[0,1]   other seeds
+  only=[comas,muted]   these experiments alone
+  num_steps=5   shorter runs, to try the command out
+  saves=DIR     where the runs are (saves/reproduction)
+  results=DIR   where the report goes (results/reproduction)
+USAGE
+}
+
+for argument in "$@"; do
+  case "$argument" in -h | --help) usage && exit 0 ;; esac
+done
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/environment.sh
+exec "$PYTHON_BIN" -m comas.reproduction "$@"

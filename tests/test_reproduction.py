@@ -1,0 +1,318 @@
+"""Reproduction: rules and tables by hand-made results, plans on folders, one real run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_runs import REPOSITORY
+
+from comas.config import config_as_yaml, load
+from comas.config.faults import ConfigError
+from comas.preflight.configuration import load_config
+from comas.reproduction.__main__ import describe, save_report
+from comas.reproduction.claims import (
+    Claim,
+    below,
+    both,
+    claims_of,
+    effectiveness_rises,
+    judge,
+    learns,
+    reward_falls,
+    reward_saturates,
+    rising_means,
+    stays_flat,
+)
+from comas.reproduction.experiments import PLANS
+from comas.reproduction.report import (
+    accuracy_table,
+    interval,
+    machines_table,
+    mean_and_spread,
+    with_interval,
+)
+from comas.reproduction.results import (
+    QUALITIES,
+    Ends,
+    RunResult,
+    by_experiment,
+    ends,
+    read_results,
+    write_results,
+)
+from comas.reproduction.runs import PlannedRun, plan_runs, seconds_of
+from comas.reproduction.settings import Settings, find_conflicts
+
+
+def run(
+    experiment: str = "comas",
+    seed: int = 0,
+    *,
+    untrained: float = 40.0,
+    trained: float = 70.0,
+    reward: tuple[float | None, float | None] = (0.5, 0.6),
+    effectiveness: tuple[float | None, float | None] = (0.6, 0.7),
+) -> RunResult:
+    return RunResult(
+        experiment=experiment,
+        seed=seed,
+        num_steps=60,
+        untrained=untrained,
+        trained=trained,
+        solution_reward=Ends(*reward),
+        reward=Ends(0.5, 0.5),
+        response_length=Ends(10.0, 11.0),
+        effectiveness={name: Ends(*effectiveness) for name in QUALITIES},
+        seconds=100.0,
+    )
+
+
+def results(**gains: list[float]):
+    return by_experiment(
+        run(name, seed, trained=40.0 + gain)
+        for name, of_seeds in gains.items()
+        for seed, gain in enumerate(of_seeds)
+    )
+
+
+# ---------------------------------------------------------------- rules
+
+
+def test_learning_is_more_than_the_noise_with_every_seed():
+    assert learns(results(comas=[30, 3.1, 25])) == (True, "gains +30.0, +3.1, +25.0")
+    assert not learns(results(comas=[30, 3.0, 25]))[0]
+
+
+def test_a_gain_is_compared_with_that_of_the_same_seed():
+    found = results(comas=[30, 12], muted=[4.9, 2.1])
+    assert below("muted")(found)[0]
+    # A sixth of 30 is 5, of 12 is 2.
+    assert not below("muted", share=1 / 6)(found)[0]
+    assert below("muted", share=1 / 5)(found)[0]
+
+
+def test_seeds_that_only_one_of_two_has_are_no_pair():
+    found = by_experiment([run(seed=0), run(seed=1), run("muted", 2, trained=41.0)])
+    assert not below("muted")(found)[0]
+
+
+def test_rewards_fall_and_saturate_with_every_seed():
+    falling = by_experiment([run("a", 0, reward=(0.9, 0.8)), run("a", 1, reward=(0.9, 0.89))])
+    assert reward_falls("a")(falling) == (True, "changes -0.100, -0.010")
+    mixed = by_experiment([run("a", 0, reward=(0.9, 0.8)), run("a", 1, reward=(0.9, 0.91))])
+    assert not reward_falls("a")(mixed)[0]
+    assert not reward_falls("a")(by_experiment([run("a", reward=(None, None))]))[0]
+    assert reward_saturates("a", at_least=0.8)(falling) == (True, "at the end 0.80, 0.89")
+    assert not reward_saturates("a", at_least=0.81)(falling)[0]
+
+
+def test_means_rise_from_one_experiment_to_the_next():
+    found = results(a=[10, 20], b=[10, 21], c=[30, 0])
+    assert rising_means("a", "b")(found) == (True, "trained a 55.0, b 55.5")
+    assert not rising_means("a", "b", "c")(found)[0]
+
+
+def test_one_seed_of_one_control_that_rises_is_enough():
+    assert stays_flat("a", "b")(results(a=[3.0, -9], b=[0.0, 2])) == (
+        True,
+        "largest gains: a +3.0, b +2.0",
+    )
+    assert not stays_flat("a", "b")(results(a=[3.1, -9], b=[0.0, 2]))[0]
+
+
+def test_effectiveness_needs_accuracy_and_precision():
+    assert effectiveness_rises(by_experiment([run()]))[0]
+    assert not effectiveness_rises(by_experiment([run(), run(seed=1, effectiveness=(0.7, 0.7))]))[0]
+    assert not effectiveness_rises(by_experiment([run(effectiveness=(None, 0.7))]))[0]
+
+
+def test_a_claim_has_one_of_four_outcomes():
+    found = results(comas=[30])
+    claim = Claim("it learns", "it does", ("comas",), learns)
+    assert judge(claim, found).outcome == "reproduced"
+    assert judge(claim, results(comas=[1])).outcome == "not reproduced"
+    missing = judge(Claim("it", "does", ("comas", "muted"), below("muted")), found)
+    assert (missing.outcome, missing.evidence) == ("not run", "missing: muted")
+    assert judge(Claim("times", "needs GPUs"), found).outcome == "not testable at this scale"
+    assert both(learns, below("a"))(results(comas=[30], a=[40])) == (
+        False,
+        "gains +30.0; gains +40.0 against +30.0",
+    )
+
+
+@pytest.mark.parametrize("society", PLANS)
+def test_claims_name_experiments_that_there_are(society):
+    plan = PLANS[society]
+    known = {experiment.name for experiment in plan.experiments}
+    for claim in claims_of(plan):
+        assert set(claim.needs) <= known, claim.statement
+    assert {*plan.by_number, *plan.by_diversity} <= known
+
+
+@pytest.mark.parametrize("society", PLANS)
+def test_every_experiment_has_a_configuration(society):
+    for experiment in PLANS[society].experiments:
+        load_config(REPOSITORY / experiment.config, [])
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_the_ends_of_a_run_are_means_of_ten_steps():
+    rows = [{"step": i, "x": float(i)} for i in range(1, 31)]
+    assert ends(rows, "x") == Ends(5.5, 25.5)
+    rows[0]["x"] = None
+    assert ends(rows, "x").first == 6.0  # of 2 to 10
+    assert ends(rows, "y") == Ends(None, None)
+    assert Ends(None, 1.0).change is None
+
+
+def test_numbers_survive_their_file(tmp_path: Path):
+    runs = [run(), run("muted", 2, reward=(None, 0.1))]
+    write_results(tmp_path / "a.json", runs, machine="A", date="2026-01-01")
+    assert read_results(tmp_path / "a.json") == ("A", by_experiment(runs))
+
+
+def test_an_interval_is_students():
+    low, high = interval([18, 20, 22])
+    assert (low, high) == pytest.approx((20 - 4.3027 * 2 / 3**0.5, 20 + 4.3027 * 2 / 3**0.5), 1e-4)
+    assert with_interval([18, 20, 22]) == "+20.0 (+15.0 to +25.0)"
+    assert with_interval([18]) == "+18.0"
+    assert mean_and_spread([1, 3], sign=True) == "+2.0 ± 1.4"
+
+
+def test_a_row_has_means_and_what_comas_gains_more():
+    found = results(comas=[30, 20, 25], muted=[2, 1, 3])
+    known = [e for e in PLANS["quickstart"].experiments if e.name in found]
+    table = accuracy_table(found, known).splitlines()
+    assert "| 40.0 ± 0.0 | 65.0 ± 5.0 | +25.0 ± 5.0 |  | 3 |" in table[2]
+    # 28, 19, 22: mean 23, standard deviation 4.58.
+    assert "| +2.0 ± 1.0 | +23.0 (+11.6 to +34.4) | 3 |" in table[3]
+
+
+def test_machines_stand_side_by_side():
+    here, there = results(comas=[30, 20]), results(comas=[26, 21])
+    known = list(PLANS["quickstart"].experiments[:1])
+    assert machines_table(here, {"B": there}, known).splitlines()[2] == (
+        "| comas | 65.0 ± 7.1 | 63.5 ± 3.5 | 4.0 |"
+    )
+    assert "on this machine only" in machines_table(here, {}, known)
+
+
+# ---------------------------------------------------------------- plans
+
+
+def begin(planned: PlannedRun, *, finished: bool, changed: str | None = None) -> Path:
+    """A run's folder as training leaves it."""
+    folder = planned.saves / f"20260101-000000-{planned.name}"
+    (folder / "models").mkdir(parents=True)
+    overrides = [*planned.overrides, *([changed] if changed else [])]
+    config = load_config(planned.experiment.config, overrides)
+    (folder / "config.yaml").write_text(config_as_yaml(config))
+    rows = [
+        {"step": 0, "validation/accuracy": 0.4, "time/validation_s": 3.0},
+        {"step": 1, "validation/accuracy": 0.5, "time/step_s": 4.0},
+    ]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if finished:
+        (folder / "models/step").write_text("1\n")
+    return folder
+
+
+def settings(tmp_path: Path, *overrides: str) -> Settings:
+    where = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
+    return load(Settings, None, [*where, *overrides], check=find_conflicts)
+
+
+@pytest.fixture
+def in_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+
+
+@pytest.mark.usefixtures("in_repository")
+def test_the_plan_knows_what_is_finished(tmp_path: Path):
+    chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0,1]")
+    plan = plan_runs(chosen)
+    assert [r.label for r in plan] == [
+        "comas, seed 0",
+        "muted, seed 0",
+        "comas, seed 1",
+        "muted, seed 1",
+    ]
+    assert describe(plan, society="quickstart", every=False) == [
+        "4 runs, 0 of them finished; the others take about 8 minutes, as on 2 cores"
+    ]
+    begin(plan[0], finished=True)
+    begin(plan[1], finished=False)
+    plan = plan_runs(chosen)
+    assert [r.is_finished for r in plan] == [True, False, False, False]
+    assert [seconds_of(r) for r in plan] == [7.0, None, None, None]
+    lines = describe(plan, society="quickstart", every=True)
+    assert lines[0].startswith("4 runs, 1 of them finished; the others take about 0 minutes")
+    assert "finished" in lines[1]
+    assert "finished" not in lines[2]
+
+
+@pytest.mark.usefixtures("in_repository")
+def test_a_run_of_other_settings_is_refused(tmp_path: Path):
+    chosen = settings(tmp_path, "only=[comas]", "seeds=[0]")
+    folder = begin(plan_runs(chosen)[0], finished=True, changed="optimization.learning_rate=0.5")
+    with pytest.raises(ValueError, match=r"other settings \(optimization.learning_rate: 0.5 ->"):
+        plan_runs(chosen)
+    assert folder.is_dir()
+
+
+@pytest.mark.usefixtures("in_repository")
+def test_a_report_is_of_the_runs_that_are_finished(tmp_path: Path):
+    chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0]")
+    plan = plan_runs(chosen)
+    with pytest.raises(ValueError, match="no run in .* is finished: nothing to report"):
+        save_report(plan, chosen)
+    begin(plan[0], finished=True)
+    report = save_report(plan, chosen).read_text()
+    assert "| comas (method) | CoMAS as it is | 40.0 | 50.0 | +10.0 |  | 1 |" in report
+    assert "**not run** | missing: muted, exchanged" in report
+    for figure in ("dynamics.png", "ablations.png", "agents.png"):
+        assert f"({figure})" in report
+        assert (tmp_path / "results" / figure).stat().st_size > 1000
+
+
+def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
+    with pytest.raises(ConfigError, match="choose from comas, no_evaluation"):
+        settings(tmp_path, "only=[muteed]")
+    with pytest.raises(ConfigError, match="must hold seeds, each once"):
+        settings(tmp_path, "seeds=[1,1]")
+    with pytest.raises(ConfigError, match="must be one of quickstart, paper"):
+        settings(tmp_path, "society=big")
+
+
+# ---------------------------------------------------------------- for real
+
+
+def test_runs_are_made_once_and_reported(saves: Path, tmp_path: Path):
+    command = [sys.executable, "-m", "comas.reproduction", "only=[constant]", "seeds=[0]"]
+    command += ["num_steps=1", f"saves={saves}", f"results={tmp_path}"]
+
+    def start() -> str:
+        done = subprocess.run(
+            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stderr
+
+    said = start()
+    assert "constant, seed 0 (1 of 1 to be made)" in said
+    assert "held-out" in said
+    report = (tmp_path / "report.md").read_text()
+    assert "| constant (control) | the same reward for all |" in report
+    [made] = saves.glob("*-constant-seed0")
+    before = (made / "metrics.jsonl").stat().st_mtime
+    said = start()
+    assert "1 runs, 1 of them finished" in said
+    assert "to be made" not in said
+    assert (made / "metrics.jsonl").stat().st_mtime == before
+    assert (tmp_path / "report.md").read_text() == report
