@@ -270,7 +270,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path):
 def test_a_report_is_of_the_runs_that_are_finished(tmp_path: Path):
     chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0]")
     plan = plan_runs(chosen)
-    with pytest.raises(ValueError, match="no run in .* is finished: nothing to report"):
+    with pytest.raises(ValueError, match=r"no run in .* is finished: nothing to report"):
         save_report(plan, chosen)
     begin(plan[0], finished=True)
     report = save_report(plan, chosen).read_text()

@@ -218,8 +218,8 @@ def claims_of(plan: Plan) -> list[Claim]:
         ),
         Claim(
             "Rewards stay around 0.5",
-            "their mean over solutions and evaluations ends within 0.45 to 0.55 with every seed (as "
-            "the two share 1 between them, by construction wherever scores are valid)",
+            "their mean over solutions and evaluations ends within 0.45 to 0.55 with every seed "
+            "(by construction wherever scores are valid: the two share 1 between them)",
             (MAIN,),
             reward_balanced,
         ),

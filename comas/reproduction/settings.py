@@ -28,9 +28,10 @@ class Settings:
 
 def find_conflicts(settings: Settings) -> Iterator[Conflict]:
     """What is wrong with the settings beside single values."""
-    known = [experiment.name for experiment in PLANS[settings.society].experiments]
+    plan = PLANS.get(settings.society)
+    known = [] if plan is None else [experiment.name for experiment in plan.experiments]
     unknown = sorted(set(settings.only or []) - set(known))
-    if unknown:
+    if plan is not None and unknown:
         yield Conflict(
             ("only",),
             f"names {', '.join(unknown)}, which society={settings.society} does not have",
