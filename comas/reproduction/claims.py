@@ -9,7 +9,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Literal
 
-from comas.reproduction.experiments import MAIN, Plan
+from comas.reproduction.experiments import BASELINES, MAIN, Plan
 from comas.reproduction.results import Results, RunResult
 
 Outcome = Literal["reproduced", "not reproduced", "not testable at this scale", "not run"]
@@ -197,6 +197,12 @@ def claims_of(plan: Plan) -> list[Claim]:
             "its mean accuracy is above CoMAS's",
             (MAIN, "verifier"),
             rising_means(MAIN, "verifier"),
+        ),
+        Claim(
+            "CoMAS learns more than MAPoRL and TTRL",
+            "its mean accuracy is above that of either",
+            (MAIN, *BASELINES),
+            both(*(rising_means(name, MAIN) for name in BASELINES)),
         ),
         Claim(
             "More agents learn more",

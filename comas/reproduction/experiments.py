@@ -63,6 +63,11 @@ CONTROLS: dict[str, tuple[Kind, str]] = {
     "verifier": ("bound", "the verifier's verdict as the reward"),
 }
 
+BASELINES: dict[str, tuple[Kind, str]] = {
+    "maporl": ("baseline", "debates rewarded by the verifier"),
+    "ttrl": ("baseline", "one agent, its majority answer as the label; math alone"),
+}
+
 PLANS = {
     "quickstart": Plan(
         _experiments(
@@ -72,6 +77,7 @@ PLANS = {
                 **ABLATIONS,
                 "agents_4": ("ablation", "four agents of one model"),
                 **CONTROLS,
+                **BASELINES,
             },
         ),
         by_number=("agents_1", "agents_2", "agents_4"),
@@ -85,6 +91,7 @@ PLANS = {
                 **ABLATIONS,
                 "agents_2_heterogeneous": ("ablation", "two agents of different models"),
                 **CONTROLS,
+                **BASELINES,
             },
         ),
         by_number=("agents_1", "agents_2", MAIN),
