@@ -108,8 +108,8 @@ def test_the_recipes_do_what_they_say():
         discount=1.0,
         kl_coef=0.0,
     )
-    expected = [[0.75, 0.75], [-0.75, 0.0], [0.0, 0.0], [0.0, 0.0]]  # 1 - (0 + 0.5) / 2, ...
-    assert made["rloo"](inputs).tolist() == expected
+    expected = [[0.0, 0.0], [-1.0, 0.0], [-0.5, -0.5], [0.0, 0.0]]
+    assert made["best_of_group"](inputs).tolist() == expected
 
     responses = (r"\boxed{Yes}", r"\boxed{no}", "yes")
     verdicts = [made["verify_yes_no"](response, "yes") for response in responses]
