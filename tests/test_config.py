@@ -120,6 +120,12 @@ def test_an_ablation_has_the_turns_that_its_name_says(
     assert tuple(sizes.turns_per_discussion.values()) == solutions_evaluations_scorings
 
 
+def test_what_nobody_says_is_not_announced():
+    config = load_config(CONFIGS / "quickstart/maporl.yaml", [])
+    text = describe_sizes(config, derive_sizes(config, num_questions=2400), num_questions=2400)
+    assert "a discussion: 4 solutions (debate)" in text
+
+
 def test_no_two_shipped_configs_write_runs_of_the_same_name():
     names = [load_config(file, []).name for file in CONFIGS.rglob("*.yaml")]
     assert len(set(names)) == len(names) - 1  # comas_paper_memory learns what comas does

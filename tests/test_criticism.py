@@ -20,6 +20,7 @@ from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.metrics.step import rollout_metrics
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.sizes import _turns_of_one_discussion
+from comas.quickstart import worked
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.score_parsing import parse_judgment, parse_score
 from comas.run_directory.discussion_log import discussion_record
@@ -128,6 +129,10 @@ def test_a_muted_evaluator_is_not_asked_and_approves_of_everything():
         assert given.text == APPROVALS[discussion.question.domain]
         assert given.text in turn(discussion, "r0.s0.e0.t0").prompt
         assert given.text in turn(discussion, "r1.s0").prompt
+
+
+def test_approvals_are_what_the_tiny_judges_were_taught():
+    assert worked.APPROVALS == APPROVALS
 
 
 def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_domain():

@@ -186,3 +186,11 @@ def test_a_folder_that_is_no_run_is_named(tmp_path, capsys):
     (tmp_path / "metrics.jsonl").touch()
     with pytest.raises(ValueError, match="holds no step yet"):
         draw_plots(tmp_path)
+
+
+def test_where_nobody_scores_no_table_of_scores_is_drawn():
+    key = "scoring/confusion/score_3/correct"
+    for of_step, is_drawn in (({key: None}, False), ({key: 4}, True)):
+        *_, table = reward_effectiveness_figure([{"step": 1, **of_step}]).axes
+        assert table.axison == is_drawn
+        assert (table.get_title() == "No scorings") != is_drawn

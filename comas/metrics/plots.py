@@ -148,6 +148,10 @@ def _draw_table(axes: Axes, rows: Sequence[Row]) -> None:
         ]
         for score in SCORE_LABELS
     ]
+    if not any(map(any, counts)):
+        axes.set_axis_off()
+        axes.set_title("No scorings")
+        return
     shares = [[number / max(1, sum(row)) for number in row] for row in counts]
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1, aspect="auto")
     for i, row in enumerate(counts):

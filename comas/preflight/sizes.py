@@ -23,8 +23,8 @@ class Sizes:
     """Per step."""
     turns_per_discussion: dict[Role, int]
     samples_per_policy: tuple[int, ...]
-    """Expected per step when every prompt fits and no response is cut off; rounded. Nobody is
-    trained on those of a frozen policy."""
+    """Expected per step when every prompt fits, no response is cut off and every turn has a reward;
+    rounded. Nobody is trained on those of a frozen policy."""
     optimizer_steps_per_policy: tuple[int, ...]
     """Per update, which is on the samples of ``society.update_every`` steps."""
     num_optimizer_steps: tuple[int, ...]
@@ -79,7 +79,7 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"society: {config.society.num_agents} agents with {config.num_policies} policies",
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
         f"copies = {sizes.num_discussions} discussions",
-        f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
+        f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items() if num)} "
         f"({config.interaction.schedule})",
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
