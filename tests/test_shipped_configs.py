@@ -1,0 +1,277 @@
+"""Every YAML under configs/: it parses, resolves into a run, and makes a step.
+
+Two ways: with agents who read from a script, where everything but the engines is real, and with
+tiny random models on the whole stack. There, configurations whose engines are the same share them;
+those of the quick-start do, and the others are slow: bash scripts/test.sh --slow
+tests/test_shipped_configs.py
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, nullcontext
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from small_runs import FAMILIES, REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+
+from comas import train as driver
+from comas.config import Config, config_as_yaml
+from comas.config.schema import Data, Interaction, Reward, Training, Validation
+from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.placement import check_gpus, plan_policy
+from comas.interaction import run_discussions
+from comas.metrics.step import rollout_metrics
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.batching import response_mask
+from comas.policy_optimization.samples import Buffers, collect_samples
+from comas.policy_optimization.targets import compute_advantages, k1_to_reference
+from comas.preflight.configuration import load_config
+from comas.preflight.preparation import Prepared, prepare
+from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.reward_formulation.scheme import offer_evidence
+from comas.run_directory import RunDirectory
+from comas.run_directory.metrics_log import read_rows
+from comas.types import Generation, Question, TrainingSample, TurnKey
+
+CONFIGS = REPOSITORY / "configs"
+FILES = sorted(CONFIGS.rglob("*.yaml"))
+SMALL = (
+    "rollout.batch_size=2",
+    "rollout.max_prompt_tokens=3000",
+    "rollout.max_response_tokens=16",
+    "rollout.engines_per_policy=1",
+    "rollout.dtype=float32",
+    "rollout.cpu_kv_cache_mib=32",
+    "rollout.gpu_memory_utilization=0.2",
+    "policy.ranks_per_policy=1",
+    "policy.dtype=float32",
+    "policy.zero_stage=0",
+    "policy.adam_offload=false",
+    "policy.gradient_checkpointing=false",
+    "policy.micro_batch_size=null",
+    "policy.micro_batch_tokens=8192",
+    "optimization.learning_rate=1e-4",
+    "optimization.warmup_steps=0",
+    "optimization.mask_truncated=false",  # random models seldom end a response
+    "interaction.prompt_reuse=2",
+    "training.num_steps=1",
+    "validation.num_questions=1",
+    "cluster.device=cpu",
+    "cluster.gpus_per_policy=1",
+    "cluster.policies_per_gpu=1",
+    "cluster.object_store_mib=80",
+)
+"""Everything that only decides how large a run is, so that its method is what remains."""
+
+
+@cache
+def shipped(file: Path) -> Config:
+    """A configuration as it is; nobody changes it."""
+    return load_config(file, [])
+
+
+def name_of(file: Path) -> str:
+    return str(file.relative_to(CONFIGS).with_suffix(""))
+
+
+every_config = pytest.mark.parametrize("file", FILES, ids=name_of)
+
+
+# ---------------------------------------------------------------- what they say
+
+
+@every_config
+def test_every_config_is_valid_and_its_run_is_named_after_its_file(file: Path):
+    config = shipped(file)
+    of_folder = {"paper": file.stem, "quickstart": f"quickstart_{file.stem}"}
+    assert config.name == of_folder.get(file.parent.name, config.name)
+
+
+@every_config
+def test_every_config_resolves_into_a_run_on_eight_gpus(file: Path):
+    config = shipped(file)
+    check_gpus(plan_policy(config, device="cuda"), num_policies=config.num_policies, node_gpus=[8])
+    sizes = derive_sizes(config, num_questions=2400)
+    copies = config.rollout.batch_size * config.interaction.prompt_reuse
+    assert sizes.num_discussions == copies
+    num_turns = copies * sum(sizes.turns_per_discussion.values())
+    assert sum(sizes.samples_per_policy) == pytest.approx(num_turns, abs=config.num_policies)
+    num_updates = [steps > 0 for steps in sizes.num_optimizer_steps]
+    assert [policy for policy, is_updated in enumerate(num_updates) if is_updated] == (
+        config.trained_policies
+    )
+    text = "\n".join(describe_sizes(config, sizes, num_questions=2400))
+    assert f"{config.society.num_agents} agents with {config.num_policies} policies" in text
+
+
+# ---------------------------------------------------------------- a step from a script
+
+
+async def read_from_script(
+    agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+) -> Generation:
+    """A response that can be read as any role's, with another content for another seed."""
+    drawn = Random(seed)
+    text = (
+        rf"So \boxed{{{drawn.randint(2, 3)}}} <score>{drawn.randint(1, 3)}</score> "
+        f"<judgment>{drawn.choice(['correct', 'incorrect'])}</judgment>"
+    )
+    return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
+
+
+def scripted_buffers(config: Config) -> dict[int, list[TrainingSample]]:
+    """What the first step leaves to train on, of every policy that is ever updated."""
+    discussions = asyncio.run(
+        run_discussions(
+            [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(4)],
+            generate=read_from_script,
+            num_agents=config.society.num_agents,
+            rules=config.interaction,
+            seed=config.seed,
+            step=1,
+        )
+    )
+    rng = Random(0)
+    verdicts = {
+        (talk.discussion_id, turn.turn_id): rng.choice(("correct", "wrong"))
+        for talk in discussions
+        for turn in talk.turns
+        if turn.role == "solution"
+    }
+    evidence = offer_evidence(lambda: verdicts, seed=config.seed, step=1)  # type: ignore[arg-type, return-value]
+    rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
+    metrics = rollout_metrics(rewards.discussions, num_agents=config.society.num_agents)
+    assert metrics["reward/solution"] is not None
+    samples = collect_samples(
+        rewards.discussions,
+        policy_of_agent=config.policy_of_agent,
+        mask_truncated=config.optimization.mask_truncated,
+    )
+    buffers = Buffers(config.update_every)
+    buffers.add(samples)
+    return buffers.take_due(1, num_steps=1)
+
+
+@every_config
+def test_every_config_turns_scripted_discussions_into_advantages(file: Path):
+    config = load_config(file, ["interaction.prompt_reuse=4"])
+    optimization = config.optimization
+    buffers = scripted_buffers(config)
+    assert list(buffers) == config.trained_policies
+    for samples in buffers.values():
+        assert samples
+        mask = response_mask(samples)
+        advantages = compute_advantages(
+            samples,
+            mask=mask,
+            k1=k1_to_reference(None, None, mask),
+            estimator=ADVANTAGE_ESTIMATORS[optimization.estimator],
+            group_by=optimization.group_by,
+            discount=optimization.discount,
+            kl_coef=optimization.kl_coef,
+            memory={},
+        )
+        assert advantages.shape == mask.shape
+        assert advantages.isfinite().all()
+        assert len({sample.reward for sample in samples}) == 1 or advantages.abs().max() > 0
+
+
+# ---------------------------------------------------------------- a step on the whole stack
+
+
+def engines_of(config: Config) -> str:
+    """What decides which engines a society has, and how they are set up."""
+    names = list(dict.fromkeys(config.society.models))
+    alike = dataclasses.replace(
+        config.society, models=[str(names.index(model)) for model in config.models]
+    )
+    return config_as_yaml(
+        dataclasses.replace(
+            config,
+            name="",
+            society=alike,
+            data=Data(),
+            interaction=Interaction(),
+            reward=Reward(),
+            training=Training(),
+            validation=Validation(),
+        )
+    )
+
+
+ENGINES = {file: engines_of(load_config(file, SMALL)) for file in FILES}
+
+
+def by_engines() -> list[Any]:
+    """All files, those with the same engines in a row: the quick-start's, who are many, first."""
+    first = ENGINES[CONFIGS / "quickstart.yaml"]
+    in_rows = sorted(FILES, key=lambda file: (ENGINES[file] != first, ENGINES[file], file))
+    return [
+        pytest.param(
+            file,
+            id=name_of(file),
+            marks=[] if ENGINES[file] == first else pytest.mark.slow,
+        )
+        for file in in_rows
+    ]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Overrides that name tiny models and questions."""
+    folder = tmp_path_factory.mktemp("tiny")
+    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
+    for number, family in enumerate(FAMILIES):
+        save_tiny_model(
+            folder / str(number), family, backwards=number == 1, max_position_embeddings=4096
+        )
+    return [f"data.train={questions}", f"data.validation={questions}", f"saves={folder / 'saves'}"]
+
+
+@pytest.fixture(scope="module")
+def society_of() -> Iterator[Callable[[Config, Prepared], Agents]]:
+    """The running society of a configuration: the one before, if its engines are the same."""
+    running: dict[str, Agents] = {}
+    with ExitStack() as stack:
+
+        def society_of(config: Config, prepared: Prepared) -> Agents:
+            engines = engines_of(config)
+            if engines not in running:
+                stack.close()
+                running.clear()
+                running[engines] = stack.enter_context(driver.agents_of(config, prepared))
+            return running[engines]
+
+        yield society_of
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("file", by_engines())
+def test_every_config_makes_a_step_on_the_whole_stack(
+    file: Path, tiny: list[str], society_of, monkeypatch: pytest.MonkeyPatch
+):
+    named = shipped(file)
+    folder = Path(tiny[0].partition("=")[2]).parent
+    models = [folder / str(list(dict.fromkeys(named.models)).index(m)) for m in named.models]
+    config = load_config(file, [*SMALL, *tiny, f"society.models=[{','.join(map(str, models))}]"])
+    prepared = prepare(config)
+    society = society_of(prepared.config, prepared)
+    monkeypatch.setattr(driver, "agents_of", lambda *_: nullcontext(society))
+    with RunDirectory.create(prepared.config) as run:
+        driver.train(prepared.config, prepared, run)
+    start, step = read_rows(run.path / "metrics.jsonl")
+    assert "validation/accuracy" in start
+    for agent, policy in enumerate(config.policy_of_agent):
+        trained = policy in config.trained_policies
+        assert (f"agent_{agent}/policy/loss" in step) == trained
+        assert (run.path / f"models/agent_{agent}/config.json").exists() == trained
+        assert not trained or step[f"agent_{agent}/policy/num_samples"] > 0
+        assert not trained or step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
