@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Interaction, Society
 from comas.engines.cluster.agents import Agents
+from comas.engines.policy.progress import no_update
 from comas.interaction import SCHEDULES, run_discussions
 from comas.metrics.step import update_metrics
 from comas.policy_optimization.samples import Buffers, collect_samples
@@ -29,7 +31,6 @@ from comas.types import (
     RewardedDiscussion,
     TrainingSample,
     TurnKey,
-    UpdateStats,
 )
 from evaluation.models import find_target
 
@@ -144,7 +145,7 @@ def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
 
 
 def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has_none():
-    shared = UpdateStats(0.5, 0.0, 0.25, 2.0, 30, 6, 1, 1e-3, 0.001, 0.01)
+    shared = replace(no_update(1e-3), policy_loss=0.5, num_samples=6)
     metrics = update_metrics({0: shared}, policy_of_agent=[0, 0, 1, 2])
     assert metrics["agent_0/policy/loss"] == metrics["agent_1/policy/loss"] == 0.5
     assert metrics["agent_1/policy/num_samples"] == 6
