@@ -235,4 +235,5 @@ def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
 
 
 def test_every_criticism_says_what_comes_of_it():
-    assert {c.outcome for c in CRITICISMS.values()} == {"scores", "judgments", None}
+    outcomes = {c.outcome for c in CRITICISMS.values()}
+    assert outcomes == {"scores", "judgments", "ratings", None}

@@ -592,6 +592,79 @@ def test_without_a_kl_coef_no_reference_model_is_loaded(qwen2, monkeypatch):
     assert len(loaded) == 3
 
 
+# ---- DPO ----
+
+
+def make_candidates(num_prompts: int = 5) -> list[TrainingSample]:
+    """Three ragged candidates of each prompt, one after another, with different rewards."""
+    samples = make_samples(3 * num_prompts)
+    return [
+        replace(s, prompt_token_ids=samples[i % num_prompts].prompt_token_ids)
+        for i, s in enumerate(samples)
+    ]
+
+
+def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimization):
+    """The update in plain PyTorch, one pair at a time."""
+    model, reference = (
+        AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32) for _ in range(2)
+    )
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
+    )
+
+    def margin(sample: TrainingSample) -> torch.Tensor:
+        with torch.no_grad():
+            of_reference = plain_logprobs(reference, sample).sum()
+        return plain_logprobs(model, sample).sum() - of_reference
+
+    by_prompt: dict[tuple[int, ...], list[TrainingSample]] = {}
+    for sample in samples:
+        by_prompt.setdefault(sample.prompt_token_ids, []).append(sample)
+    ranked = [sorted(of, key=lambda s: s.reward) for of in by_prompt.values()]
+    size = settings.train_batch_size and settings.train_batch_size // 2
+    for indices in split_into_steps(len(ranked), train_batch_size=size, rng=Random("0/0/0")):
+        for i in indices:
+            difference = margin(ranked[i][-1]) - margin(ranked[i][0])
+            loss = -torch.nn.functional.logsigmoid(settings.kl_coef * difference)
+            (loss / len(indices)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+    return {name: weight.detach() for name, weight in model.named_parameters()}
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "split"),
+    [
+        (0, {"micro_batch_size": 1}),
+        (2, {"micro_batch_size": None, "micro_batch_tokens": 60}),
+        (3, {"micro_batch_size": 3}),
+    ],
+    ids=str,
+)
+def test_a_dpo_update_of_two_steps_equals_plain_pytorch(qwen2, zero_stage, split):
+    settings = replace(OPTIMIZATION, loss="dpo", kl_coef=0.1, train_batch_size=6)
+    trainer = make_trainer(
+        qwen2, policy=replace(POLICY, zero_stage=zero_stage, **split), optimization=settings
+    )
+    stats = trainer.update(make_candidates(), step=0)
+    # 5 pairs, by 3 in 2 steps; the first step's loss is log 2.
+    assert (stats.num_samples, stats.num_optimizer_steps) == (10, 2)
+    assert stats.policy_loss == pytest.approx(math.log(2), abs=0.01)
+    expected = plain_dpo(qwen2, make_candidates(), settings)
+    assert largest_difference(weights_of(trainer), expected) < 1e-5
+
+
+def test_a_buffer_without_a_pair_changes_nothing(qwen2):
+    settings = replace(OPTIMIZATION, loss="dpo", kl_coef=0.1)
+    trainer = make_trainer(qwen2, optimization=settings)
+    before = weights_of(trainer)
+    stats = trainer.update([replace(s, reward=0.5) for s in make_candidates()], step=0)
+    assert (stats.num_samples, stats.num_optimizer_steps) == (0, 0)
+    assert largest_difference(before, weights_of(trainer)) == 0
+
+
 # ---- Weights and checkpoints ----
 
 

@@ -212,6 +212,8 @@ def test_no_former_name_is_a_present_one():
 
 # ---------------------------------------------------------------- what cannot be combined
 
+DPO = ["optimization.loss=dpo", "optimization.kl_coef=0.1"]
+
 
 @pytest.mark.parametrize(
     ("overrides", "keys", "constraint"),
@@ -252,6 +254,28 @@ def test_no_former_name_is_a_present_one():
             "cannot be longer than the longest",
         ),
         (
+            ["optimization.loss=dpo"],
+            ["optimization.loss = dpo", "optimization.kl_coef = 0.0"],
+            "by a weight above 0",
+        ),
+        (
+            [*DPO, "interaction.prompt_reuse=1"],
+            ["optimization.loss = dpo", "interaction.prompt_reuse = 1"],
+            "there is only one",
+        ),
+        *(
+            ([*DPO, f"optimization.{key}={value}"], ["loss = dpo", f"{key} = "], "does not read")
+            for key, value in (
+                ("estimator", "grpo"),
+                ("discount", 0.9),
+                ("clip_epsilon_high", 0.3),
+                ("dual_clip", 3),
+                ("loss_aggregation", "token_mean"),
+                ("old_logprobs", "rollout"),
+                ("rollout_correction", "tis"),
+            )
+        ),
+        (
             ["policy.attn_implementation=flash_attention_2", "policy.dtype=float32"],
             ["policy.attn_implementation", "policy.dtype = float32"],
             "16 bits only",
@@ -288,6 +312,7 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(
         ["optimization.estimator=reinforce_pp", "optimization.discount=0.9"],
         ["optimization.estimator=dr_grpo", "optimization.loss_aggregation=constant_length"],
         ["optimization.estimator=rloo", "optimization.loss_aggregation=constant_length"],
+        DPO,
         ["optimization.rollout_correction=icepop", "optimization.rollout_ratio_bounds=[1,1]"],
         ["optimization.overlong_buffer_tokens=4096", "rollout.min_response_tokens=4096"],
         ["optimization.final_lr_ratio=0.1", "optimization.lr_schedule=linear"],

@@ -10,7 +10,12 @@ from typing import Protocol
 
 from comas.config.faults import Conflict
 from comas.config.schema import Config, Society
-from comas.config.update_checks import Estimator, estimator_conflicts, loss_conflicts
+from comas.config.update_checks import (
+    Estimator,
+    estimator_conflicts,
+    loss_conflicts,
+    preference_conflicts,
+)
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
@@ -66,6 +71,7 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
             group_keys=registries.group_keys,
         ),
         loss_conflicts,
+        preference_conflicts,
         _attention,
         _gpus,
         _shared_gpus,

@@ -126,7 +126,8 @@ class Policy:
     )
     """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
     micro_batch_size: int | None = key(None, at_least=1, example=2)
-    """Samples that a rank puts through the model at once; null: by ``micro_batch_tokens``."""
+    """Samples (dpo: pairs) that a rank puts through the model at once; null: by
+    ``micro_batch_tokens``."""
     micro_batch_tokens: int | None = key(6144, at_least=1)
     """Tokens that a rank puts through the model at once, a longer sample alone; null: by
     ``micro_batch_size``."""
@@ -136,6 +137,9 @@ class Policy:
 class Optimization:
     """Advantages, loss and optimiser of one policy's update."""
 
+    loss: str = key("clipped_surrogate", one_of=("clipped_surrogate", "dpo"))
+    """Of advantages (clipped_surrogate), or of pairs (dpo): of an agent's responses to the same
+    prompt, that of the highest reward against that of the lowest."""
     estimator: str = key("reinforce_pp")
     """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``."""
     group_by: list[str] | None = key(None, example=["question_id", "role"])
@@ -144,7 +148,7 @@ class Optimization:
     discount: float = key(1.0, above=0, at_most=1)
     """gamma of the token returns."""
     kl_coef: float = key(0.0, at_least=0, formerly="optimization.kl_weight")
-    """beta of the KL penalty; a reference model is loaded only when it is above 0."""
+    """beta of the KL penalty, or of dpo; a reference model is loaded only when it is above 0."""
     clip_epsilon: float = key(0.2, above=0, at_most=1)
     """epsilon: importance ratios are clipped to [1 - epsilon, 1 + epsilon]."""
     clip_epsilon_high: float | None = key(None, above=0, example=0.28)
@@ -175,7 +179,8 @@ class Optimization:
     mismatch_warning: float = key(0.1, above=0)
     """Warn when the mean |policy - rollout| log-prob difference of a step is above this."""
     train_batch_size: int | None = key(64, at_least=1)
-    """Samples per optimiser step; null: the whole buffer in one."""
+    """Samples per optimiser step, of which dpo makes half as many pairs; null: the whole buffer in
+    one."""
     epochs_per_buffer: int = key(1, at_least=1)
     """Passes over the samples of an update."""
     learning_rate: float = key(1e-6, above=0)

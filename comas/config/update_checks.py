@@ -92,6 +92,44 @@ def loss_conflicts(config: Config) -> Iterator[Conflict]:
         )
 
 
+UNREAD_BY_DPO = {
+    "estimator": "reinforce_pp",
+    "group_by": None,
+    "discount": 1.0,
+    "clip_epsilon_high": None,
+    "dual_clip": None,
+    "loss_aggregation": None,
+    "old_logprobs": "recomputed",
+    "rollout_correction": "none",
+}
+"""Keys of advantages and ratios, and what leaves them unsaid."""
+
+
+def preference_conflicts(config: Config) -> Iterator[Conflict]:
+    """What the loss of pairs lacks or does not read."""
+    if config.optimization.loss != "dpo":
+        return
+    if config.optimization.kl_coef == 0:
+        yield Conflict(
+            ("optimization.loss", "optimization.kl_coef"),
+            "dpo compares with a reference model, by a weight above 0",
+            "set optimization.kl_coef to 0.1",
+        )
+    if config.interaction.prompt_reuse == 1:
+        yield Conflict(
+            ("optimization.loss", "interaction.prompt_reuse"),
+            "dpo compares an agent's responses to the same prompt, and there is only one",
+            "set interaction.prompt_reuse to 2 or more, such as 4",
+        )
+    for name, unsaid in UNREAD_BY_DPO.items():
+        if getattr(config.optimization, name) != unsaid:
+            yield Conflict(
+                ("optimization.loss", f"optimization.{name}"),
+                f"dpo has no advantages and no ratios: it does not read optimization.{name}",
+                f"set optimization.{name} to {'null' if unsaid is None else unsaid}",
+            )
+
+
 def _group_conflicts(group_by: Collection[str], group_keys: Collection[str]) -> Iterator[Conflict]:
     unknown = [key for key in group_by if key not in group_keys]
     repeated = [key for key, count in Counter(group_by).items() if count > 1]

@@ -5,7 +5,7 @@ A new criticism is one function and one line in ``CRITICISMS``.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from comas.config.schema import Interaction
@@ -14,6 +14,7 @@ from comas.interaction.prompts import (
     APPROVALS,
     EVALUATION,
     EVALUATION_WITH_JUDGMENT,
+    RATING,
     SCORING,
     SCORING_ALONE,
     HistoryItem,
@@ -72,7 +73,7 @@ class Submission:
         return HistoryItem(self.solution.text, None if evaluation is None else evaluation.text)
 
 
-Outcome = Literal["scores", "judgments"]
+Outcome = Literal["scores", "judgments", "ratings"]
 """What a criticism says of a solution, for a reward scheme to read."""
 
 
@@ -128,6 +129,13 @@ async def no_scoring(submission: Submission) -> HistoryItem | None:
     return None if evaluation is None else submission.remembered(evaluation)
 
 
+async def self_rated(submission: Submission) -> HistoryItem | None:
+    """Self-rewarding models: who gave the solution rates it, and nobody else is asked."""
+    own = submission.solution.agent_index
+    rating = await replace(submission, critics=Critics(own, own)).evaluate(RATING)
+    return None if rating is None else submission.remembered(rating)
+
+
 async def none(submission: Submission) -> HistoryItem:
     """Nobody criticises; later rounds see the solution alone."""
     return submission.remembered(None)
@@ -164,6 +172,7 @@ CRITICISMS: dict[str, Criticism] = {
     "scored": Criticism(scored, outcome="scores"),
     "no_evaluation": Criticism(no_evaluation, outcome="scores", max_evaluations=1),
     "no_scoring": Criticism(no_scoring, outcome="judgments", min_evaluations=2),
+    "self_rated": Criticism(self_rated, outcome="ratings"),
     "none": Criticism(none, outcome=None, max_evaluations=1),
     "muted": Criticism(muted, outcome="scores"),
     "exchanged": Criticism(exchanged, outcome="scores"),

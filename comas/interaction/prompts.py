@@ -89,6 +89,27 @@ EVALUATION_WITH_JUDGMENT: Template = {
 }
 """The critic decides, as nobody scores."""
 
+_RATING_STANDARD = (
+    "Rate it with a whole number from 0 to 5, one point for each of these that holds: it addresses "
+    "the problem; its approach can succeed; it is complete; none of its steps is wrong; its result "
+    "is right. Give a short reason, then the rating between <rating> and </rating>, for example: "
+    "The approach can succeed, but it stops halfway. <rating>2</rating>\n\n"
+    "# Problem\n{question}\n\n# Solution\n{solution}"
+)
+
+RATING: Template = {
+    "math": "You are a fair judge. Read a solution of a math problem. " + _RATING_STANDARD,
+    "science": (
+        "You are a fair judge. Read a solution of a science problem from physics, chemistry or "
+        "biology. " + _RATING_STANDARD
+    ),
+    "coding": (
+        "You are a fair judge. Read a program that answers a programming problem. "
+        + _RATING_STANDARD
+    ),
+}
+"""An agent rates its own solution, as self-rewarding models do (arXiv 2401.10020)."""
+
 APPROVALS: dict[Domain, str] = {
     "math": "No mistakes.",
     "science": "No mistakes.",

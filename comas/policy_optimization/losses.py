@@ -1,4 +1,4 @@
-"""The clipped surrogate and the KL term, on OpenRLHF's functions.
+"""The clipped surrogate and the KL term, on OpenRLHF's functions, and the DPO loss.
 
 Every sum over a micro batch is divided by the totals of the whole optimiser step, over all
 ranks, so the gradient depends neither on the micro batches nor on the number of ranks.
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import torch
+from torch.nn.functional import logsigmoid
 
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 
@@ -120,6 +121,28 @@ def clipped_surrogate(
         else torch.where(mask.any(), corrected_share * units.sum(), none),
         none if correction is None else units.sum(),
     )
+
+
+def dpo_loss(
+    logprobs: torch.Tensor,
+    *,
+    reference_logprobs: torch.Tensor,
+    mask: torch.Tensor,
+    beta: float,
+    totals: StepTotals,
+) -> torch.Tensor:
+    """A micro batch's share of the mean DPO loss over all pairs (eq. 7 of arXiv 2305.18290)::
+
+        m(y) = sum over the tokens of y of log(pi_theta / pi_ref)
+        loss = -log sigmoid(beta * (m(chosen) - m(rejected)))
+
+    Rows are chosen and rejected in turn, [2P, R]; an empty micro batch has one row and no pair.
+    Equal to OpenRLHF's DPOLoss, whose mean is over the micro batch's own pairs.
+    """
+    margins = ((logprobs - reference_logprobs) * mask).sum(dim=1)
+    paired = margins[: len(margins) // 2 * 2]
+    losses = -logsigmoid(beta * (paired[0::2] - paired[1::2]))
+    return losses.sum() / (totals.num_samples / 2) * totals.num_ranks
 
 
 def kl_penalty(

@@ -10,6 +10,7 @@ from comas.policy_optimization.losses import (
     StepTotals,
     Surrogate,
     clipped_surrogate,
+    dpo_loss,
     kl_penalty,
 )
 from comas.policy_optimization.targets import Targets
@@ -26,8 +27,12 @@ def policy_loss(
     """A micro batch's share of the loss, and what was clipped and corrected in it.
 
     The clipped surrogate (eq. 11), plus the KL penalty where the estimator has it in the loss
-    and not in the advantages. ``logprobs`` are [B, R], ``rows`` their targets.
+    and not in the advantages; or the DPO loss of pairs, each a chosen and a rejected response.
+    ``logprobs`` are [B, R], ``rows`` their targets.
     """
+    if optimization.loss == "dpo":
+        return _preference_loss(logprobs, rows=rows, totals=totals, beta=optimization.kl_coef)
+    assert rows.advantages is not None
     aggregation = loss_aggregation(optimization, estimator)
     surrogate = clipped_surrogate(
         logprobs,
@@ -53,6 +58,21 @@ def policy_loss(
         totals=totals,
     )
     return surrogate._replace(loss=surrogate.loss + optimization.kl_coef * penalty)
+
+
+def _preference_loss(
+    logprobs: torch.Tensor, *, rows: Targets, totals: StepTotals, beta: float
+) -> Surrogate:
+    assert rows.reference_logprobs is not None
+    loss = dpo_loss(
+        logprobs,
+        reference_logprobs=rows.reference_logprobs,
+        mask=rows.mask,
+        beta=beta,
+        totals=totals,
+    )
+    none = torch.zeros_like(loss)
+    return Surrogate(loss, none, none, none)
 
 
 def loss_aggregation(optimization: Optimization, estimator: AdvantageEstimator) -> str:

@@ -18,8 +18,8 @@ class Targets:
 
     mask: torch.Tensor
     """[N, T] bool: True = trained response token."""
-    advantages: torch.Tensor
-    """[N, T]"""
+    advantages: torch.Tensor | None
+    """[N, T]; None where pairs are compared."""
     old_logprobs: torch.Tensor | None
     """[N, T]: log pi_old; None where those of the update's own forward pass are the old ones."""
     policy_logprobs: torch.Tensor | None

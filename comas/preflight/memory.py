@@ -119,8 +119,10 @@ def rank_memory(
 
 
 def tokens_at_once(config: Config) -> int:
-    """Tokens in the largest micro batch: a sample is never divided."""
+    """Tokens in the largest micro batch: a sample is never divided, nor is a pair."""
     longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
+    if config.optimization.loss == "dpo":
+        longest *= 2
     if config.policy.micro_batch_tokens is not None:
         return max(longest, config.policy.micro_batch_tokens)
     return longest * (config.policy.micro_batch_size or 1)

@@ -49,6 +49,8 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     num_discussions = config.rollout.batch_size * config.interaction.prompt_reuse
     turns = _turns_of_one_discussion(config)
     samples_per_agent = num_discussions * sum(turns.values()) / config.society.num_agents
+    if config.optimization.loss == "dpo":
+        samples_per_agent = 2 * config.rollout.batch_size  # a pair of each question
     agents = Counter(config.policy_of_agent)
     samples = [round(samples_per_agent * agents[p]) for p in range(config.num_policies)]
     own = list(zip(samples, config.update_every, strict=True))

@@ -21,6 +21,7 @@ from comas.reward_formulation.maporl_reward import (
     quality,
 )
 from comas.reward_formulation.scheme import RewardScheme
+from comas.reward_formulation.self_rewarding import mean_rating, mean_score
 
 
 def _maporl(shaping: Shaping) -> RewardScheme:
@@ -39,5 +40,7 @@ REWARD_SCHEMES: dict[str, RewardScheme] = {
     "maporl_quality": _maporl(quality),
     "maporl_margin": _maporl(margin),
     "maporl_outcome": _maporl(outcome),
+    "mean_rating": RewardScheme(mean_rating, reads="ratings"),
+    "mean_score": RewardScheme(mean_score, reads="scores"),
     "majority": RewardScheme(majority_reward),
 }

@@ -1,5 +1,5 @@
-"""Reading the score out of a scoring, or the judgment out of an evaluation; what is ambiguous is
-neither."""
+"""Reading the score out of a scoring, or the judgment or rating out of an evaluation; what is
+ambiguous is none of them."""
 
 import re
 from typing import Literal, cast, get_args
@@ -31,6 +31,16 @@ def parse_judgment(response_text: str) -> Judgment | None:
     """
     content = _only_content(response_text, tag="judgment")
     return cast(Judgment, content) if content in get_args(Judgment) else None
+
+
+def parse_rating(response_text: str) -> int | None:
+    """The rating 0 to 5 between ``<rating>`` and ``</rating>``, or None; as strict as for a score.
+
+    >>> parse_rating("It is complete, but its result is wrong. <rating>3</rating>")
+    3
+    """
+    content = _only_content(response_text, tag="rating")
+    return int(content) if content in ("0", "1", "2", "3", "4", "5") else None
 
 
 def _only_content(text: str, *, tag: str) -> str | None:

@@ -1,6 +1,7 @@
 """One rank of one policy's training: DeepSpeed around the pure parts."""
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from random import Random
 
@@ -39,6 +40,7 @@ from comas.policy_optimization.batching import (
 from comas.policy_optimization.length_penalty import penalise_length
 from comas.policy_optimization.losses import StepTotals
 from comas.policy_optimization.objective import policy_loss
+from comas.policy_optimization.preference_pairs import preference_pairs
 from comas.policy_optimization.targets import Targets, compute_advantages, k1_to_reference
 from comas.types import TrainingSample, UpdateStats
 
@@ -85,6 +87,8 @@ class PolicyTrainer:
         self._optimization = optimization
         self._temperature = temperature
         self._max_response_tokens = max_response_tokens
+        self._compares_pairs = optimization.loss == "dpo"
+        self._unit = 2 if self._compares_pairs else 1  # samples that are never parted
         self._estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
         self._estimator_memory: dict[Hashable, float] = {}
         self._rank = rank
@@ -99,18 +103,21 @@ class PolicyTrainer:
         """Update the policy on its whole buffer; every rank is given all of it.
 
         Each rank puts its share through the model; advantages are computed by every rank
-        over the whole buffer. An empty buffer changes nothing.
+        over the whole buffer. An empty buffer, or one without a pair to compare where the loss
+        is "dpo", changes nothing.
 
         Raises:
             FloatingPointError: the gradient, and so the weights, are not finite.
         """
-        if not samples:
-            return no_update(self._engine.get_lr()[0])
         samples = penalise_length(
             samples,
             buffer_tokens=self._optimization.overlong_buffer_tokens,
             max_response_tokens=self._max_response_tokens,
         )
+        if self._compares_pairs:
+            samples = list(chain(*preference_pairs(samples)))
+        if not samples:
+            return no_update(self._engine.get_lr()[0])
         steps = self._optimizer_steps(len(samples), step)
         targets = self._targets(samples, single_step=len(steps) == 1)
         progress = Progress.start(targets.mask)
@@ -249,22 +256,31 @@ class PolicyTrainer:
 
     def _optimizer_steps(self, num_samples: int, step: int) -> list[list[int]]:
         """Sample indices of every optimiser step of the update, all epochs in order."""
+        size = self._optimization.train_batch_size
         return [
-            indices
+            self._samples_of(units)
             for epoch in range(self._optimization.epochs_per_buffer)
-            for indices in split_into_steps(
-                num_samples,
-                train_batch_size=self._optimization.train_batch_size,
+            for units in split_into_steps(
+                num_samples // self._unit,
+                train_batch_size=None if size is None else max(1, size // self._unit),
                 rng=Random(f"{self._seed}/{step}/{epoch}"),
             )
         ]
+
+    def _samples_of(self, units: Iterable[int]) -> list[int]:
+        """Sample indices of units: of pairs [2, 0] the samples [4, 5, 0, 1]."""
+        return [unit * self._unit + i for unit in units for i in range(self._unit)]
 
     def _micro_batches(
         self, samples: Sequence[TrainingSample], indices: Sequence[int]
     ) -> list[list[int]]:
         """This rank's share of ``indices``, as micro batches of indices into ``samples``."""
         lengths = [
-            len(samples[i].prompt_token_ids) + len(samples[i].response_token_ids) for i in indices
+            sum(
+                len(samples[i].prompt_token_ids) + len(samples[i].response_token_ids)
+                for i in indices[start : start + self._unit]
+            )
+            for start in range(0, len(indices), self._unit)
         ]
         shares = split_into_micro_batches(
             lengths,
@@ -272,7 +288,7 @@ class PolicyTrainer:
             micro_batch_tokens=self._policy.micro_batch_tokens,
             num_ranks=self._world_size,
         )
-        return [[indices[i] for i in batch] for batch in shares[self._rank]]
+        return [[indices[i] for i in self._samples_of(units)] for units in shares[self._rank]]
 
     @torch.no_grad()
     def _logprobs(self, model: torch.nn.Module, samples: Sequence[TrainingSample]) -> torch.Tensor:
@@ -294,18 +310,21 @@ class PolicyTrainer:
         policy = reference = None
         if self._reference is not None:
             reference = self._logprobs(self._reference, samples)
-        if self._reference is not None or not single_step:
+        has_penalty = self._reference is not None and not self._compares_pairs
+        if has_penalty or not single_step:
             policy = self._logprobs(self._engine, samples)
-        advantages = compute_advantages(
-            samples,
-            mask=mask,
-            k1=k1_to_reference(policy, reference, mask),
-            estimator=self._estimator,
-            group_by=optimization.group_by,
-            discount=optimization.discount,
-            kl_coef=optimization.kl_coef,
-            memory=self._estimator_memory,
-        )
+        advantages = None
+        if not self._compares_pairs:
+            advantages = compute_advantages(
+                samples,
+                mask=mask,
+                k1=k1_to_reference(policy, reference, mask),
+                estimator=self._estimator,
+                group_by=optimization.group_by,
+                discount=optimization.discount,
+                kl_coef=optimization.kl_coef,
+                memory=self._estimator_memory,
+            )
         rollout = padded_rollout_logprobs(samples).to(self._device)
         old = rollout if optimization.old_logprobs == "rollout" else policy
         return Targets(mask, advantages, old, policy, reference, rollout)

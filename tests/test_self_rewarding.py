@@ -1,0 +1,258 @@
+"""SRLM: an agent rates its own solutions, and DPO learns from the best and the worst of them."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from comas.config.schema import Interaction
+from comas.interaction import run_discussions
+from comas.interaction.prompts import RATING, fill
+from comas.policy_optimization.losses import StepTotals, dpo_loss
+from comas.policy_optimization.openrlhf_import import openrlhf_module
+from comas.policy_optimization.preference_pairs import preference_pairs
+from comas.policy_optimization.samples import collect_samples
+from comas.preflight.configuration import load_config
+from comas.preflight.memory import tokens_at_once
+from comas.preflight.sizes import derive_sizes
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.reward_formulation.score_parsing import parse_rating
+from comas.types import DOMAINS, Discussion, Generation, Question, TrainingSample, TurnKey
+
+CONFIGS = Path(__file__).parents[1] / "configs"
+
+
+# ---------------------------------------------------------------- ratings
+
+
+@pytest.mark.parametrize(
+    ("text", "rating"),
+    [
+        ("Nothing holds. <rating>0</rating>", 0),
+        ("All holds. <rating> 5 </rating>", 5),
+        ("<rating>4</rating> I repeat: <rating>4</rating>", 4),
+        ("<rating>4</rating> or rather <rating>3</rating>", None),
+        ("<rating>6</rating>", None),
+        ("<rating>2.5</rating>", None),
+        ("<score>3</score>", None),
+        ("<rating>3", None),
+        ("3", None),
+    ],
+)
+def test_a_rating_counts_when_nothing_has_to_be_guessed(text, rating):
+    assert parse_rating(text) == rating
+
+
+def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Discussion], list]:
+    """Discussions of one question in which the ratings end with ``closings``, one after another,
+    and who was asked what."""
+    asked = []
+    texts = iter(closings)
+
+    async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+        asked.append((agent, turn[1], prompt))
+        text = next(texts) if ".e" in turn[1] else f"solution of {agent}"
+        return Generation((1, agent), (3, 4), text, (-0.5,) * 2, "stop", policy_version=1)
+
+    settings = Interaction(criticism="self_rated", num_rounds=1, **{"prompt_reuse": 1} | rules)
+    discussing = run_discussions(
+        [Question("q", "math", "1 + 1?")],
+        generate=speak,
+        num_agents=num_agents,
+        rules=settings,
+        seed=0,
+        step=1,
+    )
+
+    async def run() -> list[Discussion]:
+        return await asyncio.wait_for(discussing, timeout=20)
+
+    return asyncio.run(run()), asked
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_every_agent_rates_its_own_solution_as_often_as_configured(schedule):
+    [discussion], asked = rate(
+        ["<rating>4</rating>"] * 9, num_agents=3, schedule=schedule, num_evaluations=3
+    )
+    speakers = {turn_id: agent for agent, turn_id, _ in asked}
+    ratings = [turn_id for turn_id in speakers if ".e" in turn_id]
+    assert len(ratings) == (9 if schedule == "parallel" else 3)
+    for turn_id in ratings:
+        assert speakers[turn_id] == speakers[turn_id.rpartition(".")[0]]
+    assert {turn.role for turn in discussion.turns} == {"solution", "evaluation"}
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_prompt_of_a_rating_shows_question_and_solution_and_the_example_is_readable(domain):
+    prompt = fill(RATING, domain, question="1 + 1?", solution="It is 2.")
+    assert "# Problem\n1 + 1?\n\n# Solution\nIt is 2." in prompt
+    assert parse_rating(prompt.partition("for example:")[2]) == 2
+
+
+def test_a_solution_is_rewarded_with_the_mean_of_its_valid_ratings_and_nothing_else_is():
+    closings = ["<rating>4</rating>", "no idea", "<rating>5</rating>"]
+    discussions, _ = rate(closings, num_evaluations=3)
+    rewards = REWARD_SCHEMES["mean_rating"](discussions, evidence={})
+    # (4 / 5 + 5 / 5) / 2 = 0.9; one of three ratings is invalid.
+    assert rewards.discussions[0].rewards == (pytest.approx(0.9), None, None, None)
+    assert rewards.metrics == {"rating/invalid_rate": pytest.approx(1 / 3)}
+
+
+def test_a_solution_without_a_valid_rating_is_no_candidate():
+    discussions, _ = rate(["no idea", "<rating>9</rating>"], num_evaluations=2)
+    rewards = REWARD_SCHEMES["mean_rating"](discussions, evidence={})
+    assert rewards.discussions[0].rewards == (None, None, None)
+    assert rewards.metrics == {"rating/invalid_rate": 1.0}
+
+
+def test_scores_are_means_in_the_same_way():
+    async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+        scores = {"r0.s0.e0.t0": "<score>3</score>", "r0.s0.e1.t0": "<score>2</score>"}
+        text = scores.get(turn[1], "?")
+        return Generation((1,), (3,), text, (-0.5,), "stop", policy_version=1)
+
+    discussing = run_discussions(
+        [Question("q", "math", "1 + 1?")],
+        generate=speak,
+        num_agents=1,
+        rules=Interaction(num_rounds=1, num_evaluations=3, prompt_reuse=1),
+        seed=0,
+        step=1,
+    )
+    rewards = REWARD_SCHEMES["mean_score"](asyncio.run(discussing), evidence={})
+    # ((3 - 1) / 2 + (2 - 1) / 2) / 2 = 0.75; the third scoring has no score.
+    assert rewards.discussions[0].rewards == (pytest.approx(0.75), *[None] * 6)
+    assert rewards.metrics == {"scoring/invalid_rate": pytest.approx(1 / 3)}
+
+
+# ---------------------------------------------------------------- pairs
+
+
+def sample(reward: float, response: int = 3, **fields: object) -> TrainingSample:
+    values = {
+        "agent_index": 0,
+        "question_id": "q",
+        "discussion_id": "d",
+        "round_index": 0,
+        "role": "solution",
+        "prompt_token_ids": (1, 2),
+        "response_token_ids": (response,),
+        "rollout_logprobs": (-0.5,),
+        "reward": reward,
+    }
+    return TrainingSample(**{**values, **fields})  # type: ignore[arg-type]
+
+
+def test_the_best_and_the_worst_answer_to_a_prompt_are_a_pair():
+    candidates = [sample(reward, i) for i, reward in enumerate((0.4, 0.8, 0.2, 0.8))]
+    assert preference_pairs(candidates) == [(candidates[1], candidates[2])]
+
+
+@pytest.mark.parametrize("rewards", [(), (0.5,), (0.5, 0.5, 0.5)])
+def test_ties_and_lone_answers_are_dropped(rewards):
+    assert preference_pairs([sample(reward) for reward in rewards]) == []
+
+
+@pytest.mark.parametrize("other", [{"prompt_token_ids": (1, 3)}, {"agent_index": 1}])
+def test_answers_to_other_prompts_or_of_other_agents_are_not_compared(other):
+    mine, others = [sample(1.0), sample(0.0)], [sample(0.9, **other), sample(0.1, **other)]
+    interleaved = [mine[0], others[0], others[1], mine[1]]
+    assert preference_pairs(interleaved) == [tuple(mine), tuple(others)]
+
+
+def test_the_copies_of_a_question_give_its_candidates_and_truncated_ones_are_none():
+    closings = [f"<rating>{rating}</rating>" for rating in (3, 1, 5, 2)]
+    discussions, _ = rate(closings, prompt_reuse=4)
+    worst = discussions[1].turns[0]
+    cut_off = replace(worst, generation=replace(worst.generation, finish_reason="length"))
+    discussions[1] = replace(discussions[1], turns=(cut_off, discussions[1].turns[1]))
+    rewarded = REWARD_SCHEMES["mean_rating"](discussions, evidence={}).discussions
+    [buffer] = collect_samples(rewarded, policy_of_agent=[0], mask_truncated=True)
+    [(chosen, rejected)] = preference_pairs(buffer)
+    assert (chosen.reward, rejected.reward) == (1.0, 0.4)
+    assert (chosen.discussion_id, rejected.discussion_id) == ("step1/q/copy2", "step1/q/copy3")
+
+
+# ---------------------------------------------------------------- the loss
+
+
+def totals(num_pairs: int, num_ranks: int = 1) -> StepTotals:
+    return StepTotals(99, 2 * num_pairs, 99, num_ranks)
+
+
+def test_the_loss_of_a_pair():
+    # Margins 0.3 + 0.2 = 0.5 and -0.1 (the second token is padding): the difference is 0.6, and
+    # -log sigmoid(0.1 * 0.6) = log(1 + exp(-0.06)) = 0.6636.
+    logprobs = torch.tensor([[-1.0, -2.0], [-1.6, -7.0]], requires_grad=True)
+    reference = torch.tensor([[-1.3, -2.2], [-1.5, 0.0]])
+    mask = torch.tensor([[True, True], [True, False]])
+    loss = dpo_loss(logprobs, reference_logprobs=reference, mask=mask, beta=0.1, totals=totals(1))
+    assert loss.item() == pytest.approx(math.log(1 + math.exp(-0.06)))
+    assert loss.item() == pytest.approx(0.6636, abs=1e-4)
+    # By a token of the chosen: -beta * sigmoid(-0.06); the rejected has the opposite.
+    loss.backward()
+    slope = 0.1 / (1 + math.exp(0.06))
+    torch.testing.assert_close(logprobs.grad, torch.tensor([[-slope, -slope], [slope, 0.0]]))
+
+
+def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
+    generator = torch.Generator().manual_seed(0)
+    logprobs, reference = torch.randn(2, 6, 4, generator=generator).unbind()
+    mask = torch.arange(4) < torch.tensor([4, 2, 1, 3, 4, 4])[:, None]
+    chosen, rejected, of_reference = ((x * mask).sum(1) for x in (logprobs, logprobs, reference))
+    theirs, *_ = openrlhf_module("loss").DPOLoss(beta=0.3)(
+        chosen[0::2], rejected[1::2], of_reference[0::2], of_reference[1::2]
+    )
+
+    def ours(rows: slice, num_ranks: int = 1) -> float:
+        return dpo_loss(
+            logprobs[rows],
+            reference_logprobs=reference[rows],
+            mask=mask[rows],
+            beta=0.3,
+            totals=totals(3, num_ranks),
+        ).item()
+
+    assert ours(slice(0, 6)) == pytest.approx(theirs.item())
+    assert ours(slice(0, 2)) + ours(slice(2, 6)) == pytest.approx(theirs.item())
+    # DeepSpeed averages the ranks' gradients.
+    assert (ours(slice(0, 2), 2) + ours(slice(2, 6), 2)) / 2 == pytest.approx(theirs.item())
+
+
+def test_an_empty_micro_batch_has_no_loss_and_no_gradient():
+    logprobs = torch.zeros(1, 1, requires_grad=True)
+    loss = dpo_loss(
+        logprobs,
+        reference_logprobs=torch.zeros(1, 1),
+        mask=torch.zeros(1, 1, dtype=torch.bool),
+        beta=0.1,
+        totals=totals(3),
+    )
+    loss.backward()
+    assert (loss.item(), logprobs.grad.item()) == (0.0, 0.0)
+
+
+# ---------------------------------------------------------------- the shipped configurations
+
+
+@pytest.mark.parametrize(
+    ("file", "responses"), [("paper/srlm.yaml", 24), ("quickstart/srlm.yaml", 12)]
+)
+def test_a_question_costs_as_many_responses_as_a_question_of_comas(file, responses):
+    config = load_config(CONFIGS / file, [])
+    sizes = derive_sizes(config, num_questions=2000)
+    per_question = sum(sizes.turns_per_discussion.values()) * config.interaction.prompt_reuse
+    assert per_question == responses
+    assert config.interaction.prompt_reuse == 4
+    assert sizes.samples_per_policy == (2 * config.rollout.batch_size,)
+
+
+def test_memory_is_planned_for_a_pair():
+    config = load_config(CONFIGS / "paper/srlm.yaml", ["policy.micro_batch_tokens=100"])
+    assert tokens_at_once(config) == 2 * (8192 + 4096)
