@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from pathlib import Path
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -49,6 +50,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     if run.is_finished(num_steps):
         log.info("nothing to train: this run has made all of its %d steps", num_steps)
         return
+    checkpoint = run.latest_checkpoint()
     reward_scheme = REWARD_SCHEMES[config.reward.scheme]
     # Empty after every step that has a checkpoint (see the checks of society.update_every), so
     # a resumed run misses nothing.
@@ -60,7 +62,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
         logging_redirect_tqdm(),
     ):
         validate_agents = partial(_validate, config, agents, verifier, prepared.validation)
-        last_step = _restore(run, agents, num_steps=num_steps)
+        last_step = _restore(run, agents, checkpoint, num_steps=num_steps)
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
         if last_step == 0:
@@ -175,14 +177,17 @@ def discuss(
     )
 
 
-def _restore(run: RunDirectory, agents: Agents, *, num_steps: int) -> int:
-    """Load the newest checkpoint and forget what came after it; 0 when there is none."""
-    checkpoint = run.latest_checkpoint()
+def _restore(
+    run: RunDirectory, agents: Agents, checkpoint: tuple[int, Path] | None, *, num_steps: int
+) -> int:
+    """Load ``checkpoint`` and forget what came after it; 0 when there is none."""
     if checkpoint is None:
+        run.keep_config()
         run.drop_after(-1)
         return 0
     step, folder = checkpoint
     agents.load_checkpoint(folder, step=step)
+    run.keep_config()
     run.drop_after(step)
     log.info("continuing after step %d of %d", step, num_steps)
     return step

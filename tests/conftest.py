@@ -27,6 +27,15 @@ STACK_FIXTURES = {"society", "servers"}
 ENGINE_PROGRAMS = ("gcs_server", "raylet", "evaluation.server_process", "-m comas ")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where the runs of tests keep the key of their checkpoints."""
+    folder = tmp_path_factory.mktemp("state")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(folder))
+        yield folder
+
+
 @pytest.fixture(scope="session")
 def society() -> Path:
     """The quick-start society: built into the repository's saves/ unless it is there."""

@@ -269,7 +269,7 @@ def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path: Path
         ("temperature", "did you mean rollout.temperature or validation.temperature?"),
         ("policy.learning_rate", "did you mean optimization.learning_rate?"),
         ("logging.zzzzzzzz", "the keys of this section: logging.wandb, logging.wandb_project"),
-        ("qqq", "the keys and sections are: name, seed, saves, resume, society, data,"),
+        ("qqq", "the keys and sections are: name, seed, saves, resume, resume_changed,"),
     ],
 )
 def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: str):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import math
@@ -196,7 +197,7 @@ def test_a_checkpoint_of_the_same_step_is_replaced(config: Config):
         save_checkpoint(run, 10)
         with run.checkpoint_folder(10) as folder:
             (folder / "second").write_text("")
-        assert names(run.path / "checkpoints" / "step_0010") == ["second"]
+        assert names(run.path / "checkpoints" / "step_0010") == ["seal.json", "second"]
 
 
 def test_a_checkpoint_whose_removal_is_interrupted_no_longer_counts(
@@ -271,18 +272,139 @@ def test_a_damaged_line_within_the_metrics_is_an_error_that_names_it(config: Con
             run.drop_after(5)
 
 
-def test_a_resumed_run_says_what_is_different_and_keeps_the_new_config(
+def kept_config(run: RunDirectory) -> Config:
+    return load_config(run.path / "config.yaml", [])
+
+
+def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(
     config: Config, caplog: pytest.LogCaptureFixture
 ):
     with RunDirectory.create(config) as run:
         pass
-    after = resumed(config, run.path, "training.num_steps=60")
-    with RunDirectory.open(after) as again:
-        kept = load_config(again.path / "config.yaml", [])
-    assert "this run goes on with another training.num_steps: null -> 60" in caplog.text
-    assert caplog.text.count("goes on with another") == 1
+    changed = "training.num_steps=60"
+    with pytest.raises(
+        ValueError, match=r"\(training.num_steps: null -> 60\).*resume_changed=true"
+    ):
+        RunDirectory.open(resumed(config, run.path, changed))
+    with RunDirectory.open(resumed(config, run.path, changed, "resume_changed=true")) as again:
+        assert "goes on with other settings: training.num_steps: null -> 60" in caplog.text
+        assert kept_config(again).training.num_steps is None  # it may yet fail to load
+        again.keep_config()
+        kept = kept_config(again)
     assert kept.training.num_steps == 60
-    assert kept.resume is None
+    assert (kept.resume, kept.resume_changed) == (None, False)
+
+
+def test_the_same_settings_need_no_word(config: Config):
+    with RunDirectory.create(config) as run:
+        pass
+    with RunDirectory.open(resumed(config, run.path)):
+        pass
+
+
+@pytest.mark.parametrize("empty", ["resume=", "resume=null", "resume=''"])
+def test_a_resume_that_names_no_run_does_not_begin_one(empty: str):
+    with pytest.raises(ConfigError, match="names no run"):
+        load_config(None, [empty])
+
+
+# ---------------------------------------------------------------- checkpoints to trust
+
+
+def begun(config: Config, *, checkpoints: int, reached: int) -> Path:
+    """A run with its checkpoints after every 10 steps, which was stopped in another step."""
+    with RunDirectory.create(config) as run:
+        run.log_metrics(reached, {})
+        for number in range(checkpoints):
+            save_checkpoint(run, 10 * (number + 1))
+    return run.path
+
+
+def damage(path: Path) -> None:
+    """Flip one bit in the middle, as a failing disk does."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def newest(config: Config, path: Path, *overrides: str) -> tuple[int, Path] | None:
+    with RunDirectory.open(resumed(config, path, *overrides)) as run:
+        return run.latest_checkpoint()
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(
+    config: Config, caplog: pytest.LogCaptureFixture
+):
+    path = begun(config, checkpoints=2, reached=20)
+    assert newest(config, path) == (20, path / "checkpoints/step_0020")
+    damage(path / "checkpoints/step_0020/policy_0/weights")
+    assert newest(config, path) == (10, path / "checkpoints/step_0010")
+    assert "damaged checkpoint passed over" in caplog.text
+    assert "policy_0/weights is not what was written" in caplog.text
+
+
+@pytest.mark.parametrize("harm", ["cut", "removed", "added", "seal"])
+def test_whatever_is_not_as_it_was_written_is_damaged(config: Config, harm: str):
+    path = begun(config, checkpoints=1, reached=10)
+    folder = path / "checkpoints/step_0010"
+    weights = folder / "policy_0/weights"
+    if harm == "cut":
+        os.truncate(weights, 3)
+    elif harm == "removed":
+        weights.unlink()
+    elif harm == "added":
+        (folder / "policy_0/more").write_text("")
+    else:
+        os.truncate(folder / "seal.json", 20)
+    with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged; restore one"):
+        newest(config, path)
+
+
+def test_a_run_that_lost_its_checkpoints_forgets_nothing(config: Config):
+    path = begun(config, checkpoints=1, reached=11)
+    shutil.rmtree(path / "checkpoints")
+    with pytest.raises(ValueError, match=r"reached step 11, but .* holds no checkpoint: bring"):
+        newest(config, path)
+    assert (path / "metrics.jsonl").read_text() == '{"step": 11}\n'
+
+
+@pytest.mark.parametrize("reached", [0, 9, 10])
+def test_a_run_that_was_stopped_before_its_first_checkpoint_begins_again(config, reached):
+    assert newest(config, begun(config, checkpoints=0, reached=reached)) is None
+
+
+def test_a_checkpoint_of_somebody_else_needs_a_word(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
+):
+    path = begun(config, checkpoints=2, reached=20)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    with pytest.raises(ValueError, match=r"was not sealed with .* runs code in it.*resume_foreign"):
+        newest(config, path)
+    assert newest(config, path, "resume_foreign=true") == (20, path / "checkpoints/step_0020")
+    assert "loading a checkpoint as resume_foreign=true asks" in caplog.text
+
+
+def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config: Config):
+    path = begun(config, checkpoints=1, reached=10)
+    folder = path / "checkpoints/step_0010"
+    (folder / "policy_0/weights").write_text("another's")
+    record = json.loads((folder / "seal.json").read_text())
+    digest = hashlib.sha256(b"another's").hexdigest()
+    record["files"]["policy_0/weights"] = digest
+    (folder / "seal.json").write_text(json.dumps(record))
+    with pytest.raises(ValueError, match="resume_foreign=true"):
+        newest(config, path)
+    (folder / "seal.json").unlink()
+    with pytest.raises(ValueError, match="has no seal"):
+        newest(config, path)
+
+
+def test_the_key_is_the_users_alone(config: Config, state_folder: Path):
+    begun(config, checkpoints=1, reached=10)
+    key = state_folder / "comas/seal.key"
+    assert len(key.read_bytes()) == 32
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert names(key.parent) == ["seal.key"]
 
 
 def test_a_folder_that_is_no_run_cannot_be_resumed(config: Config, tmp_path: Path):

@@ -281,6 +281,10 @@ class Config:
     """Folder of all run directories."""
     resume: str | None = key(None, example="saves/latest")
     """Run directory to continue."""
+    resume_changed: bool = key(False)
+    """Whether a resumed run may go on with other settings than it had."""
+    resume_foreign: bool = key(False)
+    """Whether a checkpoint that this user did not write is loaded: that runs code in it."""
     society: Society = field(default_factory=Society)
     data: Data = field(default_factory=Data)
     interaction: Interaction = field(default_factory=Interaction)

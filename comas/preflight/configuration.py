@@ -7,6 +7,7 @@ from pathlib import Path
 
 from comas.config import changed_keys, load
 from comas.config.checks import Registries, find_conflicts
+from comas.config.faults import ConfigError, Fault
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.config.sources import read_files, read_overrides
@@ -40,6 +41,10 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
 
     Raises ConfigError with every fault that was found.
     """
+    named = [setting for setting in read_overrides(overrides)[0] if setting.key == "resume"]
+    if named and not named[-1].value:
+        remedy = "write resume=saves/<run>, or leave it out to begin a new run"
+        raise ConfigError([Fault((named[-1],), "names no run", remedy)])
     check = partial(find_conflicts, registries=REGISTRIES)
     return load(Config, path or _config_of_resumed_run(overrides), overrides, check=check)
 

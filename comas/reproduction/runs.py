@@ -131,7 +131,7 @@ def _check_settings(folder: Path, config: Config) -> None:
     before = load(Config, folder / "config.yaml", [])
     changes = changed_keys(replace(before, resume=None), config)
     # What is left to the machine is decided in the run's own configuration.
-    changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new is not None]
+    changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new != "null"]
     if changed:
         raise ValueError(
             f"{folder} was made with other settings ({'; '.join(changed)}); remove that folder to "

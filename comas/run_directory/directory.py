@@ -26,8 +26,9 @@ from comas.config.schema import Config
 from comas.files import PARTIAL, blaming, json_lines, locked, written_aside
 from comas.run_directory.discussion_log import discussion_record
 from comas.run_directory.inputs import write_inputs
-from comas.run_directory.metrics_log import MetricsLog
+from comas.run_directory.metrics_log import MetricsLog, read_rows
 from comas.run_directory.provenance import note_process
+from comas.run_directory.seal import DamagedError, ForeignError, check_seal, seal
 from comas.run_directory.trackers import open_trackers
 from comas.types import RewardedDiscussion, TurnKey
 
@@ -50,10 +51,10 @@ class RunDirectory:
     def __init__(self, path: Path, config: Config) -> None:
         """Use ``create`` or ``open``."""
         self.path = path
-        self._keep_checkpoints = config.training.keep_checkpoints
+        self._config = config
         with ExitStack() as stack:
             stack.enter_context(locked(path, remedy=IN_USE))
-            self._prepare(config)
+            self._prepare()
             stack.enter_context(_log_file(path / "train.log"))
             self._metrics = MetricsLog(path / "metrics.jsonl")
             self._trackers = open_trackers(config, path)
@@ -63,19 +64,37 @@ class RunDirectory:
     @classmethod
     def create(cls, config: Config) -> Self:
         """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it."""
-        return cls(_new_folder(Path(config.saves), config.name), config)
+        run = cls(_new_folder(Path(config.saves), config.name), config)
+        run.keep_config()
+        return run
 
     @classmethod
     def open(cls, config: Config) -> Self:
-        """Continue the run that ``config.resume`` names; says which keys differ from before."""
+        """Continue the run that ``config.resume`` names.
+
+        Its config.yaml stays what it was until ``keep_config``.
+
+        Raises:
+            ValueError: settings differ from those it had, and ``resume_changed`` is not set.
+        """
         assert config.resume is not None
         path = Path(config.resume).resolve()
-        before = load(Config, path / "config.yaml", [])
+        before = _as_kept(load(Config, path / "config.yaml", []))
+        changes = changed_keys(before, _as_kept(config))
+        shown = "; ".join(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
+        if changes and not config.resume_changed:
+            raise ValueError(
+                f"resume: {path} was begun with other settings ({shown}); leave them as they were, "
+                "or add resume_changed=true to go on with the new ones"
+            )
         run = cls(path, config)
-        changes = changed_keys(dataclasses.replace(before, resume=config.resume), config)
-        for name, (old, new) in changes.items():
-            logger.warning("this run goes on with another %s: %s -> %s", name, old, new)
+        if changes:
+            logger.warning("this run goes on with other settings: %s", shown)
         return run
+
+    def keep_config(self) -> None:
+        """Write the configuration that the run now has; a resumed one, when it has loaded."""
+        files.write_text(self.path / "config.yaml", config_as_yaml(_as_kept(self._config)))
 
     def __enter__(self) -> Self:
         return self
@@ -138,12 +157,36 @@ class RunDirectory:
         """
         with written_aside(self.path / "checkpoints" / step_name(step)) as partial:
             yield partial
-        for _, folder in self._checkpoints()[: -self._keep_checkpoints]:
+            seal(partial)
+        for _, folder in self._checkpoints()[: -self._config.training.keep_checkpoints]:
             files.remove(folder)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
-        """(step, folder) of the newest complete checkpoint."""
-        return max(self._checkpoints(), default=None)
+        """(step, folder) of the newest checkpoint that is as it was written; None: none was.
+
+        A damaged one is passed over, with a warning.
+
+        Raises:
+            ValueError: there must have been one and is none, all are damaged, or the newest was
+                not written by this user and ``resume_foreign`` is not set.
+        """
+        checkpoints = self._checkpoints()
+        if not checkpoints:
+            self._check_that_none_was_made()
+            return None
+        for step, folder in reversed(checkpoints):
+            try:
+                check_seal(folder)
+            except DamagedError as error:
+                logger.warning("damaged checkpoint passed over: %s", error)
+                continue
+            except ForeignError as error:
+                self._accept_foreign(error)
+            return step, folder
+        raise ValueError(
+            f"resume: every checkpoint in {self.path / 'checkpoints'} is damaged; restore one from "
+            "a copy, or start a new run"
+        )
 
     @contextmanager
     def models_folder(self, step: int) -> Iterator[Path]:
@@ -172,19 +215,41 @@ class RunDirectory:
 
     # ------------------------------------------------------------ inside
 
-    def _prepare(self, config: Config) -> None:
+    def _check_that_none_was_made(self) -> None:
+        rows = read_rows(self.path / "metrics.jsonl")
+        before = load(Config, self.path / "config.yaml", [])
+        reached = rows[-1]["step"] if rows else 0
+        if reached > before.training.save_every:
+            raise ValueError(
+                f"resume: {self.path} reached step {reached}, but {self.path / 'checkpoints'} "
+                "holds no checkpoint: bring the folder back (is a disk not mounted?), or start a "
+                "new run"
+            )
+
+    def _accept_foreign(self, error: ForeignError) -> None:
+        if not self._config.resume_foreign:
+            raise ValueError(
+                f"resume: {error}, and loading a checkpoint runs code in it. If you trust whoever "
+                "wrote it, add resume_foreign=true"
+            ) from error
+        logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
+
+    def _prepare(self) -> None:
         folders = (self.path, self.path / "discussions", self.path / "checkpoints")
         with blaming(self.path):
             for folder in folders:
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)
-        settings = config_as_yaml(dataclasses.replace(config, resume=None))
-        files.write_text(self.path / "config.yaml", settings)
         note_process(self.path)
 
     def _checkpoints(self) -> list[tuple[int, Path]]:
         return _steps(self.path / "checkpoints")
+
+
+def _as_kept(config: Config) -> Config:
+    """``config`` without what is said of one resume only."""
+    return dataclasses.replace(config, resume=None, resume_changed=False, resume_foreign=False)
 
 
 def trained_steps(run: Path) -> int | None:

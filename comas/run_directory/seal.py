@@ -1,0 +1,99 @@
+"""Seals on checkpoints: whether one is whole, and whether this user wrote it.
+
+Loading a checkpoint runs code that lies in it (DeepSpeed unpickles its files), and a flipped byte
+in an optimiser's state trains on without a word. So a checkpoint names the SHA-256 of its files,
+signed with a key that is kept outside of it.
+"""
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+from comas.files import write_text
+
+SEAL_NAME = "seal.json"
+
+
+class DamagedError(ValueError):
+    """A file of a checkpoint is not what was written."""
+
+
+class ForeignError(ValueError):
+    """A checkpoint that was not sealed with this user's key."""
+
+
+def seal(folder: Path) -> None:
+    """Write down and sign what ``folder`` holds."""
+    files = _digests(folder)
+    signature = _sign(files, _key(create=True))
+    write_text(folder / SEAL_NAME, json.dumps({"files": files, "signature": signature}, indent=1))
+
+
+def check_seal(folder: Path) -> None:
+    """Compare ``folder`` with its seal.
+
+    Raises:
+        ForeignError: there is no seal, or it is not of this user's key.
+        DamagedError: files are missing, changed or added, or the seal cannot be read.
+    """
+    path = folder / SEAL_NAME
+    if not path.is_file():
+        raise ForeignError(f"{folder} has no seal")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        files, signature = record["files"], record["signature"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DamagedError(f"{path} cannot be read") from error
+    key = _key(create=False)
+    if key is None or not hmac.compare_digest(_sign(files, key), str(signature)):
+        raise ForeignError(f"{folder} was not sealed with the key in {key_path()}")
+    found = _digests(folder)
+    wrong = sorted(
+        name for name in files.keys() | found.keys() if files.get(name) != found.get(name)
+    )
+    if wrong:
+        raise DamagedError(f"{folder}: {', '.join(wrong)} is not what was written")
+
+
+def key_path() -> Path:
+    """Where this user's key is: below ``XDG_STATE_HOME``, or ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    return Path(state) / "comas/seal.key"
+
+
+def _key(*, create: bool) -> bytes | None:
+    path = key_path()
+    if create and not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        aside = path.with_name(f".{path.name}-{os.getpid()}")
+        aside.touch(mode=0o600)
+        aside.write_bytes(secrets.token_bytes(32))
+        with suppress(FileExistsError):
+            os.link(aside, path)  # whoever is first: two runs may make it at once
+        aside.unlink()
+    return path.read_bytes() if path.is_file() else None
+
+
+def _sign(files: dict[str, str], key: bytes | None) -> str:
+    assert key is not None
+    return hmac.new(key, json.dumps(files, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Relative path -> SHA-256 of every file but the seal, several read at once."""
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / SEAL_NAME)
+    with ThreadPoolExecutor() as threads:
+        digests = threads.map(_digest, paths)
+        return {
+            str(p.relative_to(folder)): digest for p, digest in zip(paths, digests, strict=True)
+        }
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
