@@ -30,6 +30,7 @@ from comas.interaction import run_discussions
 from comas.metrics.step import rollout_metrics
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import response_mask
+from comas.policy_optimization.preference_pairs import preference_pairs
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.policy_optimization.targets import compute_advantages, k1_to_reference
 from comas.preflight.configuration import load_config
@@ -102,8 +103,10 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file: Path):
     sizes = derive_sizes(config, num_questions=2400)
     copies = config.rollout.batch_size * config.interaction.prompt_reuse
     assert sizes.num_discussions == copies
-    num_turns = copies * sum(sizes.turns_per_discussion.values())
-    assert sum(sizes.samples_per_policy) == pytest.approx(num_turns, abs=config.num_policies)
+    num_samples = copies * sum(sizes.turns_per_discussion.values())
+    if config.optimization.loss == "dpo":
+        num_samples = 2 * config.rollout.batch_size * config.society.num_agents
+    assert sum(sizes.samples_per_policy) == pytest.approx(num_samples, abs=config.num_policies)
     num_updates = [steps > 0 for steps in sizes.num_optimizer_steps]
     assert [policy for policy, is_updated in enumerate(num_updates) if is_updated] == (
         config.trained_policies
@@ -122,7 +125,8 @@ async def read_from_script(
     drawn = Random(seed)
     text = (
         rf"So \boxed{{{drawn.randint(2, 3)}}} <score>{drawn.randint(1, 3)}</score> "
-        f"<judgment>{drawn.choice(['correct', 'incorrect'])}</judgment>"
+        f"<judgment>{drawn.choice(['correct', 'incorrect'])}</judgment> "
+        f"<rating>{drawn.randint(0, 5)}</rating>"
     )
     return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
 
@@ -161,13 +165,16 @@ def scripted_buffers(config: Config) -> dict[int, list[TrainingSample]]:
 
 
 @every_config
-def test_every_config_turns_scripted_discussions_into_advantages(file: Path):
+def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file: Path):
     config = load_config(file, ["interaction.prompt_reuse=4"])
     optimization = config.optimization
     buffers = scripted_buffers(config)
     assert list(buffers) == config.trained_policies
     for samples in buffers.values():
         assert samples
+        if optimization.loss == "dpo":
+            assert preference_pairs(samples)
+            continue
         mask = response_mask(samples)
         advantages = compute_advantages(
             samples,
@@ -273,5 +280,7 @@ def test_every_config_makes_a_step_on_the_whole_stack(
         trained = policy in config.trained_policies
         assert (f"agent_{agent}/policy/loss" in step) == trained
         assert (run.path / f"models/agent_{agent}/config.json").exists() == trained
-        assert not trained or step[f"agent_{agent}/policy/num_samples"] > 0
+        # Random models give TTRL no vote and SRLM no score, and so nothing to train on.
+        rewarded = step["reward/solution"] is not None
+        assert not (trained and rewarded) or step[f"agent_{agent}/policy/num_samples"] > 0
         assert not trained or step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
