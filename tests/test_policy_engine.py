@@ -69,6 +69,7 @@ POLICY = Policy(
 # as its rounding, so large a difference is rounding too. Tolerances of 1e-5 are 5 % of a step.
 LEARNING_RATE = 2e-4
 OPTIMIZATION = Optimization(learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None)
+DPO = replace(OPTIMIZATION, loss="dpo", kl_coef=0.1)
 CHAT_TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
@@ -495,7 +496,7 @@ def test_logprobs_are_those_of_transformers_at_the_temperature(model, temperatur
 # ---- The reference model ----
 
 
-@pytest.mark.parametrize("estimator", ["reinforce_pp", "grpo"])
+@pytest.mark.parametrize("estimator", ["reinforce_pp", "reinforce_pp_baseline", "grpo"])
 def test_a_kl_coef_pulls_back_to_the_reference(qwen2, estimator):
     samples = [
         replace(s, response_token_ids=s.response_token_ids[:1], rollout_logprobs=(-5.0,))
@@ -644,7 +645,7 @@ def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimiz
     ids=str,
 )
 def test_a_dpo_update_of_two_steps_equals_plain_pytorch(qwen2, zero_stage, split):
-    settings = replace(OPTIMIZATION, loss="dpo", kl_coef=0.1, train_batch_size=6)
+    settings = replace(DPO, train_batch_size=6)
     trainer = make_trainer(
         qwen2, policy=replace(POLICY, zero_stage=zero_stage, **split), optimization=settings
     )
@@ -657,8 +658,7 @@ def test_a_dpo_update_of_two_steps_equals_plain_pytorch(qwen2, zero_stage, split
 
 
 def test_a_buffer_without_a_pair_changes_nothing(qwen2):
-    settings = replace(OPTIMIZATION, loss="dpo", kl_coef=0.1)
-    trainer = make_trainer(qwen2, optimization=settings)
+    trainer = make_trainer(qwen2, optimization=DPO)
     before = weights_of(trainer)
     stats = trainer.update([replace(s, reward=0.5) for s in make_candidates()], step=0)
     assert (stats.num_samples, stats.num_optimizer_steps) == (0, 0)
@@ -907,6 +907,18 @@ def run_rank(rank: int, work: Path) -> None:
             "resumed": weights_of(resumed),
             "again": again,
         }
+    # Five pairs over two ranks: one of them gets an empty micro batch.
+    paired = make_trainer(
+        work / "qwen2",
+        policy=replace(POLICY, ranks_per_policy=2, zero_stage=3, micro_batch_size=1),
+        optimization=DPO,
+        rank=rank,
+        rendezvous=work / "rendezvous2",
+    )
+    found["dpo"] = {
+        "stats": paired.update(make_candidates(), step=0),
+        "weights": weights_of(paired),
+    }
     found["wrong_gathers"] = count_wrong_gathers(times=30)
     torch.save(found, work / f"rank{rank}.pt")
 
@@ -979,6 +991,14 @@ def test_ranks_agree_and_resume_exactly(two_ranks, folder, zero_stage):
     assert largest_difference(first["weights"], first["resumed"]) == 0
     saved = load_file(folder / f"saved{zero_stage}" / "model.safetensors")
     assert largest_difference({n: saved[n] for n in first["weights"]}, first["weights"]) == 0
+
+
+def test_pairs_on_two_ranks_equal_those_on_one(qwen2, two_ranks):
+    alone = make_trainer(qwen2, policy=replace(POLICY, zero_stage=3), optimization=DPO)
+    expected = alone.update(make_candidates(), step=0)
+    for rank in two_ranks:
+        assert vars(rank["dpo"]["stats"]) == pytest.approx(vars(expected), rel=1e-3, abs=1e-5)
+        assert largest_difference(weights_of(alone), rank["dpo"]["weights"]) < 1e-5
 
 
 def test_a_chunk_is_whole_when_it_is_read(two_ranks):
