@@ -16,6 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from comas.config.schema import Config
 from comas.data import QuestionSet, draw_batch
 from comas.engines.cluster.agents import Agents
+from comas.guards import EmptyUpdates
 from comas.interaction import run_discussions
 from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.metrics.step import (
@@ -55,6 +56,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     # Empty after every step that has a checkpoint (see the checks of society.update_every), so
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
+    empty_updates = EmptyUpdates()
     with (
         Verifier() as verifier,
         agents_of(config, prepared) as agents,
@@ -83,7 +85,9 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
                 mask_truncated=config.optimization.mask_truncated,
             )
             buffers.add(samples)
-            stats = agents.update(buffers.take_due(step, num_steps=num_steps), step=step)
+            due = buffers.take_due(step, num_steps=num_steps)
+            empty_updates.check(due, rewards.discussions, policy_of_agent=config.policy_of_agent)
+            stats = agents.update(due, step=step)
             _warn_of_mismatch(stats, limit=config.optimization.mismatch_warning)
             clock.lap("update_s")
             agents.sync_weights(stats)

@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 from comas.concurrency import run_all
+from comas.files import locked
 from comas.preflight.machine import choose_device
 from comas.run_directory.provenance import note_process
 from comas.verification import Verifier
 from evaluation.grading import grade_folder
-from evaluation.identity import write_identity
-from evaluation.inference_log import ANSWERS, read_inference
+from evaluation.identity import check_identity, write_identity
+from evaluation.inference_log import ANSWERS, FAILURES, IN_USE, read_inference
 from evaluation.models import LocalModel, RemoteModel
 from evaluation.plan import Plan
 from evaluation.report import write_summary
@@ -27,10 +29,17 @@ SOCIETY = "society"
 def evaluate(plan: Plan) -> str:
     """Carry out the plan, resuming where an earlier session stopped; returns the summary.
 
-    Raises ServerError when a server cannot be started or dies, EndpointError when one no longer
-    gives usable replies.
+    Nobody else writes to its folder meanwhile.
+
+    Raises:
+        ServerError: a server cannot be started or dies.
+        EndpointError: one no longer gives usable replies.
+        ValueError: another evaluation is under way there, or was since the plan was made.
+        RuntimeError: there is no answer at all, since every task failed.
     """
     with ExitStack() as stack:
+        stack.enter_context(locked(plan.folder, remedy=IN_USE))
+        check_identity(plan.folder, plan.identity)
         verifier = stack.enter_context(Verifier())
         servers = stack.enter_context(_served(plan)) if _has_open_tasks(plan) else None
         write_identity(plan.folder, plan.identity)
@@ -46,7 +55,17 @@ def evaluate(plan: Plan) -> str:
                     folder = plan.answers_folder(subject, column)
                     tasks = plan.tasks[column.benchmark]
                     grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
-    return write_summary(plan.folder, baseline=plan.baseline)
+    summary = write_summary(plan.folder, baseline=plan.baseline)
+    if not any(read_inference(folder / ANSWERS) for folder in _answers_folders(plan)):
+        failures = plan.folder / "**" / FAILURES
+        raise RuntimeError(f"every task failed; the reasons are in {failures}")
+    return summary
+
+
+def _answers_folders(plan: Plan) -> Iterator[Path]:
+    for subject in plan.target.subjects:
+        for column in plan.columns_of(subject):
+            yield plan.answers_folder(subject, column)
 
 
 def _has_open_tasks(plan: Plan) -> bool:

@@ -9,16 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from scripted_server import Body, ScriptedServer
+from scripted_server import Body, ScriptedServer, status
 from small_runs import make_run, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
+from comas.files import locked
 from comas.terminal import EXIT_FAULT
 from evaluation.__main__ import main
 from evaluation.config import read_command
+from evaluation.execution import evaluate
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
-from evaluation.plan import count_calls
+from evaluation.plan import count_calls, make_plan
 from evaluation.setups import SETUPS
 from evaluation.tasks import benchmark_tasks, choose_benchmarks, draw, held_out_tasks
 from evaluation.types import BenchmarkTask
@@ -73,7 +75,7 @@ def test_an_evaluation_says_what_it_does_and_writes_its_results(
     evaluation = json.loads((folder / "gsm8k/vanilla/evaluation.json").read_text())
     assert evaluation["graders"]["strict"]["accuracy"] == 0.5
     assert {path.name for path in folder.iterdir()} == {
-        *("gsm8k", "subject.json", "versions.json"),
+        *("gsm8k", "subject.json", "versions.json", ".lock"),
         *("summary.md", "summary.json", "summary.csv"),
     }
     printed = capsys.readouterr().out
@@ -217,7 +219,7 @@ def test_a_port_in_use_is_an_error_before_anything_is_written(caplog, data, tmp_
         arguments += [f"port={port}", f"results={tmp_path / 'results'}"]
         text = failure(arguments, caplog)
     assert f"127.0.0.1:{port} cannot be used" in text
-    assert not (tmp_path / "results").exists()
+    assert [path.name for path in (tmp_path / "results").rglob("*") if path.is_file()] == [".lock"]
 
 
 @pytest.mark.parametrize(
@@ -234,6 +236,29 @@ def test_results_of_another_model_or_other_settings_are_left_alone(
     assert re.search(rf"{named}: .* there, .* now", text)
     assert "Choose another NAME" in text
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_an_evaluation_in_which_every_task_failed_is_no_success(arguments, tmp_path, caplog):
+    with ScriptedServer(knows_half, fault_of=lambda body, attempt: status(400)) as broken:
+        text = failure([*arguments, f"base_url={broken.base_url}", "setups=[vanilla]"], caplog)
+    assert "every task failed; the reasons are in" in text
+    failures = (tmp_path / "results/scripted/gsm8k/vanilla/failures.jsonl").read_text()
+    assert len(failures.splitlines()) == 8
+
+
+def test_two_evaluations_do_not_share_a_name(arguments, server, tmp_path, caplog):
+    folder = tmp_path / "results/scripted"
+    with locked(folder, remedy="wait"):
+        assert "another name for the results" in failure(arguments, caplog)
+    assert server.requests == []
+    assert [path.name for path in folder.iterdir()] == [".lock"]
+
+
+def test_a_folder_that_was_claimed_since_the_plan_was_made_is_left_alone(arguments, tmp_path):
+    plan = make_plan(read_command(arguments))
+    assert main([*arguments, "temperature=1"]) == 0
+    with pytest.raises(ValueError, match=r"temperature: 1.* there, 0.7 now"):
+        evaluate(plan)
 
 
 def test_results_of_an_older_version_are_refused_with_the_remedy(arguments, tmp_path, caplog):

@@ -34,6 +34,7 @@ LAYERS = (
     "metrics",
     "preflight",
     "validation",
+    "guards",
     "train",
     "reproduction",
     "__main__",

@@ -66,6 +66,7 @@ CONTROLS: dict[str, tuple[Kind, str]] = {
 BASELINES: dict[str, tuple[Kind, str]] = {
     "maporl": ("baseline", "debates rewarded by the verifier"),
     "ttrl": ("baseline", "one agent, its majority answer as the label; math alone"),
+    "srlm": ("baseline", "agents rate their own solutions; DPO on the best and the worst"),
 }
 
 PLANS = {
