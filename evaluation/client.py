@@ -18,6 +18,8 @@ RETRIED_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})
 """Statuses of faults that may pass by themselves."""
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 60.0
 MAX_SHOWN_CHARS = 500
+MAX_REPLY_BYTES = 16 << 20
+"""A reply of the published 2,048 tokens has some thousands."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -104,8 +106,8 @@ class Client:
         """One reply of a model.
 
         Raises RequestError when no reply comes in spite of all retries, or an unusable one: not
-        JSON, without choices, content or token counts, or ended by anything but the model or
-        ``max_tokens``.
+        JSON, larger than 16 MiB, without choices, content or token counts, or ended by anything
+        but the model or ``max_tokens``.
         """
         model, http = self._models[model_index]
         body = {
@@ -130,7 +132,7 @@ class Client:
             asked_pause_s = 0.0
             try:
                 async with http.post(url, json=body) as response:
-                    content = await response.read()
+                    content = await _read_body(response)
                 if response.ok:
                     return content
                 error = _status_error(response.status, content.decode(errors="replace"))
@@ -160,10 +162,22 @@ def _open_http(model: Endpoint, options: RequestOptions) -> aiohttp.ClientSessio
         # The semaphore is the only limit.
         connector=aiohttp.TCPConnector(limit=0),
         timeout=aiohttp.ClientTimeout(total=options.timeout_s, sock_connect=CONNECT_TIMEOUT_S),
-        headers={"Authorization": f"Bearer {model.api_key}"},
+        # Uncompressed, since a few bytes may unpack to gigabytes.
+        headers={"Authorization": f"Bearer {model.api_key}", "Accept-Encoding": "identity"},
+        auto_decompress=False,
         # Proxies from the environment are for other machines.
         trust_env=URL(model.base_url).host not in LOOPBACK,
     )
+
+
+async def _read_body(response: aiohttp.ClientResponse) -> bytes:
+    body = bytearray()
+    async for part in response.content.iter_any():
+        body += part
+        if len(body) > MAX_REPLY_BYTES:
+            response.close()
+            raise RequestError(f"the server's answer has more than {MAX_REPLY_BYTES >> 20} MiB")
+    return bytes(body)
 
 
 def _status_error(status: int, text: str) -> RequestError:

@@ -146,6 +146,8 @@ UNUSABLE = {
         "finish_reason",
     ),
     "malformed JSON": (scripted_server.replies('{"choices": [{'), "Invalid JSON"),
+    "no end": (scripted_server.never_ends_the_reply, "more than 16 MiB"),
+    "packed": (scripted_server.packs_the_reply, "Invalid JSON"),
     "a page": (scripted_server.replies("<html>", content_type="text/html"), "Invalid JSON"),
 }
 
