@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, nullcontext
 from functools import cache
@@ -276,11 +278,20 @@ def test_every_config_makes_a_step_on_the_whole_stack(
         driver.train(prepared.config, prepared, run)
     start, step = read_rows(run.path / "metrics.jsonl")
     assert "validation/accuracy" in start
+    with (run.path / "discussions/step_0001.jsonl").open(encoding="utf-8") as lines:
+        turns = [turn for line in lines for turn in json.loads(line)["turns"]]
+    num_rewarded = Counter(
+        config.policy_of_agent[turn["agent"]] for turn in turns if turn["reward"] is not None
+    )
     for agent, policy in enumerate(config.policy_of_agent):
         trained = policy in config.trained_policies
         assert (f"agent_{agent}/policy/loss" in step) == trained
         assert (run.path / f"models/agent_{agent}/config.json").exists() == trained
+        if not trained:
+            continue
+        num_samples = step[f"agent_{agent}/policy/num_samples"]
+        makes_pairs = config.optimization.loss == "dpo"
         # Random models give TTRL no vote and SRLM no score, and so nothing to train on.
-        rewarded = step["reward/solution"] is not None
-        assert not (trained and rewarded) or step[f"agent_{agent}/policy/num_samples"] > 0
-        assert not trained or step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
+        assert num_samples == num_rewarded[policy] or makes_pairs
+        assert num_samples <= num_rewarded[policy]
+        assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
