@@ -18,6 +18,7 @@ from comas.data import QuestionSet, draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.guards import EmptyUpdates
 from comas.interaction import run_discussions
+from comas.metrics.accusations import false_accusations
 from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.metrics.step import (
     accuracy_metrics,
@@ -103,6 +104,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
                     verdicts=verdicts,
                     sees_verdicts=reward_scheme.sees_verdicts,
                 ),
+                **false_accusations(discussions, verdicts=verdicts),
                 **clock.times(),
             }
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):

@@ -9,6 +9,7 @@ from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.interaction import run_discussions
 from comas.interaction.prompts import SOLUTION, fill
+from comas.metrics.accusations import false_accusations
 from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.metrics.step import accuracy_metrics, share_correct
 from comas.reward_formulation.scheme import RewardScheme, offer_evidence
@@ -83,8 +84,9 @@ def validate_discussions(
     effectiveness = reward_effectiveness(
         rewards.discussions, verdicts=verdicts, sees_verdicts=reward_scheme.sees_verdicts
     )
+    accusations = false_accusations(discussions, verdicts=verdicts)
     return accuracy_metrics(DISCUSSIONS, last) | {
-        f"{DISCUSSIONS}/{name}": value for name, value in effectiveness.items()
+        f"{DISCUSSIONS}/{name}": value for name, value in (effectiveness | accusations).items()
     }
 
 

@@ -35,6 +35,8 @@ PROMISED_KEYS = [
     "step",
     "train/accuracy",
     "scoring/invalid_rate",
+    "scoring/false_accusations_accepted",
+    "evaluation/false_accusation_rate",
     *(
         f"reward_effectiveness/{threshold}/{name}"
         for threshold in ("from_score_2", "from_score_3")
