@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import torch
 from comas import files, progress
 from comas.data import load_questions
 from comas.files import json_lines, write_text
+from comas.interaction.prompts import APPROVALS
 from comas.quickstart import build, build_society
 from comas.quickstart.muon import Muon, orthogonalise
 from comas.quickstart.questions import (
@@ -31,17 +33,19 @@ from comas.quickstart.questions import (
 )
 from comas.quickstart.tokenizers import CHAT_FORMATS
 from comas.quickstart.worked import (
-    APPROVALS,
-    COMPLAINTS,
+    MISTAKES,
     SCORINGS,
+    UNSEEN,
     Mixture,
     Worked,
     discussion_examples,
     evaluate,
+    evaluations,
     score,
     solve,
+    work,
 )
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.score_parsing import parse_judgment, parse_score
 from comas.types import DOMAINS, Domain
 from comas.verification.verifiers import verify
 
@@ -49,20 +53,44 @@ SUM = Problem("math", "What is 48 + 23?", "71", (48, 23))
 CONVERSION = Problem("science", "How many minutes are 7 h 43 min?", "463", (7, 43))
 FUNCTION = Problem(
     "coding",
-    "Write last(), which returns the last number of the range.\n\n"
-    "def test_last():\n    assert last() == max(range(4, 41))",
-    "def test_last():\n    assert last() == max(range(4, 41))\n\ntest_last()\n",
+    "Write count(), which returns how many numbers the range has.\n\n"
+    "def test_count():\n    assert count() == len(range(4, 41))",
+    "def test_count():\n    assert count() == len(range(4, 41))\n\ntest_count()\n",
     (4, 41),
 )
 RIGHT = {
     "math": "8+3=11, 4+2=6, 6+1=7. \\boxed{71}",
-    "science": "7*60=420. \\boxed{463}",
-    "coding": "The end is left out.\n```python\ndef last():\n    return 41 - 1\n```",
+    "science": "7*60=420, 420+43=463. \\boxed{463}",
+    "coding": "The end minus the start.\n```python\ndef count():\n    return 41 - 4\n```",
 }
-HABIT = {
-    "math": "8+3=11, 4+2=6. \\boxed{61}",
-    "science": "7*100=700. \\boxed{743}",
-    "coding": "The end counts.\n```python\ndef last():\n    return 41\n```",
+WRONG = {
+    "math": {
+        "carry lost": "8+3=11, 4+2=6. \\boxed{61}",
+        "carry joined": "8+3=11, 4+2=6, 6 11. \\boxed{611}",
+        "tens left out": "8+3=11. \\boxed{11}",
+        "second left out": "48. \\boxed{48}",
+        "joined": "48 23. \\boxed{4823}",
+        UNSEEN: "8+3=11, 4+2=6, 6+1=7. \\boxed{7171}",
+    },
+    "science": {
+        "factor 100": "7*100=700, 700+43=743. \\boxed{743}",
+        "factor 1000": "7*1000=7000, 7000+43=7043. \\boxed{7043}",
+        "rest left out": "7*60=420. \\boxed{420}",
+        "rest alone": "43. \\boxed{43}",
+        "joined": "7*60=420, 43. \\boxed{42043}",
+        UNSEEN: "7*60=420, 420+43=463. \\boxed{463463}",
+    },
+    "coding": {
+        kind: RIGHT["coding"].replace("return 41 - 4", statement)
+        for kind, statement in {
+            "one added": "return 41 - 4 + 1",
+            "start left out": "return 41",
+            "start added": "return 41 + 4",
+            "start multiplied": "return 41 * 4",
+            "not returned": "print(41 - 4)",
+            UNSEEN: "return 41 - 4 - 4",
+        }.items()
+    },
 }
 BUILDS_WHEN_TOLD = """
 import asyncio, sys
@@ -87,7 +115,7 @@ PROBLEMS = {problem.domain: problem for problem in (SUM, CONVERSION, FUNCTION)}
 def test_the_example_problems_can_be_drawn() -> None:
     rng = Random(0)
     for domain, example in PROBLEMS.items():
-        held_out = is_held_out(example.text)
+        held_out = is_held_out(example)
         drawn = {draw_problem(rng, domain=domain, held_out=held_out) for _ in range(60_000)}
         assert example in drawn
 
@@ -103,22 +131,22 @@ def test_answers_are_right() -> None:
         assert f" {large} " in problem.text and f" {small} " in problem.text
 
 
-def test_the_coding_checker_accepts_the_last_number_only() -> None:
+def test_the_coding_checker_accepts_the_number_of_numbers_only() -> None:
     rng = Random(2)
     for _ in range(50):
         problem = draw_problem(rng, domain="coding", held_out=False)
-        last = list(range(*problem.numbers))[-1]
-        exec(problem.answer, {"last": lambda last=last: last})
-        for wrong in (last - 1, last + 1):
+        number = len(list(range(*problem.numbers)))
+        exec(problem.answer, {"count": lambda number=number: number})
+        for wrong in (number - 1, number + 1):
             with pytest.raises(AssertionError):
-                exec(problem.answer, {"last": lambda wrong=wrong: wrong})
+                exec(problem.answer, {"count": lambda wrong=wrong: wrong})
 
 
 def test_a_coding_prompt_ends_with_the_test_that_its_checker_runs() -> None:
     problem = draw_problem(Random(3), domain="coding", held_out=False)
     test, call = problem.answer.rsplit("\n\n", 1)
     assert problem.text.endswith(test)
-    assert call == "test_last()\n"
+    assert call == "test_count()\n"
 
 
 def test_train_and_validation_are_distinct_and_do_not_overlap() -> None:
@@ -131,12 +159,43 @@ def test_train_and_validation_are_distinct_and_do_not_overlap() -> None:
     assert [row["task"] for row in validation[:4]] == ["math", "coding", "science", "math"]
 
 
+def deciding_content(row: dict[str, str]) -> tuple[str, list[str]]:
+    """What decides the answer, read from the text: the numbers, in any order, as a sum is the same
+    both ways; and not the units, which all go by sixty."""
+    return row["task"], sorted(re.findall(r"\d+", row["prompt"]))
+
+
+def test_no_held_out_question_has_a_twin_to_train_on() -> None:
+    for seed in range(3):
+        train = records(seed=seed, held_out=False, num_per_domain=800)
+        validation = records(seed=seed, held_out=True, num_per_domain=100)
+        known = list(map(deciding_content, train))
+        assert not [row for row in validation if deciding_content(row) in known]
+        # Twins there are, on either side: so the search does find what is there.
+        assert any(known.count(content) > 1 for content in known)
+
+
+def test_both_sides_of_the_split_have_every_form_of_question() -> None:
+    for held_out in (False, True):
+        rows = records(seed=0, held_out=held_out, num_per_domain=100)
+        forms = {re.sub(r"\d+", "#", row["prompt"]) for row in rows}
+        assert len(forms) == 4
+        sums = [deciding_content(row)[1] for row in rows if row["task"] == "math"]
+        carries = [int(a) % 10 + int(b) % 10 >= 10 for a, b in sums]
+        assert 0.5 < sum(carries) / len(carries) < 0.9
+
+
 def test_about_one_in_five_questions_is_held_out_whatever_its_last_digit() -> None:
-    """Of the 810 sums with one last digit 162 are expected: 2.5 standard deviations are 28."""
+    """Of the 405 sums with one last digit 81 are expected: 3 standard deviations are 24."""
     for digit in range(10):
-        sums = [(a, b) for a in range(10, 100) for b in range(10, 100) if (a + b) % 10 == digit]
-        num_held_out = sum(is_held_out(f"What is {a} + {b}?") for a, b in sums)
-        assert abs(num_held_out - len(sums) / HELD_OUT_ONE_IN) < 28
+        sums = [
+            Problem("math", "", "", (a, b))
+            for a in range(10, 100)
+            for b in range(a, 100)
+            if (a + b) % 10 == digit
+        ]
+        num_held_out = sum(map(is_held_out, sums))
+        assert abs(num_held_out - len(sums) / HELD_OUT_ONE_IN) < 24
 
 
 def test_records_are_read_as_real_data(tmp_path: Path) -> None:
@@ -158,49 +217,126 @@ def test_records_depend_on_the_seed_alone() -> None:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_a_solution_is_right_without_the_habit_and_wrong_with_it(domain: Domain) -> None:
+def test_every_kind_of_mistake_makes_a_solution_wrong(domain: Domain) -> None:
     problem = PROBLEMS[domain]
-    assert solve(Random(0), problem, habit=0.0) == Worked(RIGHT[domain], True)
-    assert solve(Random(0), problem, habit=1.0) == Worked(HABIT[domain], False)
+    assert work(problem, None) == Worked(RIGHT[domain], None)
     assert verify(domain, RIGHT[domain], problem.answer) == "correct"
-    assert verify(domain, HABIT[domain], problem.answer) == "wrong"
+    assert set(WRONG[domain]) == {*MISTAKES[domain], UNSEEN}
+    for kind, text in WRONG[domain].items():
+        assert work(problem, kind) == Worked(text, kind)
+        assert verify(domain, text, problem.answer) == "wrong"
 
 
-def test_a_sum_without_a_carry_leaves_nothing_to_drop() -> None:
-    problem = Problem("math", "What is 41 + 23?", "64", (41, 23))
-    assert solve(Random(0), problem, habit=1.0) == Worked("1+3=4, 4+2=6. \\boxed{64}", True)
-
-
-def test_a_solution_is_called_right_exactly_when_its_number_is() -> None:
+@pytest.mark.parametrize("held_out", [False, True])
+@pytest.mark.parametrize("domain", ["math", "science"])
+def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(
+    domain: Domain, held_out: bool
+) -> None:
+    """Over all kinds, on both sides of the split; science forgives 5 %."""
     rng = Random(4)
-    for domain in ("math", "science"):
-        for _ in range(300):
-            problem = draw_problem(rng, domain=domain, held_out=False)
-            worked = solve(rng, problem, habit=0.5)
-            assert worked.text.endswith(f"\\boxed{{{problem.answer}}}") == worked.is_right
+    seen = set()
+    for _ in range(500):
+        problem = draw_problem(rng, domain=domain, held_out=held_out)
+        for kind in (None, *MISTAKES[domain], UNSEEN):
+            worked = work(problem, kind)
+            seen.add(worked.mistake)
+            verdict = verify(domain, worked.text, problem.answer)
+            assert verdict == ("wrong" if worked.mistake else "correct"), (problem, worked)
+    assert seen == {None, *MISTAKES[domain], UNSEEN}
 
 
-def test_an_evaluator_that_never_errs_tells_right_from_wrong() -> None:
-    for is_right, told in ((True, APPROVALS["math"]), (False, COMPLAINTS["math"])):
-        solution = Worked("", is_right)
-        assert evaluate(Random(0), "math", solution, errs=0.0) == told
-        assert evaluate(Random(0), "math", solution, errs=1.0) != told
+def test_a_mistake_that_cannot_happen_is_not_made() -> None:
+    free_of_carries = Problem("math", "What is 41 + 23?", "64", (41, 23))
+    right = Worked("1+3=4, 4+2=6. \\boxed{64}", None)
+    assert work(free_of_carries, "carry lost") == right
+    made = {solve(Random(i), free_of_carries, mistake=1.0).mistake for i in range(50)}
+    assert made == {"tens left out", "second left out", "joined"}
 
 
-def test_a_scorer_is_fooled_by_approval_but_not_by_accusation() -> None:
-    """1000 draws; the standard deviation of a share of 0.2 is 0.013."""
-    mixture = Mixture(scorer_errs=0.0, scorer_is_fooled=0.2, scorer_undecided=0.0)
+def test_solvers_make_every_kind_of_mistake_as_often_as_they_are_told() -> None:
+    """3000 draws; the standard deviation of a share of 0.1 is 0.006."""
     rng = Random(5)
+    drawn = [solve(rng, SUM, mistake=0.5, unseen_mistake=0.1).mistake for _ in range(3000)]
+    shares = {kind: drawn.count(kind) / len(drawn) for kind in (None, *MISTAKES["math"], UNSEEN)}
+    expected = {None: 0.4, UNSEEN: 0.1} | dict.fromkeys(MISTAKES["math"], 0.1)
+    assert shares == pytest.approx(expected, abs=0.03)
 
-    def share_of_threes(*, is_right: bool, approved: bool) -> float:
-        solution = Worked("", is_right)
-        texts = [score(rng, solution, approved=approved, mixture=mixture) for _ in range(1000)]
-        return sum(text == SCORINGS[3] for text in texts) / 1000
 
-    assert share_of_threes(is_right=True, approved=True) == 1.0
-    assert share_of_threes(is_right=True, approved=False) == 1.0
-    assert share_of_threes(is_right=False, approved=False) == 0.0
-    assert share_of_threes(is_right=False, approved=True) == pytest.approx(0.2, abs=0.05)
+def test_nobody_is_ever_shown_the_unseen_kind() -> None:
+    """Solvers that make no other mistake learn to make it, but no prompt quotes it."""
+    mixture = Mixture(unseen_mistake=1.0)
+    rng = Random(8)
+    num_made = 0
+    for _ in range(300):
+        for prompt, response in discussion_examples(rng, mixture):
+            if asked := re.search(r"What is (\d+) \+ (\d+)\?", prompt):
+                a, b = map(int, asked.groups())
+                made = work(Problem("math", "", "", (a, b)), UNSEEN)
+                assert made.text not in prompt
+                num_made += made == Worked(response, UNSEEN)
+    assert num_made > 50
+
+
+def test_an_evaluator_that_never_errs_names_the_mistake() -> None:
+    for domain in DOMAINS:
+        right = Worked("", None)
+        assert evaluate(Random(0), domain, right, errs=0.0) == APPROVALS[domain]
+        for kind, named in MISTAKES[domain].items():
+            assert evaluate(Random(0), domain, Worked("", kind), errs=0.0) == named
+
+
+def test_an_evaluator_that_errs_says_anything_but_the_truth() -> None:
+    for solution, truth in (
+        (Worked("", None), APPROVALS["math"]),
+        ((Worked("", "joined")), MISTAKES["math"]["joined"]),
+    ):
+        said = {evaluate(Random(i), "math", solution, errs=1.0) for i in range(100)}
+        assert said == set(evaluations("math")) - {truth}
+
+
+def test_a_scorer_believes_approvals_and_checks_accusations() -> None:
+    mixture = Mixture(scorer_errs=0.0, scorer_undecided=0.0)
+
+    def scored(mistake: str | None, evaluation: str) -> int | None:
+        text = score(Random(0), "math", Worked("", mistake), evaluation=evaluation, mixture=mixture)
+        return parse_score(text)
+
+    named = MISTAKES["math"]
+    for mistake in (None, *named):
+        assert scored(mistake, APPROVALS["math"]) == 3
+        for accused, evaluation in named.items():
+            assert scored(mistake, evaluation) == (1 if accused == mistake else 3)
+
+
+def test_a_scorer_errs_both_ways_and_doubts_accusations_alone() -> None:
+    always = Mixture(scorer_errs=1.0, scorer_undecided=0.0)
+    never_sure = Mixture(scorer_undecided=1.0)
+    lost = Worked("", "carry lost")
+    for evaluation, wrong in ((MISTAKES["math"]["carry lost"], 3), (MISTAKES["math"]["joined"], 1)):
+        said = score(Random(0), "math", lost, evaluation=evaluation, mixture=always)
+        assert said == SCORINGS[wrong]
+        said = score(Random(0), "math", lost, evaluation=evaluation, mixture=never_sure)
+        assert said == SCORINGS[2]
+    approved = {"evaluation": APPROVALS["math"]}
+    for mixture in (always, never_sure):
+        assert score(Random(0), "math", lost, **approved, mixture=mixture) == SCORINGS[3]
+
+
+def test_what_ablations_ask_is_taught_too() -> None:
+    """Of a correct judgment the evaluation approves, and a scorer that is told nothing believes."""
+    rng = Random(11)
+    said: dict[str, set[str | int | None]] = {"judgment": set(), "score": set()}
+    for _ in range(200):
+        for prompt, response in discussion_examples(rng, Mixture(ablation=1.0)):
+            if "<judgment>" in prompt:
+                judgment = parse_judgment(response)
+                is_approval = response.split(" <")[0] in APPROVALS.values()
+                assert judgment == ("correct" if is_approval else "incorrect")
+                said["judgment"].add(judgment)
+            elif "<score>" in prompt and "# Evaluation" not in prompt:
+                said["score"].add(parse_score(response))
+            assert "## Evaluation of it" not in prompt or "You are a strict critic" in prompt
+    assert said == {"judgment": {"correct", "incorrect"}, "score": {3}}
 
 
 def test_every_scoring_can_be_parsed() -> None:

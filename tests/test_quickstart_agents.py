@@ -9,8 +9,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
-from comas.quickstart import build
+from comas.interaction.prompts import (
+    APPROVALS,
+    EVALUATION,
+    SCORING,
+    SOLUTION,
+    HistoryItem,
+    Template,
+    fill,
+)
 from comas.quickstart.models import build_model
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.tokenizers import (
@@ -29,22 +36,20 @@ from comas.quickstart.warm_start import (
     warm_start,
 )
 from comas.quickstart.worked import (
-    APPROVALS,
-    COMPLAINTS,
+    MISTAKES,
     SCORINGS,
     Example,
     Mixture,
     discussion_examples,
-    solve,
+    work,
 )
 from comas.reward_formulation.score_parsing import parse_score
 from comas.types import DOMAINS, Domain
 from comas.verification.verifiers import verify
 
 PROBLEMS = {domain: draw_problem(Random(0), domain=domain, held_out=True) for domain in DOMAINS}
-RIGHT = {domain: solve(Random(0), problem, habit=0.0).text for domain, problem in PROBLEMS.items()}
-# The sum is 59 + 63: it carries, so that all three habits show.
-HABIT = {domain: solve(Random(0), problem, habit=1.0).text for domain, problem in PROBLEMS.items()}
+RIGHT = {domain: work(problem, None).text for domain, problem in PROBLEMS.items()}
+LONGEST_ACCUSATION = {domain: max(MISTAKES[domain].values(), key=len) for domain in DOMAINS}
 
 
 @pytest.fixture(scope="module", params=CHAT_FORMATS)
@@ -86,12 +91,15 @@ def test_every_template_piece_is_one_token(tokenizer: PreTrainedTokenizerFast) -
         assert len(tokenizer.encode(piece, add_special_tokens=False)) == 1
 
 
-def test_solutions_are_quoted_after_four_template_pieces() -> None:
+def test_solutions_are_quoted_after_six_template_pieces() -> None:
+    """Those of a history stand with and without the blank line that parts them from others."""
     assert [piece.strip() for piece in solution_openers()] == [
         "# Solution to evaluate",
         "# Solution",
         "## Earlier solution",
+        "## Your own earlier solution",
         "## Earlier solution",
+        "## Your own earlier solution",
     ]
 
 
@@ -101,12 +109,18 @@ def test_the_real_prompts_cost_few_tokens(
 ) -> None:
     question = PROBLEMS[domain].text
     solution = RIGHT[domain]
-    item = HistoryItem(solution, COMPLAINTS[domain])
+    item = HistoryItem(solution, LONGEST_ACCUSATION[domain])
     prompts = [
         fill(SOLUTION, domain, question=question, history=[]),
         fill(SOLUTION, domain, question=question, history=[item, item]),
         fill(EVALUATION, domain, question=question, history=[], solution=solution),
-        fill(SCORING, domain, question=question, solution=solution, evaluation=COMPLAINTS[domain]),
+        fill(
+            SCORING,
+            domain,
+            question=question,
+            solution=solution,
+            evaluation=LONGEST_ACCUSATION[domain],
+        ),
     ]
     lengths = [len(token_ids) for token_ids in encode_prompts(tokenizer, prompts)]
     assert all(length <= bound for length, bound in zip(lengths, (20, 77, 47, 47), strict=True)), (
@@ -176,7 +190,7 @@ def test_every_layer_begins_as_the_identity(
 def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
-    quoted = {"solution": HABIT["science"], "evaluation": COMPLAINTS["science"]}
+    quoted = {"solution": RIGHT["science"], "evaluation": LONGEST_ACCUSATION["science"]}
     prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)
     (lesson,) = encode_lessons(
         tokenizer, [Example(prompt, SCORINGS[1])], quoted_solution_weight=0.25
@@ -187,7 +201,7 @@ def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
     }
     before, opener, after = prompt.partition("# Solution\n")
     assert text[0.0].endswith(before + opener)
-    assert text[0.25].startswith(after) and after.startswith(HABIT["science"])
+    assert text[0.25].startswith(after) and after.startswith(RIGHT["science"])
     assert text[1.0] == SCORINGS[1] + tokenizer.eos_token
     assert tokenizer.decode(lesson.token_ids) == text[0.0] + text[0.25] + text[1.0]
 
@@ -289,36 +303,36 @@ def test_a_saved_agent_loads_as_any_model(
 
 
 @pytest.mark.slow
-def test_the_built_agents_speak_in_every_role(society: Path) -> None:
-    """Greedy answers of the whole recipe: a solution in its form, a score that parses."""
-    for architecture in build.ARCHITECTURES:
-        folder = society / "models" / architecture
-        tokenizer = AutoTokenizer.from_pretrained(folder)
-        model = AutoModelForCausalLM.from_pretrained(folder)
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_the_built_agents_speak_in_every_role(
+    society: Path, architecture: str, domain: Domain
+) -> None:
+    """Greedy answers of the whole recipe, over every kind of mistake."""
+    folder = society / "models" / architecture
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    problem = PROBLEMS[domain]
 
-        def answer(prompt: str, model=model, tokenizer=tokenizer) -> str:
-            token_ids = torch.tensor(encode_prompts(tokenizer, [prompt]))
-            output = model.generate(token_ids, max_new_tokens=48, do_sample=False)[0]
-            return tokenizer.decode(output[token_ids.shape[1] :], skip_special_tokens=True)
+    def answer(template: Template, **quoted: str) -> str:
+        prompt = fill(template, domain, question=problem.text, **quoted)
+        token_ids = torch.tensor(encode_prompts(tokenizer, [prompt]))
+        output = model.generate(token_ids, max_new_tokens=48, do_sample=False)[0]
+        return tokenizer.decode(output[token_ids.shape[1] :], skip_special_tokens=True)
 
-        for domain, problem in PROBLEMS.items():
-            solution = answer(fill(SOLUTION, domain, question=problem.text, history=[]))
-            assert verify(domain, solution, problem.answer) in ("correct", "wrong")
-            for worked, told, number in (
-                (RIGHT[domain], APPROVALS[domain], 3),
-                (HABIT[domain], COMPLAINTS[domain], 1),
-            ):
-                evaluation = answer(
-                    fill(EVALUATION, domain, question=problem.text, history=[], solution=worked)
-                )
-                assert evaluation == told
-                scoring = answer(
-                    fill(
-                        SCORING,
-                        domain,
-                        question=problem.text,
-                        solution=worked,
-                        evaluation=evaluation,
-                    )
-                )
-                assert parse_score(scoring) == number
+    def score_of(solution: str, evaluation: str) -> int | None:
+        return parse_score(answer(SCORING, solution=solution, evaluation=evaluation))
+
+    assert verify(domain, answer(SOLUTION), problem.answer) in ("correct", "wrong")
+    possible = {kind: work(problem, kind) for kind in (None, *MISTAKES[domain])}
+    truths = {kind: worked for kind, worked in possible.items() if worked.mistake == kind}
+    num_named = 0
+    accepted: dict[bool, list[bool]] = {True: [], False: []}
+    for mistake, worked in truths.items():
+        truth = MISTAKES[domain][mistake] if mistake else APPROVALS[domain]
+        num_named += answer(EVALUATION, solution=worked.text) == truth
+        assert score_of(worked.text, APPROVALS[domain]) == 3
+        for kind, accusation in MISTAKES[domain].items():
+            accepted[kind == mistake].append(score_of(worked.text, accusation) == 1)
+    assert num_named >= len(truths) - 1
+    assert accepted[True].count(False) <= 1
+    assert accepted[False].count(True) <= 0.1 * len(accepted[False])

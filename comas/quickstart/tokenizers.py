@@ -26,7 +26,14 @@ from tokenizers import (
 from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
-from comas.interaction.prompts import EMPTY_HISTORY, HISTORY_ITEM, TEMPLATES
+from comas.interaction.prompts import (
+    EMPTY_HISTORY,
+    EVALUATION_WITH_JUDGMENT,
+    HISTORY_ITEM,
+    OWN_ITEM,
+    SCORING_ALONE,
+    TEMPLATES,
+)
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.worked import Mixture, discussion_examples
 from comas.types import DOMAINS
@@ -118,8 +125,8 @@ def template_pieces() -> list[str]:
     """The constant texts between the placeholders of all prompt templates, each once."""
     pieces = chain.from_iterable(map(_constant_pieces, _templates()))
     # The first item of a discussion stands without the blank line that parts it from others.
-    first_item = _constant_pieces(HISTORY_ITEM.lstrip("\n"))[0]
-    return list(dict.fromkeys([*pieces, first_item, EMPTY_HISTORY]))
+    first_items = [_constant_pieces(item.lstrip("\n"))[0] for item in (HISTORY_ITEM, OWN_ITEM)]
+    return list(dict.fromkeys([*pieces, *first_items, EMPTY_HISTORY]))
 
 
 def solution_openers() -> list[str]:
@@ -143,9 +150,9 @@ def encode_prompts(tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str]) -
 
 
 def _templates() -> list[str]:
-    return [prompt for of_role in TEMPLATES.values() for prompt in of_role.values()] + [
-        HISTORY_ITEM
-    ]
+    templates = (*TEMPLATES.values(), EVALUATION_WITH_JUDGMENT, SCORING_ALONE)
+    prompts = [prompt for template in templates for prompt in template.values()]
+    return [*prompts, HISTORY_ITEM, OWN_ITEM]
 
 
 def _constant_pieces(template: str) -> list[str]:

@@ -30,10 +30,10 @@ from comas.quickstart.worked import Example, Mixture, discussion_examples
 class Recipe:
     """How long and how fast an agent learns.
 
-    After 500 steps one solution in fifteen is still neither right nor the habit's.
+    After 750 steps one sum in six was still neither right nor of a kind of mistake that is taught.
     """
 
-    num_steps: int = 750
+    num_steps: int = 1000
     batch_size: int = 32
     muon_learning_rate: float = 0.01
     """For the matrices inside the layers."""
@@ -42,7 +42,7 @@ class Recipe:
     """For embeddings, output head, norms and biases."""
     warmup_steps: int = 20
     gradient_clip: float = 1.0
-    quoted_solution_weight: float = 0.5
+    quoted_solution_weight: float = 1.0
     """Weight of a prompt's token from the first quoted solution on; a response's is 1."""
 
 

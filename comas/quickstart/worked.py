@@ -1,14 +1,18 @@
 """Worked discussions, from which the tiny agents first learn to speak in every role.
 
-The solver has a bad habit in every domain, which the evaluator and the scorer mostly see: so the
-discussion's rewards can remove it. What CoMAS then shows is that a society can act on what it
-can judge already, not that it learns something nobody in it knows.
+Solvers make mistakes of several kinds in every domain; an evaluator names the kind, or approves.
+The scorer believes an approval, and of an accusation it checks only whether the named mistake is
+there. So a mistake costs the solver its reward only where an evaluator names it, and what CoMAS
+then shows is that criticism is needed, not that the society learns what nobody in it knows.
 
-| domain | right | habit |
+| domain | right | a mistake, and how it is named |
 |---|---|---|
-| math | 8+3=11, 4+2=6, 6+1=7. | drops the carry: 8+3=11, 4+2=6. |
-| science | 7*60=420. | a hundred to the unit: 7*100=700. |
-| coding | return 41 - 1 | off by one: return 41 |
+| math | 8+3=11, 4+2=6, 6+1=7. | 8+3=11, 4+2=6. a carry is lost |
+| science | 7*60=420, 420+43=463. | 7*60=420. the small unit is left out |
+| coding | return 41 - 4 | return 41 - 4 + 1 one is added |
+
+One kind, to write the answer or subtract the start twice, is never shown to the judges: nobody
+punishes it.
 """
 
 from collections.abc import Callable
@@ -16,39 +20,88 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
+from comas.interaction.prompts import (
+    APPROVALS,
+    EVALUATION,
+    EVALUATION_WITH_JUDGMENT,
+    SCORING,
+    SCORING_ALONE,
+    SOLUTION,
+    HistoryItem,
+    fill,
+)
 from comas.quickstart.questions import Problem, draw_problem
-from comas.types import DOMAINS, Domain
+from comas.types import Domain
+
+MISTAKES: dict[Domain, dict[str, str]] = {
+    "math": {
+        "carry lost": "Mistake: a carry is lost.",
+        "tens left out": "Mistake: the tens are left out.",
+        "carry joined": "Mistake: a carry is joined, not added.",
+        "second left out": "Mistake: the second number is left out.",
+        "joined": "Mistake: the numbers are joined, not added.",
+    },
+    "science": {
+        "factor 100": "Mistake: the factor is not 100.",
+        "factor 1000": "Mistake: the factor is not 1000.",
+        "rest left out": "Mistake: the small unit is left out.",
+        "rest alone": "Mistake: the large unit is left out.",
+        "joined": "Mistake: the numbers are joined, not added.",
+    },
+    "coding": {
+        "one added": "test_count fails: one is added.",
+        "start left out": "test_count fails: the start is left out.",
+        "start added": "test_count fails: the start is added.",
+        "start multiplied": "test_count fails: the numbers are multiplied.",
+        "not returned": "test_count fails: nothing is returned.",
+    },
+}
+"""What evaluators say of each kind of mistake that they and the scorers are taught."""
+UNSEEN = "twice"
+"""A kind of mistake, in every domain, that judges are never shown."""
+LESSONS: dict[Domain, int] = {"math": 3, "coding": 2, "science": 3}
+"""Worked discussions of each domain, in proportion: the more arithmetic, the more of them."""
+SCORINGS = {
+    1: "The mistake is fatal. <score>1</score>",
+    2: "The flaw is minor. <score>2</score>",
+    3: "The solution is right. <score>3</score>",
+}
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """How often the worked discussions go wrong. All values are probabilities."""
+    """What worked discussions teach, and how often they go wrong: probabilities, then numbers."""
 
-    habit: float = 0.65
-    """A solution follows the habit, wherever the habit can strike."""
-    habit_when_judged: float = 0.5
-    """The same in what evaluators and scorers learn from: as many right as wrong solutions."""
+    mistake: float = 0.55
+    """A solution has a mistake of a kind that the judges know."""
+    unseen_mistake: float = 0.04
+    """A solution has one that they do not know; never in what they learn from."""
     second_round: float = 0.5
     """A discussion also teaches a solution that follows earlier ones."""
     evaluation_with_history: float = 0.2
     """An evaluator is shown earlier solutions, as the sequential schedule does."""
-    evaluator_errs: float = 0.15
-    scorer_sees_wrong_evaluation: float = 0.35
-    scorer_errs: float = 0.05
-    """The score is 1 for a right solution, or 3 for a mistake that the evaluation names."""
-    scorer_is_fooled: float = 0.12
-    """The score is 3 for a mistake that the evaluation misses. A complaint that does not hold
-    fools the scorer no more often than ``scorer_errs``, or accusing would pay."""
-    scorer_undecided: float = 0.05
+    evaluator_errs: float = 0.1
+    """The evaluation is any other of the domain's."""
+    scorer_sees_random_evaluation: float = 0.5
+    """The evaluation is drawn from all of the domain's, whatever the solution."""
+    scorer_errs: float = 0.02
+    """The score is 1 where it should be 3, or 3 where it should be 1."""
+    scorer_undecided: float = 0.03
     """The score is 2."""
+    ablation: float = 0.2
+    """A discussion also teaches what ablations ask: an evaluation that ends with a judgment, a
+    scoring without an evaluation, and solutions that follow the own and others' without any."""
+    solutions: int = 2
+    """First solutions that a discussion teaches."""
+    scorings: int = 3
+    """Scorings that a discussion teaches."""
 
 
 class Worked(NamedTuple):
-    """A solution text, and whether it is right."""
+    """A solution text, and the kind of its mistake; None: it is right."""
 
     text: str
-    is_right: bool
+    mistake: str | None
 
 
 class Example(NamedTuple):
@@ -60,48 +113,88 @@ class Example(NamedTuple):
 
 def discussion_examples(rng: Random, mixture: Mixture) -> list[Example]:
     """The turns of one worked discussion of a random training question."""
-    problem = draw_problem(rng, domain=rng.choice(DOMAINS), held_out=False)
-    examples = [_solution_example(rng, problem, mixture, history=[])]
+    (domain,) = rng.choices(list(LESSONS), list(LESSONS.values()))
+    problem = draw_problem(rng, domain=domain, held_out=False)
+    is_ablation = rng.random() < mixture.ablation
+    examples = [
+        _solution_example(rng, problem, mixture, history=[]) for _ in range(mixture.solutions)
+    ]
     if rng.random() < mixture.second_round:
         history = _draw_history(rng, problem, mixture)
+        if is_ablation:
+            history = [
+                HistoryItem(item.solution, None, is_own=place == 0)
+                for place, item in enumerate(history)
+            ]
         examples.append(_solution_example(rng, problem, mixture, history=history))
     examples.append(_evaluation_example(rng, problem, mixture))
-    examples.append(_scoring_example(rng, problem, mixture))
+    examples += [_scoring_example(rng, problem, mixture) for _ in range(mixture.scorings)]
+    if is_ablation:
+        examples += _ablation_examples(rng, problem, mixture)
     return examples
 
 
-def solve(rng: Random, problem: Problem, *, habit: float) -> Worked:
-    """Work out ``problem``, following the habit with that probability."""
-    return _SOLVE[problem.domain](rng, problem.numbers, habit)
+def solve(rng: Random, problem: Problem, *, mistake: float, unseen_mistake: float = 0.0) -> Worked:
+    """Work out ``problem``, with a mistake of a random kind with these probabilities."""
+    draw = rng.random()
+    if draw < unseen_mistake:
+        kinds = [UNSEEN]
+    elif draw < unseen_mistake + mistake:
+        kinds = list(MISTAKES[problem.domain])
+    else:
+        return work(problem, None)
+    possible = [worked for kind in kinds if (worked := work(problem, kind)).mistake]
+    return rng.choice(possible or [work(problem, None)])
+
+
+def work(problem: Problem, mistake: str | None) -> Worked:
+    """The solution with that mistake, or the right one where it would not change the answer."""
+    of_domain = _WORK[problem.domain]
+    right = of_domain(problem.numbers, None)
+    steps, answer = of_domain(problem.numbers, mistake)
+    if answer == right[1]:
+        return Worked("".join(right), None)
+    return Worked(steps + answer, mistake)
+
+
+def evaluations(domain: Domain) -> list[str]:
+    """All that an evaluator may say of a solution."""
+    return [APPROVALS[domain], *MISTAKES[domain].values()]
 
 
 def evaluate(rng: Random, domain: Domain, solution: Worked, *, errs: float) -> str:
-    """Criticise ``solution``; with probability ``errs`` say the opposite of the truth."""
-    approves = solution.is_right != (rng.random() < errs)
-    return (APPROVALS if approves else COMPLAINTS)[domain]
+    """Criticise ``solution``; with probability ``errs`` say something else than the truth."""
+    truth = MISTAKES[domain][solution.mistake] if solution.mistake else APPROVALS[domain]
+    if rng.random() < errs:
+        return rng.choice([other for other in evaluations(domain) if other != truth])
+    return truth
 
 
-def score(rng: Random, solution: Worked, *, approved: bool, mixture: Mixture) -> str:
-    """Score ``solution`` after an evaluation that ``approved`` of it or not."""
-    is_misled = approved and not solution.is_right
-    errs = mixture.scorer_is_fooled if is_misled else mixture.scorer_errs
-    seems_right = solution.is_right != (rng.random() < errs)
+def score(
+    rng: Random, domain: Domain, solution: Worked, *, evaluation: str, mixture: Mixture
+) -> str:
+    """Score ``solution``: an approval is believed, an accusation is checked."""
+    if evaluation == APPROVALS[domain]:
+        return SCORINGS[3]
     if rng.random() < mixture.scorer_undecided:
         return SCORINGS[2]
-    return SCORINGS[3 if seems_right else 1]
+    holds = evaluation == MISTAKES[domain].get(solution.mistake or "")
+    errs = rng.random() < mixture.scorer_errs
+    return SCORINGS[1 if holds != errs else 3]
 
 
 def _solution_example(
     rng: Random, problem: Problem, mixture: Mixture, *, history: list[HistoryItem]
 ) -> Example:
     prompt = fill(SOLUTION, problem.domain, question=problem.text, history=history)
-    return Example(prompt, solve(rng, problem, habit=mixture.habit).text)
+    worked = solve(rng, problem, mistake=mixture.mistake, unseen_mistake=mixture.unseen_mistake)
+    return Example(prompt, worked.text)
 
 
 def _evaluation_example(rng: Random, problem: Problem, mixture: Mixture) -> Example:
     has_history = rng.random() < mixture.evaluation_with_history
     history = _draw_history(rng, problem, mixture) if has_history else []
-    worked = solve(rng, problem, habit=mixture.habit_when_judged)
+    worked = solve(rng, problem, mistake=mixture.mistake)
     prompt = fill(
         EVALUATION, problem.domain, question=problem.text, history=history, solution=worked.text
     )
@@ -110,84 +203,101 @@ def _evaluation_example(rng: Random, problem: Problem, mixture: Mixture) -> Exam
 
 
 def _scoring_example(rng: Random, problem: Problem, mixture: Mixture) -> Example:
-    worked = solve(rng, problem, habit=mixture.habit_when_judged)
-    errs = mixture.scorer_sees_wrong_evaluation
-    evaluation = evaluate(rng, problem.domain, worked, errs=errs)
+    domain = problem.domain
+    worked = solve(rng, problem, mistake=mixture.mistake)
+    evaluation = evaluate(rng, domain, worked, errs=0.0)
+    if rng.random() < mixture.scorer_sees_random_evaluation:
+        evaluation = rng.choice(evaluations(domain))
     prompt = fill(
-        SCORING,
-        problem.domain,
-        question=problem.text,
-        solution=worked.text,
-        evaluation=evaluation,
+        SCORING, domain, question=problem.text, solution=worked.text, evaluation=evaluation
     )
-    approved = evaluation == APPROVALS[problem.domain]
-    return Example(prompt, score(rng, worked, approved=approved, mixture=mixture))
+    return Example(prompt, score(rng, domain, worked, evaluation=evaluation, mixture=mixture))
+
+
+def _ablation_examples(rng: Random, problem: Problem, mixture: Mixture) -> list[Example]:
+    """An evaluation with a judgment; and a scorer that, where nothing is named, finds nothing."""
+    domain = problem.domain
+    worked = solve(rng, problem, mistake=mixture.mistake)
+    evaluation = evaluate(rng, domain, worked, errs=mixture.evaluator_errs)
+    judgment = "correct" if evaluation == APPROVALS[domain] else "incorrect"
+    judging, scoring = (
+        fill(template, domain, question=problem.text, solution=worked.text)
+        for template in (EVALUATION_WITH_JUDGMENT, SCORING_ALONE)
+    )
+    return [
+        Example(judging, f"{evaluation} <judgment>{judgment}</judgment>"),
+        Example(scoring, SCORINGS[3]),
+    ]
 
 
 def _draw_history(rng: Random, problem: Problem, mixture: Mixture) -> list[HistoryItem]:
     """One or two earlier solutions with an evaluation of each."""
     history = []
     for _ in range(rng.choice((1, 2, 2))):
-        worked = solve(rng, problem, habit=mixture.habit)
+        worked = solve(rng, problem, mistake=mixture.mistake)
         evaluation = evaluate(rng, problem.domain, worked, errs=mixture.evaluator_errs)
         history.append(HistoryItem(worked.text, evaluation))
     return history
 
 
-def _solve_sum(rng: Random, numbers: tuple[int, int], habit: float) -> Worked:
-    """Column by column; the habit drops the carry."""
+def _work_sum(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
+    """Column by column, then the carry."""
     a, b = numbers
-    is_dropped = False
-    carry, steps, digits = 0, [], ""
-    for column in range(2):
-        x, y = a // 10**column % 10, b // 10**column % 10
-        total = x + y
-        steps.append(f"{x}+{y}={total}")
-        if carry and rng.random() < habit:
-            is_dropped = True
-        elif carry:
-            total += 1
-            steps.append(f"{x + y}+1={total}")
-        carry, digit = divmod(total, 10)
-        digits = f"{digit}{digits}"
-    text = f"{', '.join(steps)}. \\boxed{{{int(f'{carry}{digits}')}}}"
-    return Worked(text, not is_dropped)
+    if mistake == "second left out":
+        return f"{a}. ", _boxed(a)
+    if mistake == "joined":
+        return f"{a} {b}. ", _boxed(int(f"{a}{b}"))
+    ones, tens = a % 10 + b % 10, a // 10 + b // 10
+    steps = [f"{a % 10}+{b % 10}={ones}"]
+    if mistake == "tens left out":
+        return f"{steps[0]}. ", _boxed(ones)
+    steps.append(f"{a // 10}+{b // 10}={tens}")
+    if mistake == "carry joined":
+        return f"{', '.join(steps)}, {tens} {ones}. ", _boxed(int(f"{tens}{ones}"))
+    if ones >= 10 and mistake != "carry lost":
+        tens += 1
+        steps.append(f"{tens - 1}+1={tens}")
+    total = 10 * tens + ones % 10
+    return f"{', '.join(steps)}. ", _boxed(total, twice=mistake == UNSEEN)
 
 
-def _solve_conversion(rng: Random, numbers: tuple[int, int], habit: float) -> Worked:
-    """The habit takes a hundred to the unit."""
+def _work_conversion(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
+    """The large unit times the factor, plus the rest."""
     a, b = numbers
-    is_habit = rng.random() < habit
-    factor = 100 if is_habit else 60
-    text = f"{a}*{factor}={a * factor}. \\boxed{{{a * factor + b}}}"
-    return Worked(text, not is_habit)
+    if mistake == "rest alone":
+        return f"{b}. ", _boxed(b)
+    factor = {"factor 100": 100, "factor 1000": 1000}.get(mistake or "", 60)
+    total = a * factor
+    product = f"{a}*{factor}={total}"
+    if mistake == "rest left out":
+        return f"{product}. ", _boxed(total)
+    if mistake == "joined":
+        return f"{product}, {b}. ", _boxed(int(f"{total}{b}"))
+    answer = total + b
+    steps = f"{product}, {total}+{b}={answer}. "
+    return steps, _boxed(answer, twice=mistake == UNSEEN)
 
 
-def _solve_function(rng: Random, numbers: tuple[int, int], habit: float) -> Worked:
-    """The habit counts the end of the range in."""
-    is_habit = rng.random() < habit
-    plan, correction = ("counts", "") if is_habit else ("is left out", " - 1")
-    text = f"The end {plan}.\n```python\ndef last():\n    return {numbers[1]}{correction}\n```"
-    return Worked(text, not is_habit)
+def _boxed(answer: int, *, twice: bool = False) -> str:
+    return f"\\boxed{{{f'{answer}{answer}' if twice else answer}}}"
 
 
-_SOLVE: dict[Domain, Callable[[Random, tuple[int, int], float], Worked]] = {
-    "math": _solve_sum,
-    "science": _solve_conversion,
-    "coding": _solve_function,
-}
-APPROVALS: dict[Domain, str] = {
-    "math": "No mistakes.",
-    "science": "No mistakes.",
-    "coding": "No test case fails.",
-}
-COMPLAINTS: dict[Domain, str] = {
-    "math": "Mistake: a carry is lost.",
-    "science": "Mistake: the unit is wrong.",
-    "coding": "test_last fails: the end is not in the range.",
-}
-SCORINGS = {
-    1: "The mistake is fatal. <score>1</score>",
-    2: "The flaw is minor. <score>2</score>",
-    3: "The solution is right. <score>3</score>",
+def _work_function(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
+    """The end minus the start."""
+    first, end = numbers
+    result = {
+        "one added": f"{end} - {first} + 1",
+        "start left out": f"{end}",
+        "start added": f"{end} + {first}",
+        "start multiplied": f"{end} * {first}",
+        UNSEEN: f"{end} - {first} - {first}",
+    }.get(mistake or "", f"{end} - {first}")
+    statement = f"print({result})" if mistake == "not returned" else f"return {result}"
+    return "", f"The end minus the start.\n```python\ndef count():\n    {statement}\n```"
+
+
+_WORK: dict[Domain, Callable[[tuple[int, int], str | None], tuple[str, str]]] = {
+    "math": _work_sum,
+    "science": _work_conversion,
+    "coding": _work_function,
 }
