@@ -22,7 +22,7 @@ pytestmark = pytest.mark.stack
 START_S = 0.3
 PATIENCE_S = 20.0
 SYNC = ["release_cache", "wake_weights", "send_weights", "offload_states", "wake_kv_cache"]
-START = ["start", "sleep", "start", "connect", *SYNC]
+START = ["start", "sleep", "start", "connect", "load_checkpoint"]
 
 
 def recording_actors(log: Path) -> tuple[type, type]:
@@ -60,7 +60,7 @@ def recording_actors(log: Path) -> tuple[type, type]:
             if method == "start":
                 self.start_with_others()
             else:
-                self.record(method)
+                self.record(" ".join([method, *map(str, arguments)]))
 
     class RecordingPolicy(Recorder):
         def __init__(self, model: str, config: Config, *, rank: int, **others: Any) -> None:
@@ -92,7 +92,8 @@ class Call(NamedTuple):
 def one_step(
     log: Path, *, policies_per_gpu: int, gpus_per_policy: int, update_every: Sequence[int] = (1, 1)
 ) -> list[Call]:
-    """What the policies' engines were asked from the start until the sync after step 1."""
+    """What the policies' engines were asked by a run that was resumed after step 3, until the
+    sync after the next one in which not every policy is updated."""
     num_policies = len(update_every)
     config = Config(
         society=Society(num_agents=num_policies, update_every=list(update_every)),
@@ -110,9 +111,10 @@ def one_step(
         patch.setattr(launch, "PolicyActor", policy)
         patch.setattr(ray, "init", partial(ray.init, num_gpus=2, num_cpus=8))
         with Agents(config, models=list("abcd"[:num_policies]), device="cuda") as agents:
+            agents.load_checkpoint(log.parent / "checkpoint", step=3)
             agents.sync_weights()
             due = {policy: [] for policy, every in enumerate(update_every) if every == 1}
-            agents.sync_weights(agents.update(due, step=1))
+            agents.sync_weights(agents.update(due, step=5))
     return [Call(*json.loads(line)) for line in log.read_text().splitlines()]
 
 
@@ -159,11 +161,13 @@ def made(calls: list[Call], policy: str) -> list[str]:
 
 
 def test_memory_is_given_back_before_the_other_side_of_a_gpu_takes_it(apart):
-    assert made(apart, "a") == [*START, "sleep", "reload_states", "update", *SYNC]
+    update = ["sleep", "reload_states", "update"]
+    assert made(apart, "a") == [*START, "count_updates_from 3", *SYNC, *update, *SYNC]
 
 
 def test_a_policy_that_is_not_updated_goes_on_serving(apart):
-    assert made(apart, "b") == START
+    # In 3 steps, the last of that run, it was updated twice.
+    assert made(apart, "b") == [*START, "count_updates_from 2", *SYNC]
 
 
 def test_a_frozen_policy_has_an_engine_that_is_only_started(apart):
