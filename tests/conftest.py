@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import hypothesis
 import pytest
 import torch
 
@@ -22,6 +23,10 @@ from comas.quickstart import build_society
 
 # Spinning threads of several processes hold each other up, and tiny models gain nothing by them.
 torch.set_num_threads(1)
+
+# How long an example takes says more of the machine than of the code.
+hypothesis.settings.register_profile("comas", deadline=None)
+hypothesis.settings.load_profile("comas")
 
 STACK_FIXTURES = {"society", "servers"}
 ENGINE_PROGRAMS = ("gcs_server", "raylet", "evaluation.server_process", "-m comas ")

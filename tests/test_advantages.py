@@ -8,7 +8,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
@@ -85,7 +85,6 @@ def test_a_constant_reward_has_zero_advantage(reward):
     assert advantages.abs().max() < 1e-6
 
 
-@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 4), st.integers(1, 5)), min_size=2, max_size=8),
     st.floats(0.1, 10),
@@ -216,7 +215,6 @@ def test_equal_rewards_have_no_advantage(name, reward):
     assert ADVANTAGE_ESTIMATORS[name].advantages(data).abs().max() < 1e-6
 
 
-@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 4)), min_size=1, max_size=9))
 def test_the_advantages_of_a_group_add_up_to_nothing(responses):
     groups = [group for group, _ in responses]

@@ -6,7 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.reward_formulation import REWARD_SCHEMES
@@ -58,7 +58,6 @@ def test_what_a_control_makes_of_each_score(name, of_3, of_2, of_1, of_none):
     assert rewards(name, 3, 2, 1, None) == [of_3, of_2, of_1, of_none]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.sampled_from([1, 2, 3]), min_size=1))
 def test_flipped_rewards_are_one_less_the_papers(scores):
     plain, flipped = rewards("interaction", *scores), rewards("flipped", *scores)
@@ -79,7 +78,6 @@ def test_the_verifier_is_a_scorer_who_is_always_right():
     ]
 
 
-@settings(deadline=None)  # the machine may be busy
 @given(st.lists(st.sampled_from([1, 2, 3, None]), min_size=1), st.integers(0, 5))
 def test_shuffled_rewards_are_those_of_the_paper_dealt_anew(scores, seed):
     plain, shuffled = rewards("interaction", *scores), rewards("shuffled", *scores, seed=seed)

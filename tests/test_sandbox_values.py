@@ -118,7 +118,7 @@ FORMS = st.recursive(
 )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 @given(FORMS)
 def test_no_form_becomes_anything_but_data(form):
     def ask(operation, *operands):  # e.g. the hash of a key that is the other side's
