@@ -19,10 +19,11 @@ seeds (Student's t, {CONFIDENCE:.0%}), which are few: they are wide, and a diffe
 holds 0 is no difference that this report can show.
 
 The agents of the quick-start are tiny, and were taught to solve, criticise and score before the
-runs, with habits of making mistakes that training can remove. So this shows whether the mechanism
-works as the paper says: whether criticism carries the learning, what each ablation loses, and that
-no control learns. It cannot show what CoMAS brings to a model that was trained on the world's text,
-nor the paper's benchmarks, nor its times on GPUs."""
+runs, with habits of making mistakes that training can remove. Their scorers were taught to believe
+an approval, to check what an evaluation names, and to find nothing where nothing is named. So that
+criticism matters is built in: what the runs show is whether the loop carries it into the weights,
+what each ablation then loses, and that no control learns. They cannot show that criticism matters
+to a model that was trained on the world's text, nor the paper's benchmarks or times on GPUs."""
 
 
 def write_report(
