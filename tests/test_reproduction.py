@@ -218,6 +218,8 @@ def begin(planned: PlannedRun, *, finished: bool, changed: str | None = None) ->
         {"step": 1, "validation/accuracy": 0.5, "time/step_s": 4.0},
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    versions = [{"git": {"commit": "0123456789", "dirty": False}}]
+    (folder / "versions.json").write_text(json.dumps(versions))
     if finished:
         (folder / "models/step").write_text("1\n")
     return folder
@@ -276,9 +278,21 @@ def test_a_report_is_of_the_runs_that_are_finished(tmp_path: Path):
     report = save_report(plan, chosen).read_text()
     assert "| comas (method) | CoMAS as it is | 40.0 | 50.0 | +10.0 |  | 1 |" in report
     assert "**not run** | missing: muted, exchanged" in report
+    assert "code 0123456. Values are means" in report
     for figure in ("dynamics.png", "ablations.png", "agents.png"):
         assert f"({figure})" in report
         assert (tmp_path / "results" / figure).stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("in_repository")
+def test_a_report_says_that_its_runs_are_of_different_code(tmp_path: Path):
+    chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0]")
+    plan = plan_runs(chosen)
+    folders = [begin(planned, finished=True) for planned in plan]
+    other = [{"git": {"commit": "abcdef0123", "dirty": True}}, {"git": None}]
+    (folders[1] / "versions.json").write_text(json.dumps(other))
+    report = save_report(plan, chosen).read_text()
+    assert "code 0123456, abcdef0+, unknown. **The runs are of different versions" in report
 
 
 def test_wrong_settings_name_what_is_allowed(tmp_path: Path):

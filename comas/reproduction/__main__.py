@@ -23,7 +23,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
-from comas.run_directory.provenance import SOURCE_FOLDER, cpu_name, git_state
+from comas.run_directory.provenance import commits_of, cpu_name
 from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 
 log = logging.getLogger("comas")
@@ -106,7 +106,12 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
     text = write_report(
         results,
         plan,
-        heading=_heading(settings, machine=machine, today=today),
+        heading=_heading(
+            settings,
+            machine=machine,
+            today=today,
+            commits=commits_of(folder for of_one in folders.values() for folder in of_one),
+        ),
         elsewhere=elsewhere,
         figures=draw_figures(target, plan, folders, results),
     )
@@ -114,13 +119,13 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
     return report
 
 
-def _heading(settings: Settings, *, machine: str, today: str) -> str:
-    git = git_state(SOURCE_FOLDER)
-    commit = "" if git is None else f", commit {git['commit'][:7]}{'+' if git['dirty'] else ''}"
+def _heading(settings: Settings, *, machine: str, today: str, commits: Sequence[str]) -> str:
     seeds = ", ".join(map(str, settings.seeds))
+    mixed = "" if len(commits) == 1 else " **The runs are of different versions of the code.**"
     return (
         f"`bash scripts/reproduce.sh`, society {settings.society}, seeds {seeds}; {machine}, "
-        f"{today}{commit}. Values are means over seeds ± their standard deviation."
+        f"{today}, code {', '.join(commits)}.{mixed} Values are means over seeds ± their standard "
+        "deviation."
     )
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,18 @@ def describe_process() -> dict[str, Any]:
             if distribution.name
         },
     }
+
+
+def commits_of(runs: Iterable[Path]) -> list[str]:
+    """The commits that runs were made with, each once, in seven digits; ``+`` where files differed
+    from it, ``unknown`` where there was no checkout."""
+    found: dict[str, None] = {}
+    for run in runs:
+        for process in json.loads((run / "versions.json").read_text(encoding="utf-8")):
+            git = process["git"]
+            name = "unknown" if git is None else git["commit"][:7] + "+" * git["dirty"]
+            found[name] = None
+    return list(found)
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
