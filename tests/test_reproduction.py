@@ -253,6 +253,11 @@ def test_the_plan_knows_what_is_finished(tmp_path: Path):
     plan = plan_runs(chosen)
     assert [r.is_finished for r in plan] == [True, False, False, False]
     assert [seconds_of(r) for r in plan] == [7.0, None, None, None]
+    moved = (tmp_path / "saves").rename(tmp_path / "moved")
+    assert plan_runs(settings(tmp_path, "only=[comas]", "seeds=[0]", f"saves={moved}"))[
+        0
+    ].is_finished
+    moved.rename(tmp_path / "saves")
     lines = describe(plan, society="quickstart", every=True)
     assert lines[0].startswith("4 runs, 1 of them finished; the others take about 0 minutes")
     assert "finished" in lines[1]

@@ -129,7 +129,8 @@ def _plan(experiment: Experiment, seed: int, settings: Settings) -> PlannedRun:
 def _check_settings(folder: Path, config: Config) -> None:
     """Refuse a run that was made with another configuration than it would be today."""
     before = load(Config, folder / "config.yaml", [])
-    changes = changed_keys(replace(before, resume=None), config)
+    # Where the folder lies, and by which path it is named, changes nothing.
+    changes = changed_keys(replace(before, saves=config.saves), config)
     # What is left to the machine is decided in the run's own configuration.
     changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new != "null"]
     if changed:
