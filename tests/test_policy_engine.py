@@ -859,7 +859,7 @@ def test_the_optimiser_is_offloaded_on_gpus_only():
     on_gpu = deepspeed_config(paper, OPTIMIZATION, device="cuda")
     assert on_gpu["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
     on_cpu = deepspeed_config(paper, OPTIMIZATION, device="cpu")
-    assert on_cpu["zero_optimization"] == {"stage": 3}
+    assert on_cpu["zero_optimization"].keys() == {"stage", "reduce_bucket_size"}
     assert on_gpu["bf16"] == {"enabled": True}
 
 

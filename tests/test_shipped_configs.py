@@ -294,4 +294,6 @@ def test_every_config_makes_a_step_on_the_whole_stack(
         # Random models give TTRL no vote and SRLM no score, and so nothing to train on.
         assert num_samples == num_rewarded[policy] or makes_pairs
         assert num_samples <= num_rewarded[policy]
-        assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
+        # While a response must not end, the engine draws from another distribution.
+        is_bound = config.rollout.min_response_tokens > 0
+        assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3 or is_bound

@@ -13,7 +13,7 @@ from comas.policy_optimization.logprobs import CHUNK_SIZE
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 GIB = 1 << 30
 BUCKET_ELEMENTS = 500_000_000
-"""Gradients that DeepSpeed reduces at once (``reduce_bucket_size``)."""
+"""Gradients that DeepSpeed reduces at once (``reduce_bucket_size``); on a CPU, a tenth."""
 GATHERED_ELEMENTS = 1_000_000_000
 """Weights that ZeRO-3 keeps gathered (``stage3_max_live_parameters``), and those that it updates
 at once (``sub_group_size``)."""

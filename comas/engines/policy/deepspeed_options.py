@@ -9,6 +9,9 @@ import torch
 from comas.config.schema import Optimization, Policy
 from comas.types import Device
 
+CPU_BUCKET_ELEMENTS = 50_000_000
+"""Gradients that are reduced at once on a CPU."""
+
 
 def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
     """Environment variables a policy rank's process has to be started with.
@@ -75,6 +78,9 @@ def deepspeed_config(
     zero: dict[str, Any] = {"stage": stage}
     if stage > 0 and policy.adam_offload and device == "cuda":
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if device == "cpu":
+        # DeepSpeed's default is 2 GB of address space, which a later fork may be refused for.
+        zero["reduce_bucket_size"] = CPU_BUCKET_ELEMENTS
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,
