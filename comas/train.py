@@ -30,12 +30,12 @@ from comas.metrics.step import (
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.scheme import offer_evidence
+from comas.reward_formulation.scheme import Rewards, offer_evidence
 from comas.run_directory import RunDirectory
 from comas.types import Discussion, Metrics, UpdateStats
 from comas.validation import validate, validate_discussions
 from comas.verification import Verifier
-from comas.verification.solutions import verify_solutions
+from comas.verification.solutions import Verdicts, verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -94,19 +94,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             agents.sync_weights(stats)
             clock.lap("sync_s")
             verdicts = wait_for_verdicts()
-            metrics = {
-                **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
-                **rewards.metrics,
-                **update_metrics(stats, policy_of_agent=config.policy_of_agent),
-                **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
-                **reward_effectiveness(
-                    rewards.discussions,
-                    verdicts=verdicts,
-                    sees_verdicts=reward_scheme.sees_verdicts,
-                ),
-                **false_accusations(discussions, verdicts=verdicts),
-                **clock.times(),
-            }
+            metrics = {**_step_metrics(config, rewards, stats, verdicts), **clock.times()}
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):
                 metrics |= validate_agents()
             run.save_discussions(step, rewards.discussions, verdicts=verdicts)
@@ -218,6 +206,25 @@ def _validate(config: Config, agents: Agents, verifier: Verifier, held_out: Ques
             verifier=verifier,
         )
     return metrics | {"time/validation_s": time.monotonic() - started}
+
+
+def _step_metrics(
+    config: Config, rewards: Rewards, stats: Mapping[int, UpdateStats], verdicts: Verdicts
+) -> Metrics:
+    """What a step's discussions and updates say."""
+    discussions = [item.discussion for item in rewards.discussions]
+    return {
+        **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
+        **rewards.metrics,
+        **update_metrics(stats, policy_of_agent=config.policy_of_agent),
+        **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
+        **reward_effectiveness(
+            rewards.discussions,
+            verdicts=verdicts,
+            sees_verdicts=REWARD_SCHEMES[config.reward.scheme].sees_verdicts,
+        ),
+        **false_accusations(discussions, verdicts=verdicts),
+    }
 
 
 def _warn_of_mismatch(stats: Mapping[int, UpdateStats], *, limit: float) -> None:

@@ -160,6 +160,10 @@ CONTROLS = ("flipped", "shuffled", "constant", "approving")
 
 def claims_of(plan: Plan) -> list[Claim]:
     """What is judged for a society, in the order of the report."""
+    return [*_of_the_method(), *_of_the_society(plan), *_of_other_scales()]
+
+
+def _of_the_method() -> list[Claim]:
     return [
         Claim(
             "Agents that discuss and score each other improve, without labels",
@@ -204,6 +208,11 @@ def claims_of(plan: Plan) -> list[Claim]:
             (MAIN, *BASELINES),
             both(*(rising_means(name, MAIN) for name in BASELINES)),
         ),
+    ]
+
+
+def _of_the_society(plan: Plan) -> list[Claim]:
+    return [
         Claim(
             "More agents learn more",
             f"mean accuracy rises along {', '.join(plan.by_number)}",
@@ -229,6 +238,11 @@ def claims_of(plan: Plan) -> list[Claim]:
             (MAIN,),
             reward_balanced,
         ),
+    ]
+
+
+def _of_other_scales() -> list[Claim]:
+    return [
         Claim(
             "The wall-clock time hardly grows with the number of agents",
             "needs GPUs of their own for every agent",

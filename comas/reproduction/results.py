@@ -85,9 +85,7 @@ def read_result(run: Path, experiment: Experiment, *, seed: int) -> RunResult:
         reward=ends(steps, "reward/solution", "reward/evaluation"),
         response_length=ends(steps, "response_length"),
         effectiveness={name: ends(steps, f"{prefix}/{name}") for name in QUALITIES},
-        seconds=sum(
-            row.get(key) or 0.0 for row in rows for key in ("time/step_s", "time/validation_s")
-        ),
+        seconds=seconds_of_rows(rows),
     )
 
 
@@ -97,6 +95,12 @@ def ends(steps: Sequence[Row], *keys: str) -> Ends:
     Example: with a window of 1, rows of 0.2, 0.4 and 0.9 give ``Ends(0.2, 0.9)``.
     """
     return Ends(_mean(steps[:WINDOW], keys), _mean(steps[-WINDOW:], keys))
+
+
+def seconds_of_rows(rows: Sequence[Row]) -> float:
+    """Of all steps and validations of a run."""
+    keys = ("time/step_s", "time/validation_s")
+    return sum(row.get(key) or 0.0 for row in rows for key in keys)
 
 
 def by_experiment(results: Iterable[RunResult]) -> Results:

@@ -18,6 +18,7 @@ from comas.config.schema import Config
 from comas.metrics.seed_summary import read_accuracies
 from comas.preflight.configuration import load_config
 from comas.reproduction.experiments import PLANS, Experiment
+from comas.reproduction.results import seconds_of_rows
 from comas.reproduction.settings import Settings
 from comas.run_directory.directory import trained_steps
 from comas.run_directory.metrics_log import read_rows
@@ -112,9 +113,7 @@ def seconds_of(run: PlannedRun) -> float | None:
     folder = run.folder
     if folder is None or not run.is_finished:
         return None
-    rows = read_rows(folder / "metrics.jsonl")
-    keys = ("time/step_s", "time/validation_s")
-    return sum(row.get(key) or 0.0 for row in rows for key in keys)
+    return seconds_of_rows(read_rows(folder / "metrics.jsonl"))
 
 
 def _plan(experiment: Experiment, seed: int, settings: Settings) -> PlannedRun:
