@@ -15,7 +15,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 PARTIAL = ".partial-"
 """Begins the name of whatever is not complete; all of it is removed when a run is opened."""
@@ -152,6 +152,14 @@ def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[
             faults = faults_in_words(error)
             raise FileError(f"{path}, line {number} is damaged: {faults}. {remedy}") from error
     return items
+
+
+def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
+    """The JSON of a whole file. Raises FileError with ``remedy`` where it is not of ``kind``."""
+    try:
+        return kind.validate_json(path.read_bytes())
+    except ValidationError as error:
+        raise FileError(f"{path} is damaged: {faults_in_words(error)}. {remedy}") from error
 
 
 def faults_in_words(error: ValueError) -> str:

@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from comas.files import write_text
+from pydantic import TypeAdapter
+
+from comas.files import read_json, write_text
 from evaluation.inference_log import ANSWERS
 
 FILE = "subject.json"
@@ -66,12 +68,14 @@ def fingerprint(value: object) -> str:
     return hashlib.blake2b(json.dumps(value).encode(), digest_size=8).hexdigest()
 
 
+_KEPT = TypeAdapter(dict[str, Any])
 _REMEDY = "Choose another NAME, or delete that folder. Nothing was changed."
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """The identity in subject.json. Raises ValueError when its format is not ours."""
-    identity: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    """The identity in subject.json. Raises ValueError when it is damaged, or its format is not
+    ours."""
+    identity = read_json(path, _KEPT, remedy=_REMEDY)
     found = identity.pop(FORMAT_KEY, 1)
     if found != FORMAT:
         raise ValueError(

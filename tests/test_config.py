@@ -293,9 +293,13 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("data.train=???", "Missing mandatory value"),
         ("seed=[1", "is not YAML"),
         ("rollout.temperature=0", "must be above 0"),
+        (f"rollout.temperature={10**400}", "must be a number"),
         ("rollout.temperature=.nan", "must be finite"),
         ("rollout.gpu_memory_utilization=1.5", "must be at most 1"),
         ("policy.zero_stage=4", "must be at most 3"),
+        ("seed=4294967296", "must be at most 4294967295"),
+        (f"seed={2**64}", "must be at most 4294967295"),
+        (f"seed={10**400}", "must be at most 4294967295"),
         ("training.num_steps=0", "must be at least 1"),
         ("interaction.schedule=circular", "choose one of: sequential, parallel, debate"),
         ("interaction.schedule=debate", "in a debate nobody criticises"),
@@ -434,6 +438,12 @@ def test_a_missing_file_is_a_fault_that_lists_its_neighbours():
     assert "No such file" in missing
     assert "name one of configs/comas.yaml, configs/comas_paper_memory.yaml," in missing
     assert "qqq" in command_line
+
+
+def test_hidden_files_are_not_offered_as_configurations():
+    [fault] = faults(file=REPOSITORY / "comas.yaml")
+    assert ".pre-commit-config.yaml" not in fault
+    assert "name one of configs/comas.yaml, configs/comas_paper_memory.yaml," in fault
 
 
 def test_validation_never_mutates():

@@ -275,6 +275,15 @@ def test_results_of_an_older_version_are_refused_with_the_remedy(arguments, tmp_
         assert "All answers so far are kept" not in text
 
 
+def test_a_damaged_claim_of_a_folder_is_named_with_the_remedy(arguments, tmp_path, caplog):
+    assert main(arguments) == 0
+    path = tmp_path / "results/scripted/subject.json"
+    path.write_text("[1]")
+    text = failure(arguments, caplog)
+    assert f"{path} is damaged: Input should be an object, not [1]" in text
+    assert "Choose another NAME" in text
+
+
 def test_questions_that_changed_are_not_mixed_with_earlier_ones(arguments, data, caplog):
     assert main(arguments) == 0
     write_records(data / "benchmarks/gsm8k.jsonl", [record(i + 8) for i in range(8)])

@@ -10,8 +10,17 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
-from comas.files import FileError, append_lines, json_lines, locked, read_lines, write_texts
+from comas.files import (
+    FileError,
+    append_lines,
+    json_lines,
+    locked,
+    read_json,
+    read_lines,
+    write_texts,
+)
 
 TRIES_TO_LOCK = """
 import sys
@@ -66,6 +75,17 @@ def test_a_damaged_line_is_named_with_the_remedy(tmp_path: Path):
     path.write_bytes(b"1\n[2\n3\n")
     with pytest.raises(FileError, match=r"log.jsonl, line 2 is damaged: .*\. Delete it$"):
         numbers(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("{", "Invalid JSON: EOF"), ("[1]", "be an object"), ('{"a": []}', "a: ")],
+)
+def test_a_damaged_file_is_named_with_the_remedy(tmp_path: Path, text: str, fault: str):
+    path = tmp_path / "inputs.json"
+    path.write_text(text)
+    with pytest.raises(FileError, match=rf"inputs\.json is damaged: .*{fault}.*\. Delete it$"):
+        read_json(path, TypeAdapter(dict[str, int]), remedy="Delete it")
 
 
 def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path: Path):

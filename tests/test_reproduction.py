@@ -12,6 +12,7 @@ from small_runs import REPOSITORY
 
 from comas.config import config_as_yaml, load
 from comas.config.faults import ConfigError
+from comas.files import FileError
 from comas.preflight.configuration import load_config
 from comas.reproduction.__main__ import describe, save_report
 from comas.reproduction.claims import (
@@ -175,6 +176,12 @@ def test_numbers_survive_their_file(tmp_path: Path):
     runs = [run(), run("muted", 2, reward=(None, 0.1))]
     write_results(tmp_path / "a.json", runs, machine="A", date="2026-01-01")
     assert read_results(tmp_path / "a.json") == ("A", by_experiment(runs))
+
+
+def test_damaged_numbers_of_a_machine_are_named(tmp_path: Path):
+    (tmp_path / "a.json").write_text('{"machine": "A", "runs": []}')
+    with pytest.raises(FileError, match=r"a\.json is damaged: date: Field required"):
+        read_results(tmp_path / "a.json")
 
 
 def test_an_interval_is_students():

@@ -21,6 +21,7 @@ from comas.config.schema import Config
 from comas.files import FileError
 from comas.preflight.configuration import load_config
 from comas.run_directory import RunDirectory
+from comas.run_directory.inputs import read_inputs
 from comas.run_directory.provenance import git_state
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
@@ -270,6 +271,30 @@ def test_a_damaged_line_within_the_metrics_is_an_error_that_names_it(config: Con
         (run.path / "metrics.jsonl").write_text('{"step": 1}\nx\n{"step": 2}\n')
         with pytest.raises(FileError, match=r"metrics.jsonl, line 2 is damaged: .*Delete"):
             run.drop_after(5)
+
+
+@pytest.mark.parametrize("damaged", ["", "[1]", '{"a": 1}', '{"step": "x"}'])
+def test_a_line_that_is_no_row_is_an_error_that_names_it(config: Config, damaged: str):
+    with RunDirectory.create(config) as run:
+        (run.path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{damaged}\n')
+        with pytest.raises(FileError, match=r"metrics.jsonl, line 2 is damaged: .*Delete"):
+            run.drop_after(5)
+
+
+@pytest.mark.parametrize("damaged", ["", "{", "{}", "[1]", "null"])
+def test_damaged_versions_are_named_when_a_run_goes_on(config: Config, damaged: str):
+    with RunDirectory.create(config) as run:
+        pass
+    (run.path / "versions.json").write_text(damaged)
+    with pytest.raises(FileError, match=r"versions.json is damaged: .* Delete it to go on"):
+        RunDirectory.open(resumed(config, run.path))
+
+
+@pytest.mark.parametrize("damaged", ["", "[1]", '{"a": 1}'])
+def test_damaged_inputs_are_named(tmp_path: Path, damaged: str):
+    (tmp_path / "inputs.json").write_text(damaged)
+    with pytest.raises(FileError, match=r"inputs.json is damaged: .* Delete it"):
+        read_inputs(tmp_path)
 
 
 def kept_config(run: RunDirectory) -> Config:

@@ -81,15 +81,20 @@ def broken_bound(value: Any, rules: Rules) -> str | None:
         return f"must be one of {', '.join(rules.one_of)}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    if not math.isfinite(value):
+    if isinstance(value, float) and not math.isfinite(value):
         return "must be finite"
     if rules.at_least is not None and value < rules.at_least:
-        return f"must be at least {rules.at_least:g}"
+        return f"must be at least {_number(rules.at_least)}"
     if rules.above is not None and value <= rules.above:
-        return f"must be above {rules.above:g}"
+        return f"must be above {_number(rules.above)}"
     if rules.at_most is not None and value > rules.at_most:
-        return f"must be at most {rules.at_most:g}"
+        return f"must be at most {_number(rules.at_most)}"
     return None
+
+
+def _number(bound: float) -> str:
+    """Whole numbers with all of their digits."""
+    return str(bound) if isinstance(bound, int) else f"{bound:g}"
 
 
 def type_in_words(kind: Any) -> str:

@@ -137,7 +137,7 @@ def _wrong_types(
     for setting in settings:
         try:
             OmegaConf.update(merged, setting.key, setting.value)
-        except OmegaConfBaseException:
+        except (OmegaConfBaseException, OverflowError):
             constraint = f"must be {type_in_words(keys[setting.key].kind)}"
             yield Fault((setting,), constraint, _example(setting.key, keys))
     for setting in settings:  # an interpolation such as ${seed} is only known when all are in

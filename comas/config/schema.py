@@ -275,8 +275,8 @@ class Config:
 
     name: str = key("comas")
     """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
-    seed: int = key(0, at_least=0)
-    """Of everything that is drawn."""
+    seed: int = key(0, at_least=0, at_most=2**32 - 1)
+    """Of everything that is drawn; vLLM takes 32 bits."""
     saves: str = key("saves")
     """Folder of all run directories."""
     resume: str | None = key(None, example="saves/latest")

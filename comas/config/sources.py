@@ -110,8 +110,11 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
 
 
 def _yaml_files(folder: Path) -> str:
-    """The configurations of ``folder``, or of ``configs`` where it has none."""
-    files = sorted(folder.glob("*.yaml")) or sorted((REPOSITORY / "configs").glob("*.yaml"))
+    """The configurations of ``folder``, or of ``configs`` where it has none; hidden files are
+    other programs'."""
+    folders = (folder, REPOSITORY / "configs")
+    found = (sorted(f for f in place.glob("*.yaml") if f.name[0] != ".") for place in folders)
+    files: list[Path] = next(filter(None, found), [])
     return ", ".join(map(_shown, files)) or "the files of configs/"
 
 

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from pydantic import TypeAdapter
 
-from comas.files import write_text
+from comas.files import read_json, write_text
 from comas.metrics.seed_summary import read_accuracies
 from comas.reproduction.experiments import Experiment
 from comas.run_directory.metrics_log import Row, read_rows
@@ -60,7 +60,16 @@ class RunResult:
         return self.trained - self.untrained
 
 
-_RUNS = TypeAdapter(list[RunResult])
+@dataclass(frozen=True)
+class _Record:
+    """A file of results."""
+
+    machine: str
+    date: str
+    runs: list[RunResult]
+
+
+_RECORD = TypeAdapter(_Record)
 
 Results = Mapping[str, Sequence[RunResult]]
 """By experiment, in the order of seeds."""
@@ -113,18 +122,17 @@ def by_experiment(results: Iterable[RunResult]) -> Results:
 
 def write_results(path: Path, results: Iterable[RunResult], *, machine: str, date: str) -> None:
     """Write the numbers of a machine, so that those of several can stand in one report."""
-    record = {
-        "machine": machine,
-        "date": date,
-        "runs": [dataclasses.asdict(result) for result in results],
-    }
-    write_text(path, json.dumps(record, indent=1) + "\n")
+    record = _Record(machine, date, list(results))
+    write_text(path, json.dumps(dataclasses.asdict(record), indent=1) + "\n")
 
 
 def read_results(path: Path) -> tuple[str, Results]:
-    """(machine, its results) from a file of ``write_results``."""
-    record = json.loads(path.read_text(encoding="utf-8"))
-    return record["machine"], by_experiment(_RUNS.validate_python(record["runs"]))
+    """(machine, its results) from a file of ``write_results``.
+
+    Raises FileError when it is damaged.
+    """
+    record = read_json(path, _RECORD, remedy="Restore it, or leave it out")
+    return record.machine, by_experiment(record.runs)
 
 
 def _mean(rows: Sequence[Row], keys: Sequence[str]) -> float | None:

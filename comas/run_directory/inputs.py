@@ -9,9 +9,12 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from comas.files import write_text
+from pydantic import TypeAdapter
+
+from comas.files import read_json, write_text
 
 FILE = "inputs.json"
+_NOTED = TypeAdapter(dict[str, str])
 
 
 def write_inputs(run: Path, locations: Mapping[str, str]) -> None:
@@ -34,7 +37,11 @@ def write_inputs(run: Path, locations: Mapping[str, str]) -> None:
 
 
 def read_inputs(run: Path) -> dict[str, str]:
-    """Name -> location, as ``write_inputs`` noted them; a run of an older version has none."""
+    """Name -> location, as ``write_inputs`` noted them; a run of an older version has none.
+
+    Raises FileError when the file is damaged.
+    """
     path = run / FILE
-    noted = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    remedy = "Delete it to have the names of config.yaml looked up anew"
+    noted = read_json(path, _NOTED, remedy=remedy) if path.is_file() else {}
     return {name: os.path.normpath(run / location) for name, location in noted.items()}

@@ -39,4 +39,11 @@ class MetricsLog:
 
 def read_rows(path: Path) -> list[Row]:
     """All rows of a metrics.jsonl, without a last one that a killed process left unfinished."""
-    return read_lines(path, json.loads, remedy="Delete the line to continue")
+    return read_lines(path, _parse_row, remedy="Delete the line to continue")
+
+
+def _parse_row(line: bytes) -> Row:
+    row = json.loads(line)
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        raise ValueError("it is no object with a step")
+    return row

@@ -11,16 +11,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from comas.files import write_text
+from pydantic import TypeAdapter
+
+from comas.files import read_json, write_text
 
 SOURCE_FOLDER = Path(__file__).resolve().parents[2]
+FILE = "versions.json"
+_PROCESSES = TypeAdapter(list[dict[str, Any]])
 
 
 def note_process(folder: Path) -> None:
-    """Append to versions.json in ``folder`` what this process runs with."""
-    path = folder / "versions.json"
-    before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else []
-    write_text(path, json.dumps([*before, describe_process()], indent=1))
+    """Append to versions.json in ``folder`` what this process runs with.
+
+    Raises FileError when the file is damaged.
+    """
+    before = _read(folder) if (folder / FILE).exists() else []
+    write_text(folder / FILE, json.dumps([*before, describe_process()], indent=1))
 
 
 def describe_process() -> dict[str, Any]:
@@ -49,11 +55,16 @@ def commits_of(runs: Iterable[Path]) -> list[str]:
     from it, ``unknown`` where there was no checkout."""
     found: dict[str, None] = {}
     for run in runs:
-        for process in json.loads((run / "versions.json").read_text(encoding="utf-8")):
+        for process in _read(run):
             git = process["git"]
             name = "unknown" if git is None else git["commit"][:7] + "+" * git["dirty"]
             found[name] = None
     return list(found)
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    remedy = "Delete it to go on without the versions of earlier starts"
+    return read_json(folder / FILE, _PROCESSES, remedy=remedy)
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
