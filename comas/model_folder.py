@@ -1,12 +1,19 @@
 """Models, given as a folder in Hugging Face format or as a name on the hub."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
-MODEL_FILES = ("*.safetensors", "*.json", "*.jinja", "*.model", "*.txt")
+from comas.files import read_json
+
+DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
+"""Tokenizer and configuration."""
+MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
 """Weights, tokenizer and configuration: all that is downloaded, and all that decides what a
 model says."""
 NEEDED = {
@@ -15,6 +22,12 @@ NEEDED = {
     "*.safetensors": ("*.safetensors",),
 }
 """What a folder needs, in words -> patterns of files, any of which will do."""
+OBJECTS = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
+)
+"""Files that hold one JSON object each."""
+_OBJECT = TypeAdapter(dict[str, Any])
 
 
 def check_model_folder(folder: Path) -> None:
@@ -66,8 +79,52 @@ def folder_of(model: str) -> Path:
     """
     if Path(model).is_dir():
         return Path(model)
+    folder = _download(model, MODEL_FILES)
+    check_model_folder(folder)
+    return folder
+
+
+def description_of(model: str) -> Path:
+    """As ``folder_of``, but a model of the hub may still lack its weights there."""
+    return Path(model) if Path(model).is_dir() else _download(model, DESCRIPTION_FILES)
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model's folder, which can make a prompt of a chat message.
+
+    Raises ValueError, with what to do about it, when it is damaged, has no chat template, or has
+    tokens that the model does not know.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    again = "get the model again"
+    for path in (folder / name for name in OBJECTS):
+        if path.is_file():
+            read_json(path, _OBJECT, remedy=again.capitalize())
     try:
-        folder = Path(huggingface_hub.snapshot_download(model, allow_patterns=list(MODEL_FILES)))
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        reason = " ".join(str(error).split())
+        raise ValueError(f"the tokenizer in {folder} cannot be read ({reason}): {again}") from error
+    if tokenizer.chat_template is None:
+        raise ValueError(
+            f"the tokenizer in {folder} has no chat template, but every prompt is a chat message: "
+            "choose an instruction-tuned model, or add chat_template.jinja"
+        )
+    known = AutoConfig.from_pretrained(folder).get_text_config().vocab_size
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= known:
+        raise ValueError(
+            f"the tokenizer in {folder} has token {highest}, but the model knows those below "
+            f"{known} (vocab_size in config.json): they are of different models; take both from one"
+        )
+    return tokenizer
+
+
+def _download(model: str, patterns: Sequence[str]) -> Path:
+    """The files of a hub model; what is in the hub's cache is not downloaded."""
+    try:
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=list(patterns)))
     except LocalEntryNotFoundError as error:
         raise ValueError(
             f"{model} is neither a folder here nor in the hub's cache, and the hub cannot be "
@@ -79,5 +136,3 @@ def folder_of(model: str) -> Path:
         raise ValueError(
             f"{model} is no folder here, and the hub does not give it: {reason}"
         ) from error
-    check_model_folder(folder)
-    return folder

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import huggingface_hub
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
@@ -53,6 +55,52 @@ def test_damaged_weights_are_named(arguments, caplog, tmp_path):
     text = failure(arguments, caplog)
     assert "model.safetensors cannot be read" in text
     assert str(tmp_path / "untied") in text
+
+
+def test_a_model_that_nobody_can_give_is_named_with_the_command_that_helps(
+    arguments, caplog, monkeypatch
+):
+    def unreachable(name: str, **_: object) -> None:
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
+    text = failure([*arguments, "society.models=[nobody/nothing]"], caplog)
+    assert "society.models names 'nobody/nothing'" in text
+    assert "Run hf download nobody/nothing --local-dir FOLDER" in text
+
+
+def test_a_model_without_a_chat_template_is_named(arguments, caplog, tmp_path):
+    (tmp_path / "untied/chat_template.jinja").unlink()
+    text = failure(arguments, caplog)
+    assert f"the tokenizer in {tmp_path / 'untied'} has no chat template" in text
+    assert "add chat_template.jinja" in text
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
+@pytest.mark.parametrize("damaged", ["", "{", "[1]"])
+def test_a_damaged_file_of_a_model_is_named(arguments, caplog, tmp_path, name: str, damaged: str):
+    (tmp_path / "tied" / name).write_text(damaged)
+    text = failure(arguments, caplog)
+    assert f"{tmp_path / 'tied' / name} is damaged: " in text
+    assert "Get the model again" in text
+
+
+def test_a_tokenizer_that_is_none_is_named(arguments, caplog, tmp_path):
+    (tmp_path / "tied/tokenizer.json").write_text('{"version": "1.0"}')
+    text = failure(arguments, caplog)
+    assert f"the tokenizer in {tmp_path / 'tied'} cannot be read" in text
+
+
+def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog, tmp_path):
+    path = tmp_path / "tied/config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": 100}))
+    text = failure(arguments, caplog)
+    assert "has token 258, but the model knows those below 100 (vocab_size in config.json)" in text
+
+
+def test_more_validation_questions_than_there_are_is_an_error_with_the_numbers(arguments, caplog):
+    text = failure([*arguments, "validation.num_questions=31"], caplog)
+    assert "data.validation holds 30 questions, fewer than validation.num_questions = 31" in text
 
 
 def test_a_line_that_is_no_record_is_named_with_its_file(arguments, caplog, tmp_path):

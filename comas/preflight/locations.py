@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from comas import quickstart
-from comas.model_folder import check_model_folder, may_be_hub_name
+from comas.model_folder import check_model_folder, description_of, load_tokenizer, may_be_hub_name
 
 QUICKSTART_PREFIX = "quickstart/"
 
@@ -39,16 +39,18 @@ def locate(
     return locations
 
 
-def check_model(model: str) -> None:
-    """Raise ValueError unless ``model`` is a folder in Hugging Face format, or a hub name."""
-    folder = Path(model)
-    if folder.exists():
-        try:
-            check_model_folder(folder)
-        except ValueError as error:
-            raise ValueError(f"society.models names {model!r}: {error}") from error
-    elif not may_be_hub_name(model):
+def check_model(model: str, *, is_embedded: bool) -> None:
+    """Raise ValueError unless ``model`` is a folder in Hugging Face format, or on the hub, with a
+    tokenizer that can be used. Of an embedded one, the tokenizer is our own."""
+    if not (Path(model).exists() or may_be_hub_name(model)):
         raise ValueError(
             f"society.models names {model!r}, which is neither a folder here nor a hub name. Give "
             "a folder in Hugging Face format, or a hub name such as Qwen/Qwen2.5-3B-Instruct."
         )
+    try:
+        if Path(model).exists():
+            check_model_folder(Path(model))
+        if not is_embedded:
+            load_tokenizer(description_of(model))
+    except ValueError as error:
+        raise ValueError(f"society.models names {model!r}: {error}") from error

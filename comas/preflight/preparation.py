@@ -6,7 +6,7 @@ from pathlib import Path
 
 from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
-from comas.preflight.locations import check_model, locate
+from comas.preflight.locations import QUICKSTART_PREFIX, check_model, locate
 from comas.preflight.machine import check_disk, choose_device, describe_machine
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import Sizes, derive_sizes
@@ -52,8 +52,8 @@ def prepare(config: Config) -> Prepared:
         found_before=read_inputs(Path(config.resume)) if config.resume else {},
     )
     models = [locations[name] for name in config.models]
-    for model in models:
-        check_model(model)
+    for name, model in zip(config.models, models, strict=True):
+        check_model(model, is_embedded=name.startswith(QUICKSTART_PREFIX))
     trained = [models[policy] for policy in config.trained_policies]
     settled, sharding = settle_sharding(config, models=trained, machine=describe_machine(device))
     train = load_questions(Path(locations[config.data.train]))

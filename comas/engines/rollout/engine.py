@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from transformers import AutoTokenizer
 from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.inputs import tokens_input
@@ -17,7 +16,7 @@ from comas.engines.rollout.cpu_matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import WeightTransfer, engine_arguments
-from comas.model_folder import folder_of
+from comas.model_folder import folder_of, load_tokenizer
 from comas.types import Device, Generation
 
 WeightTransferEngineFactory.register_engine(
@@ -77,15 +76,10 @@ class RolloutEngine:
         """Load the model and generate once, so that the first request finds everything warm.
 
         Raises RolloutEngineError when vLLM does not take the model with these settings, and
-        ValueError when there is no such model or its tokenizer has no chat template.
+        ValueError when there is no such model or its tokenizer cannot be used.
         """
         self._folder = await asyncio.to_thread(folder_of, self._model_path)
-        self._tokenizer = AutoTokenizer.from_pretrained(self._folder)
-        if self._tokenizer.chat_template is None:
-            raise ValueError(
-                f"The tokenizer of {self._model_path} has no chat template, but every prompt is "
-                "a chat message: choose an instruction-tuned model, or add chat_template.jinja."
-            )
+        self._tokenizer = load_tokenizer(self._folder)
         await self._thread.start()
 
     async def serve(self, meeting: Meeting) -> None:
