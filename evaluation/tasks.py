@@ -11,6 +11,7 @@ from comas.data import Faulty, Record, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS
+from evaluation.benchmarks.options import gold_with_options
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"
@@ -42,8 +43,9 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
             faults.append(f"{location}: {record.reason}")
         else:
             query = f"{record.prompt}\n\n{benchmark.closing_sentence}"
-            task = BenchmarkTask(record.id, record.task, record.prompt, query, record.answer)
-            tasks.append(task)
+            is_choice = record.task == "choice"
+            gold = gold_with_options(record.answer, record.prompt) if is_choice else record.answer
+            tasks.append(BenchmarkTask(record.id, record.task, record.prompt, query, gold))
     if faults or not tasks:
         listed = "; ".join(faults[:MAX_LISTED_FAULTS]) or "it holds no tasks"
         raise ValueError(

@@ -15,6 +15,7 @@ from comas.data_preparation.record_set import convert_rows
 from comas.verification import Verifier
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.benchmark import CLOSING_SENTENCES
+from evaluation.benchmarks.options import gold_with_options
 from evaluation.tasks import PAPER_BENCHMARKS
 
 ALL_SETS = [*TRAINING_SETS.values(), *BENCHMARKS.values()]
@@ -155,6 +156,12 @@ def test_mmlu_keeps_the_order_of_its_options():
     assert found.answer == "B"
     assert isinstance(converted("mmlu", {**row, "answer": 4}), LeftOut)
     assert isinstance(converted("mmlu", {**row, "choices": ["3", "4"]}), LeftOut)
+
+
+def test_the_gold_of_a_choice_knows_the_options_that_end_the_prompt():
+    prompt = "Which (A) is it?\n\n(A) 3\n(B) 4 or\n\n5\n(C) 6"
+    assert gold_with_options("B", prompt) == "B\n(A) 3\n(B) 4 or\n\n5\n(C) 6"
+    assert gold_with_options("B", "Which?") == "B"
 
 
 def test_medqa_lists_its_options_by_letter():

@@ -46,6 +46,12 @@ B = [
     r"\text{B) } 4 + 5 \text{ and more}",
     "B) Vitamin A and C",
     "B. Vitamin C.",
+    "B;",
+    "B,",
+    "B is correct.",
+    r"\text{B is the right option}",
+    r"\Large B",
+    r"{\huge\textbf{(B)}}",
 ]
 NOT_ONE_LETTER = [
     "B or C",
@@ -61,6 +67,7 @@ NOT_ONE_LETTER = [
     "B) Right C) Left",
     "B. C.",
     "B: C",
+    "B; C and D",
     "(B) and not (C)",
     "Options B and C",
     "BC",
@@ -92,6 +99,56 @@ def test_a_letter_is_read_however_it_is_boxed(answer):
 def test_a_box_that_names_no_letter_or_several_is_unanswered(answer):
     assert read_letter(answer) is None
     assert verify_choice(rf"\boxed{{{answer}}}", "B") == "unanswered"
+
+
+OPTIONS = {
+    "A": "dog",
+    "B": "Not wrong, Wrong",
+    "C": "A dog",
+    "D": "To or from (A) only",
+    "E": "(i)",
+    "F": "C",
+    "G": r"$\frac{1}{2}$",
+    "H": "but\nnot A or B",
+    "I": "-5",
+    "J": "ADP",
+}
+LISTED = "\n".join(f"({letter}) {text}" for letter, text in OPTIONS.items())
+WITH_OPTION = [
+    "{0}. {1}",
+    "({0}) {1}",
+    "{0}) {1}.",
+    "{0}: {1}",
+    "{0}, {1}",
+    "{0} - {1}",
+    "{0} ({1})",
+    "{0} {1}",
+    r"{0}\ \text{{{1}}}",
+    r"\textbf{{({0})}} {1}",
+    "Option {0}: {1}",
+    "The answer is ({0}) {1}",
+]
+
+
+@pytest.mark.parametrize("template", WITH_OPTION)
+def test_a_letter_may_be_followed_by_any_text_that_is_its_options(template):
+    for letter, text in OPTIONS.items():
+        answer = rf"So it is \boxed{{{template.format(letter, text)}}}."
+        assert verify_choice(answer, f"{letter}\n{LISTED}") == "correct"
+        assert verify_choice(answer, f"Z\n{LISTED}") == "wrong"
+
+
+@pytest.mark.parametrize("template", WITH_OPTION)
+def test_a_letter_with_another_options_text_names_two(template):
+    for letter, other in zip("ABCDE", "JIHGB", strict=True):
+        answer = rf"\boxed{{{template.format(letter, OPTIONS[other])}}}"
+        for gold in (letter, other):
+            assert verify_choice(answer, f"{gold}\n{LISTED}") == "unanswered"
+
+
+@pytest.mark.parametrize("answer", NOT_ONE_LETTER)
+def test_known_options_make_no_letter_of_what_names_none(answer):
+    assert verify_choice(rf"\boxed{{{answer}}}", "B\n(A) cat\n(B) hen\n(C) cow") == "unanswered"
 
 
 @pytest.mark.parametrize("letter", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")

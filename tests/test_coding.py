@@ -91,12 +91,20 @@ def test_of_several_blocks_the_last_counts_and_as_published_any():
         ("```python\na = '```'\n```", "a = '```'\n"),
         ("```python\na\n```\n```python\nb", "a\n"),
         ("```python\n```", ""),
+        ("```python\r\na\r\n```\r\nso", "a\r\n"),
         ("```py\na\n```", None),
         ("```\na\n```", None),
     ],
 )
 def test_the_last_closed_python_block_is_the_program(response, code):
     assert last_python_block(response) == code
+
+
+@pytest.mark.parametrize("unit", ["```python\n", "```\n", "```", " ", "```python\na\n```\n"])
+def test_a_block_is_found_in_linear_time(unit):
+    started = time.monotonic()
+    last_python_block("```" + unit * 20_000)
+    assert time.monotonic() - started < 2
 
 
 @given(st.text(alphabet="`python \r\n#a", max_size=200))

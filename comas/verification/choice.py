@@ -1,6 +1,7 @@
 r"""Multiple choice: the letter in the last ``\boxed{}``, however it is written."""
 
 import re
+from collections.abc import Mapping
 
 from comas.verification.boxed import last_boxed
 from comas.verification.verdict import Verdict
@@ -8,7 +9,8 @@ from comas.verification.verdict import Verdict
 # What prints nothing, or only changes how text is set.
 _MARKUP = re.compile(
     r"\\(?:text|math)(?:bf|it|rm|sf|tt|normal)?(?![a-zA-Z])"
-    r"|\\(?:mbox|bf|rm|it|boldsymbol|left|right|q?quad)(?![a-zA-Z])"
+    r"|\\(?:mbox|bf|rm|it|boldsymbol|left|right|q?quad|displaystyle)(?![a-zA-Z])"
+    r"|\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])"
     r"|\\[,;:!> ()\[\]]|[{}$*~\"'`]|\s+"
 )
 _INTRODUCTION = re.compile(
@@ -18,11 +20,18 @@ _INTRODUCTION = re.compile(
 )
 _ENCLOSED = re.compile(r"[(\[] ?(?P<letter>[a-zA-Z]) ?[)\]](?P<option>.*)")
 _FOLLOWED = re.compile(
-    r"(?P<letter>[a-zA-Z])(?: ?[.):]+| [-\u2013\u2014] | (?=\()|$)(?P<option>.*)"
+    r"(?P<letter>[a-zA-Z])(?: ?[.):;]+| ?,?$| [-\u2013\u2014] | (?=\()"
+    r"| is (?:the )?(?:correct|right|best)(?: (?:answer|option|choice))?\.?$)(?P<option>.*)"
 )
+# A letter and whatever may stand between it and the text of its option.
+_LETTER = re.compile(r"[(\[]? ?(?P<letter>[a-zA-Z])(?![^\W_])[\s()\[\].,:;]*(?:[-\u2013\u2014] )?")
+_LISTED = re.compile(r"^\(([A-Z])\) ", re.MULTILINE)
+_PUNCTUATION = re.compile(r"[\s()\[\].,:;]+")
 # At the start of what should be an option's text: a second letter, or a word that leads to one.
 _GOES_ON = re.compile(
-    r"[\s.]*(?:[,;/&+]|(?:or|and|nor|not|but|to)\b|[(\[]? ?[a-zA-Z] ?(?:[)\].:]|$))", re.IGNORECASE
+    r"[\s.]*(?:[,;/&+]|(?:or|and|nor|not|but|to)\b"
+    r"|[(\[]? ?[a-zA-Z] ?(?:[)\].:,;/&]|(?:or|and)\b|$))",
+    re.IGNORECASE,
 )
 _ANOTHER_ENCLOSED = re.compile(r"\([A-Z]\)")
 _ANOTHER_FOLLOWED = re.compile(r"(?<![\w(])[A-Z](?:\)|[.:] )")
@@ -34,31 +43,57 @@ def verify_choice(response: str, gold: str) -> Verdict:
 
     The letter may be in either case, in brackets or markup, introduced ("Option A") or followed
     by its option's text. A box that names no letter or several is unanswered, never guessed.
+    So is a letter with the text of another option, where ``gold`` lists the options below the
+    letter: ``"B\n(A) Right, Left\n(B) Not right, To the left"``.
 
-    Raises ValueError when ``gold`` is not one capital letter.
+    Raises ValueError when ``gold`` does not begin with a line of one capital letter.
 
     Example: ``verify_choice(r"\boxed{\textbf{(B) } 3}", "B") == "correct"``
     """
-    if not _GOLD.fullmatch(gold.strip()):
-        raise ValueError(f"the gold answer {gold!r} is not a letter from A to Z")
+    wanted, _, listed = gold.strip().partition("\n")
+    if not _GOLD.fullmatch(wanted):
+        raise ValueError(f"the gold answer {wanted!r} is not a letter from A to Z")
     answer = last_boxed(response)
-    letter = read_letter(answer) if answer is not None else None
+    letter = read_letter(answer, _read_options(listed)) if answer is not None else None
     if letter is None:
         return "unanswered"
-    return "correct" if letter == gold.strip() else "wrong"
+    return "correct" if letter == wanted else "wrong"
 
 
-def read_letter(text: str) -> str | None:
+def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | None:
     r"""The one letter that ``text`` names, in upper case; None if it names none or several.
+
+    What follows the letter may be anything that is the text of its option (``options``, letter
+    to text); where that is not known, whatever cannot name another.
 
     Example: ``r"\text{(a) Wrong}"`` gives ``"A"``; "A or B", "AB" and "A dog" give None.
     """
-    plain = " ".join(_MARKUP.sub(" ", text).split())
+    plain = _plain(text)
     if introduction := _INTRODUCTION.match(plain):
         plain = plain[introduction.end() :]
+    if options and (marker := _LETTER.match(plain)):
+        rest = _key(plain[marker.end() :])
+        described = {letter for letter, option in options.items() if rest == _key(option)}
+        if described:
+            return named if (named := marker["letter"].upper()) in described else None
     enclosed = _ENCLOSED.fullmatch(plain)
     marker = enclosed or _FOLLOWED.fullmatch(plain)
     if marker is None or _GOES_ON.match(marker["option"]):
         return None
     another = _ANOTHER_ENCLOSED if enclosed else _ANOTHER_FOLLOWED
     return None if another.search(marker["option"]) else marker["letter"].upper()
+
+
+def _read_options(listed: str) -> dict[str, str]:
+    """Letter to text of lines such as ``(A) Right, Left``; a text may have several lines."""
+    _, *parts = _LISTED.split(listed)
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _plain(text: str) -> str:
+    return " ".join(_MARKUP.sub(" ", text).split())
+
+
+def _key(text: str) -> str:
+    """Equal for texts that differ in case, spaces, brackets and stops alone."""
+    return _PUNCTUATION.sub("", _plain(text)).casefold()

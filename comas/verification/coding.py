@@ -17,9 +17,8 @@ from functools import cache, lru_cache
 from comas.verification.sandbox import Sandbox
 from comas.verification.verdict import Verdict
 
-_BLOCK = re.compile(
-    r"^[ \t]*```[ \t]*python[ \t]*\r?\n(?P<code>.*?)^[ \t]*```[ \t]*$",
-    re.DOTALL | re.MULTILINE | re.IGNORECASE,
+_FENCE = re.compile(
+    r"^[ \t]*```[ \t]*(?P<opens>python[ \t]*)?\r?$\n?", re.MULTILINE | re.IGNORECASE
 )
 _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
 _PUBLISHED_BUDGET_S = 15.0
@@ -72,8 +71,13 @@ def last_python_block(response: str) -> str | None:
 
     Exactly one is asked for; of several the last counts, as a later one corrects an earlier.
     """
-    blocks = _BLOCK.findall(response)
-    return blocks[-1] if blocks else None
+    block, opening = None, None
+    for fence in _FENCE.finditer(response):
+        if not fence["opens"] and opening:
+            block, opening = response[opening.end() : fence.start()], None
+        elif fence["opens"] and not opening:
+            opening = fence
+    return block
 
 
 @lru_cache(maxsize=1024)

@@ -45,7 +45,7 @@ def verify_choice_published(response: str, gold: str) -> Verdict:
     letters = _BOXED_LETTER.findall(response)
     if not letters:
         return "unanswered"
-    return "correct" if letters[-1] == gold else "wrong"
+    return "correct" if letters[-1] == gold.strip()[:1] else "wrong"
 
 
 def verify_science_published(response: str, gold: str) -> Verdict:
