@@ -21,6 +21,8 @@ PARTIAL = ".partial-"
 """Begins the name of whatever is not complete; all of it is removed when a run is opened."""
 LOCK_NAME = ".lock"
 MAX_LISTED_FAULTS = 5
+PROBE_BYTES = 1 << 20
+"""Of a disk that has no more room than this, nothing else explains an error."""
 
 log = logging.getLogger(__name__)
 
@@ -37,9 +39,11 @@ def blaming(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        existing = next(folder for folder in path.absolute().parents if folder.exists())
+        free_mib = shutil.disk_usage(existing).free >> 20
         raise FileError(
-            f"cannot write {path}: {error.strerror}. Free space there or make it writable, or "
-            "choose another folder; what was finished before stays"
+            f"cannot write {path}: {error.strerror} ({free_mib} MiB are free there). Free space "
+            "there or make it writable, or choose another folder; what was finished before stays"
         ) from error
 
 
@@ -67,7 +71,8 @@ def write_texts(texts: Mapping[Path, str]) -> None:
 def written_aside(folder: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes ``folder``, replacing it, when all went well.
 
-    On an error nothing is left of it, and ``folder`` is as it was.
+    On an error nothing is left of it, and ``folder`` is as it was. If there is no room left on the
+    disk, that is the error, whatever a library made of it.
     """
     partial = _partial(folder)
     with blaming(partial):
@@ -75,6 +80,11 @@ def written_aside(folder: Path) -> Iterator[Path]:
         partial.mkdir(parents=True)
     try:
         yield partial
+    except Exception:
+        with blaming(folder):
+            _check_room(partial)
+        raise
+    else:
         with blaming(folder):
             # The data must be on the disk before the name that says it is complete.
             for file in partial.rglob("*"):
@@ -102,6 +112,18 @@ def remove(path: Path) -> None:
 
 def _partial(path: Path) -> Path:
     return path.with_name(PARTIAL + path.name)
+
+
+def _check_room(folder: Path) -> None:
+    """Raise OSError unless some more can be written: torch says of a full disk "unexpected pos"."""
+    probe = folder / "probe"
+    try:
+        with probe.open("wb") as file:
+            file.write(bytes(PROBE_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+    finally:
+        probe.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:

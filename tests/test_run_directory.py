@@ -7,6 +7,7 @@ import json
 import logging
 import math
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -150,6 +151,35 @@ def test_a_full_disk_is_named_when_a_step_cannot_be_written(config: Config):
         (run.path / "metrics.jsonl").symlink_to("/dev/full")
         with pytest.raises(FileError, match=r"metrics.jsonl: No space left on device"):
             run.log_metrics(1, {})
+
+
+def test_a_log_that_fills_the_disk_ends_with_a_word(config: Config, caplog, capsys):
+    with RunDirectory.create(config) as run:
+        files = [h for h in logging.getLogger().handlers if isinstance(h, logging.FileHandler)]
+        [handler] = [file for file in files if file.baseFilename.endswith("train.log")]
+        handler.setStream(open("/dev/full", "w"))  # noqa: SIM115 - the handler closes it
+        logging.getLogger("comas").warning("one")
+        logging.getLogger("comas").warning("two")
+    assert caplog.text.count("train.log ends here: [Errno 28] No space left on device") == 1
+    assert "Traceback" not in capsys.readouterr().err
+    assert run.path.is_dir()
+
+
+@pytest.mark.parametrize("writes", ["checkpoint_folder", "models_folder"])
+def test_a_full_disk_is_told_whatever_a_library_makes_of_it(config: Config, writes: str):
+    with RunDirectory.create(config) as run:
+        save_checkpoint(run, 1)
+        limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))  # stands for a full disk
+        try:
+            told = r"(step_0002|models): File too large \(\d+ MiB are free there\)\. Free space"
+            with pytest.raises(FileError, match=told), getattr(run, writes)(2):
+                raise RuntimeError("unexpected pos 128 vs 0")
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        assert run.latest_checkpoint() == (1, run.path / "checkpoints/step_0001")
+        with pytest.raises(RuntimeError, match="of its own"), getattr(run, writes)(2):
+            raise RuntimeError("of its own")
 
 
 # ---------------------------------------------------------------- discussions

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
+from comas.files import blaming
 from comas.metrics.reward_effectiveness import PREDICTS_CORRECT, SCORE_LABELS
 from comas.run_directory.metrics_log import Row, read_rows
 from comas.types import DOMAINS
@@ -45,7 +46,8 @@ def draw_plots(run: Path) -> list[Path]:
     }
     for name, figure in figures.items():
         figure.suptitle(run.resolve().name, fontsize=9, color="grey")
-        figure.savefig(folder / name, dpi=150)
+        with blaming(folder / name):
+            figure.savefig(folder / name, dpi=150)
     return [folder / name for name in figures]
 
 

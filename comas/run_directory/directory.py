@@ -13,6 +13,7 @@ import itertools
 import logging
 import os
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import datetime
@@ -295,11 +296,19 @@ def _point_latest_at(run: Path) -> None:
 def _log_file(path: Path) -> Iterator[None]:
     """Let everything that is logged in this process also go to ``path``."""
     with blaming(path):
-        handler = logging.FileHandler(path, encoding="utf-8")
+        handler = _RunLog(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)
     try:
         yield
     finally:
         logging.getLogger().removeHandler(handler)
-        handler.close()
+        with suppress(OSError):  # of what it could not write, which it has told
+            handler.close()
+
+
+class _RunLog(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """A full disk ends the log, with a word; what matters more ends the run by itself."""
+        logging.getLogger().removeHandler(self)
+        logger.warning("%s ends here: %s", self.baseFilename, sys.exc_info()[1])
