@@ -1,6 +1,7 @@
 """Carrying out a plan: servers started, every task asked, every answer graded, summarised."""
 
 import asyncio
+import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,8 +20,10 @@ from evaluation.plan import Plan
 from evaluation.report import write_summary
 from evaluation.results import Column
 from evaluation.runner import run_inference
-from evaluation.server import Servers, serve
+from evaluation.server import ServerError, Servers, serve
 from evaluation.setups import SETUPS
+
+log = logging.getLogger(__name__)
 
 SERVER_LOG = "server.log"
 SOCIETY = "society"
@@ -32,7 +35,7 @@ def evaluate(plan: Plan) -> str:
     Nobody else writes to its folder meanwhile.
 
     Raises:
-        ServerError: a server cannot be started or dies.
+        ServerError: a server cannot be started, or is lost again and again.
         EndpointError: one no longer gives usable replies.
         ValueError: another evaluation is under way there, or was since the plan was made.
         RuntimeError: there is no answer at all, since every task failed.
@@ -103,19 +106,26 @@ def _served(plan: Plan) -> Iterator[Servers]:
 
 
 async def _answer(plan: Plan, subjects: Sequence[str], column: Column, *, servers: Servers) -> None:
-    """One column of several subjects, side by side; ends early when a server dies."""
-    work = run_all(
-        run_inference(
-            plan.tasks[column.benchmark],
-            setup=SETUPS[column.setup],
-            models=[servers.endpoints[index] for index in plan.target.subjects[subject]],
-            seeds=plan.seeds,
-            options=plan.requests,
-            folder=plan.answers_folder(subject, column),
+    """One column of several subjects, side by side. A server that dies or hangs is started again,
+    and the tasks that have no answer by then are put to it anew: nothing else decides an answer
+    than the model, the prompt and the seed."""
+    while True:
+        work = run_all(
+            run_inference(
+                plan.tasks[column.benchmark],
+                setup=SETUPS[column.setup],
+                models=[servers.endpoints[index] for index in plan.target.subjects[subject]],
+                seeds=plan.seeds,
+                options=plan.requests,
+                folder=plan.answers_folder(subject, column),
+            )
+            for subject in subjects
         )
-        for subject in subjects
-    )
-    await _watched(work, servers)
+        try:
+            return await _watched(work, servers)
+        except ServerError as error:
+            log.warning("%s\nstarting it again", error)
+            await asyncio.to_thread(servers.restart)
 
 
 async def _watched(work: Coroutine[Any, Any, Any], servers: Servers) -> None:

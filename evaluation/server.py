@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn, Self
 
 import httpx
+import psutil
 
 from comas.engines.rollout.vllm_options import cpu_options, engine_environment
 from comas.types import Device
@@ -28,6 +29,17 @@ log = logging.getLogger(__name__)
 HOST = "127.0.0.1"
 POLL_S = 0.2
 WATCH_S = 1.0
+ANSWER_TIMEOUT_S = 2.0
+HANG_S = 120.0
+"""Without a token in spite of open requests, or without an answer; a step takes seconds at most."""
+MAX_RESTARTS = 3
+"""Of one server: what fails so often will fail again."""
+PROGRESS = (
+    *("num_requests_running", "num_requests_waiting"),
+    *("prompt_tokens_total", "generation_tokens_total"),
+)
+"""Of what a server tells at /metrics: requests that it has, and tokens that it has dealt with."""
+METRIC = re.compile(r"^vllm:(\w+)(?:\{.*\})? (\S+)$", re.MULTILINE)
 NUM_SHOWN_LINES = 12
 EXCEPTION = re.compile(
     r"(?:\(\S+ pid=\d+\) )?(?:ERROR .*?\] )?((?:\w+\.)*\w*(?:Error|Exception): .+)"
@@ -57,11 +69,20 @@ class Servers:
         self._own = own
 
     async def watch(self) -> NoReturn:
-        """Raise ServerError as soon as one of our own has died."""
+        """Raise ServerError as soon as one of our own has died, or hangs."""
         while True:
             for server in self._own:
-                server.check()
+                await asyncio.to_thread(server.check_pulse)
             await asyncio.sleep(WATCH_S)
+
+    def restart(self) -> None:
+        """Start again what ``watch`` lost; everything that was asked of it has to be asked again.
+
+        Raises ServerError when one does not start, or was lost ``MAX_RESTARTS`` times before.
+        """
+        for server in self._own:
+            if server.is_lost:
+                server.restart()
 
 
 @contextmanager
@@ -96,6 +117,7 @@ def serve(
                 arguments=server_arguments(model, port=port, slot=slot, config=config),
                 environment=server_environment(slot),
                 log_path=path,
+                start_timeout_s=config.start_timeout_s,
             )
             servers.append(stack.enter_context(server))
             # Trap: servers that measure the free memory of one GPU at once disturb each other.
@@ -218,51 +240,108 @@ class _Server:
         arguments: Sequence[str],
         environment: dict[str, str],
         log_path: Path,
+        start_timeout_s: float,
     ) -> None:
         self.endpoint = Endpoint(f"http://{HOST}:{port}/v1", str(model.folder))
+        self.is_lost = False
+        """Whether it died or hangs."""
         self._model = model
         self._port = port
+        self._arguments = arguments
+        self._environment = environment
         self._log_path = log_path
+        self._start_timeout_s = start_timeout_s
+        self._num_restarts = 0
+        self._last_progress: tuple[float, ...] | None
         log_path.parent.mkdir(parents=True, exist_ok=True)
-        with log_path.open("ab") as output:
-            self._log_start = output.tell()
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "evaluation.server_process", *arguments],
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment,
-                # Ctrl-C in a terminal reaches its whole process group; only we stop the server.
-                start_new_session=True,
-            )
-        log.info("starting the server of %s on %s:%d (log: %s)", model.folder, HOST, port, log_path)
+        self._start()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=2 * GRACE_S)
+        self._stop()
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""
         while not self._is_ready():
-            self.check()
+            self._check()
             if time.monotonic() > deadline:
-                raise ServerError(self._report("did not start within start_timeout_s"))
+                raise self._lost("did not start within start_timeout_s")
             time.sleep(POLL_S)
 
-    def check(self) -> None:
-        """Raise ServerError if the server has died."""
+    def check_pulse(self) -> None:
+        """Raise ServerError if the server has died, or has not moved for ``HANG_S``."""
+        self._check()
+        progress, now = self._progress(), time.monotonic()
+        is_idle = progress is not None and not any(progress[:2])
+        if is_idle or progress != self._last_progress:
+            self._last_progress, self._moved_at = progress, now
+        elif now - self._moved_at > HANG_S:
+            raise self._lost(f"hangs: for {HANG_S:.0f} s it has not moved")
+
+    def restart(self) -> None:
+        """Stop it in whatever state it is, and start it anew."""
+        self._stop()
+        if self._num_restarts == MAX_RESTARTS:
+            num_lost = MAX_RESTARTS + 1
+            raise ServerError(f"the server of {self._model.folder} was lost {num_lost} times")
+        self._num_restarts += 1
+        self._start()
+        self.wait_until_ready(time.monotonic() + self._start_timeout_s)
+
+    def _start(self) -> None:
+        with self._log_path.open("ab") as output:
+            self._log_start = output.tell()
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "evaluation.server_process", *self._arguments],
+                stdin=subprocess.PIPE,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=self._environment,
+                # Ctrl-C in a terminal reaches its whole process group; only we stop the server.
+                start_new_session=True,
+            )
+        self.is_lost = False
+        self._last_progress = None
+        self._moved_at = time.monotonic()
+        where = f"{HOST}:{self._port} (log: {self._log_path})"
+        log.info("starting the server of %s on %s", self._model.folder, where)
+
+    def _stop(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(timeout=2 * GRACE_S)
+        except subprocess.TimeoutExpired:  # it is frozen itself, and cannot stop the server
+            guard = psutil.Process(self._process.pid)
+            for process in [*guard.children(recursive=True), guard]:
+                process.kill()
+            self._process.wait()
+
+    def _check(self) -> None:
         if (status := self._process.poll()) is not None:
-            raise ServerError(self._report(f"died with exit status {status}"))
+            raise self._lost(f"died with exit status {status}")
+
+    def _lost(self, what: str) -> ServerError:
+        self.is_lost = True
+        return ServerError(self._report(what))
+
+    def _progress(self) -> tuple[float, ...] | None:
+        """Requests that it works on and that wait, and tokens so far; None: it does not answer."""
+        try:
+            url = f"http://{HOST}:{self._port}/metrics"
+            text = httpx.get(url, timeout=ANSWER_TIMEOUT_S, trust_env=False).text
+        except httpx.TransportError:
+            return None
+        told = {name: float(value) for name, value in METRIC.findall(text)}
+        return tuple(told.get(name, 0.0) for name in PROGRESS)
 
     def _is_ready(self) -> bool:
         try:
             # Not through a proxy from the environment.
             url = f"http://{HOST}:{self._port}/health"
-            return httpx.get(url, timeout=2.0, trust_env=False).is_success
+            return httpx.get(url, timeout=ANSWER_TIMEOUT_S, trust_env=False).is_success
         except httpx.TransportError:
             return False
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from scripted_server import Body, ScriptedServer, status
@@ -16,11 +18,14 @@ from tiny_models import save_tiny_model
 from comas.config import ConfigError
 from comas.files import locked
 from comas.terminal import EXIT_FAULT
+from evaluation import execution
 from evaluation.__main__ import main
 from evaluation.config import read_command
 from evaluation.execution import evaluate
+from evaluation.inference_log import read_inference
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
 from evaluation.plan import count_calls, make_plan
+from evaluation.server import ServerError, Servers
 from evaluation.setups import SETUPS
 from evaluation.tasks import benchmark_tasks, choose_benchmarks, draw, held_out_tasks
 from evaluation.types import BenchmarkTask
@@ -259,6 +264,29 @@ def test_a_folder_that_was_claimed_since_the_plan_was_made_is_left_alone(argumen
     assert main([*arguments, "temperature=1"]) == 0
     with pytest.raises(ValueError, match=r"temperature: 1.* there, 0.7 now"):
         evaluate(plan)
+
+
+def test_what_a_lost_server_did_not_answer_is_asked_again_once_it_is_back(
+    arguments, server, tmp_path, monkeypatch, caplog
+):
+    class Losing(Servers):
+        losses = 0
+
+        async def watch(self) -> NoReturn:
+            while len(server.requests) < 4 or Losing.losses:
+                await asyncio.sleep(0.001)
+            Losing.losses += 1
+            raise ServerError("it hangs")
+
+        def restart(self) -> None:
+            assert Losing.losses == 1
+
+    monkeypatch.setattr(execution, "Servers", Losing)
+    assert main([*arguments, "concurrency=2"]) == 0
+    assert "it hangs\nstarting it again" in caplog.text
+    assert Losing.losses == 1
+    answers = read_inference(tmp_path / "results/scripted/gsm8k/vanilla/inference.jsonl")
+    assert sorted(answer.task_id for answer in answers) == [f"gsm8k-{i}" for i in range(8)]
 
 
 def test_results_of_an_older_version_are_refused_with_the_remedy(arguments, tmp_path, caplog):

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from tiny_models import save_tiny_model
 
+from evaluation import server
 from evaluation.client import Client, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
@@ -155,6 +156,99 @@ def test_a_server_that_takes_too_long_is_stopped(model, tmp_path):
         serve([model], logs=[tmp_path / "server.log"], config=config, device="cpu"),
     ):
         pass
+
+
+STAND_IN = """
+import os, sys, threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(open(sys.argv[1], "rb").read())
+HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The metrics of the servers that ``serve`` starts, which stand in for vLLM's."""
+    path = tmp_path / "metrics"
+    start = subprocess.Popen
+
+    def start_stand_in(command: list[str], **options: object) -> subprocess.Popen[bytes]:
+        [port] = [word.removeprefix("--port=") for word in command if word.startswith("--port=")]
+        return start([sys.executable, "-S", "-c", STAND_IN, str(path), port], **options)
+
+    monkeypatch.setattr(server.subprocess, "Popen", start_stand_in)
+    tell(path, running=0, tokens=0)
+    return path
+
+
+def tell(path: Path, *, running: float, tokens: float) -> None:
+    path.write_text(
+        "# TYPE vllm:num_requests_running gauge\n"
+        f'vllm:num_requests_running{{engine="0",model_name="m"}} {running:.1f}\n'
+        f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {tokens:.1f}\n'
+    )
+
+
+async def watched_for(servers: Servers, seconds: float) -> None:
+    await asyncio.wait_for(servers.watch(), seconds)
+
+
+def test_a_server_that_works_or_has_nothing_to_do_is_left_alone(model, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "HANG_S", 0.3)
+    monkeypatch.setattr(server, "WATCH_S", 0.05)
+    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+        with pytest.raises(TimeoutError):
+            asyncio.run(watched_for(servers, 1.0))
+
+        async def work() -> None:
+            for tokens in range(20):
+                tell(told, running=2, tokens=tokens)
+                await asyncio.sleep(0.1)
+
+        async def watch_the_work() -> None:
+            watching = asyncio.ensure_future(servers.watch())
+            await work()
+            assert not watching.done()
+            watching.cancel()
+
+        asyncio.run(watch_the_work())
+
+
+@pytest.mark.parametrize("fault", ["no progress", "frozen", "killed"])
+def test_a_server_that_is_lost_is_started_again(model, told, tmp_path, monkeypatch, fault: str):
+    monkeypatch.setattr(server, "HANG_S", 0.3)
+    monkeypatch.setattr(server, "WATCH_S", 0.05)
+    monkeypatch.setattr(server, "ANSWER_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(server, "GRACE_S", 0.2)
+    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+        before = servers._own[0]._process.pid
+        if fault == "no progress":
+            tell(told, running=1, tokens=7)
+        else:
+            os.kill(before, signal.SIGSTOP if fault == "frozen" else signal.SIGKILL)
+        with pytest.raises(ServerError, match="died with" if fault == "killed" else "hangs: for"):
+            asyncio.run(watched_for(servers, 10))
+        tell(told, running=0, tokens=0)
+        servers.restart()
+        assert servers._own[0]._process.pid != before
+        assert not psutil.pid_exists(before)
+        with pytest.raises(TimeoutError):
+            asyncio.run(watched_for(servers, 0.5))
+
+
+def test_a_server_that_is_lost_again_and_again_ends_the_evaluation(model, told, tmp_path):
+    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+        for _ in range(server.MAX_RESTARTS):
+            servers._own[0].is_lost = True
+            servers.restart()
+        servers._own[0].is_lost = True
+        with pytest.raises(ServerError, match="was lost 4 times"):
+            servers.restart()
 
 
 def test_the_cause_is_found_above_the_end_of_a_log():
