@@ -59,7 +59,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     buffers = Buffers(config.update_every)
     empty_updates = EmptyUpdates()
     with (
-        Verifier() as verifier,
+        Verifier(isolation=prepared.isolation) as verifier,
         agents_of(config, prepared) as agents,
         tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
         logging_redirect_tqdm(),

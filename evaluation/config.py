@@ -53,6 +53,11 @@ class EvaluationConfig:
     data: str = key("data")
     """Where scripts/prepare_data.sh built the benchmarks."""
 
+    sandbox: str | None = key(
+        None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
+    )
+    """Of the programs that models write: see ``verification.sandbox`` of a training run."""
+
     port: int | None = key(None, at_least=1024, at_most=65535, example=8000)
     """Of the first server; the others have the ports after it. null: free ones."""
     start_timeout_s: float = key(900.0, above=0)

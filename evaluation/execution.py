@@ -43,7 +43,7 @@ def evaluate(plan: Plan) -> str:
     with ExitStack() as stack:
         stack.enter_context(locked(plan.folder, remedy=IN_USE))
         check_identity(plan.folder, plan.identity)
-        verifier = stack.enter_context(Verifier())
+        verifier = stack.enter_context(Verifier(isolation=plan.isolation))
         servers = stack.enter_context(_served(plan)) if _has_open_tasks(plan) else None
         write_identity(plan.folder, plan.identity)
         note_process(plan.folder)

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from comas.preflight.machine import settle_isolation
+from comas.verification.sandbox import Isolation
 from evaluation.client import RequestOptions
 from evaluation.config import Command, EvaluationConfig
 from evaluation.identity import SAMPLING, TASKS, TITLE, Identity, check_identity, fingerprint
@@ -31,6 +33,8 @@ class Plan:
     requests: RequestOptions
     identity: Identity
     baseline: Path | None
+    isolation: Isolation | None
+    """Of model-written programs; None where no task asks for one."""
     notes: tuple[str, ...]
     """What is done differently from what the command says, and why."""
 
@@ -70,6 +74,7 @@ def make_plan(command: Command) -> Plan:
         requests=requests,
         identity=_identity(target, tasks, config=config, requests=requests),
         baseline=None if config.baseline is None else results / config.baseline,
+        isolation=_isolation(config, tasks),
         notes=_notes(config, requests),
     )
     check_identity(plan.folder, plan.identity)
@@ -133,6 +138,14 @@ def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[Bench
         else:
             tasks[name] = benchmark_tasks(name, data=data, limit=config.limit)
     return tasks
+
+
+def _isolation(
+    config: EvaluationConfig, tasks: Mapping[str, Sequence[BenchmarkTask]]
+) -> Isolation | None:
+    if all(task.form != "coding" for of_benchmark in tasks.values() for task in of_benchmark):
+        return None
+    return settle_isolation(config.sandbox, key="sandbox")
 
 
 def _request_options(config: EvaluationConfig, target: Target) -> RequestOptions:

@@ -47,7 +47,7 @@ def protections():
     """What contains a program here where there are no namespaces."""
     found = set()
     try:
-        compile_filter(signals=False)
+        compile_filter(has_namespaces=False)
         found.add("seccomp")
     except RuntimeError:
         pass

@@ -232,6 +232,18 @@ class Validation:
 
 
 @dataclass
+class Verification:
+    """How answers are judged; only coding has something to choose."""
+
+    sandbox: str | None = key(
+        None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
+    )
+    """Whether model-written programs run where the machine isolates them by no namespaces:
+    require_namespaces runs none (such a run does not start), allow_degraded warns of what is
+    missing; null: require_namespaces where the machine has them, else allow_degraded."""
+
+
+@dataclass
 class Cluster:
     """Where the engines run."""
 
@@ -294,6 +306,7 @@ class Config:
     optimization: Optimization = field(default_factory=Optimization)
     training: Training = field(default_factory=Training)
     validation: Validation = field(default_factory=Validation)
+    verification: Verification = field(default_factory=Verification)
     cluster: Cluster = field(default_factory=Cluster)
     logging: Logging = field(default_factory=Logging)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comas.types import Device
+from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox, SandboxError
 
 MIN_FREE_DISK_MIB = 512
 
@@ -57,6 +58,28 @@ def num_gpus() -> int:
     import torch
 
     return torch.cuda.device_count()
+
+
+def settle_isolation(wanted: str | None, *, key: str) -> Isolation:
+    """What runs model-written programs here; None requires namespaces where the machine has them.
+
+    Warns of all that is missing where programs may run without them.
+
+    Raises ValueError, which names the ``key``, when they are required and the machine has none.
+    """
+    is_required = wanted == "require_namespaces"
+    try:
+        with Sandbox(
+            isolation="require_namespaces" if is_required else "allow_degraded"
+        ) as sandbox:
+            has_namespaces = sandbox.start()
+    except SandboxError as error:
+        raise ValueError(
+            f"{key}={wanted or 'null'}, but model-written programs cannot run here: {error}. "
+            f"{HOW_TO_GET_NAMESPACES}, or run them less isolated with {key}=allow_degraded."
+        ) from error
+    is_required = is_required or (wanted is None and has_namespaces)
+    return "require_namespaces" if is_required else "allow_degraded"
 
 
 def check_disk(saves: Path) -> None:

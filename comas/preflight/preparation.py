@@ -1,17 +1,23 @@
 """The last step before any engine starts: everything that a configuration names, checked."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.preflight.locations import QUICKSTART_PREFIX, check_model, locate
-from comas.preflight.machine import check_disk, choose_device, describe_machine
+from comas.preflight.machine import (
+    check_disk,
+    choose_device,
+    describe_machine,
+    settle_isolation,
+)
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import Sizes, derive_sizes
 from comas.run_directory.inputs import read_inputs
-from comas.types import Device
+from comas.types import Device, Question
+from comas.verification.sandbox import Isolation
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,8 @@ class Prepared:
     train: QuestionSet
     validation: QuestionSet
     device: Device
+    isolation: Isolation | None
+    """Of model-written programs; None where no question asks for one."""
     sizes: Sizes
     locations: Mapping[str, str]
     """Where each name of the configuration leads (see ``locate``)."""
@@ -39,7 +47,8 @@ def prepare(config: Config) -> Prepared:
 
     Raises:
         ValueError: a model, dataset or device that the configuration names is missing or broken,
-            the update does not fit into memory, or there are fewer questions than a step asks.
+            the update does not fit into memory, there are fewer questions than a step asks,
+            or programs cannot be isolated as the configuration requires.
         OSError: the saves folder cannot be written, or too little disk is left.
     """
     device = choose_device(config.cluster.device)
@@ -66,6 +75,13 @@ def prepare(config: Config) -> Prepared:
         train=train,
         validation=QuestionSet(tuple(asked), held_out.answers),
         device=device,
+        isolation=_isolation(config, [*train.questions, *asked]),
         sizes=derive_sizes(config, num_questions=len(train.questions)),
         locations=locations,
     )
+
+
+def _isolation(config: Config, questions: Sequence[Question]) -> Isolation | None:
+    if all(question.domain != "coding" for question in questions):
+        return None
+    return settle_isolation(config.verification.sandbox, key="verification.sandbox")

@@ -12,9 +12,10 @@ import builtins
 import re
 import sys
 import time
+from contextvars import ContextVar
 from functools import cache, lru_cache
 
-from comas.verification.sandbox import Sandbox
+from comas.verification.sandbox import Isolation, Sandbox
 from comas.verification.verdict import Verdict
 
 _FENCE = re.compile(
@@ -26,6 +27,9 @@ _PUBLISHED_BUDGET_S = 15.0
 
 PROGRAM_MODULE = "solution"
 """The module from which a checker may import the program; its names are globals as well."""
+
+isolation: ContextVar[Isolation] = ContextVar("isolation", default="allow_degraded")
+"""That of this process's sandbox, to be set before its first program."""
 
 _STANDARD_NAMES = frozenset(dir(builtins)) | sys.stdlib_module_names
 
@@ -147,6 +151,6 @@ def _free_names(tree: ast.AST) -> set[str]:
 @cache
 def _sandbox() -> Sandbox:
     """The sandbox of this process; it starts with its first program."""
-    sandbox = Sandbox()
+    sandbox = Sandbox(isolation=isolation.get())
     atexit.register(sandbox.close)
     return sandbox

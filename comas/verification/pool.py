@@ -17,8 +17,9 @@ from weakref import WeakSet
 
 from pebble import ProcessPool
 
+from comas.verification import coding
 from comas.verification.forms import AnswerForm, Grader
-from comas.verification.sandbox import Sandbox
+from comas.verification.sandbox import Isolation, Sandbox
 from comas.verification.verdict import Verdict
 from comas.verification.verifiers import TIMEOUT_S, verify
 
@@ -55,10 +56,18 @@ class Verifier:
             assert pending.result() == ["correct"]
     """
 
-    def __init__(self, *, num_workers: int | None = None, timeout_s: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        num_workers: int | None = None,
+        timeout_s: float | None = None,
+        isolation: Isolation | None = None,
+    ) -> None:
         """``num_workers``: by default one a core that this process may use, at most 16.
 
         ``timeout_s``: one limit in place of all those of ``TIMEOUT_S``.
+        ``isolation``: of programs, as ``comas.preflight.machine.settle_isolation`` has settled it;
+        None warns with the first program where it is not whole.
         """
         context = multiprocessing.get_context("forkserver")
         # Every worker is forked from a process that has sympy already.
@@ -66,8 +75,12 @@ class Verifier:
         self._timeout_s = timeout_s
         self._num_workers = num_workers or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
         self._pool = ProcessPool(
-            max_workers=self._num_workers, initializer=_prepare_worker, context=context
+            max_workers=self._num_workers,
+            initializer=_prepare_worker,
+            initargs=(isolation or "allow_degraded",),
+            context=context,
         )
+        self._is_settled = isolation is not None
         self._batches: WeakSet[_Batch] = WeakSet()
 
     def verify_batch(self, items: Iterable[Item], *, grader: Grader = "strict") -> list[Verdict]:
@@ -88,7 +101,7 @@ class Verifier:
         another thread.
         """
         items = list(items)
-        if any(form == "coding" for form, _, _ in items):
+        if not self._is_settled and any(form == "coding" for form, _, _ in items):
             _warn_unless_isolated()
         batch = _Batch(items, schedule=partial(self._schedule, grader), on_verdict=on_verdict)
         self._batches.add(batch)
@@ -196,10 +209,11 @@ def _warn_unless_isolated() -> None:
         sandbox.start()
 
 
-def _prepare_worker() -> None:
+def _prepare_worker(isolation: Isolation) -> None:
     """Low priority, bounded memory, no chatter, and death with the owner of the pool."""
     _die_with_forkserver()
     os.nice(NICENESS)
+    coding.isolation.set(isolation)
     resource.setrlimit(resource.RLIMIT_AS, (WORKER_MEMORY_MIB << 20, WORKER_MEMORY_MIB << 20))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for name in ("math_verify", "comas.verification.sandbox"):

@@ -49,6 +49,12 @@ the object; subclasses of its classes, ``inspect``, ``await``, pickling or copyi
 patching its names, reading its output, and pytest or any other installed package.
 """
 
-from comas.verification.sandbox.sandbox import Limits, Sandbox, SandboxError
+from comas.verification.sandbox.sandbox import (
+    HOW_TO_GET_NAMESPACES,
+    Isolation,
+    Limits,
+    Sandbox,
+    SandboxError,
+)
 
-__all__ = ["Limits", "Sandbox", "SandboxError"]
+__all__ = ["HOW_TO_GET_NAMESPACES", "Isolation", "Limits", "Sandbox", "SandboxError"]

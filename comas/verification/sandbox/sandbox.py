@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from comas.verification.sandbox.system_call_filter import compile_filter
 
@@ -22,17 +22,20 @@ _HEADER_BYTES = 400
 _GRACE_S = 30.0
 """How long the server may take beyond a program's wall limit before it is given up."""
 
+HOW_TO_GET_NAMESPACES = (
+    "Allow unprivileged user namespaces (in a container: run it with CAP_SYS_ADMIN, or with a "
+    "seccomp profile that allows unshare and mount)"
+)
 _OPENED = {
     ("namespaces", False): (
         "they see the files and processes of the machine as far as nothing else forbids it, and "
-        "the limit on processes counts all of their user's. Allow unprivileged user namespaces "
-        "(in a container: run it with CAP_SYS_ADMIN, or with a seccomp profile that allows "
-        "unshare and mount)"
+        f"the limit on processes counts all of their user's. {HOW_TO_GET_NAMESPACES}"
     ),
     ("seccomp", True): "all system calls, and so faults of the kernel, are open to them",
     ("seccomp", False): (
-        "they can reach the network (with Landlock of version 4: by UDP alone) and send signals "
-        "to their user's processes (with Landlock of version 6: to none)"
+        "they can reach the network (with Landlock of version 4: by UDP alone), signal their "
+        "user's processes (with Landlock of version 6: none) and reschedule them, change modes, "
+        "times and attributes of their user's files, and fill the disk with files that are removed"
     ),
     ("landlock", False): (
         "they can read and write what their user can. Linux 5.13 or later has it, unless it is "
@@ -40,6 +43,23 @@ _OPENED = {
     ),
 }
 """(what is missing, whether there are namespaces) -> what that opens, and how to get it."""
+
+_COVERED_FROM = {
+    2: "moves from folder to folder (which it refuses)",
+    3: "emptying files (left to seccomp)",
+    4: "TCP (left to seccomp)",
+    5: "the controls of devices",
+    6: "signals and abstract sockets (left to seccomp)",
+}
+"""Version of Landlock -> what it is the first to cover."""
+_UNCOVERED = (
+    "modes, owners, times and attributes of files (left to seccomp) and whether a file exists, how "
+    "large and how old it is (open to programs)"
+)
+"""What no version of Landlock covers."""
+
+Isolation = Literal["require_namespaces", "allow_degraded"]
+"""Whether programs run where the machine has no namespaces to isolate them by."""
 
 
 class SandboxError(RuntimeError):
@@ -66,13 +86,20 @@ class Limits:
 class Sandbox:
     """Runs one program after the other, in a server that starts with the first one.
 
-    ``isolated=False`` does without namespaces, as happens by itself where there are none.
     Methods may be called from any thread.
     """
 
-    def __init__(self, limits: Limits | None = None, *, isolated: bool = True) -> None:
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        *,
+        isolated: bool = True,
+        isolation: Isolation = "allow_degraded",
+    ) -> None:
+        """``isolated=False`` does without namespaces, as ``isolation`` may allow by itself."""
         self._limits = limits or Limits()
         self._isolated = isolated
+        self._isolation = isolation
         self._server: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
 
@@ -101,7 +128,10 @@ class Sandbox:
         return reply["passed"]
 
     def start(self) -> bool:
-        """Start the server; returns whether programs are isolated by namespaces."""
+        """Start the server; returns whether programs are isolated by namespaces.
+
+        Raises SandboxError when it fails, or is to have namespaces and has none.
+        """
         with self._lock:
             if self._server is None:
                 self._server = self._start()
@@ -139,6 +169,8 @@ class Sandbox:
             try:
                 return self._launch("isolated", missing)
             except SandboxError as error:
+                if self._isolation == "require_namespaces":
+                    raise
                 self._isolated = False
                 missing["namespaces"] = str(error)
         return self._launch("bare", missing)
@@ -146,7 +178,7 @@ class Sandbox:
     def _launch(self, mode: str, missing: dict[str, str]) -> subprocess.Popen[bytes]:
         """Start a server that has run an empty program, and warn of what is missing."""
         try:
-            system_call_filter = compile_filter(signals=mode == "isolated")
+            system_call_filter = compile_filter(has_namespaces=mode == "isolated")
         except RuntimeError as error:
             system_call_filter = b""
             missing = missing | {"seccomp": str(error)}
@@ -162,7 +194,8 @@ class Sandbox:
         except SandboxError:
             _end(server)
             raise
-        _warn_of_what_is_missing(missing | hello["missing"], isolated=mode == "isolated")
+        missing |= hello["missing"]
+        _warn_of_what_is_missing(missing, landlock=hello["landlock"], isolated=mode == "isolated")
         return server
 
     def _stop(self) -> None:
@@ -215,10 +248,15 @@ def _receive(server: subprocess.Popen[bytes], *, timeout_s: float) -> dict[str, 
     return json.loads(line)
 
 
-def _warn_of_what_is_missing(missing: Mapping[str, str], *, isolated: bool) -> None:
-    """``missing``: protection -> why this machine does not have it."""
-    if missing:
-        faults = [
-            f"no {name} ({reason}): {_OPENED[name, isolated]}" for name, reason in missing.items()
-        ]
+def _warn_of_what_is_missing(
+    missing: Mapping[str, str], *, landlock: int | None, isolated: bool
+) -> None:
+    """``missing``: protection -> why this machine does not have it; ``landlock``: its version."""
+    faults = [f"no {name} ({why}): {_OPENED[name, isolated]}" for name, why in missing.items()]
+    if landlock is not None:
+        left = [what for version, what in _COVERED_FROM.items() if landlock < version]
+        faults.append(
+            f"Landlock has version {landlock}, and does not cover {', '.join([*left, _UNCOVERED])}"
+        )
+    if faults:
         log.warning("model-written programs are not fully contained here: %s", "; ".join(faults))

@@ -4,6 +4,9 @@ What is left out here is allowed: threads, child processes and files work as eve
 """
 
 import errno
+import fcntl
+import os
+import socket
 import tempfile
 from functools import cache
 from typing import Any
@@ -14,11 +17,12 @@ REFUSED = {
         "pidfd_getfd move_pages migrate_pages"
     ),
     "namespaces and mounts": (
-        "unshare setns mount umount2 pivot_root chroot move_mount open_tree open_tree_attr "
-        "fsopen fsconfig fsmount fspick mount_setattr statmount listmount"
+        "unshare setns mount umount2 pivot_root chroot move_mount open_tree "
+        "fsopen fsconfig fsmount fspick mount_setattr"
     ),
     "sockets, but for socketpair": "socket",
     "objects that outlive their process": "shmget semget msgget mq_open",
+    "files that no limit counts": "memfd_create memfd_secret",
     "device nodes": "mknod mknodat",
     "large and seldom used parts of the kernel": (
         "bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register "
@@ -31,7 +35,22 @@ REFUSED = {
         "clock_adjtime sethostname setdomainname iopl ioperm personality vhangup nfsservctl"
     ),
 }
-SIGNALS = "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal"
+REFUSED_WITHOUT_NAMESPACES = {
+    "signals": "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal",
+    "how other processes are scheduled": (
+        "setpriority ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler"
+    ),
+    "what Landlock leaves open of files outside": (
+        "truncate chmod fchmod fchmodat chown fchown lchown fchownat utime utimes "
+        "utimensat futimesat setxattr lsetxattr fsetxattr removexattr lremovexattr "
+        "fremovexattr"
+    ),
+    "files that are in no folder, and so in no count": "unlink rename renameat",
+    "listeners": "connect bind listen sendmsg sendmmsg",
+    "objects of other processes": (
+        "shmat shmctl semop semtimedop semctl msgsnd msgrcv msgctl mq_unlink"
+    ),
+}
 NEW_NAMESPACES = {
     "cgroup": 0x02000000,
     "IPC": 0x08000000,
@@ -44,30 +63,69 @@ NEW_NAMESPACES = {
 """Flags of clone."""
 
 
+_OPENINGS = (("open", 1), ("openat", 2))
+_O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
+_F_SETOWN_EX, _FIOSETOWN, _SIOCSPGRP, _PR_SCHED_CORE = 15, 0x8901, 0x8902, 62
+_RENAME_NOREPLACE, _AT_REMOVEDIR = 1, 0x200
+_INT, _SOCKET_KIND = 0xFFFFFFFF, 0xF
+REFUSED_ARGUMENTS_WITHOUT_NAMESPACES = [
+    # A file may signal others when it changes, or have them wait.
+    *(("fcntl", 1, _INT, command) for command in (fcntl.F_SETOWN, _F_SETOWN_EX, fcntl.F_SETSIG)),
+    *(("fcntl", 1, _INT, command) for command in (fcntl.F_SETLEASE, fcntl.F_NOTIFY)),
+    *(("ioctl", 1, _INT, request) for request in (_FIOSETOWN, _SIOCSPGRP)),
+    ("prctl", 0, _INT, _PR_SCHED_CORE),
+    # A datagram may go to any socket, not only to the one that its sender was paired with.
+    *(("socketpair", 1, _SOCKET_KIND, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW)),
+    *((call, index, _O_TMPFILE, _O_TMPFILE) for call, index in _OPENINGS),
+    # Opened to read, a file can be emptied; opened for neither, Landlock asks for no right.
+    *((call, index, os.O_TRUNC | os.O_ACCMODE, os.O_TRUNC) for call, index in _OPENINGS),
+    *((call, index, os.O_ACCMODE, os.O_ACCMODE) for call, index in _OPENINGS),
+]
+"""(call, index of an argument, its bits that are looked at, what they must not be). Of an int the
+kernel itself does not look at the upper half."""
+ALLOWED_ARGUMENT = [("prlimit64", 0, 0)]  # one's own limits
+ALLOWED_ARGUMENT_WITHOUT_NAMESPACES = [
+    ("unlinkat", 2, _AT_REMOVEDIR),
+    ("renameat2", 4, _RENAME_NOREPLACE),
+    ("sendto", 4, 0),  # to no address
+    ("socketpair", 0, socket.AF_UNIX),
+]
+"""(call, index of an argument, the only value with which it is allowed)."""
+_UNKNOWN_CALLS = range(452, 512)
+"""Those of Linux 6.6 and later, which no C library needs."""
+
+
 @cache
-def compile_filter(*, signals: bool) -> bytes:
+def compile_filter(*, has_namespaces: bool) -> bytes:
     """The filter as instructions for the kernel (BPF), compiled by libseccomp.
 
-    signals: whether signals may be sent; without PID namespaces every process of the user is
-        in reach of them.
+    has_namespaces: without them, whatever reaches beyond the program's own processes and folder
+        is refused as well.
 
     Raises RuntimeError where a library is missing, with the remedy.
     """
     seccomp = _load_library()
     filtering = seccomp.SyscallFilter(seccomp.ALLOW)
-    refusal = seccomp.ERRNO(errno.EPERM)
-    names = " ".join(REFUSED.values()) + ("" if signals else f" {SIGNALS}")
-    for name in names.split():
+    refusal, unknown = seccomp.ERRNO(errno.EPERM), seccomp.ERRNO(errno.ENOSYS)
+    groups, allowed = [*REFUSED.values()], [*ALLOWED_ARGUMENT]
+    refused = [("clone", 0, flag, flag) for flag in NEW_NAMESPACES.values()]
+    # The arguments of these are out of a filter's sight; the C library has others to go on with.
+    hidden = ["clone3"]
+    if not has_namespaces:
+        groups += REFUSED_WITHOUT_NAMESPACES.values()
+        refused += REFUSED_ARGUMENTS_WITHOUT_NAMESPACES
+        allowed += ALLOWED_ARGUMENT_WITHOUT_NAMESPACES
+        hidden += ["openat2"]
+    for name in " ".join(groups).split():
         number = seccomp.resolve_syscall(seccomp.Arch.NATIVE, name)
         if number != -1:  # unknown to this version of libseccomp
             filtering.add_rule(refusal, number)
-    for flag in NEW_NAMESPACES.values():
-        is_set = seccomp.Arg(0, seccomp.MASKED_EQ, flag, flag)
-        filtering.add_rule(refusal, "clone", is_set)
-    # The flags of clone3 are out of a filter's sight; without it the C library uses clone.
-    filtering.add_rule(seccomp.ERRNO(errno.ENOSYS), "clone3")
-    # The limits of another process: only one's own are named by 0.
-    filtering.add_rule(refusal, "prlimit64", seccomp.Arg(0, seccomp.NE, 0))
+    for name, index, mask, value in refused:
+        filtering.add_rule(refusal, name, seccomp.Arg(index, seccomp.MASKED_EQ, mask, value))
+    for name, index, value in allowed:
+        filtering.add_rule(refusal, name, seccomp.Arg(index, seccomp.NE, value))
+    for call in (*hidden, *_UNKNOWN_CALLS):
+        filtering.add_rule(unknown, call)
     with tempfile.TemporaryFile() as file:
         filtering.export_bpf(file)
         file.seek(0)

@@ -13,7 +13,6 @@ import json
 import math
 import os
 import select
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from typing import Any
 
 from . import file_rules, folder, namespaces, system
 from .cell import BROKEN, PASSED, STARTED, Containment, Limits, Pipes, enter
+from .processes import end_namespace, end_tree
 
 PRELOADED = (
     *("random", "array", "bisect", "cmath", "collections", "copy", "dataclasses", "datetime"),
@@ -51,7 +51,7 @@ class Server:
         sys.executable = os.path.realpath(sys.executable)  # a virtual environment is left behind
         os.environ.clear()
         _preload()
-        self._has_file_rules = self._is_isolated or self._find_file_rules()
+        self.landlock = None if self._is_isolated else self._find_landlock()
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         if self._is_isolated:
             namespaces.isolate()
@@ -59,13 +59,12 @@ class Server:
         system.prctl(system.PR_SET_DUMPABLE, 0)
         gc.freeze()
 
-    def _find_file_rules(self) -> bool:
+    def _find_landlock(self) -> int | None:
         try:
-            file_rules.version()
+            return file_rules.version()
         except OSError as error:
             self.missing["landlock"] = str(error)
-            return False
-        return True
+            return None
 
     def serve(self) -> None:
         """Run programs until the caller is gone."""
@@ -84,9 +83,11 @@ class Server:
         try:
             is_abandoned = _wait(cell, deadline, is_over)
         finally:
-            _kill_all(cell)
             if place:
+                end_tree()
                 folder.remove(place)
+            else:
+                end_namespace(cell)
         with open(report, "rb") as file:
             return None if is_abandoned else _reply(file.read())
 
@@ -100,7 +101,7 @@ class Server:
             enter(
                 Pipes(program, checker, report_end),
                 Limits(**request["limits"]),
-                Containment(self._filter, place, self._has_file_rules),
+                Containment(self._filter, place, self.landlock is not None),
                 names_may_shadow=request["names_may_shadow"],
                 server=server,
             )
@@ -161,40 +162,6 @@ def _wait(cell: int, deadline: float, is_over: Callable[[], bool] | None) -> boo
     return any(descriptor == 0 for descriptor, _ in events)
 
 
-def _kill_all(cell: int) -> None:
-    """Kill and reap every descendant: as their subreaper the server inherits the orphans.
-
-    With a PID namespace the cell alone is enough: its child ends with it, and with that, the
-    first process of the namespace, all others.
-    """
-    _kill(cell)
-    while True:
-        for child in _children():
-            _kill(child)
-        try:
-            os.waitpid(-1, 0)
-        except ChildProcessError:
-            return
-
-
-def _kill(child: int) -> None:
-    """Kill a child with its process group: one by one a fork bomb would grow meanwhile."""
-    group = os.getpgid(child)
-    if group == os.getpgrp():  # it was stopped before it made a group
-        os.kill(child, signal.SIGKILL)
-    else:
-        os.killpg(group, signal.SIGKILL)
-
-
-def _children() -> list[int]:
-    """Direct children, by /proc; none where it is hidden, within an isolated server."""
-    try:
-        with open(f"/proc/self/task/{os.getpid()}/children") as file:
-            return [int(child) for child in file.read().split()]
-    except FileNotFoundError:
-        return []
-
-
 def _reply(report: bytes) -> dict[str, Any]:
     report, *faults = report.split(BROKEN)
     if report.count(STARTED) == 2 and not faults:
@@ -213,7 +180,7 @@ def main() -> None:
     except OSError as error:
         answer({"error": str(error)})
         return
-    answer({"missing": server.missing})
+    answer({"missing": server.missing, "landlock": server.landlock})
     server.serve()
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from . import file_rules, namespaces, system
+from . import file_rules, folder, namespaces, system
 from .checking import check
 from .running import run
 
@@ -132,7 +132,7 @@ def _start(work: Callable[[], None]) -> int:
 def _contain(containment: Containment, limits: Limits) -> None:
     """Leave everything behind that is neither the program's nor the checker's business."""
     if containment.folder is not None:
-        os.chdir(containment.folder)
+        os.chdir(folder.work_of(containment.folder))
         return
     namespaces.mount_empty_tmp(limits.disk_mib)
     if os.geteuid() == 0:
@@ -150,6 +150,7 @@ def _confine(limits: Limits, containment: Containment, user: int, report: int) -
             system.drop_capabilities()
         else:
             _confine_to_folder(containment.folder, user, has_rules=containment.has_file_rules)
+            folder.keep_removed(containment.folder)
         _end_with_parent()  # only now: a change of the user undoes it
         if containment.system_call_filter:
             system.filter_system_calls(containment.system_call_filter)
@@ -159,13 +160,13 @@ def _confine(limits: Limits, containment: Containment, user: int, report: int) -
         raise
 
 
-def _confine_to_folder(folder: str, user: int, *, has_rules: bool) -> None:
-    os.environ["TMPDIR"] = folder
+def _confine_to_folder(place: str, user: int, *, has_rules: bool) -> None:
+    os.environ["TMPDIR"] = folder.work_of(place)
     library = os.open(os.path.dirname(os.__file__), os.O_PATH)
     if has_rules:
         file_rules.restrict(
             readable=[*namespaces.library_folders(), "/dev/urandom"],
-            writable=[folder, "/dev/null"],
+            writable=[place, "/dev/null"],
         )
     if os.geteuid() == 0:
         _become(user)

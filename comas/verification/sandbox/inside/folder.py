@@ -1,17 +1,66 @@
 """The folder of a program that has no /tmp of its own, because there are no namespaces."""
 
+import errno
+import itertools
 import os
 import shutil
+import stat
+from typing import Any
+
+from . import system
 
 MAX_ENTRIES = 200
 """Files and folders in it: on a busy disk a thousand take seconds to remove."""
+_CURRENT, _NOREPLACE = -100, 1
+"""Of renameat2: relative to the current folder; fail where there is a file already."""
 
 
 def make() -> str:
+    """Make a folder with its two parts, ``work_of`` and one for what is removed from there."""
     folder = f"/tmp/comas-sandbox-{os.urandom(8).hex()}"
     os.mkdir(folder)
-    os.chmod(folder, 0o1777)  # if the server is root, those who use it are not
+    for part in (work_of(folder), _removed_of(folder)):
+        os.mkdir(part)
+        os.chmod(part, 0o1777)  # if the server is root, those who use it are not
     return folder
+
+
+def work_of(folder: str) -> str:
+    """The part that is the program's to see."""
+    return f"{folder}/work"
+
+
+def _removed_of(folder: str) -> str:
+    return f"{folder}/removed"
+
+
+def keep_removed(folder: str) -> None:
+    """Have ``os.remove`` and ``os.rename`` move to the side what would leave the folder.
+
+    A file that is in no folder and still open is in no count of the disk, so the system call
+    filter leaves no other way than to move, to where nothing is.
+    """
+    numbers = itertools.count()
+
+    def remove(path: Any, *, dir_fd: int | None = None) -> None:
+        if stat.S_ISDIR(os.lstat(path, dir_fd=dir_fd).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        _move(path, f"{_removed_of(folder)}/{os.getpid()}.{next(numbers)}", dir_fd)
+
+    def rename(old: Any, new: Any) -> None:
+        os.lstat(old)  # before anything is removed for it
+        if os.path.lexists(new):
+            remove(new)
+        _move(old, new, None)
+
+    os.remove = os.unlink = remove  # type: ignore[assignment]
+    os.rename = os.replace = rename  # type: ignore[assignment]
+
+
+def _move(old: Any, new: Any, folder_of_old: int | None) -> None:
+    place = _CURRENT if folder_of_old is None else folder_of_old
+    names = os.fsencode(old), os.fsencode(new)
+    system.call("renameat2", place, names[0], _CURRENT, names[1], _NOREPLACE)
 
 
 def is_over(folder: str, disk_mib: int) -> bool:
