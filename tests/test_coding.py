@@ -127,12 +127,19 @@ def test_a_forgery_passes_as_published_only(grade):
         ("assert f(", "is not Python"),
         ("\0", "is not Python"),
         ("import numpy as np\nassert f(2) == 4", "imports numpy, but"),
+        ("import unittest\nunittest.main()", r"calls unittest\.main\(\)"),
+        ("import unittest as u\nif True: u.main(exit=False)", r"calls unittest\.main\(\)"),
+        ("from unittest import main as go\ngo()", r"calls unittest\.main\(\)"),
         ("import pytest, requests.api\nassert f(2) == 4", "imports pytest, requests, but"),
     ],
 )
 def test_a_checker_that_cannot_run_is_an_error(grade, checker, reason):
     with pytest.raises(ValueError, match=f"the checker code {reason}"):
         grade(in_block(SQUARE), checker)
+
+
+def test_a_main_of_the_programs_own_is_no_unittest_main():
+    examine_checker("import unittest\nfrom solution import main\nassert main() == 4")
 
 
 @pytest.mark.parametrize(

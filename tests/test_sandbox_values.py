@@ -339,6 +339,108 @@ CONVERSATIONS = {
 }
 
 
+CONVERSATIONS |= {
+    "containers are shared as long as both sides hold them": (
+        """
+        class Box:
+            def __init__(self, items=None): self.items = [] if items is None else items
+            def add(self, x): self.items.append(x)
+            def total(self): return sum(self.items)
+            def give(self): return self.items
+            def __len__(self): return len(self.items)
+            def call(self, f): self.items.append(0); f(); return self.items[-1]
+        store = {}
+        def put(k, v): store[k] = v
+        def look(): return store
+        def grid(n): return [[0] * n for _ in range(n)]
+        """,
+        """
+        b = Box(); b.items.append(1); assert b.items == [1] and b.total() == 1
+        given = [1, 2]; b = Box(given); given.append(3); assert b.total() == 6
+        b.add(4); assert given == [1, 2, 3, 4] and b.items is given and b.give() is given
+        kept = b.give(); del kept[:]; assert len(b) == 0 and b.items == []
+        kept.append(5); assert len(b) == 1; kept.append(6); assert len(b) == 2
+        assert b.call(lambda: b.items.append(7)) == 7 and given == [5, 6, 0, 7]
+        row = [1]; put('a', {'rows': [row]}); row.append(2)
+        assert look() == {'a': {'rows': [[1, 2]]}} and look()['a']['rows'][0] is row
+        look()['b'] = {3}; put('c', look()['b']); look()['c'].add(4)
+        assert look()['b'] == {3, 4} and look()['b'] is look()['c']
+        boxes = [Box([i]) for i in range(50)]
+        for i in range(50): boxes[i].items.append(i)
+        assert [box.total() for box in boxes] == [2 * i for i in range(50)]
+        g = grid(3); g[1][1] = 5; assert g == [[0, 0, 0], [0, 5, 0], [0, 0, 0]] and grid(1) == [[0]]
+        many = Box(list(range(30_000))); many.items[0] = 9; assert many.items[0] in (0, 9)
+        import sys
+        try: given.append(deep := []); [deep := [deep] for _ in range(10**5)]; put('d', [deep])
+        except RecursionError: given.pop()
+        assert look()['a']['rows'] == [[1, 2]] and 'd' not in look()
+        """,
+    ),
+    "subclasses of what crosses are compared by what they hold": (
+        """
+        import enum, collections
+        class Colour(enum.IntEnum): RED = 1; BLUE = 2
+        class Kind(str, enum.Enum): A = 'a'
+        class Flag(enum.IntFlag): X = 4
+        class Money(int):
+            def __repr__(self): return f'{int(self)} $'
+        class Name(str): pass
+        class Rows(list):
+            def first(self): return self[0]
+        class Table(dict):
+            def __missing__(self, key): return 0
+        class Point(collections.namedtuple('Point', 'x y')): pass
+        def keys(): return {1: 2}.keys()
+        def items(): return {1: 2}.items()
+        def f(c):
+            '''What f does.'''
+            return c == 2, c + 1
+        class Plain:
+            '''Of Plain.'''
+        """,
+        """
+        assert Colour.RED == 1 and 1 == Colour.RED and Colour.RED != 2 and Colour(2) is Colour.BLUE
+        assert Colour.RED < 2 < Colour.BLUE + 1 and 3 - Colour.RED == 2 and {Colour.RED: 0}[1] == 0
+        assert sorted([Colour.BLUE, Colour.RED]) == [1, 2] and [Colour.RED] == [1]
+        assert Kind.A == 'a' and Flag.X | 1 == 5 and Kind.A.name == 'A' and Kind.A.value == 'a'
+        assert Money(3) == 3 and str(Money(3)) == '3 $' and 2 * Money(3) == 6 and Name('n') == 'n'
+        assert Rows([1, 2]) == [1, 2] and Rows([1]).first() == 1 and Rows() != [0]
+        assert Table(a=1) == {'a': 1} and Table()['z'] == 0
+        assert Point(1, 2) == (1, 2) and Point(1, 2).x == 1
+        assert keys() == {1} and {1} == keys() and keys() | {2} == {1, 2} and items() == {(1, 2)}
+        import enum
+        class Mine(enum.IntEnum): TWO = 2
+        assert f(Mine.TWO) == (True, 3) and f.__doc__ == 'What f does.' == Plain().__class__.f() \
+            if hasattr(Plain, 'f') else f.__doc__ == 'What f does.'
+        assert Plain.__doc__ == Plain().__doc__ == 'Of Plain.' and f.__module__ == 'solution'
+        assert Plain().__class__ is Plain and Plain().__class__.__name__ == 'Plain'
+        """,
+    ),
+    "exceptions that a checker names steer it": (
+        """
+        import sys
+        class Count:
+            def __init__(self): self.n = 0
+            def __iter__(self): return self
+            def __next__(self):
+                self.n += 1
+                if self.n > 2: raise StopIteration
+                return self.n
+        def leave(): sys.exit(3)
+        """,
+        """
+        it = Count(); assert list(it) == [1, 2]
+        try: it.__next__()
+        except StopIteration: pass
+        else: assert False
+        try: leave()
+        except SystemExit as error: assert error.code == 3
+        else: assert False
+        """,
+    ),
+}
+
+
 @pytest.fixture(scope="module")
 def sandbox():
     with Sandbox() as sandbox:
@@ -365,3 +467,119 @@ def test_large_values_cross(sandbox):
     assert sandbox.run("def f(): return 2 ** 100_000", checker="assert f() == 1 << 100_000")
     too_large = "try:\n    f(b'x' * (20 << 20))\nexcept OverflowError:\n    pass\nelse:\n    1 / 0"
     assert sandbox.run(program, checker=too_large)
+
+
+SWAYED = {
+    "a map that ends early": (
+        "def f(x): raise StopIteration",
+        "assert all(map(lambda n: f(n) == n * n, [2, 3]))\nassert list(map(f, [2])) == []",
+    ),
+    "a zip that ends early": (
+        "class Stop(StopIteration): pass\ndef f(x): raise Stop",
+        "for got, want in zip(map(f, [2, 3]), [4, 9]): assert got == want",
+    ),
+    "a generator that is closed": (
+        "def f(x): raise GeneratorExit",
+        "g = (f(n) for n in [2]); next(g)",
+    ),
+    "a skipped test": (
+        "import unittest\ndef f(x): raise unittest.SkipTest('no')",
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self): assert f(2) == 4\n"
+        "r = unittest.TestResult(); T('test').run(r); assert r.wasSuccessful()",
+    ),
+    "a test that stops": (
+        "import unittest.case\ndef f(x): raise unittest.case._ShouldStop",
+        "import unittest\nclass T(unittest.TestCase):\n    def test(self): assert f(2) == 4\n"
+        "r = unittest.TestResult(); T('test').run(r); assert r.wasSuccessful()",
+    ),
+    "a method of the checker's": (
+        "def f(node): node.same = lambda other: True",
+        "class Node:\n    def __init__(self, v): self.v = v\n"
+        "    def same(self, other): return self.v == other\n"
+        "node = Node(1)\ntry: f(node)\nexcept AttributeError: pass\nassert node.same(4)",
+    ),
+    "a cached property of the checker's": (
+        "def f(node): node.total = 4",
+        "import functools\nclass Node:\n    @functools.cached_property\n"
+        "    def total(self): return 1\n"
+        "node = Node()\ntry: f(node)\nexcept AttributeError: pass\nassert node.total == 4",
+    ),
+    "a number that differs from call to call": (
+        "import itertools\nclass Root:\n    turns = itertools.cycle([1, 0])\n"
+        "    def __float__(self): return float(next(self.turns))\n    __index__ = None\n"
+        "def f(): return Root()",
+        "import math\nx = f()\n"  # no x has x ** 2 = 1 and x ** 3 = 0
+        "assert math.fabs(math.pow(x, 2) - 1) + math.fabs(math.pow(x, 3)) < 1e-6",
+    ),
+    "an index that differs from call to call": (
+        "class Index:\n    n = -1\n    def __index__(self): self.n += 1; return self.n\n"
+        "def f(): return Index()",
+        "x = f()\nassert ['a', 'b', 'c'][x] == 'a' and ['a', 'b', 'c'][x] == 'b'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SWAYED)
+def test_no_program_sways_its_checker_by(sandbox, name):
+    program, checker = SWAYED[name]
+    assert not sandbox.run(program, checker=checker)
+
+
+def test_what_a_program_may_change_of_an_object_of_the_checker(sandbox):
+    program = "def f(node): node.left = node.right; node.v += 1; node.new = 5; node.held = f\n"
+    checker = (
+        "import dataclasses\n@dataclasses.dataclass\nclass Node:\n    v: int = 0\n"
+        "    left: object = None\n    right: object = 3\n    held: object = None\n"
+        "    @property\n    def double(self): return 2 * self.v\n"
+        "node = Node()\nf(node)\n"
+        "assert (node.left, node.v, node.new, node.double) == (3, 1, 5, 2)\n"
+        "f(node); assert node.held is f"
+    )
+    assert sandbox.run(program, checker=checker)
+
+
+def test_what_one_side_alone_holds_is_no_longer_watched():
+    references = References(never, of_checker=True)
+    codec, other = Codec(references), Codec(References(never, of_checker=False))
+
+    def send(value, sender, receiver, may_forget=False):
+        news = sender.news(may_forget=may_forget)
+        form = sender.encode(value)
+        sender.sent()
+        receiver.receive(json.loads(json.dumps(news)))
+        return receiver.decode(form)
+
+    def num_watched():
+        return len(codec._containers), len(other._containers)
+
+    held = [[1], [2]]
+    theirs = send(held, codec, other)
+    assert num_watched() == (3, 3)
+    theirs[0].append(3)
+    send(None, other, codec)
+    assert held == [[1, 3], [2]]
+    del theirs
+    for _ in range(2):  # the inner lists end with the outer one
+        send([0], other, codec)
+    send(None, codec, other)
+    send(None, other, codec)
+    assert num_watched() == (0, 0)
+    held = list(range(5000))
+    theirs = send(held, codec, other)
+    send(None, codec, other, may_forget=True)
+    assert num_watched() == (0, 0) and theirs == held
+    codec.news(may_forget=False)
+    codec.encode([1])
+    codec.unsent()
+    assert send([[4]], codec, other) == [[4]]
+
+
+def test_a_pool_of_processes_works():
+    program = (
+        "import multiprocessing\ndef square(x): return x * x\n"
+        "def f(n):\n    with multiprocessing.Pool(2) as pool: return pool.map(square, range(n))"
+    )
+    with Sandbox() as sandbox:
+        if not sandbox.start():
+            pytest.skip("without namespaces there is no memory for its locks")
+        assert sandbox.run(program, checker="assert f(4) == [0, 1, 4, 9]")

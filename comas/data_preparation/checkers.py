@@ -4,7 +4,7 @@ import ast
 from collections.abc import Sequence
 
 from comas.data_preparation.record_set import LeftOut
-from comas.verification.coding import PROGRAM_MODULE, foreign_imports
+from comas.verification.coding import PROGRAM_MODULE, calls_unittest_main, foreign_imports
 
 _PYTEST_HOOKS = ("setup_module", "setup_function", "teardown_module", "teardown_function")
 _NEEDS_PYTEST = LeftOut("its tests need pytest")
@@ -48,6 +48,8 @@ def _unfit(kept: Sequence[ast.stmt], tests: Sequence[ast.stmt]) -> LeftOut | Non
             return LeftOut("its tests are methods of a class, or coroutines")
         if test.decorator_list or ast.unparse(test.args):
             return _NEEDS_PYTEST
+    if calls_unittest_main(ast.Module([*kept], [])):
+        return LeftOut("its tests run by unittest.main")
     foreign = foreign_imports(ast.Module([*kept], []))
     hooks = {node.name for node in kept if isinstance(node, ast.FunctionDef)} & {*_PYTEST_HOOKS}
     if "pytest" in foreign or hooks:

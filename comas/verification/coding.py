@@ -93,7 +93,8 @@ def examine_checker(gold: str) -> bool:
     Example: in ``assert sum(10, 15) == 6`` the program's ``sum`` is meant, in
     ``assert abs(f(2) - 4) < 1e-6`` Python's ``abs``.
 
-    Raises ValueError when the checker is not Python, or imports what the sandbox lacks.
+    Raises ValueError when the checker is not Python, imports what the sandbox lacks, or calls
+    ``unittest.main``.
     """
     try:
         tree = ast.parse(gold, filename="<checker>")
@@ -104,12 +105,31 @@ def examine_checker(gold: str) -> bool:
             f"the checker code imports {', '.join(sorted(foreign))}, but the sandbox holds "
             f"Python's standard library only (and the program, as {PROGRAM_MODULE!r})"
         )
+    if calls_unittest_main(tree):
+        raise ValueError(
+            "the checker code calls unittest.main(), which looks for tests elsewhere and exits "
+            "whatever they say; call the tests, or run them by unittest.TextTestRunner and assert "
+            "that the result was successful"
+        )
     return PROGRAM_MODULE not in _imported(tree) and _free_names(tree) <= _STANDARD_NAMES
 
 
 def foreign_imports(tree: ast.AST) -> set[str]:
     """Top-level modules that are neither the standard library's nor the program."""
     return _imported(tree) - sys.stdlib_module_names - {PROGRAM_MODULE}
+
+
+def calls_unittest_main(tree: ast.AST) -> bool:
+    """Whether the code calls ``unittest.main``, under whatever name it imports it."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(aliases):
+                names |= {f"{a.asname or a.name}.main" for a in aliases if a.name == "unittest"}
+            case ast.ImportFrom("unittest", aliases):
+                names |= {alias.asname or alias.name for alias in aliases if alias.name == "main"}
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(ast.unparse(call.func) in names for call in calls)
 
 
 def _imported(tree: ast.AST) -> set[str]:

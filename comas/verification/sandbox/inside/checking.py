@@ -2,11 +2,13 @@
 
 import builtins
 import importlib
+import inspect
 import sys
 import types
 from typing import Any
 
 from .conversation import Conversation
+from .remote import Remote
 
 _FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
 _OF_FUNCTIONS = {"__name__", "__qualname__", "__module__", "__doc__"}
@@ -21,7 +23,7 @@ def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> No
 
     names_may_shadow: see ``_Names``.
     """
-    conversation = Conversation(source, sink, permits=_permits)
+    conversation = Conversation(source, sink, permits=_Rules(checker))
     conversation.hear_outcome()  # of loading the program
     solution = conversation.references.remote(0)
     sys.modules["solution"] = _Solution(solution)
@@ -73,24 +75,54 @@ class _Solution(types.ModuleType):
         return getattr(self._solution, name)
 
 
-def _permits(operation: str, target: Any, operands: tuple[Any, ...]) -> bool:
-    """Whether the program may do this to an object that the checker has passed to it.
+class _Rules:
+    """What the program may do to the checker."""
 
-    From the attributes of a function or a generator it could reach the checker's own names.
-    So it gets public attributes only, of instances of the classes that the checker defines.
-    """
-    if isinstance(target, _CLOSED):
-        return False
-    if operation not in _ATTRIBUTE_OPERATIONS:
-        return True
-    name = operands[0]
-    if isinstance(target, _FUNCTIONS):
-        return operation == "__getattr__" and name in _OF_FUNCTIONS
-    is_class = isinstance(target, type)
-    if is_class and operation != "__getattr__":
-        return False
-    owner = target if is_class else type(target)
-    return owner.__module__ == "__main__" and type(name) is str and not name.startswith("_")
+    def __init__(self, checker: str) -> None:
+        self._checker = checker
+
+    def operation(self, operation: str, target: Any, operands: tuple[Any, ...]) -> bool:
+        """Whether the program may do this to an object that the checker has passed to it.
+
+        From the attributes of a function or a generator it could reach the checker's own names,
+        and by a method of its own it could answer for an object. So it gets public attributes
+        only, of instances of the classes that the checker defines, and changes none that is code.
+        """
+        if isinstance(target, _CLOSED):
+            return False
+        if operation not in _ATTRIBUTE_OPERATIONS:
+            return True
+        name = operands[0]
+        if isinstance(target, _FUNCTIONS):
+            return operation == "__getattr__" and name in _OF_FUNCTIONS
+        owner = target if isinstance(target, type) else type(target)
+        if owner.__module__ != "__main__" or type(name) is not str or name.startswith("_"):
+            return False
+        is_class = owner is target
+        is_reading = operation == "__getattr__"
+        return is_reading or not (is_class or _is_code(inspect.getattr_static(target, name, None)))
+
+    def error(self, operation: str, error: BaseException) -> bool:
+        """Whether it is no exception that ends a loop or skips a test, unless it is asked for.
+
+        The checker asks for those that it names. Others would end its ``map`` or ``all`` early.
+        """
+        if operation == "__next__" and isinstance(error, StopIteration):
+            return True
+        steering = (
+            kind
+            for kind in type(error).__mro__
+            if kind in _STEERING or kind.__module__.partition(".")[0] == "unittest"
+        )
+        return all(kind.__name__ in self._checker for kind in steering)
 
 
+def _is_code(value: Any) -> bool:
+    """Whether it is called, or found by code of its class: a function, a cached property."""
+    kind = type(value)
+    is_computed = hasattr(kind, "__get__") and not hasattr(kind, "__set__")
+    return kind is not Remote and (callable(value) or is_computed)
+
+
+_STEERING = (StopIteration, StopAsyncIteration, GeneratorExit, KeyboardInterrupt, SystemExit)
 _CLOSED = (_Names, types.ModuleType, types.FrameType, types.CodeType, types.TracebackType)

@@ -2,8 +2,10 @@
 
 A message is four bytes of length and then JSON:
 
-    ["do", operation, [operand, ...], {name: operand, ...}]
-    ["return" or "raise", [change, ...], value]
+    ["do", news, [operation, [operand, ...], {name: operand, ...}]]
+    ["return" or "raise", news, value]
+
+The news are of the containers that both sides hold (values.py).
 
 Whoever has asked serves what the other side asks meanwhile (a callback), until the answer is
 there. Nothing that arrives is trusted: at the first message that is not exactly of this form
@@ -15,18 +17,27 @@ import os
 from _thread import RLock  # threading would make every fork of the server slower
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from .references import References
-from .remote import OPERATIONS
+from .remote import CONVERSIONS, OPERATIONS, number_of
 from .values import Codec, Form
 
 MAX_MESSAGE_BYTES = 32 << 20
 MAX_DEPTH = 100
 """Callbacks within callbacks: at some six frames each, below Python's limit of recursion."""
 
-Permits = Callable[[str, Any, tuple[Any, ...]], bool]
-"""(operation, object, further operands) -> whether the other side may ask for it."""
+
+class Permits(Protocol):
+    """What the checker allows the program."""
+
+    def operation(self, operation: str, target: Any, operands: tuple[Any, ...]) -> bool:
+        """Whether the program may ask for it, of an object that the checker has passed to it."""
+        ...
+
+    def error(self, operation: str, error: BaseException) -> bool:
+        """Whether what the checker has asked for may raise this."""
+        ...
 
 
 class Conversation:
@@ -35,67 +46,88 @@ class Conversation:
     def __init__(self, source: int, sink: int, *, permits: Permits | None = None) -> None:
         """Read from the descriptor ``source``, write to ``sink``.
 
-        permits: what the program may do with what the checker gives it; None on its own side.
+        permits: what the program may do to the checker; None on its own side.
         """
         self._source = open(source, "rb")  # noqa: SIM115  open for as long as the process
         self._sink = open(sink, "wb")  # noqa: SIM115
         self._permits = permits
         self._lock = RLock()
         self._depth = 0
+        self._converted: dict[tuple[str, int], Any] = {}
         self.references = References(self.request, of_checker=permits is not None)
+        self._codec = Codec(self.references)
 
     def request(self, operation: str, *operands: Any, **named: Any) -> Any:
         """Have the other side do one of OPERATIONS; raises what that raises there."""
         with self._lock:
-            codec = Codec(self.references)
-            positional = [codec.encode(operand) for operand in operands]
-            by_name = {name: codec.encode(operand) for name, operand in named.items()}
-            self._send(_packed(["do", operation, positional, by_name]))
-            return self._outcome(codec)
+            if not self._permits or operation not in CONVERSIONS or self._codec.changed():
+                self._converted.clear()
+                return self._ask(operation, operands, named)
+            # Once only: an object could answer each question as suits what came of the last.
+            key = (operation, number_of(operands[0]))
+            if key not in self._converted:
+                self._converted[key] = self._ask(operation, operands, named)
+            return self._converted[key]
 
     def hear_outcome(self) -> Any:
         """Wait for the outcome of what the other side does unasked."""
         with self._lock:
-            return self._outcome(Codec(self.references))
+            return self._outcome("load")
 
     def tell_outcome(self, value: Any) -> None:
         with self._lock:
-            self._send(_packed(["return", [], Codec(self.references).encode(value)]))
+            self._tell("return", lambda: self._codec.encode(value))
 
     def serve(self) -> NoReturn:
         """Do what the other side asks for, until it ends."""
         while True:
             # Between requests no thread may ask: the other side would not listen.
             with self._lock, _or_end():
-                kind, *request = self._receive()
+                kind, news, content = self._receive()
                 _require(kind == "do")
-            self._do(*request)
+            self._do(news, *content)
 
-    def _outcome(self, codec: Codec) -> Any:
+    def _ask(self, operation: str, operands: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        encode = self._codec.encode
+        self._tell(
+            "do",
+            lambda: [
+                operation,
+                [encode(operand) for operand in operands],
+                {name: encode(operand) for name, operand in named.items()},
+            ],
+        )
+        return self._outcome(operation)
+
+    def _outcome(self, operation: str) -> Any:
         with _or_end():
-            kind, *content = self._receive()
+            kind, news, content = self._receive()
             while kind == "do":
-                self._do(*content)
-                kind, *content = self._receive()
-            changes, form = content
-            codec.apply(changes)
-            value = codec.decode(form)
-            _require(kind == "return" or (kind == "raise" and isinstance(value, BaseException)))
+                self._do(news, *content)
+                kind, news, content = self._receive()
+            self._codec.receive(news)
+            value = self._codec.decode(content)
+            if kind == "raise":
+                _require(issubclass(type(value), BaseException))
+                _require(not self._permits or self._permits.error(operation, value))
+            else:
+                _require(kind == "return")
         if kind == "raise":
             raise value
         return value
 
-    def _do(self, operation: str, positional: list[Form], by_name: dict[str, Form]) -> None:
+    def _do(
+        self, news: Form, operation: str, positional: list[Form], by_name: dict[str, Form]
+    ) -> None:
         with _or_end():
-            codec = Codec(self.references)
+            self._codec.receive(news)
             kind, number = positional[0]
             _require(kind == "yours")
             target = self.references.own(number)
-            operands = tuple(codec.decode(form) for form in positional[1:])
-            named = {name: codec.decode(form) for name, form in by_name.items()}
-            snapshot = codec.snapshot()
+            operands = tuple(self._codec.decode(form) for form in positional[1:])
+            named = {name: self._codec.decode(form) for name, form in by_name.items()}
             function = OPERATIONS[operation]
-            is_permitted = not self._permits or self._permits(operation, target, operands)
+            is_permitted = not self._permits or self._permits.operation(operation, target, operands)
         self._depth += 1
         try:
             if self._depth > MAX_DEPTH:
@@ -107,8 +139,18 @@ class Conversation:
             outcome = ("raise", error)
         self._depth -= 1
         with _or_end(), self._lock:
-            changes = codec.changes(snapshot)
-            self._send(_packed([outcome[0], changes, codec.encode(outcome[1])]))
+            self._tell(outcome[0], lambda: self._codec.encode(outcome[1]))
+
+    def _tell(self, kind: str, content: Callable[[], Form]) -> None:
+        may_forget = self._permits is not None and self._depth == 0
+        try:
+            news = self._codec.news(may_forget=may_forget)
+            message = _packed([kind, news, content()])
+        except BaseException:  # the asker's to deal with
+            self._codec.unsent()
+            raise
+        self._send(message)
+        self._codec.sent()
 
     def _send(self, message: bytes) -> None:
         with _or_end():

@@ -52,6 +52,8 @@ def _change_root() -> None:
     _mount(None, "/", None, MS_REC | MS_PRIVATE)
     _mount("tmpfs", root, "tmpfs", MS_NOSUID | MS_NODEV, "size=1m,mode=755")
     os.mkdir(f"{root}/tmp")
+    os.mkdir(f"{root}/dev")
+    os.symlink("/tmp", f"{root}/dev/shm")  # locks of multiprocessing are files there
     for path in (*library_folders(), "/dev/null", "/dev/urandom"):
         _show(path, root)
     os.chdir(root)

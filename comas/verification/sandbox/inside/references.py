@@ -142,7 +142,7 @@ class References:
 
     def _error_class(self, form: Form, codec: Codec) -> Any:
         error_class = codec.decode(form)
-        if not (isinstance(error_class, type) and issubclass(error_class, BaseException)):
+        if not (issubclass(type(error_class), type) and issubclass(error_class, BaseException)):
             raise TypeError("not a class of exceptions")
         return error_class
 

@@ -5,6 +5,8 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+from .values import plain
+
 
 def _enter(manager: Any) -> Any:
     return type(manager).__enter__(manager)
@@ -18,17 +20,31 @@ def _call(function: Any, *arguments: Any, **named: Any) -> Any:
     return function(*arguments, **named)
 
 
+_ARITHMETIC = (
+    *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
+    *("lshift", "rshift", "and", "xor", "or"),
+)
 OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{name}__": getattr(operator, f"__{name}__")
-    for name in (
-        *("eq", "ne", "lt", "le", "gt", "ge"),
-        *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
-        *("lshift", "rshift", "and", "xor", "or"),
-    )
+    for name in ("eq", "ne", "lt", "le", "gt", "ge", *_ARITHMETIC)
 }
 """What is done between two objects of the same side."""
 
-METHODS: dict[str, Callable[..., Any]] = {
+CONVERSIONS: dict[str, Callable[..., Any]] = {
+    "__bool__": bool,
+    "__int__": int,
+    "__float__": float,
+    "__complex__": complex,
+    "__index__": operator.index,
+    "__str__": str,
+    "__repr__": repr,
+    "__hash__": hash,
+    "__len__": len,
+    "__plain__": plain,
+}
+"""What an object is, asked by no other operand."""
+
+METHODS: dict[str, Callable[..., Any]] = CONVERSIONS | {
     "__call__": _call,
     "__getattr__": getattr,
     "__setattr__": setattr,
@@ -37,7 +53,6 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__setitem__": operator.setitem,
     "__delitem__": operator.delitem,
     "__contains__": operator.contains,
-    "__len__": len,
     "__iter__": iter,
     "__next__": next,
     "__reversed__": reversed,
@@ -45,16 +60,8 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__exit__": _exit,
     "__instancecheck__": lambda cls, value: isinstance(value, cls),
     "__subclasscheck__": lambda cls, other: issubclass(other, cls),
-    "__hash__": hash,
-    "__bool__": bool,
-    "__str__": str,
-    "__repr__": repr,
     "__format__": format,
     "__dir__": dir,
-    "__int__": int,
-    "__float__": float,
-    "__complex__": complex,
-    "__index__": operator.index,
     "__round__": round,
     "__trunc__": math.trunc,
     "__floor__": math.floor,
@@ -70,16 +77,23 @@ OPERATIONS = OPERATORS | METHODS
 """Everything that one side may ask of the other: operation -> what is then called there."""
 
 
+def _attribute(name: str) -> Any:
+    """An attribute that every class has of its own, as the object's own class has it."""
+    return property(lambda self: _REQUEST.__get__(self)("__getattr__", self, name))
+
+
 class Remote:
     """An object of the other side.
 
-    Compared with a value of this side it is unequal, and with an operator between the two it
-    raises TypeError: an object that learns what it is compared with could answer as pleases.
-    Between two objects of the other side, their own methods decide.
+    With a value of this side it is compared, and calculated, by its ``plain`` content. What has
+    none is unequal, and raises TypeError with other operators: an object that learns what it is
+    compared with could answer as pleases. Between two objects of the other side, their own
+    methods decide.
     """
 
     # Python makes these names private, out of the way of the object's own attributes.
     __slots__ = ("__number", "__request")
+    __class__ = _attribute("__class__")
 
     def __init__(self, request: Callable[..., Any], number: int) -> None:
         """``request(operation, *operands, **named)`` does one of OPERATIONS over there."""
@@ -111,14 +125,29 @@ def _method(operation: str) -> Callable[..., Any]:
 
 def _operator(operation: str) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
-        if type(other) is not Remote:
-            return NotImplemented
-        return _REQUEST.__get__(self)(operation, self, other)
+        if type(other) is Remote:
+            return _REQUEST.__get__(self)(operation, self, other)
+        content = _REQUEST.__get__(self)("__plain__", self)
+        is_plain = content is not None and type(content) is not Remote
+        return OPERATORS[operation](content, other) if is_plain else NotImplemented
 
     return method
 
 
-for _name in METHODS.keys() - {"__exit__"}:
+def _reflected_operator(operation: str) -> Callable[..., Any]:
+    def method(self: Any, other: Any) -> Any:
+        content = _REQUEST.__get__(self)("__plain__", self)
+        is_plain = content is not None and type(content) is not Remote
+        return OPERATORS[operation](other, content) if is_plain else NotImplemented
+
+    return method
+
+
+for _name in METHODS.keys() - {"__exit__", "__plain__"}:
     setattr(Remote, _name, _method(_name))
 for _name in OPERATORS:
     setattr(Remote, _name, _operator(_name))
+for _name in _ARITHMETIC:
+    setattr(Remote, f"__r{_name}__", _reflected_operator(f"__{_name}__"))
+for _name in ("__doc__", "__module__"):
+    setattr(Remote, _name, _attribute(_name))

@@ -10,9 +10,9 @@
 
 Types are exact: what is of a subclass goes by reference, for its methods are its owner's code.
 
-A mutable container has a label, its number in the order of crossing within one call. By it a
-container in the reply is known to be one of the arguments, and what the callee has changed in
-an argument is copied back.
+A mutable container has a label, its number in the order of crossing. As long as both sides hold
+it, each message says first what its sender has changed in it, so that the two copies are as one.
+Who alone holds it then says so, and both forget its label.
 
 A form is not trusted. Decoding raises some exception (which, is left open) for whatever was
 not encoded here, and runs none of the sender's code.
@@ -28,6 +28,7 @@ from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
 from operator import is_
+from sys import getrefcount
 from typing import Any, Protocol
 
 Form = Any
@@ -132,17 +133,79 @@ _IMMUTABLE_BY_NAME = {kind.name: kind for kind in _IMMUTABLE.values()}
 _MUTABLE_BY_NAME = {kind.name: kind for kind in _MUTABLE.values()}
 
 
-class Codec:
-    """Values to forms and back, for one call: its arguments, and then its outcome.
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__index__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    list: lambda value: list(list.__iter__(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+    type({}.keys()): set,
+    type({}.items()): set,
+}
+"""type -> its content of an instance, by no code of a subclass."""
+_MAX_WATCHED = 2000
+"""Parts of all containers that both sides hold, which each message costs a look at."""
 
-    The caller's codec and the callee's see the same containers in the same order, and so give
-    them the same labels.
+
+class Codec:
+    """Values to forms and back, and the containers that cross, the same on both sides.
+
+    Both sides see the same containers in the same order, and so give them the same labels.
     """
 
     def __init__(self, references: ByReference) -> None:
         self._references = references
-        self._containers: list[Any] = []
+        self._containers: dict[int, Any] = {}
         self._labels: dict[int, int] = {}  # by id; _containers keeps the object alive
+        self._contents: dict[int, list[Any]] = {}
+        """The parts of each, when last both sides had the same."""
+        self._released: list[int] = []
+        self._changed: dict[int, list[Any]] = {}
+        self._next_label = self._first_label = 0
+
+    def news(self, *, may_forget: bool) -> Form:
+        """What is to lead the next message: labels released, and ``[label, part, ...]`` changed.
+
+        may_forget: whether no call is under way, on which large containers can go their own ways.
+
+        The message holds the values that are encoded after this; ``sent`` or ``unsent`` follows.
+
+        Raises RecursionError where something is nested too deeply.
+        """
+        self._first_label = self._next_label
+        self._changed = self.changed() if self._containers else {}
+        changes = [[label, *map(self.encode, parts)] for label, parts in self._changed.items()]
+        self._release(may_forget=may_forget)
+        return [self._released, changes]
+
+    def sent(self) -> None:
+        """The other side has the message."""
+        self._contents.update(
+            (label, self._changed[label]) for label in self._changed.keys() & self._contents
+        )
+        self._released = []
+
+    def unsent(self) -> None:
+        """There will be no such message."""
+        for label in range(self._first_label, self._next_label):
+            self._forget(label)
+        self._next_label = self._first_label
+
+    def receive(self, news: Form) -> None:
+        """Take what the other side has changed and released."""
+        released, changes = news
+        for label, *forms in changes:
+            container = self._containers[label]
+            kind = _MUTABLE[type(container)]
+            kind.refill(container, [self.decode(form) for form in forms])
+            self._contents[label] = list(kind.parts(container))
+        for label in released:
+            self._forget(label)
 
     def encode(self, value: Any) -> Form:
         """Raises RecursionError where ``value`` is nested too deeply."""
@@ -169,34 +232,28 @@ class Codec:
         if name in _IMMUTABLE_BY_NAME:
             return _IMMUTABLE_BY_NAME[name].build(*map(self.decode, form[1:]))
         if name == "same":
-            return self.container(form[1])
+            return self._containers[form[1]]
         if name == "int":
             return int(form[1], 16)
         return self._references.decode(form, self)
 
-    def container(self, label: Form) -> Any:
-        if type(label) is not int or label < 0:
-            raise ValueError("not a label")
-        return self._containers[label]
+    def changed(self) -> dict[int, list[Any]]:
+        """The parts of each container that are not those that the other side has."""
+        changed = {}
+        for label, container in self._containers.items():
+            before, now = self._contents[label], list(_MUTABLE[type(container)].parts(container))
+            if len(before) != len(now) or not all(map(is_, before, now)):
+                changed[label] = now
+        return changed
 
-    def snapshot(self) -> list[list[Any]]:
-        """The content of all containers so far, to be compared with by ``changes``."""
-        return [list(_MUTABLE[type(c)].parts(c)) for c in self._containers]
-
-    def changes(self, snapshot: list[list[Any]]) -> list[Form]:
-        """``[label, part, part, ...]`` for each container whose content is not as it was."""
-        contents = [list(_MUTABLE[type(c)].parts(c)) for c in self._containers]
-        return [
-            [label, *map(self.encode, content)]
-            for label, (before, content) in enumerate(zip(snapshot, contents, strict=True))
-            if len(before) != len(content) or not all(map(is_, before, content))
-        ]
-
-    def apply(self, changes: list[Form]) -> None:
-        """Make the changes that were made to the other side's copies."""
-        for label, *parts in changes:
-            container = self.container(label)
-            _MUTABLE[type(container)].refill(container, [self.decode(part) for part in parts])
+    def _release(self, *, may_forget: bool) -> None:
+        """Forget what nobody else holds here; and everything, where it is too much to watch."""
+        is_too_much = sum(map(len, self._contents.values())) > _MAX_WATCHED
+        for label in list(self._containers):
+            # Held by the dictionary and as the argument of the question, or by more.
+            if (may_forget and is_too_much) or getrefcount(self._containers[label]) == 2:
+                self._forget(label)
+                self._released.append(label)
 
     def _encode_container(self, value: Any, kind: _Mutable) -> Form:
         label = self._labels.get(id(value))
@@ -204,7 +261,8 @@ class Codec:
             return ["same", label]
         label = self._register(value)
         arguments = [self.encode(argument) for argument in kind.arguments(value)]
-        return [kind.name, label, arguments, *map(self.encode, kind.parts(value))]
+        parts = self._contents[label] = list(kind.parts(value))
+        return [kind.name, label, arguments, *map(self.encode, parts)]
 
     def _decode_container(self, form: list[Form]) -> Any:
         name, label, arguments, *parts = form
@@ -213,12 +271,31 @@ class Codec:
         if label != self._register(value):
             raise ValueError("labels out of order")
         kind.refill(value, [self.decode(part) for part in parts])
+        self._contents[label] = list(kind.parts(value))
         return value
 
     def _register(self, value: Any) -> int:
-        label = self._labels[id(value)] = len(self._containers)
-        self._containers.append(value)
+        label = self._next_label
+        self._next_label += 1
+        self._labels[id(value)] = label
+        self._containers[label] = value
         return label
+
+    def _forget(self, label: int) -> None:
+        if label in self._containers:
+            del self._labels[id(self._containers.pop(label))], self._contents[label]
+
+
+def plain(value: Any) -> Any:
+    """What a builtin type has of ``value``, an instance of a subclass; None where it is not one.
+
+    It equals what that type says, and not what its own class may make of it. A view of a
+    dictionary is a set.
+    """
+    for kind, content in _PLAIN.items():
+        if issubclass(type(value), kind):
+            return content(value)
+    return None
 
 
 def _has_no_foreign_timezone(value: Any) -> bool:
