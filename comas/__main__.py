@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from comas.config.schema import Config
-from comas.metrics.plots import draw_plots
+from comas.pages.run_report import report
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
@@ -35,8 +35,9 @@ def main(arguments: Sequence[str]) -> int:
                 log.info(line)
             log.info(prepared.sharding)
             train(config, prepared, run)
-            for path in draw_plots(run.path):
-                log.info("plot: %s", path)
+            page = report(run)
+        log.info("report: %s", page)
+        log.info("every discussion, as a page: bash scripts/view.sh %s", run.path)
         log.info("done: the trained agents are in %s", run.path / "models")
         return 0
     except KeyboardInterrupt:

@@ -57,12 +57,21 @@ def write_text(path: Path, text: str) -> None:
 
 def write_texts(texts: Mapping[Path, str]) -> None:
     """Replace files (path -> text) in this order, none of them before all are on the disk."""
-    for path, text in texts.items():
-        with blaming(path), _partial(path).open("w", encoding="utf-8") as file:
-            file.write(text)
+    _write_all({path: text.encode() for path, text in texts.items()})
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """As ``write_text``."""
+    _write_all({path: content})
+
+
+def _write_all(contents: Mapping[Path, bytes]) -> None:
+    for path, content in contents.items():
+        with blaming(path), _partial(path).open("wb") as file:
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
-    for path in texts:
+    for path in contents:
         with blaming(path):
             _partial(path).replace(path)
 

@@ -27,7 +27,7 @@ from comas.metrics.step import (
     step_line,
     update_metrics,
 )
-from comas.policy_optimization.samples import Buffers, collect_samples
+from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
 from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import Rewards, offer_evidence
@@ -98,6 +98,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):
                 metrics |= validate_agents()
             run.save_discussions(step, rewards.discussions, verdicts=verdicts)
+            run.save_tokens(step, discussions, advantages=advantages_by_turn(due, stats))
             _report(run, bar, step, metrics)
             if is_due(step, every=config.training.save_every, num_steps=num_steps):
                 with run.checkpoint_folder(step) as folder:

@@ -153,11 +153,13 @@ class RewardedDiscussion:
 
 @dataclass(frozen=True)
 class TrainingSample:
-    """One trained response of one agent, with the keys by which an estimator may group it."""
+    """One trained response of one agent: which turn it is, with the keys by which an estimator may
+    group it."""
 
     agent_index: int
     question_id: str
     discussion_id: str
+    turn_id: str
     round_index: int
     role: Role
     prompt_token_ids: tuple[int, ...]
@@ -195,3 +197,6 @@ class UpdateStats:
     corrected_share: float
     """Share of tokens (``seq_mask_tis``: of responses) beyond the bounds of
     ``optimization.rollout_correction``: clipped or left out."""
+    advantages: tuple[tuple[float, ...], ...]
+    """Of every response token, for each sample in the buffer's order; none where pairs are
+    compared."""

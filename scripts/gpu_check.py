@@ -278,6 +278,7 @@ def training_sample(agent: int, generation: Generation, *, reward: float) -> Tra
         agent_index=agent,
         question_id="check",
         discussion_id="check",
+        turn_id="r0.s0",
         round_index=0,
         role="solution",
         prompt_token_ids=generation.prompt_token_ids,

@@ -73,6 +73,7 @@ def sample(agent: int, generation: Generation, *, reward: float) -> TrainingSamp
         agent_index=agent,
         question_id="q",
         discussion_id="d",
+        turn_id="r0.s0",
         round_index=0,
         role="solution",
         prompt_token_ids=generation.prompt_token_ids,

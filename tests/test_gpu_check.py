@@ -40,7 +40,7 @@ def test_a_wrong_value_is_an_error(arguments, capsys):
 def test_operations_are_counted_by_weights_tokens_and_pairs_of_tokens():
     def sample(num_prompt: int, num_response: int) -> TrainingSample:
         prompt, response = (0,) * num_prompt, (0,) * num_response
-        return TrainingSample(0, "q", "d", 0, "solution", prompt, response, (), 1.0)
+        return TrainingSample(0, "q", "d", "r0.s0", 0, "solution", prompt, response, (), 1.0)
 
     # A head of 2 x 3 weights and 10 others.
     shape = ModelShape(16, 1, 3, 0, 0, 2)

@@ -32,6 +32,7 @@ LAYERS = (
     "engines",
     "run_directory",
     "metrics",
+    "pages",
     "preflight",
     "validation",
     "guards",

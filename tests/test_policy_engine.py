@@ -116,7 +116,16 @@ def make_samples(count: int = 11, *, seed: int = 0) -> list[TrainingSample]:
         rollout = tuple(rng.uniform(-6, -4) for _ in response)
         samples.append(
             TrainingSample(
-                0, f"q{i // 4}", "d", 0, "solution", prompt, response, rollout, rng.random()
+                0,
+                f"q{i // 4}",
+                "d",
+                f"r0.s{i}",
+                0,
+                "solution",
+                prompt,
+                response,
+                rollout,
+                rng.random(),
             )
         )
     return samples

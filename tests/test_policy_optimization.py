@@ -63,6 +63,7 @@ def sample(prompt: int = 2, response: int = 3, **fields: object) -> TrainingSamp
         "agent_index": 0,
         "question_id": "q",
         "discussion_id": "d",
+        "turn_id": "r0.s0",
         "round_index": 0,
         "role": "solution",
         "prompt_token_ids": tuple(range(10, 10 + prompt)),
@@ -101,7 +102,7 @@ def test_a_sample_holds_exactly_the_tokens_that_were_sampled():
         [rewarded("d", [said], [0.5])], policy_of_agent=[0, 1], mask_truncated=True
     )
     assert only == TrainingSample(
-        1, "q", "d", 1, "evaluation", (5, 8), (7, 9, 1), (-0.1, -0.7, -0.2), 0.5
+        1, "q", "d", "r1.s0", 1, "evaluation", (5, 8), (7, 9, 1), (-0.1, -0.7, -0.2), 0.5
     )
 
 

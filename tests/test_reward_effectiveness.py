@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 
-from comas.metrics.plots import draw_plots, main, points, smoothed
-from comas.metrics.plots import reward_effectiveness as reward_effectiveness_figure
+from comas.metrics.figures import points, run_figures, smoothed
+from comas.metrics.figures import reward_effectiveness as reward_effectiveness_figure
 from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
@@ -152,16 +149,36 @@ def test_points_are_only_where_there_is_a_value():
     assert points(rows, "a") == [(0, 1.0)]
 
 
-def test_figures_are_drawn_from_a_run_that_has_just_begun(tmp_path, capsys):
-    row = {"step": 0, "validation/accuracy": 0.4, "validation/accuracy/math": 0.4}
-    (tmp_path / "metrics.jsonl").write_text(json.dumps(row) + "\n" + '{"step": 1, "val')
-    assert main([str(tmp_path)]) == 0
-    paths = capsys.readouterr().out.split()
-    assert [p.rpartition("/")[2] for p in paths] == [
-        "training_dynamics.png",
-        "reward_effectiveness.png",
-    ]
-    assert all(Path(path).read_bytes().startswith(b"\x89PNG\r\n\x1a\n") for path in paths)
+def test_figures_are_drawn_of_a_run_that_has_just_begun():
+    [held_out] = (
+        run_figures([{"step": 0, "validation/accuracy": 0.4}])["Accuracy by domain and agent"]
+        .axes[0]
+        .lines
+    )
+    assert held_out.get_xydata().tolist() == [[0, 0.4]]
+
+
+def test_every_agent_has_its_line_in_every_role():
+    row = {
+        "step": 1,
+        **{f"agent_{agent}/response_length": 9.0 for agent in (0, 1)},
+        "agent_0/reward/solution": 0.75,
+        "agent_1/reward/solution": 0.25,
+        "agent_1/reward/scoring": None,
+    }
+    solution, evaluation, scoring = run_figures([row])["Reward by role and agent"].axes
+    drawn = {line.get_label(): line.get_ydata().tolist() for line in solution.lines}
+    assert drawn == {"agent 0": [0.75], "agent 1": [0.25]}
+    assert not evaluation.lines and not scoring.lines
+
+
+def test_the_time_of_a_step_is_shown_by_phase():
+    seconds = {"time/rollout_s": 2.0, "time/update_s": 1.0, "time/sync_s": 0.5}
+    rows = [{"step": s, **seconds, "time/step_s": 3.6, "tokens/response": 30} for s in (1, 2)]
+    stacked, speed = run_figures(rows)["Time"].axes
+    tops = [area.get_paths()[0].vertices[:, 1].max() for area in stacked.collections]
+    assert tops == [2.0, 3.0, 3.5]
+    assert speed.lines[0].get_ydata().tolist() == [15.0, 15.0]
 
 
 def test_effectiveness_is_drawn_by_threshold_with_held_out_discussions_as_points():
@@ -178,14 +195,6 @@ def test_effectiveness_is_drawn_by_threshold_with_held_out_discussions_as_points
         "balanced accuracy": [[1, 0.8]],
         "held out: balanced accuracy": [[0, 0.9]],
     }
-
-
-def test_a_folder_that_is_no_run_is_named(tmp_path, capsys):
-    assert main([str(tmp_path)]) == 1
-    assert str(tmp_path) in capsys.readouterr().err
-    (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(ValueError, match="holds no step yet"):
-        draw_plots(tmp_path)
 
 
 def test_where_nobody_scores_no_table_of_scores_is_drawn():

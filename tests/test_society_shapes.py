@@ -45,7 +45,7 @@ def society(*overrides: str) -> Config:
 
 
 def said(name: str) -> TrainingSample:
-    return TrainingSample(0, name, name, 0, "solution", (1,), (2,), (-0.5,), 0.0)
+    return TrainingSample(0, name, name, "r0.s0", 0, "solution", (1,), (2,), (-0.5,), 0.0)
 
 
 # ---------------------------------------------------------------- the lists of a society

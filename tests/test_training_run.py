@@ -15,6 +15,8 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from comas.run_directory.token_log import read_tokens
+
 pytestmark = pytest.mark.stack
 
 REPOSITORY = Path(__file__).parents[1]
@@ -235,8 +237,11 @@ def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
         "metrics.jsonl",
         "models",
     } <= names
-    plots = {path.name for path in (run_directory / "plots").iterdir()}
-    assert plots == {"training_dynamics.png", "reward_effectiveness.png"}
+    assert (run_directory / "report.html").is_file()
+    tokens = read_tokens(run_directory / "tokens")
+    assert all(len(of["advantages"]) == len(of["logprobs"]) for of in tokens.values())
+    # 6 steps x 24 discussions x 12 turns, all of them trained
+    assert len(tokens) == 6 * 24 * 12
     checkpoints = sorted(path.name for path in (run_directory / "checkpoints").iterdir())
     assert checkpoints == ["step_0004", "step_0006"]
     assert (saves / "latest").resolve() == run_directory

@@ -271,7 +271,7 @@ class Cluster:
 
 @dataclass
 class Logging:
-    """Where metrics go besides metrics.jsonl."""
+    """What is written besides metrics.jsonl and the discussions' texts."""
 
     wandb: str = key("disabled", one_of=("disabled", "offline", "online"))
     """offline writes into the run directory, for `wandb sync`."""
@@ -279,6 +279,9 @@ class Logging:
     """Of the run at wandb."""
     tensorboard: bool = key(False)
     """Whether the run directory gets a folder tensorboard/."""
+    tokens: bool = key(True)
+    """Whether the run directory gets a folder tokens/: every prompt and response as token ids, with
+    log-probs and advantages. About 8 bytes per response token."""
 
 
 @dataclass

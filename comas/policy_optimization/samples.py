@@ -1,8 +1,8 @@
 """From rewarded discussions to one training buffer per policy."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
-from comas.types import RewardedDiscussion, TrainingSample, Turn
+from comas.types import RewardedDiscussion, TrainingSample, Turn, TurnKey, UpdateStats
 
 GROUP_KEYS = ("agent_index", "question_id", "discussion_id", "round_index", "role")
 """Fields of a sample by which an estimator may group."""
@@ -72,6 +72,19 @@ class Buffers:
         return taken
 
 
+def advantages_by_turn(
+    buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
+) -> dict[TurnKey, Sequence[float]]:
+    """What each token of the turns in ``buffers`` (policy -> what it was updated on) gained;
+    nothing of an update that compared pairs."""
+    return {
+        (sample.discussion_id, sample.turn_id): of_sample
+        for policy, of_policy in stats.items()
+        if of_policy.advantages
+        for sample, of_sample in zip(buffers[policy], of_policy.advantages, strict=True)
+    }
+
+
 def group_keys(samples: Sequence[TrainingSample], group_by: Sequence[str]) -> list[Hashable]:
     """The group of each sample, as the values of its ``group_by`` fields (see ``GROUP_KEYS``).
 
@@ -85,6 +98,7 @@ def _sample(item: RewardedDiscussion, turn: Turn, reward: float) -> TrainingSamp
         agent_index=turn.agent_index,
         question_id=item.discussion.question.question_id,
         discussion_id=item.discussion.discussion_id,
+        turn_id=turn.turn_id,
         round_index=turn.round_index,
         role=turn.role,
         prompt_token_ids=turn.generation.prompt_token_ids,

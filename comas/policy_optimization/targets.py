@@ -36,6 +36,17 @@ class Targets:
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return Targets(**{k: None if v is None else v[chosen, :width] for k, v in values.items()})
 
+    def advantages_by_sample(self) -> tuple[tuple[float, ...], ...]:
+        """The advantages of each sample's response tokens; none where pairs are compared.
+
+        Example: advantages ``[[1.5, 1.5], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give
+        ``((1.5, 1.5), (-2.0,))``.
+        """
+        if self.advantages is None:
+            return ()
+        rows = zip(self.advantages.cpu(), self.mask.cpu(), strict=True)
+        return tuple(tuple(row[mask].tolist()) for row, mask in rows)
+
 
 def compute_advantages(
     samples: Sequence[TrainingSample],

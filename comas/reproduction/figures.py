@@ -7,7 +7,7 @@ from statistics import fmean, stdev
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from comas.metrics.plots import Points, finish, num_agents, points, smoothed
+from comas.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.reproduction.experiments import MAIN, Plan
 from comas.reproduction.results import Results
 from comas.run_directory.metrics_log import Row, read_rows

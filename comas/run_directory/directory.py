@@ -4,6 +4,7 @@ saves/latest -> 20250131-094500-comas
 saves/20250131-094500-comas/
     config.yaml  inputs.json  versions.json  train.log  metrics.jsonl
     discussions/step_0001.jsonl
+    tokens/step_0001.jsonl.gz
     checkpoints/step_0010/
     models/agent_0/  models/step
 """
@@ -30,15 +31,16 @@ from comas.run_directory.inputs import write_inputs
 from comas.run_directory.metrics_log import MetricsLog, read_rows
 from comas.run_directory.provenance import note_process
 from comas.run_directory.seal import DamagedError, ForeignError, check_seal, seal
-from comas.run_directory.trackers import open_trackers
-from comas.types import RewardedDiscussion, TurnKey
+from comas.run_directory.token_log import TOKENS, compressed, token_records
+from comas.run_directory.trackers import Findings, open_trackers
+from comas.types import Discussion, RewardedDiscussion, TurnKey
 
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 STEP_OF_MODELS = "step"
 """The file in ``models/`` that says after which step they were saved."""
-STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl)?")
+STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
 IN_USE = "wait for it or stop it, or start a run of its own without resume="
 
 
@@ -132,6 +134,11 @@ class RunDirectory:
         for tracker in self._trackers:
             tracker.log(row)
 
+    def log_findings(self, findings: Findings) -> None:
+        """Give the trackers the run's figures and a table of discussions."""
+        for tracker in self._trackers:
+            tracker.log_findings(findings)
+
     def save_discussions(
         self,
         step: int,
@@ -147,6 +154,22 @@ class RunDirectory:
         records = (discussion_record(item, verdicts=verdicts) for item in discussions)
         path = self.path / "discussions" / f"{step_name(step)}.jsonl"
         files.write_text(path, json_lines(records))
+
+    def save_tokens(
+        self,
+        step: int,
+        discussions: Sequence[Discussion],
+        *,
+        advantages: Mapping[TurnKey, Sequence[float]],
+    ) -> None:
+        """Write what every turn of a step read and said, token by token, with ``advantages``.
+
+        Those may be of turns of earlier steps, which the step's update was on as well. Nothing is
+        written where ``logging.tokens`` is not set.
+        """
+        if self._config.logging.tokens:
+            path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
+            files.write_bytes(path, compressed(token_records(discussions, advantages)))
 
     # ------------------------------------------------------------ checkpoints and models
 
@@ -209,7 +232,7 @@ class RunDirectory:
         them, with the validation of step 0.
         """
         self._metrics.drop_after(step)
-        for folder in (self.path / "discussions", self.path / "checkpoints"):
+        for folder in (self.path / name for name in ("discussions", TOKENS, "checkpoints")):
             for later, path in _steps(folder):
                 if later > step:
                     files.remove(path)
@@ -236,7 +259,8 @@ class RunDirectory:
         logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
 
     def _prepare(self) -> None:
-        folders = (self.path, self.path / "discussions", self.path / "checkpoints")
+        subfolders = ("discussions", TOKENS, "checkpoints")
+        folders = (self.path, *(self.path / name for name in subfolders))
         with blaming(self.path):
             for folder in folders:
                 folder.mkdir(exist_ok=True)

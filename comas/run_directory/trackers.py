@@ -1,18 +1,36 @@
 """wandb and TensorBoard, each imported only when it is asked for."""
 
 import dataclasses
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from comas.config.schema import Config
 from comas.files import FileError
 from comas.run_directory.metrics_log import Row
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Findings:
+    """What a run came to, after ``step``."""
+
+    step: int
+    figures: Mapping[str, "Figure"]
+    """By title."""
+    header: Sequence[str]
+    turns: Sequence[Sequence[Any]]
+    """A table of discussions, one row per turn, under ``header``."""
+
 
 class Tracker(Protocol):
-    """Takes the rows of metrics.jsonl to somewhere else."""
+    """Takes the rows of metrics.jsonl, and in the end the findings, to somewhere else."""
 
     def log(self, row: Row) -> None: ...
+
+    def log_findings(self, findings: Findings) -> None: ...
 
     def close(self, *, failed: bool) -> None: ...
 
@@ -28,7 +46,7 @@ def open_trackers(config: Config, run: Path) -> list[Tracker]:
 
 
 class TensorboardTracker:
-    """Scalars under ``tensorboard/``."""
+    """Scalars, figures and the table as text, under ``tensorboard/``."""
 
     def __init__(self, folder: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
@@ -45,6 +63,16 @@ class TensorboardTracker:
             if key != "step" and value is not None:
                 self._writer.add_scalar(key, value, row["step"])
         self._writer.flush()
+
+    def log_findings(self, findings: Findings) -> None:
+        if self._writer is None:
+            self._writer = self._new_writer(str(self._folder))
+        for title, figure in findings.figures.items():
+            self._writer.add_figure(title, figure, findings.step)
+        rule = ["---"] * len(findings.header)
+        lines = [findings.header, rule, *findings.turns]
+        text = "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
+        self._writer.add_text("discussions", text, findings.step)
 
     def close(self, *, failed: bool) -> None:
         if self._writer is not None:
@@ -80,5 +108,19 @@ class WandbTracker:
     def log(self, row: Row) -> None:
         self._run.log({key: value for key, value in row.items() if value is not None})
 
+    def log_findings(self, findings: Findings) -> None:
+        from wandb import Image, Table
+
+        images = {title: Image(figure) for title, figure in findings.figures.items()}
+        table = Table(columns=list(findings.header), data=[list(turn) for turn in findings.turns])
+        self._run.log({"step": findings.step, "discussions": table, **images})
+
     def close(self, *, failed: bool) -> None:
         self._run.finish(exit_code=int(failed))
+
+
+def _markdown_cell(value: Any) -> str:
+    """In backticks where it is a text of a model, which may look like Markdown."""
+    if not isinstance(value, str) or value == "---":
+        return "" if value is None else str(value)
+    return f"`{value}`".replace("\n", " ").replace("|", "\\|")

@@ -170,7 +170,16 @@ def _samples(count: int) -> list[TrainingSample]:
         logprobs = (-6.0,) * len(response)
         samples.append(
             TrainingSample(
-                0, f"q{i}", "math", 0, "solution", tokens(prompt), response, logprobs, draw.random()
+                agent_index=0,
+                question_id=f"q{i}",
+                discussion_id="math",
+                turn_id=f"r0.s{i}",
+                round_index=0,
+                role="solution",
+                prompt_token_ids=tokens(prompt),
+                response_token_ids=response,
+                rollout_logprobs=logprobs,
+                reward=draw.random(),
             )
         )
     return samples

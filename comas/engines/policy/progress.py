@@ -74,6 +74,7 @@ class Progress:
             rollout_ratio_mean=ratio.mean().item(),
             rollout_ratio_max=ratio.max().item(),
             corrected_share=self.num_corrected.item() / max(self.num_correctable.item(), 1),
+            advantages=targets.advantages_by_sample(),
         )
 
 
@@ -94,4 +95,5 @@ def no_update(learning_rate: float) -> UpdateStats:
         rollout_ratio_mean=1.0,
         rollout_ratio_max=1.0,
         corrected_share=0.0,
+        advantages=(),
     )

@@ -1,84 +1,107 @@
-"""``python -m comas.metrics.plots RUN [RUN ...]``: a run's figures, drawn from its metrics.jsonl.
+"""A run's figures, drawn from the rows of its metrics.jsonl: for reports, wandb and TensorBoard."""
 
-Started by scripts/plot_run.sh; a training draws them at its end.
-"""
-
-import sys
 from collections.abc import Sequence
 from itertools import count
-from pathlib import Path
 from statistics import fmean
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from comas.files import blaming
 from comas.metrics.reward_effectiveness import PREDICTS_CORRECT, SCORE_LABELS
-from comas.run_directory.metrics_log import Row, read_rows
-from comas.types import DOMAINS
+from comas.run_directory.metrics_log import Row
+from comas.types import DOMAINS, ROLES
 
 SMOOTHING_STEPS = 5
 """What differs from step to step is shown as the mean of so many steps."""
 TABLE_STEPS = 10
 """Last steps that the confusion table counts."""
+PHASES = ("rollout", "update", "sync")
+"""Of a step, in order: ``time/rollout_s`` and so on."""
 
 Points = list[tuple[int, float]]
 """(step, value), without the steps that have none."""
 
 
-def draw_plots(run: Path) -> list[Path]:
-    """Draw the figures of the run folder ``run`` into its ``plots/``; returns their paths.
-
-    Raises ValueError when ``run`` is no run folder, or holds no metrics yet.
-    """
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise ValueError(f"{run} is no run directory: it has no metrics.jsonl. Try saves/latest")
-    rows = read_rows(path)
-    if not rows:
-        raise ValueError(f"{path} holds no step yet: nothing to plot")
-    folder = run / "plots"
-    folder.mkdir(exist_ok=True)
-    figures = {
-        "training_dynamics.png": training_dynamics(rows),
-        "reward_effectiveness.png": reward_effectiveness(rows),
+def run_figures(rows: Sequence[Row]) -> dict[str, Figure]:
+    """Every figure of a run, by its title."""
+    return {
+        "Accuracy by domain and agent": accuracy(rows),
+        "Reward by role and agent": rewards(rows),
+        "Reward effectiveness": reward_effectiveness(rows),
+        "Entropy, divergence and response length": policies(rows),
+        "Time": times(rows),
     }
-    for name, figure in figures.items():
-        figure.suptitle(run.resolve().name, fontsize=9, color="grey")
-        with blaming(folder / name):
-            figure.savefig(folder / name, dpi=150)
-    return [folder / name for name in figures]
 
 
-def training_dynamics(rows: Sequence[Row]) -> Figure:
-    """Accuracy, rewards and response lengths along training."""
+def accuracy(rows: Sequence[Row]) -> Figure:
+    """By the verifier: in training and on held-out questions, by domain and by agent."""
     figure = Figure(figsize=(13, 4), layout="constrained")
-    accuracy, reward, length = figure.subplots(1, 3)
-
-    _draw(accuracy, smoothed(points(rows, "train/accuracy")), "train", color="lightgrey")
-    _draw(accuracy, points(rows, "validation/accuracy"), "held out", color="black", marker="o")
+    by_domain, by_agent = figure.subplots(1, 2, sharey=True)
+    for axes in (by_domain, by_agent):
+        _draw(axes, smoothed(points(rows, "train/accuracy")), "train", color="lightgrey")
+        _draw(axes, points(rows, "validation/accuracy"), "held out", color="black", marker="o")
     discussed = points(rows, "validation/discussion/accuracy")
-    _draw(accuracy, discussed, "held out, discussed", color="black", marker="s", linestyle=":")
-    for domain in DOMAINS:
-        key = f"validation/accuracy/{domain}"
-        _draw(accuracy, points(rows, key), f"held out, {domain}", linewidth=1, marker=".")
-    accuracy.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
-    accuracy.set_title("Accuracy, by the verifier")
-
+    _draw(by_domain, discussed, "held out, discussed", color="black", marker="s", linestyle=":")
+    for number, domain in enumerate(DOMAINS):
+        in_training = smoothed(points(rows, f"train/accuracy/{domain}"))
+        _draw(by_domain, in_training, None, color=f"C{number}", linestyle=":", linewidth=1)
+        held_out = points(rows, f"validation/accuracy/{domain}")
+        _draw(by_domain, held_out, f"held out, {domain}", color=f"C{number}", marker=".")
     for agent in range(num_agents(rows)):
-        prefix, color = f"agent_{agent}", f"C{agent}"
-        solution = smoothed(points(rows, f"{prefix}/reward/solution"))
-        evaluation = smoothed(points(rows, f"{prefix}/reward/evaluation"))
-        _draw(reward, solution, f"agent {agent}", color=color)
-        _draw(reward, evaluation, None, color=color, linestyle=":")
-        lengths = smoothed(points(rows, f"{prefix}/response_length"))
-        _draw(length, lengths, f"agent {agent}", color=color)
-    reward.set_ylim(0, 1)
-    reward.set_title("Mean reward: solutions (solid), evaluations (dotted)")
-    length.set_title("Mean response length (tokens)")
-    for axes in (accuracy, reward, length):
+        held_out = points(rows, f"agent_{agent}/validation/accuracy")
+        _draw(by_agent, held_out, f"held out, agent {agent}", color=f"C{agent}", marker=".")
+    by_domain.set_title("By domain: held out (points), training (dotted)")
+    by_agent.set_title("By agent")
+    for axes in (by_domain, by_agent):
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         finish(axes)
+    return figure
+
+
+def rewards(rows: Sequence[Row]) -> Figure:
+    """The mean reward in each role."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    panels = figure.subplots(1, len(ROLES), sharey=True)
+    for axes, role in zip(panels, ROLES, strict=True):
+        _draw_agents(axes, rows, f"reward/{role}")
+        axes.set_title(f"Mean reward of {role}s")
+        finish(axes)
+    return figure
+
+
+def policies(rows: Sequence[Row]) -> Figure:
+    """What becomes of each agent's distribution and of the length of what it says."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    titles = {
+        "policy/entropy": "Entropy (nats per token)",
+        "policy/kl": "Divergence from the reference (nats per token)",
+        "response_length": "Mean response length (tokens)",
+    }
+    panels = figure.subplots(1, len(titles))
+    for axes, (key, title) in zip(panels, titles.items(), strict=True):
+        _draw_agents(axes, rows, key)
+        axes.set_title(title)
+        finish(axes)
+    return figure
+
+
+def times(rows: Sequence[Row]) -> Figure:
+    """The seconds of every step by phase, and the tokens that were sampled in one of rollout."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    seconds, speed = figure.subplots(1, 2)
+    steps = [row for row in rows if row.get("time/step_s") is not None]
+    if steps:
+        of_phases = [[row[f"time/{phase}_s"] for row in steps] for phase in PHASES]
+        seconds.stackplot([row["step"] for row in steps], of_phases, labels=PHASES)
+        per_second = [
+            (row["step"], row["tokens/response"] / row["time/rollout_s"]) for row in steps
+        ]
+        _draw(speed, smoothed(per_second), None, color="C0")
+    seconds.set_title("Seconds per step")
+    speed.set_title(f"Sampled tokens per second of rollout (mean of {SMOOTHING_STEPS} steps)")
+    finish(seconds)
+    finish(speed)
     return figure
 
 
@@ -135,6 +158,13 @@ def num_agents(rows: Sequence[Row]) -> int:
     return next(agent for agent in count() if f"agent_{agent}/response_length" not in keys)
 
 
+def _draw_agents(axes: Axes, rows: Sequence[Row], key: str) -> None:
+    """``agent_<i>/<key>`` of every agent, smoothed."""
+    for agent in range(num_agents(rows)):
+        of_agent = smoothed(points(rows, f"agent_{agent}/{key}"))
+        _draw(axes, of_agent, f"agent {agent}", color=f"C{agent}")
+
+
 def _draw(axes: Axes, of_steps: Points, label: str | None, **style: object) -> None:
     if of_steps:
         axes.plot(*zip(*of_steps, strict=True), label=label, **style)  # type: ignore[arg-type]
@@ -175,19 +205,3 @@ def finish(axes: Axes) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
         axes.legend(frameon=False, fontsize=8)
-
-
-def main(runs: Sequence[str]) -> int:
-    """Draw the figures of every run; returns the process's exit status."""
-    try:
-        for run in runs:
-            for path in draw_plots(Path(run)):
-                sys.stdout.write(f"{path}\n")
-    except (ValueError, OSError) as error:
-        sys.stderr.write(f"error: {error}\n")
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

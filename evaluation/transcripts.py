@@ -1,0 +1,112 @@
+"""The answers of an evaluation as threads of a page: every call to a model, with its prompt."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from comas.pages.page import Details, PageTable, PageTurn, Source, Thread
+from comas.types import ROLE_LETTERS
+from evaluation.inference_log import ANSWERS, read_inference
+from evaluation.results import Column, Evaluation, GradedAnswer, Subject, read_subjects
+from evaluation.types import Answer, Call, Message
+
+ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
+
+
+def results_source(folder: Path) -> Source:
+    """The transcripts of a results folder, as scripts/evaluate_model.sh writes it.
+
+    Raises ValueError when nothing is graded there, or a file is damaged.
+    """
+    subjects = read_subjects(folder)
+    threads: list[Thread] = []
+    details: dict[str, Details] = {}
+    for subject in subjects:
+        for column, evaluation in subject.evaluations.items():
+            graded = {(answer.task_id, answer.seed): answer for answer in evaluation.answers}
+            chunk = f"{subject.part}-{column.benchmark}-{column.setup}"
+            for answer in read_inference(column.folder(folder / subject.part) / ANSWERS):
+                verdicts = graded.get((answer.task_id, answer.seed))
+                if verdicts is None:
+                    continue  # no longer asked for
+                thread = _thread(answer, verdicts, evaluation, subject=subject.part, chunk=chunk)
+                threads.append(thread)
+                details.setdefault(chunk, {})[thread.id] = {
+                    call.label: {"prompt": _prompt(call.messages)} for call in answer.calls
+                }
+    return Source(
+        name=folder.resolve().name,
+        path=str(folder.resolve()),
+        threads=threads,
+        tables=[_accuracies(subjects)],
+        details=details,
+        without_details="evaluations keep no tokens",
+    )
+
+
+def _thread(
+    answer: Answer, verdicts: GradedAnswer, evaluation: Evaluation, *, subject: str, chunk: str
+) -> Thread:
+    question = evaluation.questions[answer.task_id]
+    labels = {
+        "benchmark": evaluation.benchmark,
+        "setup": evaluation.setup,
+        "subject": subject,
+        "seed": str(answer.seed),
+        "published grader": verdicts.published or "-",
+    }
+    return Thread(
+        id=f"{chunk}/{answer.task_id}/seed{answer.seed}",
+        step=None,
+        question_key=f"{answer.task_id} {question}",
+        question=answer.calls[0].messages[-1]["content"],
+        domain=None,
+        labels=labels,
+        chunk=chunk,
+        turns=tuple(_turns(answer.calls, verdicts.strict)),
+    )
+
+
+def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
+    """One per call, each under the call that it answers where labels say so (``r0.s0.e0``)."""
+    labels = {call.label for call in calls}
+    for call in calls:
+        parent = call.label.rpartition(".")[0]
+        yield PageTurn(
+            id=call.label,
+            parent=parent if parent in labels else None,
+            role=_role(call.label),
+            agent=call.speaker,
+            round=None,
+            text=call.response,
+            reward=None,
+            verdict=verdict,
+            scores=(),
+            finish=call.finish_reason,
+            num_prompt_tokens=call.prompt_tokens,
+            num_response_tokens=call.completion_tokens,
+        )
+
+
+def _role(label: str) -> str:
+    """``r0.s0.e0`` is an evaluation; of other setups, ``sample 2`` is a sample."""
+    last = label.rpartition(".")[2]
+    return ROLE_OF_LETTER.get(last[0], "") if "." in label else label.split()[0]
+
+
+def _prompt(messages: Sequence[Message]) -> str:
+    return "\n\n".join(f"[{message['role']}]\n{message['content']}" for message in messages)
+
+
+def _accuracies(subjects: Sequence[Subject]) -> PageTable:
+    columns = sorted({column for subject in subjects for column in subject.evaluations})
+    rows = [
+        (column.benchmark, column.setup, *(_accuracy(subject, column) for subject in subjects))
+        for column in columns
+    ]
+    header = ("benchmark", "setup", *(subject.part or "model" for subject in subjects))
+    return PageTable("Accuracy (%), strict grader", header, rows)
+
+
+def _accuracy(subject: Subject, column: Column) -> str:
+    evaluation = subject.evaluations.get(column)
+    return "-" if evaluation is None else f"{100 * evaluation.graders['strict'].accuracy:.1f}"

@@ -1,0 +1,100 @@
+"""Small runs on the disk, as a training leaves them, for the pages that show runs."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from comas.preflight.configuration import load_config
+from comas.run_directory import RunDirectory
+from comas.types import (
+    Discussion,
+    Generation,
+    Question,
+    RewardedDiscussion,
+    Turn,
+    TurnKey,
+)
+
+WORDS = ("What", "is", "48", "+", "23", "?", "71", "61", "Right.", "Wrong.", "3", "1", "</s>")
+QUESTION = Question("math/17", "math", "What is 48 + 23 ?")
+AGENTS = "society.num_agents=2"
+
+
+def save_tokenizer(folder: Path) -> Path:
+    """One that has a token for each of ``WORDS``."""
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, "?"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=words, unk_token="?").save_pretrained(folder)
+    return folder
+
+
+def generation(prompt: str, response: str) -> Generation:
+    """``response`` to ``prompt``, with the log-probs -0.25, -0.5, -0.75, ..."""
+    prompt_ids = tuple(WORDS.index(word) for word in prompt.split())
+    response_ids = tuple(WORDS.index(word) for word in response.split())
+    logprobs = tuple(-0.25 * (i + 1) for i in range(len(response_ids)))
+    return Generation(prompt_ids, response_ids, response, logprobs, "stop", 1)
+
+
+def discussion(
+    step: int, *, answer: str = "71", score: str = "3", question: Question = QUESTION
+) -> RewardedDiscussion:
+    """Agent 0 answers, agent 1 evaluates, agent 0 scores."""
+    is_approved = score == "3"
+    solution = Turn("r0.s0", None, 0, "solution", 0, "", generation("What is 48 + 23", answer))
+    said = generation("Wrong. ?", "Right." if is_approved else "Wrong.")
+    evaluation = Turn("r0.s0.e0", "r0.s0", 0, "evaluation", 1, "", said)
+    said = Generation((1, 2), (10,), f"<score>{score}</score>", (-0.1,), "stop", 1)
+    scoring = Turn("r0.s0.e0.t0", "r0.s0.e0", 0, "scoring", 0, "", said)
+    name = f"step{step}/{question.question_id}/copy0"
+    whole = Discussion(name, question, (solution, evaluation, scoring))
+    return RewardedDiscussion(whole, (1.0, 0.0, 0.0) if is_approved else (0.0, 1.0, 0.0))
+
+
+def verdicts_of(*items: RewardedDiscussion) -> dict[TurnKey, str]:
+    """Correct where the answer is 71."""
+    return {
+        (item.discussion.discussion_id, turn.turn_id): "correct" if "71" in turn.text else "wrong"
+        for item in items
+        for turn in item.discussion.turns
+        if turn.role == "solution"
+    }
+
+
+def row(step: int) -> dict[str, float | None]:
+    """The metrics of a step, of those that figures show."""
+    numbers = random.Random(step)
+    per_agent = ("response_length", "policy/entropy", "validation/accuracy", "reward/solution")
+    return {
+        "train/accuracy": numbers.random(),
+        "validation/accuracy": numbers.random(),
+        "tokens/prompt": 100,
+        "tokens/response": 20,
+        "time/rollout_s": 2.0,
+        "time/update_s": 1.0,
+        "time/sync_s": 0.5,
+        "time/step_s": 3.5,
+        **{f"agent_{agent}/{key}": numbers.random() for agent in (0, 1) for key in per_agent},
+    }
+
+
+def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]], *more: str):
+    """A run with these discussions, whose models both have the tokenizer of ``WORDS``.
+
+    The solution of every discussion has the advantage 1.5 on its first token. Returns its folder.
+    """
+    model = str(save_tokenizer(saves / "tokenizer"))
+    settings = [f"saves={saves}", f"name={name}", AGENTS, f"society.models=[{model}]", *more]
+    with RunDirectory.create(load_config(None, settings)) as run:
+        run.note_inputs({model: model})
+        for step, items in steps.items():
+            run.save_discussions(step, items, verdicts=verdicts_of(*items))
+            discussions = [item.discussion for item in items]
+            advantages = {(d.discussion_id, "r0.s0"): (1.5,) for d in discussions}
+            run.save_tokens(step, discussions, advantages=advantages)
+            run.log_metrics(step, row(step))
+    return run.path

@@ -1,0 +1,176 @@
+"""The page of a run: what goes into it, compressed, and nothing else."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from evaluation_cases import evaluation, write
+from page_runs import discussion, verdicts_of, write_run
+from pydantic import TypeAdapter
+
+from comas.files import append_lines
+from comas.pages.discussions import disagreements, thread_of
+from comas.pages.page import Source, page_text
+from comas.pages.run_report import report_source, run_rows
+from comas.pages.run_view import run_source
+from comas.run_directory.discussion_log import discussion_record
+from comas.types import Question, RewardedDiscussion
+from evaluation.inference_log import ANSWERS
+from evaluation.transcripts import results_source
+from evaluation.types import Answer, Call
+
+WRONG = discussion(2, answer="61")
+"""A wrong answer that was approved of."""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_run(tmp_path_factory.mktemp("saves"), "small", {1: [discussion(1)], 2: [WRONG]})
+
+
+@pytest.fixture(scope="module")
+def source(run: Path) -> Source:
+    return run_source(run)
+
+
+@pytest.fixture
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes seconds."""
+    monkeypatch.setattr("comas.pages.run_view.run_figures", lambda rows: {})
+
+
+def thread(item: RewardedDiscussion):
+    return thread_of(discussion_record(item, verdicts=verdicts_of(item)), step=1)
+
+
+def embedded(text: str) -> dict[str, Any]:
+    """What the script elements of a page hold, by their ids."""
+    packed = re.findall(r'<script type="text/plain" id="(.*?)">(.*?)</script>', text)
+    return {name: json.loads(gzip.decompress(base64.b64decode(of))) for name, of in packed}
+
+
+def test_every_turn_has_the_verdict_on_its_solution_and_the_scores_that_it_led_to():
+    turns = thread(WRONG).turns
+    assert [turn.verdict for turn in turns] == ["wrong"] * 3
+    assert [turn.scores for turn in turns] == [(3,)] * 3
+
+
+def test_a_scoring_without_a_score_is_not_taken_for_a_turn_that_decides_nothing():
+    assert thread(discussion(1, score="7")).turns[2].scores == ("unreadable",)
+
+
+def test_the_disagreements_are_of_both_kinds_about_different_questions_and_the_latest(tmp_path):
+    def about(number: int, step: int, answer: str, score: str) -> RewardedDiscussion:
+        question = Question(f"math/{number}", "math", f"What is {number} ?")
+        return discussion(step, answer=answer, score=score, question=question)
+
+    steps = {
+        1: [about(1, 1, "61", "3"), about(2, 1, "61", "3"), about(3, 1, "71", "1")],
+        2: [about(1, 2, "61", "3"), about(4, 2, "71", "3"), about(5, 2, "61", "1")],
+    }
+    found = disagreements(write_run(tmp_path, "run", steps))
+    assert [thread.id for thread in found] == [
+        "step2/math/1/copy0",  # wrong and rewarded
+        "step1/math/3/copy0",  # correct and not rewarded
+        "step1/math/2/copy0",
+    ]
+
+
+def test_a_page_needs_nothing_from_elsewhere_and_is_not_broken_by_what_a_model_says(source):
+    attack = Question("math/1", "math", "</script><script>alert(1)</script>{{page.css}}")
+    hostile = thread(discussion(1, question=attack))
+    text = page_text([source, Source("other", "/other", [hostile])])
+    assert "alert(1)" not in text
+    assert embedded(text)["page-data"][1]["threads"][0]["question"] == attack.text
+    assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text)
+    assert "default-src 'none'" in text
+
+
+def test_a_run_on_a_page_has_every_discussion_with_prompts_tokens_and_their_numbers(source):
+    data = embedded(page_text([source]))
+    [shown] = data["page-data"]
+    assert [thread["step"] for thread in shown["threads"]] == [1, 2]
+    assert all(figure["svg"].startswith("<svg") for figure in shown["figures"])
+    said = data["details-0-1"]["step1/math/17/copy0"]
+    assert said["r0.s0"] == {
+        "prompt": "What is 48 + 23",
+        "tokens": ["71"],
+        "logprobs": [-0.25],
+        "advantages": [1.5],
+    }
+    assert set(said) == {"r0.s0", "r0.s0.e0", "r0.s0.e0.t0"}
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_a_run_without_tokens_says_why_there_are_none(tmp_path: Path):
+    folder = write_run(tmp_path, "none", {1: [discussion(1)]}, "logging.tokens=false")
+    source = run_source(folder)
+    assert source.details == {}
+    assert "logging.tokens=false" in source.without_details
+
+
+@pytest.mark.usefixtures("no_figures")
+def test_only_the_steps_that_are_asked_for_are_on_the_page_and_those_of_the_report(run: Path):
+    assert [thread.step for thread in run_source(run, steps={1}).threads] == [1, 2]
+    with pytest.raises(ValueError, match="none of these steps; it has 1 to 2"):
+        run_source(run, steps={7})
+
+
+def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path):
+    rows = run_rows(run)
+    source = report_source(run, rows, {})
+    settings, sizes, versions = source.tables
+    assert ("society.num_agents", "4", "2") in settings.rows
+    assert ("discussions per step", 1) in sizes.rows
+    assert ("tokens/response, all steps", 40) in sizes.rows
+    assert {"commit", "Python", "torch", "vllm"} <= {name for name, _ in versions.rows}
+    assert source.featured == [WRONG.discussion.discussion_id]
+
+
+def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
+    with pytest.raises(ValueError, match=f"{tmp_path} is no run directory"):
+        run_rows(tmp_path)
+    (tmp_path / "metrics.jsonl").touch()
+    with pytest.raises(ValueError, match="holds no step yet"):
+        run_rows(tmp_path)
+
+
+def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tmp_path: Path):
+    subject = write(tmp_path / "quick" / "agent_0", evaluation(["c"], name="gsm8k", setup="debate"))
+    asked = ({"role": "user", "content": "What is 48 + 23?"},)
+    call = Call("round 0, agent 1", 1, asked, "71", "stop", 6, 2, 0.1)
+    save_answer(subject / "gsm8k" / "debate", call)
+    source = results_source(tmp_path / "quick")
+    [shown] = source.threads
+    assert (shown.question, shown.labels["setup"]) == ("What is 48 + 23?", "debate")
+    [turn] = shown.turns
+    assert (turn.role, turn.agent, turn.verdict) == ("round", 1, "correct")
+    assert source.details[shown.chunk][shown.id] == {
+        "round 0, agent 1": {"prompt": "[user]\nWhat is 48 + 23?"}
+    }
+    assert source.tables[0].rows == [("gsm8k", "debate", "100.0")]
+
+
+def test_calls_of_a_discussion_stand_under_what_they_answer(tmp_path: Path):
+    subject = write(tmp_path, evaluation(["w"], name="gsm8k", setup="discussion"))
+    asked = ({"role": "user", "content": "?"},)
+    labels = ("r0.s0", "r0.s0.e0", "r0.s0.e0.t0")
+    calls = [Call(label, 0, asked, "text", "stop", 1, 1, 0.1) for label in labels]
+    save_answer(subject / "gsm8k" / "discussion", *calls)
+    [shown] = results_source(tmp_path).threads
+    assert [(turn.role, turn.parent) for turn in shown.turns] == [
+        ("solution", None),
+        ("evaluation", "r0.s0"),
+        ("scoring", "r0.s0.e0"),
+    ]
+
+
+def save_answer(folder: Path, *calls: Call) -> None:
+    answer = Answer("gsm8k/0", 0, calls[-1].response, calls)
+    append_lines(folder / ANSWERS, [TypeAdapter(Answer).dump_json(answer)])

@@ -1,0 +1,83 @@
+"""What the models read and said, token by token, on the disk."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from page_runs import discussion
+
+from comas.policy_optimization.samples import advantages_by_turn, collect_samples
+from comas.policy_optimization.targets import Targets
+from comas.preflight.configuration import load_config
+from comas.run_directory import RunDirectory
+from comas.run_directory.token_log import compressed, read_tokens, token_records
+
+
+def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_numbers():
+    said = discussion(1).discussion
+    key = (said.discussion_id, "r0.s0")
+    first, second, _ = token_records([said], {key: (1.23456,)})
+    assert first == {
+        "discussion_id": "step1/math/17/copy0",
+        "turn_id": "r0.s0",
+        "prompt_token_ids": (0, 1, 2, 3, 4),
+        "response_token_ids": (6,),
+        "logprobs": [-0.25],
+        "advantages": [1.235],
+    }
+    assert "advantages" not in second
+
+
+def test_nothing_is_written_of_a_turn_that_nobody_said():
+    whole = discussion(1).discussion
+    solution, evaluation, scoring = whole.turns
+    given = replace(evaluation, generation=replace(evaluation.generation, finish_reason="given"))
+    records = token_records([replace(whole, turns=(solution, given, scoring))], {})
+    assert [record["turn_id"] for record in records] == ["r0.s0", "r0.s0.e0.t0"]
+
+
+def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path: Path):
+    """A policy that is updated every second step learns in step 2 what step 1 was worth."""
+    early, late = discussion(1).discussion, discussion(2).discussion
+    gains = {(early.discussion_id, "r0.s0"): (0.5,), (late.discussion_id, "r0.s0"): (-0.5,)}
+    (tmp_path / "step_0001.jsonl.gz").write_bytes(compressed(token_records([early], {})))
+    (tmp_path / "step_0002.jsonl.gz").write_bytes(compressed(token_records([late], gains)))
+    records = read_tokens(tmp_path)
+    assert {key: records[key]["advantages"] for key in gains} == {
+        (early.discussion_id, "r0.s0"): [0.5],
+        (late.discussion_id, "r0.s0"): [-0.5],
+    }
+    assert records[early.discussion_id, "r0.s0"]["response_token_ids"] == [6]
+
+
+def test_each_sample_gets_the_advantages_of_its_own_tokens_only():
+    mask = torch.tensor([[True, True], [True, False]])
+    advantages = torch.tensor([[1.5, 1.0], [-2.0, 0.0]])
+    targets = Targets(mask, advantages, None, None, None, torch.zeros(2, 2))
+    assert targets.advantages_by_sample() == ((1.5, 1.0), (-2.0,))
+    assert replace(targets, advantages=None).advantages_by_sample() == ()
+
+
+def test_advantages_are_named_by_the_turns_of_the_buffer():
+    class Stats:
+        advantages = ((0.25,), (-0.75,))
+
+    item = discussion(1)
+    own, other = collect_samples([item], policy_of_agent=[0, 1], mask_truncated=True)
+    assert [sample.turn_id for sample in own] == ["r0.s0", "r0.s0.e0.t0"]
+    named = advantages_by_turn({0: own, 1: other}, {0: Stats()})  # type: ignore[dict-item]
+    name = item.discussion.discussion_id
+    assert named == {(name, "r0.s0"): (0.25,), (name, "r0.s0.e0.t0"): (-0.75,)}
+
+
+def test_a_run_writes_tokens_and_forgets_those_of_steps_that_it_repeats(tmp_path: Path):
+    for is_asked in (True, False):
+        config = load_config(None, [f"saves={tmp_path}", f"logging.tokens={is_asked}".lower()])
+        with RunDirectory.create(config) as run:
+            for step in (1, 2):
+                run.save_tokens(step, [discussion(step).discussion], advantages={})
+            run.drop_after(1)
+        kept = [path.name for path in (run.path / "tokens").iterdir()]
+        assert kept == (["step_0001.jsonl.gz"] if is_asked else [])
