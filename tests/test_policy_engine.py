@@ -395,7 +395,10 @@ def test_equal_rewards_give_no_gradient(qwen2, zero_stage, dtype, estimator):
     )
     stats = trainer.update(samples, step=0)
     assert stats.gradient_norm < 1e-6
-    assert stats.num_tokens == sum(len(s.response_token_ids) for s in samples)
+    lengths = [len(s.response_token_ids) for s in samples]
+    assert stats.num_tokens == sum(lengths)
+    assert [len(of_sample) for of_sample in stats.advantages] == lengths
+    assert not any(map(any, stats.advantages))
 
 
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
@@ -405,6 +408,7 @@ def test_an_empty_buffer_changes_nothing(qwen2, zero_stage):
     stats = trainer.update([], step=0)
     # What is no mean over nothing: the learning rate, and the ratios of policies that agree.
     others = {"learning_rate": LEARNING_RATE, "rollout_ratio_mean": 1.0, "rollout_ratio_max": 1.0}
+    others |= {"advantages": ()}
     assert vars(stats) == dict.fromkeys(vars(stats), 0) | others
     assert largest_difference(before, weights_of(trainer)) == 0
 

@@ -1,0 +1,35 @@
+#!/usr/bin/env bash
+# Tests the pages of runs in a real browser.
+set -euo pipefail
+
+usage() {
+  cat <<'USAGE'
+usage: bash scripts/test_pages.sh [PYTEST ARGUMENT ...]
+
+Opens the page that scripts/view.sh writes in Chromium, offline: it filters, shows a known
+discussion with its prompts and tokens, is used by keyboard, and says nothing on the console.
+
+A script of its own, apart from scripts/test.sh, as a browser has to be installed first:
+  Debian, Ubuntu      apt-get install chromium
+  elsewhere           PYTHONPATH=.venv/browser .venv/bin/python -m playwright install chromium
+CHROMIUM=/path/to/chromium names another one. Playwright is installed into .venv/browser.
+USAGE
+}
+
+for argument in "$@"; do
+  case "$argument" in -h | --help) usage && exit 0 ;; esac
+done
+
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/environment.sh
+PLAYWRIGHT="playwright==1.65.2"
+site=".venv/browser"
+if [[ "$(cat "$site/stamp" 2>/dev/null)" != "$PLAYWRIGHT" ]]; then
+  "$PYTHON_BIN" -m pip install -qq --upgrade --target "$site" "$PLAYWRIGHT"
+  printf '%s\n' "$PLAYWRIGHT" >"$site/stamp"
+fi
+if [[ -z "${CHROMIUM:-}" ]] && found="$(command -v chromium || command -v chromium-browser)"; then
+  export CHROMIUM="$found"
+fi
+export PYTHONPATH="$PWD:$PWD/tests:$site"
+exec "$PYTHON_BIN" -m pytest tests/browser/page_checks.py "$@"

@@ -1,0 +1,173 @@
+"""The page of a run in a real browser. Started by scripts/test_pages.sh, which brings Playwright.
+
+Chromium is the one that Playwright installs, or where $CHROMIUM points.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from comas.pages.page import Source, write_page
+from comas.pages.run_view import run_source
+from comas.types import Question
+from page_runs import discussion, write_run
+
+NUM_STEPS, PER_STEP = 60, 50
+"""Of the large run: 3000 discussions."""
+LAPTOP = {"width": 1366, "height": 768}
+
+
+def question(number: int) -> Question:
+    return Question(f"math/{number}", "math", f"What is {number} + 23 ?")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM"))
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+    """A question in steps 1 and 3, answered better the second time; another in step 2."""
+    steps = {
+        1: [discussion(1, answer="61", score="3")],
+        2: [discussion(2, question=question(50), score="1")],
+        3: [discussion(3)],
+    }
+    return run_source(write_run(tmp_path_factory.mktemp("saves"), "small", steps))
+
+
+@pytest.fixture(scope="module")
+def path(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "view.html"
+    write_page(path, [source])
+    return path
+
+
+@pytest.fixture
+def page(browser: Browser, path: Path) -> Iterator[Page]:
+    yield from opened(browser, path)
+
+
+def opened(browser: Browser, path: Path) -> Iterator[Page]:
+    """The page, offline, which must not say anything on the console until it is closed."""
+    context = browser.new_context(viewport=LAPTOP, offline=True)
+    page = context.new_page()
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    yield page
+    assert complaints == []
+    context.close()
+
+
+def count(page: Page) -> str:
+    return page.inner_text("#count")
+
+
+def test_it_opens_with_the_report(page: Page):
+    assert page.locator("#report figure svg").count() == 5
+    assert "society.num_agents" in page.inner_text("#report")
+
+
+def test_the_report_leads_to_a_discussion_in_which_reward_and_verdict_disagree(page: Page):
+    page.locator("#report button").first.click()
+    assert page.inner_text(".thread h3") == "step 1"
+    solution, *_ = page.locator(".turn .about").all_inner_texts()
+    assert "wrong" in solution and "reward 1" in solution
+
+
+def test_filters_of_turns_hold_for_one_and_the_same_turn(page: Page):
+    page.keyboard.press("d")
+    assert count(page) == "3 of 3 discussions"
+    page.select_option("select[name=verdict]", "wrong")
+    assert count(page) == "1 of 3 discussions"
+    page.select_option("select[name=verdict]", "")
+    page.select_option("select[name=role]", "evaluation")
+    page.fill("#reward-from", "1")
+    assert count(page) == "1 of 3 discussions"  # the accusation; approvals earn nothing
+    page.locator(".row").click()
+    assert page.locator(".turn.matching").count() == 1
+    page.select_option("select[name=agent]", "0")
+    assert count(page) == "0 of 3 discussions"
+    page.click("button[type=reset]")
+    page.wait_for_function("document.getElementById('count').textContent.startsWith('3')")
+
+
+def test_a_search_looks_into_questions_and_responses(page: Page):
+    page.keyboard.press("/")
+    page.keyboard.type("50 + 23")
+    assert count(page) == "1 of 3 discussions"
+    page.fill("#search", "61")
+    assert count(page) == "1 of 3 discussions"
+
+
+def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_beside(page: Page):
+    page.keyboard.press("d")
+    page.keyboard.press("ArrowDown")
+    page.wait_for_selector(".turn")
+    page.keyboard.press("t")
+    page.wait_for_selector(".token")
+    assert page.locator(".token").first.inner_text().split() == ["61", "-0.25", "+1.5"]
+    page.keyboard.press("p")
+    page.wait_for_selector(".prompt")
+    assert page.locator(".prompt").first.inner_text() == "What is 48 + 23"
+    page.keyboard.press("b")
+    page.wait_for_function("document.querySelectorAll('.thread').length === 2")
+    assert page.locator(".thread h3").all_inner_texts() == ["step 1", "step 3"]
+    page.keyboard.press("b")
+    page.wait_for_function("document.querySelectorAll('.thread').length === 1")
+
+
+def test_everything_fits_on_a_laptop_screen_in_light_and_dark(page: Page):
+    page.keyboard.press("d")
+    page.keyboard.press("ArrowDown")
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        sizes = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
+        assert page.evaluate(sizes) == [LAPTOP["width"], LAPTOP["height"]]
+        ink, back = page.evaluate(
+            "['color', 'backgroundColor'].map((of) => getComputedStyle(document.body)[of]"
+            ".match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"
+        )
+        assert abs(ink - back) > 500
+
+
+def test_two_runs_on_a_page_are_told_apart_and_share_questions(browser, source, tmp_path: Path):
+    path = tmp_path / "two.html"
+    write_page(path, [source, Source("other", "/other", source.threads)])
+    for page in opened(browser, path):
+        page.keyboard.press("d")
+        assert count(page) == "6 of 6 discussions"
+        page.select_option("select[name=run]", "other")
+        assert count(page) == "3 of 6 discussions"
+        page.keyboard.press("j")
+        page.wait_for_selector(".occurrences")
+        assert page.locator(".occurrences button").count() == 3
+
+
+def test_thousands_of_discussions_stay_quick(browser: Browser, tmp_path: Path):
+    steps = {
+        step: [discussion(step, question=question(i)) for i in range(PER_STEP)]
+        for step in range(1, NUM_STEPS + 1)
+    }
+    path = tmp_path / "large.html"
+    write_page(path, [run_source(write_run(tmp_path, "large", steps))])
+    for page in opened(browser, path):
+        page.keyboard.press("d")
+        assert count(page) == "3000 of 3000 discussions"
+        assert page.locator(".row").count() < 60
+        milliseconds = page.evaluate(
+            "() => { const began = performance.now(); filter(); return performance.now() - began; }"
+        )
+        assert milliseconds < 500
