@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from page_runs import discussion, write_run
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from comas.pages.page import Source, write_page
 from comas.pages.run_view import run_source
 from comas.types import Question
-from page_runs import discussion, write_run
 
 NUM_STEPS, PER_STEP = 60, 50
 """Of the large run: 3000 discussions."""
