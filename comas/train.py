@@ -31,7 +31,7 @@ from comas.policy_optimization.samples import Buffers, advantages_by_turn, colle
 from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import Rewards, offer_evidence
-from comas.run_directory import RunDirectory
+from comas.run_directory import CheckpointWriter, RunDirectory
 from comas.types import Discussion, Metrics, UpdateStats
 from comas.validation import validate, validate_discussions
 from comas.verification import Verifier
@@ -61,6 +61,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     with (
         Verifier(isolation=prepared.isolation) as verifier,
         agents_of(config, prepared) as agents,
+        _checkpoint_writer(config, run, agents) as checkpoints,
         tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
         logging_redirect_tqdm(),
     ):
@@ -97,12 +98,13 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             metrics = {**_step_metrics(config, rewards, stats, verdicts), **clock.times()}
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):
                 metrics |= validate_agents()
+            # Before anything of this step is on record: at most one step can be lost.
+            checkpoints.wait()
             run.save_discussions(step, rewards.discussions, verdicts=verdicts)
             run.save_tokens(step, discussions, advantages=advantages_by_turn(due, stats))
             _report(run, bar, step, metrics)
             if is_due(step, every=config.training.save_every, num_steps=num_steps):
-                with run.checkpoint_folder(step) as folder:
-                    agents.save_checkpoint(folder)
+                checkpoints.save(step)
         with run.models_folder(num_steps) as folder:
             agents.save_models(folder)
 
@@ -141,6 +143,11 @@ def agents_of(config: Config, prepared: Prepared) -> Agents:
         device=prepared.device,
         num_optimizer_steps=prepared.sizes.num_optimizer_steps,
     )
+
+
+def _checkpoint_writer(config: Config, run: RunDirectory, agents: Agents) -> CheckpointWriter:
+    timeout_s = config.cluster.call_timeout_s
+    return CheckpointWriter(run, agents.save_checkpoint, timeout_s=timeout_s)
 
 
 def discuss(

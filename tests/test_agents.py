@@ -121,7 +121,7 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         agents.sync_weights()
         assert largest_difference(agents, [Path(m) for m in models]) < MAX_LOGPROB_DIFFERENCE
 
-        agents.save_checkpoint(tmp_path / "checkpoint")
+        parts = agents.save_checkpoint(tmp_path / "checkpoint")
         stats = agents.update(buffers_of(agents, 2), step=1)
         agents.sync_weights()
         agents.save_models(tmp_path / "trained")
@@ -131,6 +131,8 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         assert all(s.num_samples == len(PROMPTS) for s in stats.values())
         assert all(s.mismatch_max < MAX_LOGPROB_DIFFERENCE for s in stats.values())
 
+        for part in parts:  # written beside the update
+            part.result(timeout=60)
         agents.load_checkpoint(tmp_path / "checkpoint", step=7)
         agents.sync_weights()
         # Seven updates before the checkpoint, and the sync after it.

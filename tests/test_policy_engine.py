@@ -145,6 +145,11 @@ def host_optimizer(*args: Any, **kwargs: Any) -> dict[str, Any]:
     return config
 
 
+def save_checkpoint(trainer: PolicyTrainer, folder: Path) -> None:
+    trainer.copy_checkpoint(folder)
+    trainer.write_checkpoint()
+
+
 def make_trainer(
     model: Path,
     *,
@@ -698,10 +703,14 @@ def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, 
     expected = [straight.update(buffers[step], step=step) for step in range(4)]
     stopped = make_trainer(qwen2, **options)
     found = [stopped.update(buffers[step], step=step) for step in range(2)]
-    stopped.save_checkpoint(tmp_path)
+    for number in range(2):  # The second copy lies in the memory of the first.
+        stopped.copy_checkpoint(tmp_path / str(number))
+        stopped.update(make_samples(seed=9), step=9)  # What is written is the copy.
+        stopped.write_checkpoint()
+        stopped.load_checkpoint(tmp_path / str(number))
     stopped.close()
     resumed = make_trainer(qwen2, **options)
-    resumed.load_checkpoint(tmp_path)
+    resumed.load_checkpoint(tmp_path / "1")
     found += [resumed.update(buffers[step], step=step) for step in (2, 3)]
     assert found == expected
     assert largest_difference(weights_of(straight), weights_of(resumed)) == 0
@@ -711,7 +720,7 @@ def test_what_an_estimator_remembers_is_part_of_the_checkpoint(qwen2, tmp_path):
     settings = replace(OPTIMIZATION, estimator="rae")
     straight = make_trainer(qwen2, optimization=settings)
     straight.update(make_samples(seed=0), step=0)
-    straight.save_checkpoint(tmp_path)
+    save_checkpoint(straight, tmp_path)
     expected = straight.update(make_samples(seed=1), step=1)
     resumed = make_trainer(qwen2, optimization=settings)
     resumed.load_checkpoint(tmp_path)
@@ -726,6 +735,15 @@ def test_what_an_estimator_remembers_is_part_of_the_checkpoint(qwen2, tmp_path):
 def test_a_missing_checkpoint_is_an_error(qwen2, tmp_path):
     with pytest.raises(ValueError, match="no policy checkpoint"):
         make_trainer(qwen2).load_checkpoint(tmp_path)
+
+
+def test_a_checkpoint_that_cannot_be_written_says_why(qwen2, tmp_path):
+    trainer = make_trainer(qwen2)
+    trainer.copy_checkpoint(tmp_path)
+    for path in trainer._checkpoints._copies:
+        Path(path).symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left on device"):
+        trainer.write_checkpoint()
 
 
 @pytest.mark.parametrize("zero_stage", [2, 3])
@@ -849,7 +867,7 @@ def test_what_is_saved_while_states_are_offloaded_is_whole(
     trainer.update(make_samples(), step=0)
     expected = weights_of(trainer)
     trainer.offload_states()
-    trainer.save_checkpoint(tmp_path / "checkpoint")
+    save_checkpoint(trainer, tmp_path / "checkpoint")
     trainer.save_model(tmp_path / "saved")
     saved = load_file(tmp_path / "saved" / "model.safetensors")
     assert largest_difference(expected, {name: saved[name] for name in expected}) == 0
@@ -908,8 +926,10 @@ def run_rank(rank: int, work: Path) -> None:
         options: dict[str, Any] = {"policy": policy, "optimization": settings, "rank": rank}
         trainer = make_trainer(work / "qwen2", rendezvous=work / "rendezvous2", **options)
         stats = [trainer.update(make_samples(), step=0)]
-        trainer.save_checkpoint(work / f"checkpoint{stage}")
+        trainer.copy_checkpoint(work / f"checkpoint{stage}")
         stats.append(trainer.update(make_samples(seed=1), step=1))
+        trainer.write_checkpoint()
+        distributed.barrier()
         resumed = make_trainer(work / "qwen2", rendezvous=work / "rendezvous2", **options)
         resumed.load_checkpoint(work / f"checkpoint{stage}")
         again = resumed.update(make_samples(seed=1), step=1)

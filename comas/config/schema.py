@@ -211,7 +211,8 @@ class Training:
     num_steps: int | None = key(None, at_least=1, example=10)
     """Rollout steps; null: as many whole batches as ``num_epochs`` hold."""
     save_every: int = key(10, at_least=1)
-    """Steps from one checkpoint to the next; the last step has one as well."""
+    """Steps from one checkpoint to the next; the last step has one as well. It is written beside
+    the next step, which waits for a copy in memory only."""
     keep_checkpoints: int = key(2, at_least=1)
     """Newest checkpoints that remain; older ones are removed."""
     validate_every: int = key(5, at_least=1, formerly="training.eval_every")

@@ -69,6 +69,9 @@ class RankMemory:
     """Host memory of an optimiser that stays there."""
     waiting: float
     """Host memory for what leaves a shared GPU while the rollout engine generates."""
+    checkpoint: float
+    """Host memory for the copy that a checkpoint is written from: this rank's part of what all
+    ranks of the policy save."""
 
     @property
     def states(self) -> float:
@@ -84,7 +87,7 @@ class RankMemory:
     @property
     def host(self) -> float:
         """Host memory beside the GPU."""
-        return self.offloaded + self.waiting
+        return self.offloaded + self.waiting + self.checkpoint
 
 
 def rank_memory(
@@ -101,6 +104,8 @@ def rank_memory(
     gradients = size * whole if stage < 2 else 4 * part
     resident = 0 if offload else 4 * masters + 8 * part
     bucket = size * min(whole, BUCKET_ELEMENTS)
+    # Under ZeRO-3 the float32 weights are saved alone.
+    saved = (size * whole if stage < 3 else 0) + (4 * whole if masters else 0) + 8 * whole
     waiting = [size * (whole if stage < 3 else part)]
     if not offload:
         waiting += [4 * masters, 4 * part, 4 * part] + ([gradients] if stage == 3 else [])
@@ -115,6 +120,7 @@ def rank_memory(
         syncing=BYTES[config.rollout.dtype] * whole + TRANSFER_BYTES if shares_gpu else 0,
         offloaded=20 * part if offload else 0,
         waiting=sum(map(_pinned, waiting)) if shares_gpu else 0,
+        checkpoint=saved / policy.ranks_per_policy,
     )
 
 

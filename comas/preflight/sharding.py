@@ -68,7 +68,7 @@ def fits(need: RankMemory, config: Config, machine: Machine) -> bool:
     """Whether every GPU has room for the ranks that are on it, and the host for all of its own."""
     if machine.device == "cpu":
         num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
-        return num_ranks * need.peak <= USABLE_SHARE * machine.host_bytes
+        return num_ranks * (need.peak + need.host) <= USABLE_SHARE * machine.host_bytes
     gpu_bytes = _on_one_gpu(config, rank=need.peak, engine=_engine_bytes(config, machine))
     host_bytes = _ranks_here(config, machine) * need.host
     return (
@@ -176,9 +176,8 @@ def _need(need: RankMemory, config: Config, machine: Machine) -> str:
     rollout engine that shares the GPU while the policy's states wait in host memory."""
     if machine.device == "cpu":
         num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
-        return (
-            f"all ranks need up to {_gib(num_ranks * need.peak)} of {_gib(machine.host_bytes)} GiB"
-        )
+        needed = num_ranks * (need.peak + need.host)
+        return f"all ranks need up to {_gib(needed)} of {_gib(machine.host_bytes)} GiB"
     sharers, num_ranks = config.cluster.policies_per_gpu, _ranks_here(config, machine)
     states = _on_one_gpu(config, rank=need.states, engine=0)
     peak = _on_one_gpu(config, rank=need.peak, engine=_engine_bytes(config, machine))

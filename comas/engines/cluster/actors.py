@@ -18,6 +18,9 @@ from comas.config.schema import Config, Optimization
 from comas.engines.rollout.vllm_options import WeightTransfer
 from comas.types import Device
 
+WRITING = "writing"
+"""Ray's name of the thread that writes checkpoints, beside the one of all other calls."""
+
 
 @dataclass(frozen=True)
 class Engine:
@@ -158,6 +161,11 @@ class PolicyActor:
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """What ``method`` of the ``PolicyTrainer`` returns."""
         return getattr(self._trainer, method)(*arguments, **named)
+
+    @ray.method(concurrency_group=WRITING)
+    def write_checkpoint(self) -> None:
+        """What ``PolicyTrainer.write_checkpoint`` does, while other calls go on."""
+        self._trainer.write_checkpoint()
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of this policy's weights to its rollout engines."""

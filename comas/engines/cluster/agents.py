@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from operator import methodcaller
 from pathlib import Path
@@ -14,7 +15,7 @@ from comas.config.schema import Config
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import Sampler
-from comas.engines.cluster.supervision import wait_for_all
+from comas.engines.cluster.supervision import future_of, wait_for_all
 from comas.types import Device, Generation, TrainingSample, TurnKey, UpdateStats
 
 log = logging.getLogger(__name__)
@@ -119,13 +120,22 @@ class Agents:
             self._on(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
             self._on(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
 
-    def save_checkpoint(self, folder: Path) -> None:
-        """Write weights, optimiser and scheduler of every trained policy under ``folder``."""
+    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
+        """Copy weights, optimiser and scheduler of every trained policy, and begin to write them.
+
+        Returns futures that end as the files of each rank are on the disk, under ``folder``;
+        until then anything but another checkpoint may be asked for.
+        """
         self._on(
             self._ranks,
-            "saving a checkpoint",
-            lambda rank: rank.call("save_checkpoint", folder / f"policy_{rank.policy}"),
+            "copying its state",
+            lambda rank: rank.call("copy_checkpoint", folder / f"policy_{rank.policy}"),
         )
+        writing = "writing a checkpoint"
+        return [
+            future_of(rank.actor.write_checkpoint.remote(), name=rank.name, doing=writing)
+            for rank in self._ranks
+        ]
 
     def load_checkpoint(self, folder: Path, *, step: int) -> None:
         """Restore what ``save_checkpoint`` wrote after ``step``.

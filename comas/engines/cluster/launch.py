@@ -16,7 +16,7 @@ from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.schema import Config
-from comas.engines.cluster.actors import Engine, PolicyActor, RolloutActor
+from comas.engines.cluster.actors import WRITING, Engine, PolicyActor, RolloutActor
 from comas.engines.cluster.placement import (
     CPU_SHARE,
     Device,
@@ -85,7 +85,7 @@ class Launch:
         """
         config = self._config
         trained = config.trained_policies
-        remote = ray.remote(PolicyActor)
+        remote = ray.remote(concurrency_groups={WRITING: 1})(PolicyActor)
         threads = num_host_threads(self._placement, num_policies=len(trained), nodes=self._nodes)
         # On GPUs a policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import ray
@@ -38,6 +39,26 @@ def wait_for_all(calls: Mapping[str, ray.ObjectRef], *, doing: str, timeout_s: f
         except ray.exceptions.RayError as error:
             raise engine_error(name, doing, error) from error
     return [results[name] for name in calls]
+
+
+def future_of(call: ray.ObjectRef, *, name: str, doing: str) -> Future[None]:
+    """The end of a remote call on the engine ``name``; its failure is an EngineError.
+
+    Cancelling it ends the waiting alone.
+    """
+    named: Future[None] = Future()
+
+    def tell(ended: Future[None]) -> None:
+        error = ended.exception()
+        if not named.set_running_or_notify_cancel():
+            return
+        if error is None:
+            named.set_result(None)
+        else:
+            named.set_exception(engine_error(name, doing, error))
+
+    call.future().add_done_callback(tell)
+    return named
 
 
 def engine_error(name: str, doing: str, error: ray.exceptions.RayError) -> EngineError:

@@ -10,6 +10,7 @@ import torch
 from torch import distributed
 
 from comas.config.schema import Optimization, Policy
+from comas.engines.policy.checkpoint_engine import CopyingCheckpointEngine
 from comas.engines.policy.deepspeed_options import (
     Device,
     create_optimizer,
@@ -146,14 +147,18 @@ class PolicyTrainer:
         """Name, dtype and shape of what ``named_weights`` yields, in its order."""
         return weight_metadata(self._language_model)
 
-    def save_checkpoint(self, folder: Path) -> None:
-        """Write weights, optimiser, scheduler and what the estimator remembers, each rank its
-        shard."""
+    def copy_checkpoint(self, folder: Path) -> None:
+        """Copy weights, optimiser, scheduler and what the estimator remembers, each rank its
+        shard, for ``write_checkpoint`` to write into ``folder``."""
         memory = {"estimator_memory": self._estimator_memory}
         self._engine.save_checkpoint(str(folder), tag=CHECKPOINT_TAG, client_state=memory)
 
+    def write_checkpoint(self) -> None:
+        """Write what was copied, in any thread; not collective. Raises OSError when it cannot."""
+        self._checkpoints.write()
+
     def load_checkpoint(self, folder: Path) -> None:
-        """Continue exactly where ``save_checkpoint`` left off.
+        """Continue exactly where the policy was when ``copy_checkpoint`` was called.
 
         Raises:
             ValueError: there is no checkpoint in ``folder``.
@@ -224,6 +229,8 @@ class PolicyTrainer:
                 optimizer, optimization, num_steps=num_optimizer_steps
             ),
         )
+        # DeepSpeed's configuration can name its own kinds only.
+        self._engine.checkpoint_engine = self._checkpoints = CopyingCheckpointEngine()
         self._engine.train()
         self._zero_stage = self._engine.zero_optimization_stage()
         check_loaded_weights(self._language_model, self._base, zero_stage=self._zero_stage)

@@ -1,0 +1,160 @@
+"""Checkpoints beside the next step: whole ones or none, one at a time, whatever ends the run."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from concurrent.futures import Future
+from pathlib import Path
+
+import pytest
+
+from comas.files import remove
+from comas.preflight.configuration import load_config
+from comas.run_directory import CheckpointWriter, RunDirectory
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunDirectory]:
+    saves = tmp_path_factory.mktemp("saves")
+    config = load_config(None, [f"saves={saves}", "training.keep_checkpoints=1"])
+    with RunDirectory.create(config) as run:
+        yield run
+
+
+@pytest.fixture
+def run(opened: RunDirectory) -> Iterator[RunDirectory]:
+    """An open run without checkpoints."""
+    yield opened
+    for folder in (opened.path / "checkpoints").iterdir():
+        remove(folder)
+
+
+class Ranks:
+    """Two ranks that write as the test tells them to."""
+
+    def __init__(self) -> None:
+        self.parts: list[Future[None]] = []
+        self.folder = Path()
+
+    def begin(self, folder: Path) -> list[Future[None]]:
+        self.folder, self.parts = folder, [Future(), Future()]
+        return self.parts
+
+    def finish(self) -> None:
+        for rank, part in enumerate(self.parts):
+            (self.folder / f"rank_{rank}").write_text("weights")
+            part.set_result(None)
+
+
+def writer(run: RunDirectory, ranks: Ranks, timeout_s: float = 10) -> CheckpointWriter:
+    return CheckpointWriter(run, ranks.begin, timeout_s=timeout_s)
+
+
+def kept(run: RunDirectory) -> list[str]:
+    """Everything in ``checkpoints/``, also what is not complete."""
+    return sorted(path.name for path in (run.path / "checkpoints").iterdir())
+
+
+def save_whole(checkpoints: CheckpointWriter, ranks: Ranks, step: int) -> None:
+    checkpoints.save(step)
+    ranks.finish()
+    checkpoints.wait()
+
+
+def test_a_checkpoint_is_there_when_it_is_whole_and_sealed_and_the_one_before_until_then(run):
+    ranks = Ranks()
+    with writer(run, ranks) as checkpoints:
+        save_whole(checkpoints, ranks, 1)
+        checkpoints.save(2)
+        ranks.parts[0].set_result(None)  # one rank of two
+        assert kept(run) == [".partial-step_0002", "step_0001"]
+        assert run.latest_checkpoint() == (1, run.path / "checkpoints/step_0001")
+        ranks.parts[1].set_result(None)
+        checkpoints.wait()
+        assert kept(run) == ["step_0002"]
+        assert run.latest_checkpoint() == (2, run.path / "checkpoints/step_0002")
+
+
+def test_the_end_of_a_run_waits_for_its_last_checkpoint(run):
+    ranks = Ranks()
+    with writer(run, ranks) as checkpoints:
+        checkpoints.save(1)
+        ranks.finish()
+    assert kept(run) == ["step_0001"]
+
+
+def test_a_part_that_fails_is_raised_when_all_have_ended_and_leaves_the_one_before(run):
+    ranks = Ranks()
+    with writer(run, ranks) as checkpoints:
+        save_whole(checkpoints, ranks, 1)
+        checkpoints.save(2)
+        ranks.parts[0].set_exception(OSError("disk full"))
+        assert kept(run) == [".partial-step_0002", "step_0001"]
+        ranks.parts[1].set_result(None)
+        with pytest.raises(OSError, match="disk full"):
+            checkpoints.wait()
+        checkpoints.settle()
+    assert kept(run) == ["step_0001"]
+
+
+def test_a_part_that_never_ends_is_an_error_that_names_the_limit(run):
+    ranks = Ranks()
+    with (
+        pytest.raises(TimeoutError, match=r"step 1 was not written within 0 s \(cluster.call_time"),
+        writer(run, ranks, timeout_s=0.01) as checkpoints,
+    ):
+        checkpoints.save(1)
+        checkpoints.wait()
+    assert kept(run) == []
+
+
+def test_ctrl_c_waits_for_the_checkpoint_under_way(run):
+    ranks = Ranks()
+    with pytest.raises(KeyboardInterrupt), writer(run, ranks) as checkpoints:
+        checkpoints.save(1)
+        ranks.finish()
+        raise KeyboardInterrupt
+    assert kept(run) == ["step_0001"]
+
+
+def test_a_second_ctrl_c_gives_it_up_and_keeps_the_one_before(run, monkeypatch):
+    def interrupt(*arguments: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    ranks = Ranks()
+    with pytest.raises(KeyboardInterrupt), writer(run, ranks) as checkpoints:
+        save_whole(checkpoints, ranks, 1)
+        checkpoints.save(2)
+        under_way = checkpoints._under_way
+        assert under_way is not None
+        monkeypatch.setattr(under_way, "result", interrupt)
+        raise KeyboardInterrupt
+    assert kept(run) == ["step_0001"]
+    assert all(part.cancelled() for part in ranks.parts)
+
+
+def test_a_failure_is_not_hidden_by_that_of_the_checkpoint_under_way(run, caplog):
+    ranks = Ranks()
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(RuntimeError, match="engine 1"),
+        writer(run, ranks) as checkpoints,
+    ):
+        checkpoints.save(1)
+        for rank, part in enumerate(ranks.parts):
+            part.set_exception(RuntimeError(f"rank {rank} died"))
+        raise RuntimeError("engine 1 died")
+    assert kept(run) == []
+    assert "a checkpoint is given up: rank 0 died" in caplog.text
+
+
+def test_after_a_failure_whoever_hangs_is_not_waited_for_long(run, caplog):
+    ranks = Ranks()
+    with caplog.at_level(logging.WARNING), writer(run, ranks) as checkpoints:
+        checkpoints.save(1)
+        checkpoints.settle(within_s=0.01)
+        assert kept(run) == []
+        save_whole(checkpoints, ranks, 2)  # and the run may go on
+    assert kept(run) == ["step_0002"]
+    assert "a checkpoint is given up: it takes too long" in caplog.text
