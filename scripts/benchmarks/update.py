@@ -58,13 +58,13 @@ def _updates(folder: Path, arguments: Arguments) -> list[str]:
     from comas.engines.policy.trainer import PolicyTrainer
     from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
 
-    _save_model(folder)
-    samples = _samples(arguments.samples)
+    save_model(folder)
+    samples = draw_samples(arguments.samples)
     policy = replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)
     trainer = PolicyTrainer(
         str(folder),
         policy=policy,
-        optimization=_optimization(),
+        optimization=optimization(),
         temperature=1.0,
         max_response_tokens=4096,
         device="cpu",
@@ -157,7 +157,8 @@ def _balance() -> list[str]:
     return lines
 
 
-def _samples(count: int) -> list[TrainingSample]:
+def draw_samples(count: int) -> list[TrainingSample]:
+    """Random ones, with lengths as in a quick-start step."""
     draw = random.Random(0)
 
     def tokens(length: int) -> tuple[int, ...]:
@@ -189,21 +190,22 @@ def _length(sample: TrainingSample) -> int:
     return len(sample.prompt_token_ids) + len(sample.response_token_ids)
 
 
-def _optimization() -> Optimization:
+def optimization() -> Optimization:
+    """One optimiser step on all samples."""
     return Optimization(learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None)
 
 
-def _save_model(folder: Path) -> None:
-    """A random Qwen2 of the quick-start society's shape."""
+def save_model(folder: Path, *, hidden_size: int = 96, num_layers: int = 3) -> None:
+    """A random Qwen2, by default of the quick-start society's shape."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
         vocab_size=VOCABULARY,
-        hidden_size=96,
-        intermediate_size=288,
-        num_hidden_layers=3,
-        num_attention_heads=3,
-        num_key_value_heads=3,
+        hidden_size=hidden_size,
+        intermediate_size=3 * hidden_size,
+        num_hidden_layers=num_layers,
+        num_attention_heads=hidden_size // 32,
+        num_key_value_heads=hidden_size // 32,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
         pad_token_id=0,

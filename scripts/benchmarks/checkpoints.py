@@ -1,0 +1,133 @@
+"""What a step waits for its checkpoint: written beside the next step, and before it.
+
+One rank of DeepSpeed in this process, and the writer of a run's checkpoints with its seal:
+
+  update            a step's update alone
+  before it         a checkpoint is copied, written and sealed, then the update begins
+  beside it         a checkpoint is copied; it is written and sealed beside the update
+
+In a run there is also the rollout of the next step to write beside.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+from comas.types import TrainingSample
+from scripts.benchmarks import read_arguments
+from scripts.benchmarks._in_turns import Results, Way, measure_in_turns, table
+from scripts.benchmarks.update import draw_samples, optimization, save_model
+
+if TYPE_CHECKING:
+    from comas.engines.policy.trainer import PolicyTrainer
+    from comas.run_directory import CheckpointWriter
+
+
+@dataclass
+class Arguments:
+    hidden: int = 96
+    """768 with 12 layers: about 100 M parameters."""
+    layers: int = 3
+    samples: int = 144
+    repeats: int = 9
+
+
+def main(arguments: Arguments) -> None:
+    """Measure, and print the ratio."""
+    import torch
+
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        trainer = _trainer(Path(folder), arguments)
+        with _writer(Path(folder), trainer) as checkpoints:
+            ways = _ways(trainer, checkpoints, draw_samples(arguments.samples))
+            results = measure_in_turns(ways, repeats=arguments.repeats)
+        [newest] = Path(folder).glob("saves/latest/checkpoints/*")
+        num_bytes = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
+    millions = sum(weight.numel() for _, weight in trainer.named_weights()) / 1e6
+    heading = f"{millions:.1f} M parameters, a checkpoint of {num_bytes / 2**20:.0f} MiB; medians"
+    sys.stdout.write("\n".join([heading, *table(results), _waits(results)]) + "\n")
+
+
+def _trainer(folder: Path, arguments: Arguments) -> PolicyTrainer:
+    from comas.engines.policy.trainer import PolicyTrainer
+    from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
+
+    save_model(folder / "model", hidden_size=arguments.hidden, num_layers=arguments.layers)
+    policy = replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)
+    return PolicyTrainer(
+        str(folder / "model"),
+        policy=policy,
+        optimization=optimization(),
+        temperature=1.0,
+        max_response_tokens=4096,
+        device="cpu",
+        rank=0,
+        world_size=1,
+        rendezvous=folder / "rendezvous",
+        seed=0,
+    )
+
+
+@contextmanager
+def _writer(folder: Path, trainer: PolicyTrainer) -> Iterator[CheckpointWriter]:
+    from comas.preflight.configuration import load_config
+    from comas.run_directory import CheckpointWriter, RunDirectory
+
+    settings = [f"saves={folder / 'saves'}", "training.keep_checkpoints=1"]
+    with ThreadPoolExecutor(1) as thread, RunDirectory.create(load_config(None, settings)) as run:
+
+        def begin(path: Path) -> list[Future[None]]:
+            trainer.copy_checkpoint(path / "policy_0")
+            return [thread.submit(trainer.write_checkpoint)]
+
+        with CheckpointWriter(run, begin, timeout_s=600) as checkpoints:
+            yield checkpoints
+
+
+def _ways(
+    trainer: PolicyTrainer, checkpoints: CheckpointWriter, samples: list[TrainingSample]
+) -> dict[str, Way]:
+    steps = count(1)
+
+    def update() -> None:
+        trainer.update(samples, step=0)
+
+    def before_it() -> None:
+        checkpoints.save(next(steps))
+        checkpoints.wait()
+        update()
+
+    def beside_it() -> None:
+        checkpoints.save(next(steps))
+        update()
+        checkpoints.wait()
+
+    return {"update": update, "before it": before_it, "beside it": beside_it}
+
+
+def _waits(results: Results) -> str:
+    alone, before, beside = (
+        median(measurement.seconds for measurement in results[name])
+        for name in ("update", "before it", "beside it")
+    )
+    return (
+        f"a step waits {before - alone:.3f} s for a checkpoint before it, {beside - alone:.3f} s "
+        f"for one beside it: {(beside - alone) / (before - alone):.2f} of it"
+    )
+
+
+if __name__ == "__main__":
+    given = read_arguments(Arguments, about=__doc__ or "")
+    os.environ["DS_ACCELERATOR"] = "cpu"
+    main(given)
