@@ -6,9 +6,12 @@ import pytest
 
 from comas.config.schema import Config
 from comas.engines.cluster.placement import (
+    NODE_LABEL,
+    Node,
     Slot,
     check_gpus,
     gpus_in_all,
+    label_selectors,
     num_host_threads,
     plan_policy,
 )
@@ -18,6 +21,10 @@ def paper() -> Config:
     config = Config()
     assert (config.policy.ranks_per_policy, config.rollout.engines_per_policy) == (2, 2)
     return config
+
+
+def node(*, gpus: int, cpus: int) -> Node:
+    return Node("id", "10.0.0.1", num_cpus=cpus, num_gpus=gpus)
 
 
 def test_colocated_engines_and_ranks_share_the_policys_two_gpus():
@@ -87,11 +94,11 @@ def test_a_policy_never_spans_nodes():
 @pytest.mark.parametrize(
     ("nodes", "num_policies", "threads"),
     [
-        ([{"GPU": 8, "CPU": 128}], 4, 16),  # 8 ranks
-        ([{"GPU": 8, "CPU": 128}], 1, 64),  # 2 ranks
-        ([{"GPU": 4, "CPU": 32}, {"GPU": 4, "CPU": 64}], 4, 8),  # 4 ranks on each node
-        ([{"GPU": 2, "CPU": 1}], 1, 1),
-        ([{"GPU": 8, "CPU": 96}, {"CPU": 2}], 4, 12),  # no rank runs where no GPU is
+        ([node(gpus=8, cpus=128)], 4, 16),  # 8 ranks
+        ([node(gpus=8, cpus=128)], 1, 64),  # 2 ranks
+        ([node(gpus=4, cpus=32), node(gpus=4, cpus=64)], 4, 8),  # 4 ranks on each node
+        ([node(gpus=2, cpus=1)], 1, 1),
+        ([node(gpus=8, cpus=96), node(gpus=0, cpus=2)], 4, 12),  # no rank runs where no GPU is
     ],
 )
 def test_ranks_have_equal_parts_of_their_nodes_cores(nodes, num_policies, threads):
@@ -103,5 +110,11 @@ def test_policies_that_share_gpus_share_the_cores_as_well():
     config = paper()
     config.cluster.policies_per_gpu = 2
     placement = plan_policy(config, device="cuda")
-    nodes = [{"GPU": 2, "CPU": 32}]
+    nodes = [node(gpus=2, cpus=32)]
     assert num_host_threads(placement, num_policies=2, nodes=nodes) == 8
+
+
+def test_policies_on_cpus_take_turns_on_the_nodes_and_those_on_gpus_are_left_to_ray():
+    on_cpus = label_selectors(3, holders=["a", "b"], device="cpu")
+    assert on_cpus == [{NODE_LABEL: "a"}, {NODE_LABEL: "b"}, {NODE_LABEL: "a"}]
+    assert label_selectors(2, holders=["a", "b"], device="cuda") == [{}, {}]

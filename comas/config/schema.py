@@ -261,7 +261,8 @@ class Cluster:
     policies_per_gpu: int = key(1, at_least=1)
     """Policies that share each of their GPUs; above 1 for tiny models only."""
     ray_address: str | None = key(None, example="auto")
-    """An existing Ray cluster; null starts one on this machine for the run."""
+    """An existing Ray cluster, whose nodes share ``saves``; null joins the one that RAY_ADDRESS in
+    the environment names, or else starts one on this machine for the run."""
     object_store_mib: int = key(512, at_least=80)
     """Memory of Ray's object store, in MiB: it holds the samples of an update."""
     start_timeout_s: float = key(600.0, above=0)

@@ -6,13 +6,9 @@ from pathlib import Path
 
 from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
+from comas.preflight.cluster import engines_machine
 from comas.preflight.locations import QUICKSTART_PREFIX, check_model, locate
-from comas.preflight.machine import (
-    check_disk,
-    choose_device,
-    describe_machine,
-    settle_isolation,
-)
+from comas.preflight.machine import check_disk, settle_isolation
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import Sizes, derive_sizes
 from comas.run_directory.inputs import read_inputs
@@ -46,14 +42,14 @@ def prepare(config: Config) -> Prepared:
     A resumed run continues with the models and questions that it began with.
 
     Raises:
-        ValueError: a model, dataset or device that the configuration names is missing or broken,
-            the update does not fit into memory, there are fewer questions than a step asks,
-            or programs cannot be isolated as the configuration requires.
+        ValueError: a model, dataset, device or Ray cluster that the configuration names is missing
+            or broken, the update does not fit into memory, there are fewer questions than a step
+            asks, or programs cannot be isolated as the configuration requires.
         OSError: the saves folder cannot be written, or too little disk is left.
     """
-    device = choose_device(config.cluster.device)
     saves = Path(config.saves)
     check_disk(saves)
+    machine = engines_machine(config)
     locations = locate(
         [*config.models, config.data.train, config.data.validation],
         saves=saves,
@@ -64,7 +60,7 @@ def prepare(config: Config) -> Prepared:
     for name, model in zip(config.models, models, strict=True):
         check_model(model, is_embedded=name.startswith(QUICKSTART_PREFIX))
     trained = [models[policy] for policy in config.trained_policies]
-    settled, sharding = settle_sharding(config, models=trained, machine=describe_machine(device))
+    settled, sharding = settle_sharding(config, models=trained, machine=machine)
     train = load_questions(Path(locations[config.data.train]))
     held_out = load_questions(Path(locations[config.data.validation]))
     asked = fixed_subset(held_out.questions, config.validation.num_questions)
@@ -74,7 +70,7 @@ def prepare(config: Config) -> Prepared:
         models=models,
         train=train,
         validation=QuestionSet(tuple(asked), held_out.answers),
-        device=device,
+        device=machine.device,
         isolation=_isolation(config, [*train.questions, *asked]),
         sizes=derive_sizes(config, num_questions=len(train.questions)),
         locations=locations,

@@ -5,6 +5,7 @@ their methods by name.
 """
 
 import gc
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -135,12 +136,21 @@ class PolicyActor:
     optimization: Optimization
     """That of the run, with this policy's learning rate."""
     rank: int
-    rendezvous: Path
     num_optimizer_steps: int | None
     _sender: WeightSender = field(init=False, repr=False)
 
-    def start(self) -> None:
-        """Load the model."""
+    def open_rendezvous(self) -> Path:
+        """Where the ranks of the policy meet: a path that leads to memory of this one.
+
+        They are on one node, where only this user can open it; nothing is left of it behind this
+        process.
+        """
+        descriptor = os.memfd_create("rendezvous")
+        os.fchmod(descriptor, 0o600)
+        return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
+
+    def start(self, rendezvous: Path) -> None:
+        """Load the model, when all ranks have met at ``rendezvous``."""
         with _importing():
             from comas.engines.policy.trainer import PolicyTrainer
 
@@ -153,7 +163,7 @@ class PolicyActor:
             device=self.device,
             rank=self.rank,
             world_size=self.config.policy.ranks_per_policy,
-            rendezvous=self.rendezvous,
+            rendezvous=rendezvous,
             seed=self.config.seed,
             num_optimizer_steps=self.num_optimizer_steps,
         )

@@ -187,7 +187,7 @@ class Agents:
             rollouts = _of(self._config.trained_policies, self._rollouts)
             self._on(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
         self._ranks = self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
-        starting |= {rank.name: rank.actor.start.remote() for rank in self._ranks}
+        starting |= self._start_ranks()
         wait_for_all(starting, doing="starting", timeout_s=limit)
         actors = [
             [engine.actor for engine in _of([policy], self._rollouts)]
@@ -204,6 +204,11 @@ class Agents:
             timeout_s=self._config.cluster.call_timeout_s,
         )
         log.info("engines up after %.0f s", time.monotonic() - started)
+
+    def _start_ranks(self) -> dict[str, ray.ObjectRef]:
+        firsts = self._ranks[:: self._config.policy.ranks_per_policy]
+        meetings = {rank.policy: rank.actor.open_rendezvous.remote() for rank in firsts}
+        return {rank.name: rank.actor.start.remote(meetings[rank.policy]) for rank in self._ranks}
 
     def _on(
         self, engines: Sequence[Engine], doing: str, call: Callable[[Engine], ray.ObjectRef]

@@ -12,6 +12,7 @@ import ray
 
 from comas.concurrency import run_all
 from comas.engines.cluster.actors import Engine
+from comas.engines.cluster.nodes import own_address
 from comas.engines.cluster.supervision import EngineError, engine_error
 from comas.engines.rollout.messages import Meeting, Orders, Request, receive, send
 from comas.types import Generation, TurnKey
@@ -156,6 +157,6 @@ async def _meeting() -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]
         else:
             writer.close()
 
-    async with await asyncio.start_server(accept, ray.util.get_node_ip_address(), 0) as server:
+    async with await asyncio.start_server(accept, own_address(), 0) as server:
         host, port = server.sockets[0].getsockname()[:2]
         yield Meeting(host, port, password), connected

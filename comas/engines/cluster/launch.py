@@ -1,13 +1,9 @@
 """Starting Ray and the engines' processes on their planned slots."""
 
 import logging
-import shutil
-import signal
-import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import ray
@@ -17,17 +13,21 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.schema import Config
 from comas.engines.cluster.actors import WRITING, Engine, PolicyActor, RolloutActor
+from comas.engines.cluster.nodes import alive_nodes, cluster_address, connect
 from comas.engines.cluster.placement import (
     CPU_SHARE,
     Device,
     PolicyPlacement,
     Slot,
     check_gpus,
+    label_selectors,
     num_host_threads,
     plan_policy,
 )
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import QUIET_VLLM, WeightTransfer, engine_environment
+
+log = logging.getLogger(__name__)
 
 MAX_CALLS_IN_FLIGHT = 10_000
 """Calls a rollout actor accepts at once; vLLM itself bounds what it decodes at once."""
@@ -45,16 +45,12 @@ class Launch:
         self._models = models
         self._device = device
         self._placement: PolicyPlacement = plan_policy(config, device=device)
-        self._rendezvous = Path(tempfile.mkdtemp(prefix="comas-"))
         self._actors: list[ActorHandle] = []
         with ExitStack() as stack:
             stack.callback(self.stop)
             self._start_ray()
+            self._groups = self._placement_groups()
             stack.pop_all()
-        self._groups: list[PlacementGroup] = [
-            ray.util.placement_group(list(self._placement.bundles), strategy="STRICT_PACK")
-            for _ in range(self._placement.num_groups(len(models)))
-        ]
 
     def rollouts(self) -> list[Engine]:
         """Create the rollout engines, policy by policy; they load nothing yet."""
@@ -103,7 +99,6 @@ class Launch:
                     environment,
                     optimization=optimizations[policy],
                     rank=rank,
-                    rendezvous=self._rendezvous / f"policy_{policy}",
                     num_optimizer_steps=num_optimizer_steps[policy],
                 ),
             )
@@ -116,21 +111,47 @@ class Launch:
         for actor in self._actors:
             ray.kill(actor)
         ray.shutdown()
-        shutil.rmtree(self._rendezvous, ignore_errors=True)
 
     def _start_ray(self) -> None:
-        cluster = self._config.cluster
-        settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if cluster.ray_address is None:
-            settings["include_dashboard"] = False
-            settings["object_store_memory"] = cluster.object_store_mib << 20
-        on_terminate = signal.getsignal(signal.SIGTERM)
-        ray.init(address=cluster.ray_address, **settings)
-        # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
-        signal.signal(signal.SIGTERM, on_terminate)
-        self._nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        node_gpus = [int(node.get("GPU", 0)) for node in self._nodes]
+        address = cluster_address(self._config.cluster)
+        of_its_own: dict[str, Any] = {
+            "include_dashboard": False,
+            "object_store_memory": self._config.cluster.object_store_mib << 20,
+        }
+        connect(address, **({} if address else of_its_own))
+        self._nodes = alive_nodes()
+        node_gpus = [node.num_gpus for node in self._nodes]
         check_gpus(self._placement, num_policies=len(self._models), node_gpus=node_gpus)
+
+    def _placement_groups(self) -> list[PlacementGroup]:
+        selectors = label_selectors(
+            self._placement.num_groups(len(self._models)),
+            holders=[node.node_id for node in self._nodes if node.num_cpus],
+            device=self._device,
+        )
+        bundles = list(self._placement.bundles)
+        groups = [
+            ray.util.placement_group(
+                bundles, strategy="STRICT_PACK", bundle_label_selector=[labels] * len(bundles)
+            )
+            for labels in selectors
+        ]
+        if len(self._nodes) > 1:
+            self._log_places(groups)
+        return groups
+
+    def _log_places(self, groups: Sequence[PlacementGroup]) -> None:
+        """Say on which node each policy is: ``10.0.0.2: 0, 1; 10.0.0.3: 2, 3``."""
+        limit = self._config.cluster.start_timeout_s
+        ray.get([group.ready() for group in groups], timeout=limit)
+        places: dict[str, list[str]] = {}
+        for policy in range(len(self._models)):
+            group = groups[policy // self._placement.policies_per_group]
+            node_id = ray.util.placement_group_table(group)["bundles_to_node_id"][0]
+            places.setdefault(node_id, []).append(str(policy))
+        addresses = {node.node_id: node.address for node in self._nodes}
+        by_node = [f"{addresses[node]}: {', '.join(held)}" for node, held in places.items()]
+        log.info("policies by node: %s", "; ".join(by_node))
 
     def _weight_transfer_backend(self) -> WeightTransfer:
         if self._device == "cpu":

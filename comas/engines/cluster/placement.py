@@ -6,8 +6,9 @@ part of one, Ray puts as many as fit on the first, and two ranks of a policy wou
 Policies that share GPUs therefore share the group.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from comas.config.schema import Config
 from comas.types import Device
@@ -16,6 +17,19 @@ CPU_SHARE = 0.01
 """Ray's CPU count is bookkeeping; the engines' threads are bounded by their environment."""
 SHARED_GPU_SHARE = 0.45
 """What a rollout engine and a policy rank each take of the GPU they share."""
+
+NODE_LABEL = "ray.io/node-id"
+"""Ray's own label of every node."""
+Labels = dict[str, str]
+
+
+class Node(NamedTuple):
+    """A machine that belongs to the Ray that the engines run under."""
+
+    node_id: str
+    address: str
+    num_cpus: int
+    num_gpus: int
 
 
 @dataclass(frozen=True)
@@ -78,23 +92,36 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     )
 
 
+def label_selectors(num_groups: int, *, holders: Sequence[str], device: Device) -> list[Labels]:
+    """Labels of the node that each placement group has to be on.
+
+    Groups that need GPUs are wherever Ray finds enough of them. Those on CPUs, of which Ray is
+    asked next to nothing, take turns on ``holders``, Ray's ids of the nodes that have any.
+
+    Example: 3 groups on the CPUs of the nodes a and b are on a, b and a.
+    """
+    if device == "cuda":
+        return [{}] * num_groups
+    return [{NODE_LABEL: holders[group % len(holders)]} for group in range(num_groups)]
+
+
 def num_host_threads(
-    placement: PolicyPlacement, *, num_policies: int, nodes: Sequence[Mapping[str, float]]
+    placement: PolicyPlacement, *, num_policies: int, nodes: Sequence[Node]
 ) -> int:
     """Threads for each policy rank's work on the host, such as that of an offloaded optimiser.
 
-    All ranks of a node update at once: each has its part of the node's cores (``CPU`` of
-    ``nodes``, Ray's resources). Of nodes that differ the smallest part counts, at least 1.
+    All ranks of a node update at once: each has its part of the node's cores. Of nodes that
+    differ the smallest part counts, at least 1.
 
     Example: 4 policies of 2 colocated GPUs on a node of 8 GPUs and 128 cores: 8 ranks of 16.
     """
     parts = []
     for node in nodes:
-        num_groups = int(node.get("GPU", 0)) // max(placement.num_gpus, 1)
+        num_groups = node.num_gpus // max(placement.num_gpus, 1)
         policies_here = min(num_policies, num_groups * placement.policies_per_group)
         if policies_here:
             num_ranks = policies_here * len(placement.policy_slots)
-            parts.append(int(node.get("CPU", 0)) // num_ranks)
+            parts.append(node.num_cpus // num_ranks)
     return max(1, min(parts, default=1))
 
 

@@ -38,8 +38,8 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
     """Join the process group of a policy's ranks; returns the rank's device.
 
     A process belongs to one group for life: a later call with the same rank and size joins
-    nothing anew. The ranks meet through the file ``rendezvous``, which must not exist
-    before: unlike a port it cannot be taken by somebody else in between.
+    nothing anew. The ranks meet through the file ``rendezvous``, which must be empty or not
+    exist: unlike a port it cannot be taken by somebody else in between.
     """
     os.environ["DS_ACCELERATOR"] = device
     # Ray shows each rank its own GPU only, so the local rank is 0 on every rank.

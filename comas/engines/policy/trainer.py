@@ -58,7 +58,7 @@ class PolicyTrainer:
             distribution.
         max_response_tokens: the rollout's, for what depends on how long a response may be.
         device: on "cuda" the rank owns the one GPU it can see.
-        rendezvous: path that all ranks of the group can reach and that does not exist yet.
+        rendezvous: path that all ranks of the group can open; empty, or not there yet.
         seed: with the step number it decides how a buffer is shuffled, so a resumed run
             needs no random state.
         num_optimizer_steps: expected of the whole run; ``optimization.lr_schedule`` says whether

@@ -1,0 +1,100 @@
+"""The nodes of a Ray cluster that somebody else started: which can hold engines, and what each of
+them finds."""
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from comas.config.schema import Cluster
+from comas.engines.cluster.placement import Node
+
+ANSWER_TIMEOUT_S = 120.0
+"""For a small function on a node, with the start of a process that it runs in."""
+
+Result = TypeVar("Result")
+
+
+def cluster_address(cluster: Cluster) -> str | None:
+    """The Ray cluster to join; None: one is started on this machine."""
+    return cluster.ray_address or os.environ.get("RAY_ADDRESS") or None
+
+
+def connect(address: str | None, **settings: Any) -> None:
+    """Join the Ray cluster at ``address``; None: start one, with these ``settings``."""
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
+    # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
+    signal.signal(signal.SIGTERM, on_terminate)
+
+
+@contextmanager
+def joined(address: str) -> Iterator[None]:
+    """Belong to the Ray cluster at ``address`` for this block.
+
+    Raises ValueError when there is none that this machine belongs to.
+    """
+    try:
+        if "://" in address:
+            raise ValueError("a Ray client cannot hold engines")
+        connect(address)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"cluster.ray_address={address} (or RAY_ADDRESS): {error}. Give the address of a "
+            "running Ray cluster, on a machine that belongs to it (`ray start`), or auto"
+        ) from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def alive_nodes() -> list[Node]:
+    """Every node of the cluster that this process has joined."""
+    return [
+        Node(
+            node["NodeID"],
+            node["NodeManagerAddress"],
+            int(node["Resources"].get("CPU", 0)),
+            int(node["Resources"].get("GPU", 0)),
+        )
+        for node in ray.nodes()
+        if node["Alive"]
+    ]
+
+
+def own_address() -> str:
+    """The address at which the nodes of the cluster reach this one; alone, it is the loopback."""
+    nodes = alive_nodes() if ray.is_initialized() else []
+    if len(nodes) < 2:
+        return "127.0.0.1"
+    own_id = ray.get_runtime_context().get_node_id()
+    return next(node.address for node in nodes if node.node_id == own_id)
+
+
+def on_node(node: Node, function: Callable[..., Result], *arguments: Any) -> Result:
+    """What ``function`` returns on ``node``, where it sees all GPUs.
+
+    Raises:
+        ValueError: it cannot be run there, or raises there.
+    """
+    remote: Any = ray.remote(max_retries=0)(function)
+    answer = remote.options(
+        num_cpus=0,
+        runtime_env={"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}},
+        scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+    ).remote(*arguments)
+    try:
+        result: Result = ray.get(answer, timeout=ANSWER_TIMEOUT_S)
+    except ray.exceptions.RayError as error:
+        cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+        raise ValueError(
+            f"node {node.address} of the Ray cluster cannot take part: {type(cause).__name__}: "
+            f"{cause}. Every node needs this code and its environment at the same paths"
+        ) from error
+    return result

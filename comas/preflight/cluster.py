@@ -1,0 +1,89 @@
+"""What the nodes of a Ray cluster have, seen from the machine that the run is started on."""
+
+import dataclasses
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from comas.config.schema import Config
+from comas.engines.cluster.nodes import alive_nodes, cluster_address, joined, on_node
+from comas.engines.cluster.placement import Node
+from comas.files import PARTIAL, blaming
+from comas.preflight.machine import Machine, choose_device, describe_machine
+from comas.types import Device
+
+
+def engines_machine(config: Config) -> Machine:
+    """The machine that the engines run on: this one, or what every node of the cluster has.
+
+    Raises:
+        ValueError: there is no GPU where "cuda" is wanted; the cluster cannot be joined, or its
+            nodes do not see the same ``saves``.
+    """
+    address = cluster_address(config.cluster)
+    if address is None:
+        return describe_machine(choose_device(config.cluster.device))
+    with joined(address):
+        nodes = alive_nodes()
+        device = device_of(nodes, wanted=config.cluster.device)
+        holders = engine_nodes(nodes, device)
+        check_shared(Path(config.saves), holders)
+        return least_of([on_node(node, describe_machine, device) for node in holders])
+
+
+def device_of(nodes: Sequence[Node], *, wanted: str) -> Device:
+    """The device of the engines; "auto" is cuda where a node has GPUs.
+
+    Raises ValueError when "cuda" is wanted and no node has any.
+    """
+    available = any(node.num_gpus for node in nodes)
+    if wanted == "cuda" and not available:
+        raise ValueError(
+            "cluster.device=cuda, but no node of the Ray cluster has GPUs. Start Ray where there "
+            "are some (`ray start --address=...`), or set cluster.device=cpu"
+        )
+    return "cuda" if wanted == "cuda" or (wanted == "auto" and available) else "cpu"
+
+
+def engine_nodes(nodes: Sequence[Node], device: Device) -> list[Node]:
+    """The nodes that engines may be placed on: a head node without GPUs holds none of theirs."""
+    return [node for node in nodes if (node.num_gpus if device == "cuda" else node.num_cpus)]
+
+
+def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
+    """Raise ValueError unless every node reads in ``saves`` what is written here.
+
+    The ranks write checkpoints and models there, and embedded models are read from there.
+    """
+    token, path = secrets.token_hex(16), saves.absolute() / f"{PARTIAL}token-{os.getpid()}"
+    with blaming(path):
+        path.write_text(token)
+    try:
+        blind = [node.address for node in nodes if on_node(node, read_token, path) != token]
+    finally:
+        path.unlink()
+    if blind:
+        raise ValueError(
+            f"saves={saves.absolute()} is not the same folder on every node of the Ray cluster: "
+            f"{', '.join(blind)} cannot read there what is written here. Name a folder of a file "
+            "system that all nodes share, at the same path"
+        )
+
+
+def read_token(path: Path) -> str | None:
+    """What ``check_shared`` wrote, where it can be read."""
+    return path.read_text() if path.is_file() else None
+
+
+def least_of(machines: Sequence[Machine]) -> Machine:
+    """A machine to plan for, whichever of these an engine gets: of everything what all have, and
+    as many GPUs as any, for they share the host's memory."""
+    first = machines[0]
+    return dataclasses.replace(
+        first,
+        num_gpus=max(machine.num_gpus for machine in machines),
+        gpu_bytes=min(machine.gpu_bytes for machine in machines),
+        host_bytes=min(machine.host_bytes for machine in machines),
+        has_cuda_compiler=all(machine.has_cuda_compiler for machine in machines),
+    )

@@ -1,0 +1,110 @@
+"""A Ray cluster of several nodes: what is asked of them, and a run on two of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from ray.cluster_utils import Cluster as RayCluster
+from small_runs import REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+
+from comas.__main__ import main
+from comas.config.schema import Cluster
+from comas.engines.cluster.nodes import cluster_address, joined, own_address
+from comas.engines.cluster.placement import Node
+from comas.preflight import cluster
+from comas.preflight.cluster import check_shared, device_of, engine_nodes, least_of, read_token
+from comas.preflight.machine import Machine
+from comas.run_directory.directory import trained_steps
+
+HEAD = Node("a", "10.0.0.1", num_cpus=4, num_gpus=0)
+GPU_NODE = Node("b", "10.0.0.2", num_cpus=64, num_gpus=8)
+
+
+def test_the_environment_names_a_cluster_where_the_configuration_names_none(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    assert cluster_address(Cluster()) is None
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert cluster_address(Cluster()) == "10.0.0.1:6379"
+    assert cluster_address(Cluster(ray_address="auto")) == "auto"
+
+
+def test_an_address_without_a_cluster_is_an_error_that_names_the_key():
+    with pytest.raises(ValueError, match=r"cluster\.ray_address=ray://head:10001 .*`ray start`"):
+        joined("ray://head:10001").__enter__()
+
+
+def test_a_run_of_one_machine_listens_on_the_loopback_address_alone():
+    assert own_address() == "127.0.0.1"
+
+
+def test_a_head_node_without_gpus_holds_no_engine_of_theirs():
+    assert device_of([HEAD, GPU_NODE], wanted="auto") == "cuda"
+    assert engine_nodes([HEAD, GPU_NODE], "cuda") == [GPU_NODE]
+    assert device_of([HEAD], wanted="auto") == "cpu"
+    assert engine_nodes([HEAD, GPU_NODE], "cpu") == [HEAD, GPU_NODE]
+    assert device_of([HEAD, GPU_NODE], wanted="cpu") == "cpu"
+    with pytest.raises(ValueError, match=r"cluster\.device=cuda, but no node"):
+        device_of([HEAD], wanted="cuda")
+
+
+def test_what_is_planned_for_is_what_every_node_has():
+    large = Machine("cuda", 8, 80, 2000, has_cuda_compiler=True)
+    small = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False)
+    assert least_of([large, small]) == Machine("cuda", 8, 40, 1000, has_cuda_compiler=False)
+
+
+def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_path, monkeypatch):
+    def on_node(node, function, path):
+        seen = path if node == HEAD else Path("/nowhere") / path.name
+        return function(seen)
+
+    monkeypatch.setattr(cluster, "on_node", on_node)
+    check_shared(tmp_path, [HEAD])
+    with pytest.raises(ValueError, match=rf"saves={tmp_path} is not the same .*: 10\.0\.0\.2 can"):
+        check_shared(tmp_path, [HEAD, GPU_NODE])
+    assert list(tmp_path.iterdir()) == []
+    assert read_token(tmp_path / "none") is None
+
+
+@pytest.fixture
+def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A Ray cluster of a head that holds no engines and two nodes, all on this machine."""
+    small = {"object_store_memory": 80 << 20, "include_dashboard": False}
+    ray_cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
+    for _ in range(2):
+        ray_cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
+    monkeypatch.setenv("RAY_ADDRESS", ray_cluster.address)
+    yield ray_cluster.address
+    ray_cluster.shutdown()
+
+
+@pytest.mark.stack
+def test_two_policies_train_on_two_nodes_and_continue_there(address, tmp_path):
+    """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
+    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
+    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(4)])
+    arguments = [
+        str(REPOSITORY / "configs/quickstart.yaml"),
+        f"saves={tmp_path / 'saves'}",
+        f"society.models=[{','.join(models)}]",
+        f"data.train={questions}",
+        f"data.validation={questions}",
+        "rollout.batch_size=2",
+        "rollout.max_prompt_tokens=300",
+        "rollout.max_response_tokens=8",
+        "optimization.mask_truncated=false",
+        "training.num_steps=2",
+        "training.save_every=1",
+        "training.validate_every=2",
+    ]
+    assert main(arguments) == 0
+    run = (tmp_path / "saves/latest").resolve()
+    resumed = [f"resume={run}", "training.num_steps=3", "resume_changed=true"]
+    assert main(resumed) == 0
+    assert trained_steps(run) == 3
+    log = (run / "train.log").read_text()
+    assert "continuing after step 2 of 3" in log
+    assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 2
