@@ -12,10 +12,11 @@ from comas.files import locked
 from comas.preflight.machine import choose_device
 from comas.run_directory.provenance import note_process
 from comas.verification import Verifier
+from evaluation.config import EvaluationConfig
 from evaluation.grading import grade_folder
 from evaluation.identity import check_identity, write_identity
 from evaluation.inference_log import ANSWERS, FAILURES, IN_USE, read_inference
-from evaluation.models import LocalModel, RemoteModel
+from evaluation.models import LocalModel, RemoteModel, Target
 from evaluation.plan import Plan
 from evaluation.report import write_summary
 from evaluation.results import Column
@@ -44,7 +45,10 @@ def evaluate(plan: Plan) -> str:
         stack.enter_context(locked(plan.folder, remedy=IN_USE))
         check_identity(plan.folder, plan.identity)
         verifier = stack.enter_context(Verifier(isolation=plan.isolation))
-        servers = stack.enter_context(_served(plan)) if _has_open_tasks(plan) else None
+        servers = None
+        if _has_open_tasks(plan):
+            serving = served(plan.target, logs=plan.folder, config=plan.config)
+            servers = stack.enter_context(serving)
         write_identity(plan.folder, plan.identity)
         note_process(plan.folder)
         agents = [subject for subject in plan.target.subjects if subject != SOCIETY]
@@ -84,22 +88,25 @@ def _has_open_tasks(plan: Plan) -> bool:
 
 
 @contextmanager
-def _served(plan: Plan) -> Iterator[Servers]:
-    """The servers of the plan's models: somebody else's, or ours while the block runs."""
-    models = plan.target.models
-    remote = [model.endpoint for model in models if isinstance(model, RemoteModel)]
+def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[Servers]:
+    """The servers of the target's models: somebody else's, or ours while the block runs.
+
+    Each of ours logs below the folder ``logs``, into that of the first subject with its model.
+
+    Raises ServerError when one of ours cannot be started.
+    """
+    remote = [model.endpoint for model in target.models if isinstance(model, RemoteModel)]
     if remote:
         yield Servers(remote)
         return
-    # A server logs into the folder of the first subject that has its model.
     firsts = [
-        next(name for name, indices in plan.target.subjects.items() if index in indices)
-        for index in range(len(models))
+        next(name for name, indices in target.subjects.items() if index in indices)
+        for index in range(len(target.models))
     ]
     with serve(
-        [model for model in models if isinstance(model, LocalModel)],
-        logs=[plan.folder / first / SERVER_LOG for first in firsts],
-        config=plan.config,
+        [model for model in target.models if isinstance(model, LocalModel)],
+        logs=[logs / first / SERVER_LOG for first in firsts],
+        config=config,
         device=choose_device("auto"),
     ) as servers:
         yield servers

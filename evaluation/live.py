@@ -1,0 +1,78 @@
+"""One question, discussed while somebody watches."""
+
+from collections.abc import Callable, Sequence
+
+from comas.reward_formulation.score_parsing import parse_score
+from comas.types import ROLE_LETTERS, Domain, Role
+from comas.verification.boxed import last_boxed
+from evaluation.client import Client, Endpoint, RequestOptions
+from evaluation.runner import request_seed
+from evaluation.setups.discussion import answer
+from evaluation.types import BenchmarkTask, Message
+
+ROLE_OF_LETTER: dict[str, Role] = {letter: role for role, letter in ROLE_LETTERS.items()}
+INDENT = "    "
+
+
+async def discuss_question(
+    question: str,
+    *,
+    domain: Domain,
+    models: Sequence[Endpoint],
+    options: RequestOptions,
+    seed: int,
+    show: Callable[[str], None],
+) -> str:
+    """Let ``models`` discuss as in the setup ``discussion``; a single one plays four agents.
+
+    ``show`` gets each turn as soon as it is sampled, ready for a terminal. Returns the solution
+    with the best score.
+
+    Raises RequestError when a model gives no reply.
+    """
+    task = BenchmarkTask("question", domain, question, question, gold="")
+    async with Client(models, options) as client:
+        return await answer(task, _Listener(client, task.task_id, seed=seed, show=show))
+
+
+class _Listener:
+    """Asks the models, and shows every reply."""
+
+    def __init__(
+        self, client: Client, task_id: str, *, seed: int, show: Callable[[str], None]
+    ) -> None:
+        self.num_models = client.num_models
+        self._client = client
+        self._task_id = task_id
+        self._seed = seed
+        self._show = show
+
+    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
+        reply = await self._client.complete(
+            messages,
+            model_index=speaker % self.num_models,
+            seed=request_seed(self._seed, task_id=self._task_id, label=label),
+        )
+        self._show(turn_text(label, speaker, reply.text))
+        return reply.text
+
+
+def turn_text(turn_id: str, agent: int, text: str) -> str:
+    """A turn for the terminal.
+
+    Example: ``turn_text("r0.s1.e0.t0", 0, "It holds. <score>1</score>")`` gives
+    ``"agent 0, scoring of r0.s1.e0: score 1\\n    It holds. <score>1</score>"``
+    """
+    parent, _, own = turn_id.rpartition(".")
+    role = ROLE_OF_LETTER[own[0]]
+    heading = f"agent {agent}, {role} {turn_id if role == 'solution' else f'of {parent}'}"
+    if role == "scoring":
+        heading += f": score {parse_score(text) or 'unreadable'}"
+    return "\n".join([heading, *(INDENT + line for line in text.splitlines())])
+
+
+def final_answer(solution: str, domain: Domain) -> str:
+    """What a solution answers: what it boxes, or the whole of a program and of one without a
+    box."""
+    boxed = None if domain == "coding" else last_boxed(solution)
+    return solution if boxed is None else boxed
