@@ -16,6 +16,7 @@ import time
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from comas.config import ConfigError
 from comas.config.schema import Config
@@ -24,6 +25,7 @@ from comas.preflight.configuration import load_config
 from comas.run_directory import RunDirectory
 from comas.run_directory.inputs import read_inputs
 from comas.run_directory.provenance import git_state
+from comas.run_directory.trackers import Findings
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
 REPOSITORY = Path(__file__).parents[1]
@@ -532,11 +534,44 @@ def test_tensorboard_gets_every_step_once_also_after_a_resume(config: Config):
     assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(1, 1.0), (2, 20.0)]
 
 
+def findings() -> Findings:
+    figure = Figure()
+    figure.subplots().plot([1, 2], [3, 4])
+    turns = [("d", "r0.s0", 1, "a | b\n`c`"), ("d", "r0.s0.e0", None, "Right.")]
+    return Findings(3, {"Reward": figure}, ("discussion", "turn", "agent", "response"), turns)
+
+
+def test_tensorboard_gets_the_figures_and_a_table_of_discussions(config: Config):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config.logging.tensorboard = True
+    with RunDirectory.create(config) as run:
+        run.log_metrics(3, {"a/b": 0.5})
+        run.log_findings(findings())
+    events = EventAccumulator(str(run.path / "tensorboard")).Reload()
+    [image] = events.Images("Reward")
+    assert (image.step, image.encoded_image_string[:4]) == (3, b"\x89PNG")
+    [text] = events.Tensors("discussions/text_summary")
+    assert text.tensor_proto.string_val[0].decode().splitlines() == [
+        "| discussion | turn | agent | response |",
+        "| --- | --- | --- | --- |",
+        "| `d` | `r0.s0` | 1 | `a \\| b 'c'` |",
+        "| `d` | `r0.s0.e0` |  | `Right.` |",
+    ]
+
+
 @pytest.mark.stack
 def test_wandb_writes_offline_into_the_run_directory(config: Config):
     config.logging.wandb = "offline"
     with RunDirectory.create(config) as run:
         run.log_metrics(1, {"a/b": 0.5, "none": None})
+        run.log_findings(findings())
+    [table] = (run.path / "wandb").glob("offline-run-*/files/media/table/discussions_*.table.json")
+    assert json.loads(table.read_text()) == {
+        "columns": ["discussion", "turn", "agent", "response"],
+        "data": [["d", "r0.s0", 1, "a | b\n`c`"], ["d", "r0.s0.e0", None, "Right."]],
+    }
+    assert list((run.path / "wandb").glob("offline-run-*/files/media/images/Reward_*.png"))
     [logged] = (run.path / "wandb").glob("offline-run-*/*.wandb")
     assert run.path.name in logged.name
     # wandb's own process may still be writing for a moment after the run is finished.

@@ -69,10 +69,9 @@ class TensorboardTracker:
             self._writer = self._new_writer(str(self._folder))
         for title, figure in findings.figures.items():
             self._writer.add_figure(title, figure, findings.step)
-        rule = ["---"] * len(findings.header)
-        lines = [findings.header, rule, *findings.turns]
-        text = "\n".join(f"| {' | '.join(map(_markdown_cell, line))} |" for line in lines)
-        self._writer.add_text("discussions", text, findings.step)
+        header = [f"| {' | '.join(findings.header)} |", "| --- " * len(findings.header) + "|"]
+        rows = map(_markdown_row, findings.turns)
+        self._writer.add_text("discussions", "\n".join([*header, *rows]), findings.step)
 
     def close(self, *, failed: bool) -> None:
         if self._writer is not None:
@@ -119,8 +118,13 @@ class WandbTracker:
         self._run.finish(exit_code=int(failed))
 
 
+def _markdown_row(cells: Sequence[Any]) -> str:
+    return f"| {' | '.join(map(_markdown_cell, cells))} |"
+
+
 def _markdown_cell(value: Any) -> str:
-    """In backticks where it is a text of a model, which may look like Markdown."""
-    if not isinstance(value, str) or value == "---":
+    """In backticks where it is a text, as what a model says may look like Markdown."""
+    if not isinstance(value, str):
         return "" if value is None else str(value)
-    return f"`{value}`".replace("\n", " ").replace("|", "\\|")
+    plain = value.replace("`", "'").replace("|", "\\|")
+    return f"`{' '.join(plain.split())}`" if plain.strip() else ""
