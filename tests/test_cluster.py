@@ -57,11 +57,11 @@ def test_what_is_planned_for_is_what_every_node_has():
 
 
 def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_path, monkeypatch):
-    def on_node(node, function, path):
-        seen = path if node == HEAD else Path("/nowhere") / path.name
-        return function(seen)
+    def on_nodes(nodes, function, path):
+        elsewhere = Path("/nowhere") / path.name
+        return [function(path if node == HEAD else elsewhere) for node in nodes]
 
-    monkeypatch.setattr(cluster, "on_node", on_node)
+    monkeypatch.setattr(cluster, "on_nodes", on_nodes)
     check_shared(tmp_path, [HEAD])
     with pytest.raises(ValueError, match=rf"saves={tmp_path} is not the same .*: 10\.0\.0\.2 can"):
         check_shared(tmp_path, [HEAD, GPU_NODE])
@@ -84,21 +84,27 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 @pytest.mark.stack
 def test_two_policies_train_on_two_nodes_and_continue_there(address, tmp_path):
     """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
-    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(4)])
+    models = [
+        save_tiny_model(tmp_path / family, family, max_position_embeddings=8192)
+        for family in ("tied", "untied")
+    ]
+    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(6)])
     arguments = [
         str(REPOSITORY / "configs/quickstart.yaml"),
         f"saves={tmp_path / 'saves'}",
         f"society.models=[{','.join(models)}]",
         f"data.train={questions}",
         f"data.validation={questions}",
+        "interaction.num_rounds=1",
         "rollout.batch_size=2",
-        "rollout.max_prompt_tokens=300",
-        "rollout.max_response_tokens=8",
+        "rollout.max_prompt_tokens=4000",
+        "rollout.max_response_tokens=16",
+        "rollout.cpu_kv_cache_mib=32",
         "optimization.mask_truncated=false",
         "training.num_steps=2",
         "training.save_every=1",
-        "training.validate_every=2",
+        "training.validate_every=4",
+        "validation.num_questions=1",
     ]
     assert main(arguments) == 0
     run = (tmp_path / "saves/latest").resolve()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from comas.config.schema import Config
-from comas.engines.cluster.nodes import alive_nodes, cluster_address, joined, on_node
+from comas.engines.cluster.nodes import alive_nodes, cluster_address, joined, on_nodes
 from comas.engines.cluster.placement import Node
 from comas.files import PARTIAL, blaming
 from comas.preflight.machine import Machine, choose_device, describe_machine
@@ -29,7 +29,7 @@ def engines_machine(config: Config) -> Machine:
         device = device_of(nodes, wanted=config.cluster.device)
         holders = engine_nodes(nodes, device)
         check_shared(Path(config.saves), holders)
-        return least_of([on_node(node, describe_machine, device) for node in holders])
+        return least_of(on_nodes(holders, describe_machine, device))
 
 
 def device_of(nodes: Sequence[Node], *, wanted: str) -> Device:
@@ -60,9 +60,10 @@ def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
     with blaming(path):
         path.write_text(token)
     try:
-        blind = [node.address for node in nodes if on_node(node, read_token, path) != token]
+        seen = on_nodes(nodes, read_token, path)
     finally:
         path.unlink()
+    blind = [node.address for node, read in zip(nodes, seen, strict=True) if read != token]
     if blind:
         raise ValueError(
             f"saves={saves.absolute()} is not the same folder on every node of the Ray cluster: "

@@ -4,7 +4,7 @@ them finds."""
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -77,24 +77,32 @@ def own_address() -> str:
     return next(node.address for node in nodes if node.node_id == own_id)
 
 
-def on_node(node: Node, function: Callable[..., Result], *arguments: Any) -> Result:
-    """What ``function`` returns on ``node``, where it sees all GPUs.
+def on_nodes(
+    nodes: Sequence[Node], function: Callable[..., Result], *arguments: Any
+) -> list[Result]:
+    """What ``function`` returns on each of ``nodes``, where it sees all GPUs.
 
     Raises:
-        ValueError: it cannot be run there, or raises there.
+        ValueError: it cannot be run on one of them, or raises there.
     """
     remote: Any = ray.remote(max_retries=0)(function)
-    answer = remote.options(
-        num_cpus=0,
-        runtime_env={"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}},
-        scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
-    ).remote(*arguments)
+    answers = [
+        remote.options(
+            num_cpus=0,
+            runtime_env={"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}},
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.node_id, soft=False),
+        ).remote(*arguments)
+        for node in nodes
+    ]
+    return [_answer_of(node, answer) for node, answer in zip(nodes, answers, strict=True)]
+
+
+def _answer_of(node: Node, answer: ray.ObjectRef) -> Any:
     try:
-        result: Result = ray.get(answer, timeout=ANSWER_TIMEOUT_S)
+        return ray.get(answer, timeout=ANSWER_TIMEOUT_S)
     except ray.exceptions.RayError as error:
         cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
         raise ValueError(
             f"node {node.address} of the Ray cluster cannot take part: {type(cause).__name__}: "
             f"{cause}. Every node needs this code and its environment at the same paths"
         ) from error
-    return result
