@@ -82,6 +82,7 @@ def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_two_policies_train_on_two_nodes_and_continue_there(address, tmp_path):
     """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
     models = [
