@@ -1,7 +1,6 @@
 """``python -m comas [CONFIG] [key=value ...]``: what scripts/train_comas.sh starts."""
 
 import logging
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from comas.preflight.configuration import choose_config, describe_changes, load_
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
 from comas.run_directory import RunDirectory
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from comas.train import train
 
 log = logging.getLogger("comas")
@@ -73,4 +72,4 @@ def _offer_to_continue(run: RunDirectory | None) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(main)

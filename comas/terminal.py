@@ -1,9 +1,20 @@
 """What the commands of this project share at a terminal: messages, signals, exit statuses."""
 
 import logging
+import multiprocessing.util
 import signal
 import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
+from comas.files import FileError
+from comas.temporary import temporary_folder
+
+log = logging.getLogger(__name__)
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
 EXIT_FAULT = 1
 EXIT_INTERRUPTED = 130
 """As a shell reports a process that Ctrl-C ended."""
@@ -22,3 +33,41 @@ def start_command(*loggers: str) -> None:
     # Trap: a shell starts background jobs with SIGINT ignored; nothing would then stop them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+
+
+def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Run ``main`` on the command line's arguments, with a temporary folder of its own; exit with
+    the status that it returns."""
+    try:
+        with temporary_folder():
+            status = main(sys.argv[1:])
+            for number in ENDING:  # all that is left to do is what they ask for
+                signal.signal(number, signal.SIG_IGN)
+            # At the interpreter's exit it would miss its folder.
+            multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+    except FileError as error:
+        sys.stderr.write(f"error: {error}\n")
+        status = EXIT_FAULT
+    sys.exit(status)
+
+
+@contextmanager
+def undisturbed(doing: str) -> Iterator[None]:
+    """Put off Ctrl-C and SIGTERM until the block has ended whatever it ends.
+
+    Then KeyboardInterrupt is raised if there was one of them, and the block raised nothing.
+    """
+    received = []
+
+    def put_off(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        log.warning("%s: a moment", doing)
+
+    before = {number: signal.signal(number, put_off) for number in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from evaluation.comparison import compare
 from evaluation.config import EvaluationConfig, read_command
 from evaluation.execution import evaluate
@@ -71,4 +71,4 @@ def _bypass_proxies() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(main)

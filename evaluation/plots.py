@@ -6,6 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from comas.files import blaming
 from comas.verification import Grader
 from evaluation.accuracy import Row
 from evaluation.results import Column
@@ -26,7 +27,8 @@ def draw_accuracies(rows: Sequence[Row], path: Path) -> None:
 
     Raises OSError when the file cannot be written.
     """
-    accuracy_figure(rows).savefig(path, dpi=150)
+    with blaming(path):
+        accuracy_figure(rows).savefig(path, dpi=150)
 
 
 def accuracy_figure(rows: Sequence[Row]) -> Figure:

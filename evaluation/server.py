@@ -272,8 +272,8 @@ class _Server:
 
     def check_pulse(self) -> None:
         """Raise ServerError if the server has died, or has not moved for ``HANG_S``."""
-        self._check()
         progress, now = self._progress(), time.monotonic()
+        self._check()  # after it, since what has died does not answer either
         is_idle = progress is not None and not any(progress[:2])
         if is_idle or progress != self._last_progress:
             self._last_progress, self._moved_at = progress, now

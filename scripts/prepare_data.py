@@ -14,7 +14,7 @@ from comas.data_preparation import DataPreparationError
 from comas.data_preparation.blend import PAPER_SIZE, BlendSize
 from comas.data_preparation.build import Job, Outcome, build
 from comas.files import FileError
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from comas.types import DOMAINS
 from evaluation.benchmarks import BENCHMARKS
 
@@ -125,4 +125,4 @@ def _table(job: Job, outcome: Outcome) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(main)

@@ -7,6 +7,8 @@ test or a module; whoever asks for a fixture of ``STACK_FIXTURES`` has ``stack``
 
 from __future__ import annotations
 
+import os
+import secrets
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +17,9 @@ from typing import Any, NoReturn
 import hypothesis
 import pytest
 import torch
+
+# Ray reads it once in a process, and a Ray of one test is not closed to the next.
+os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 # Before any test module: Ray must find the environment that makes it listen on the loopback
 # interface alone when it is first imported.

@@ -17,6 +17,7 @@ LAYERS = (
     "types",
     "seeds",
     "files",
+    "temporary",
     "concurrency",
     "terminal",
     "progress",

@@ -7,6 +7,7 @@ from statistics import fmean, stdev
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from comas.files import blaming
 from comas.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.reproduction.experiments import MAIN, Plan
 from comas.reproduction.results import Results
@@ -35,7 +36,8 @@ def draw_figures(
         "agents.png": _agents(plan, results),
     }
     for name, figure in figures.items():
-        figure.savefig(folder / name, dpi=120)
+        with blaming(folder / name):
+            figure.savefig(folder / name, dpi=120)
     return list(figures)
 
 

@@ -1,12 +1,15 @@
 """Starting Ray and the engines' processes on their planned slots."""
 
 import logging
+import os
+import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import ray
+from psutil import virtual_memory
 from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
@@ -26,11 +29,28 @@ from comas.engines.cluster.placement import (
 )
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import QUIET_VLLM, WeightTransfer, engine_environment
+from comas.temporary import end_processes
+from comas.terminal import undisturbed
 
 log = logging.getLogger(__name__)
 
+LEFT_TO_WORKERS = 100 << 20
+"""Bytes that Ray refuses to start without."""
+MARK = "COMAS_LAUNCH"
+"""Environment variable by which the processes of a Ray that we started are known."""
 MAX_CALLS_IN_FLIGHT = 10_000
 """Calls a rollout actor accepts at once; vLLM itself bounds what it decodes at once."""
+
+
+def check_object_store(mib: int, *, free_bytes: int) -> None:
+    """Raise ValueError unless Ray's object store leaves some memory to everything else."""
+    most = (free_bytes - LEFT_TO_WORKERS) >> 20
+    if mib > most:
+        raise ValueError(
+            f"cluster.object_store_mib={mib}: only {free_bytes >> 20} MiB of memory are free. Set "
+            f"it to {max(most, 0)} at most; it holds the samples of an update, for which the "
+            "default of 512 is plenty"
+        )
 
 
 class Launch:
@@ -45,6 +65,7 @@ class Launch:
         self._models = models
         self._device = device
         self._placement: PolicyPlacement = plan_policy(config, device=device)
+        self._mark = secrets.token_hex(8)
         self._actors: list[ActorHandle] = []
         with ExitStack() as stack:
             stack.callback(self.stop)
@@ -108,17 +129,25 @@ class Launch:
 
     def stop(self) -> None:
         """End every engine, and the Ray that was started for them."""
-        for actor in self._actors:
-            ray.kill(actor)
-        ray.shutdown()
+        with undisturbed("ending the engines"):
+            for actor in self._actors:
+                ray.kill(actor)
+            ray.shutdown()
+            # What was frozen, or lost the rest of Ray, is still there.
+            end_processes(variable=MARK, value=self._mark)
 
     def _start_ray(self) -> None:
         address = cluster_address(self._config.cluster)
-        of_its_own: dict[str, Any] = {
-            "include_dashboard": False,
-            "object_store_memory": self._config.cluster.object_store_mib << 20,
-        }
-        connect(address, **({} if address else of_its_own))
+        if address:
+            connect(address)
+        else:
+            store_mib = self._config.cluster.object_store_mib
+            check_object_store(store_mib, free_bytes=virtual_memory().available)
+            os.environ[MARK] = self._mark
+            try:
+                connect(None, include_dashboard=False, object_store_memory=store_mib << 20)
+            finally:
+                del os.environ[MARK]
         self._nodes = alive_nodes()
         node_gpus = [node.num_gpus for node in self._nodes]
         check_gpus(self._placement, num_policies=len(self._models), node_gpus=node_gpus)

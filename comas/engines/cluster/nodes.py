@@ -3,16 +3,19 @@ them finds."""
 
 import logging
 import os
+import secrets
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import ray
+from ray._raylet import Config as RayConfig  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from comas.config.schema import Cluster
 from comas.engines.cluster.placement import Node
+from comas.temporary import outer_folder
 
 ANSWER_TIMEOUT_S = 120.0
 """For a small function on a node, with the start of a process that it runs in."""
@@ -27,10 +30,34 @@ def cluster_address(cluster: Cluster) -> str | None:
 
 def connect(address: str | None, **settings: Any) -> None:
     """Join the Ray cluster at ``address``; None: start one, with these ``settings``."""
+    if address is None:
+        require_token()
+    else:
+        # Where `ray start` says which cluster "auto" is.
+        os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
     on_terminate = signal.getsignal(signal.SIGTERM)
-    ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
-    # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
-    signal.signal(signal.SIGTERM, on_terminate)
+    try:
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
+    except SystemExit as exit_of_ray:
+        # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
+        raise KeyboardInterrupt from exit_of_ray
+    except RuntimeError as error:
+        # The rest are raw lines of its logs.
+        raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from error
+    finally:
+        signal.signal(signal.SIGTERM, on_terminate)
+
+
+def require_token() -> None:
+    """Close a Ray that this process starts to everybody else: all on this machine reach its ports.
+
+    A Ray of somebody else keeps its own ways (RAY_AUTH_MODE and RAY_AUTH_TOKEN).
+    """
+    os.environ["RAY_AUTH_MODE"] = "token"
+    # One for the life of this process: Ray remembers the first that it finds.
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    # Trap: Ray read its environment when it was imported, before it was known whose it will be.
+    RayConfig.initialize("")
 
 
 @contextmanager

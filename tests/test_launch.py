@@ -1,0 +1,85 @@
+"""The Ray that a run starts: closed to others, and gone afterwards with all that it started."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import psutil
+import pytest
+import ray
+
+from comas.engines.cluster.launch import MARK, Launch, check_object_store
+from comas.preflight.configuration import load_config
+from comas.temporary import temporary_folder
+
+VISITOR = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], log_to_driver=False)
+except Exception as error:
+    print("refused:", type(error).__name__, error)
+else:
+    print("welcome")
+"""
+
+
+@pytest.mark.stack
+def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_frozen():
+    config = load_config(None, ["cluster.object_store_mib=80", "cluster.device=cpu"])
+    with temporary_folder() as folder:
+        started = Launch(config, models=["some/model"], device="cpu")
+        try:
+            frozen = ray.get(ray.remote(lambda: os.getpid()).options(num_cpus=0).remote())
+            address = ray.get_runtime_context().gcs_address
+            known = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
+            known["RAY_gcs_rpc_server_connect_timeout_s"] = "1"
+            visitor = subprocess.run(
+                [sys.executable, "-c", VISITOR, address],
+                env=known,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            assert "refused: ConnectionError" in visitor.stdout
+            assert "InvalidAuthToken" in visitor.stderr
+            assert (folder / "ray").is_dir()
+            os.kill(frozen, signal.SIGSTOP)
+        finally:
+            started.stop()
+        environments = [p.info["environ"] or {} for p in psutil.process_iter(["environ"])]
+        assert [e for e in environments if e.get(MARK) == started._mark] == []
+        assert not psutil.pid_exists(frozen)
+    assert not folder.exists()
+    assert MARK not in os.environ
+
+
+def test_an_object_store_that_does_not_fit_is_told_with_the_numbers():
+    check_object_store(512, free_bytes=1 << 30)
+    with pytest.raises(ValueError, match=r"object_store_mib=1000: only 1024 .* Set it to 924 at"):
+        check_object_store(1000, free_bytes=1 << 30)
+    with pytest.raises(ValueError, match="Set it to 0 at most"):
+        check_object_store(80, free_bytes=0)
+
+
+@pytest.mark.parametrize(
+    ("ends", "told", "message"),
+    [
+        (SystemExit(15), KeyboardInterrupt, "^$"),  # what Ray makes of SIGTERM
+        (RuntimeError("no GCS\n[raylet] raw\n[raylet] lines"), RuntimeError, "start: no GCS$"),
+    ],
+)
+def test_a_start_of_ray_that_ends_early_ends_as_any_other(monkeypatch, ends, told, message):
+    def init(**_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        raise ends
+
+    monkeypatch.setattr(ray, "init", init)
+    before = signal.getsignal(signal.SIGTERM)
+    config = load_config(None, ["cluster.device=cpu"])
+    with pytest.raises(told, match=message):
+        Launch(config, models=["some/model"], device="cpu")
+    assert signal.getsignal(signal.SIGTERM) is before
+    assert MARK not in os.environ

@@ -1,0 +1,159 @@
+"""Nothing of a command stays in the temporary folder or goes on running, however it ended."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from comas.temporary import end_processes, outer_folder, temporary_folder
+from comas.terminal import undisturbed
+
+SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
+HOLDS_A_FOLDER = """
+import subprocess, sys, time
+from comas.temporary import temporary_folder
+with temporary_folder() as folder:
+    child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
+    print(folder, child.pid, flush=True)
+    time.sleep(60)
+"""
+
+STOPS_SLOWLY = """
+import time
+from comas.terminal import run_command, start_command, undisturbed
+def main(arguments):
+    start_command("comas")
+    try:
+        try:
+            print("ready", flush=True)
+            time.sleep(60)
+        finally:
+            with undisturbed("ending the engines"):
+                print("ending", flush=True)
+                time.sleep(1)
+    except KeyboardInterrupt:
+        return 130
+run_command(main)
+"""
+
+
+@pytest.fixture
+def outer(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Where folders are made; its name is short, as sockets need."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="t") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        monkeypatch.setattr(tempfile, "tempdir", None)
+        yield Path(folder)
+    tempfile.tempdir = None
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def test_a_temporary_folder_is_ones_own_and_does_not_stay(outer: Path):
+    with temporary_folder() as folder:
+        assert folder.parent == outer_folder() == outer
+        assert folder.stat().st_mode & 0o777 == 0o700
+        assert os.environ["TMPDIR"] == tempfile.gettempdir() == str(folder)
+        (folder / "left").mkdir()
+        (folder / "left/behind").touch()
+    assert os.environ["TMPDIR"] == tempfile.gettempdir() == str(outer)
+    assert outer_folder() == outer
+    assert list(outer.iterdir()) == []
+
+
+def test_what_was_started_in_it_does_not_outlive_it_even_if_it_is_frozen(outer: Path):
+    with temporary_folder():
+        frozen = subprocess.Popen(SLEEPS)
+        os.kill(frozen.pid, signal.SIGSTOP)
+    assert not is_running(frozen.pid)
+
+
+def test_what_a_killed_command_left_is_removed_by_the_next(outer: Path):
+    stranger = subprocess.Popen(SLEEPS)  # another process of this user, in no such folder
+    command = [sys.executable, "-c", HOLDS_A_FOLDER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        name, pid = holder.stdout.readline().split()
+        with temporary_folder():  # of a living one, nothing is touched
+            assert Path(name).is_dir()
+            assert is_running(int(pid))
+        holder.kill()
+    assert Path(name).is_dir()
+    with temporary_folder():
+        assert not Path(name).exists()
+        assert not is_running(int(pid))
+        assert is_running(stranger.pid)
+    stranger.kill()
+    stranger.wait()
+
+
+def test_what_is_not_ours_stays(outer: Path):
+    (outer / "comas-notes").mkdir()
+    (outer / "elsewhere").mkdir()
+    (outer / "elsewhere/.lock").touch()
+    with temporary_folder():
+        pass
+    assert {path.name for path in outer.iterdir()} == {"comas-notes", "elsewhere"}
+
+
+def test_a_long_name_gives_way_to_one_that_sockets_can_have(tmp_path: Path, monkeypatch):
+    long = tmp_path / "a-long-name-for-a-temporary-folder"
+    long.mkdir()
+    monkeypatch.setenv("TMPDIR", str(long))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with temporary_folder() as folder:
+        assert folder.parent == Path("/tmp")
+    monkeypatch.undo()
+    tempfile.tempdir = None
+
+
+def test_only_what_bears_the_mark_is_ended(outer: Path):
+    marked = subprocess.Popen(SLEEPS, env=os.environ | {"MARK": "this one"})
+    other = subprocess.Popen(SLEEPS, env=os.environ | {"MARK": "that one"})
+    end_processes(variable="MARK", value="this one")
+    assert not is_running(marked.pid)
+    assert is_running(other.pid)
+    other.kill()
+    other.wait()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_tidying_up_is_not_disturbed_but_a_signal_is_not_lost(number: int, caplog):
+    steps = []
+    with pytest.raises(KeyboardInterrupt), undisturbed("ending the engines"):
+        for step in range(3):
+            os.kill(os.getpid(), number)
+            time.sleep(0.01)
+            steps.append(step)
+    assert steps == [0, 1, 2]
+    assert caplog.text.count("ending the engines: a moment") == 3
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer: Path):
+    command = [sys.executable, "-c", STOPS_SLOWLY]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "ending\n"
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+            process.send_signal(number)
+            time.sleep(0.05)
+        _, errors = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "ending the engines: a moment" in errors
+    assert "Traceback" not in errors
+    assert list(outer.iterdir()) == []
