@@ -22,14 +22,5 @@ done
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-PLAYWRIGHT="playwright==1.65.2"
-site=".venv/browser"
-if [[ "$(cat "$site/stamp" 2>/dev/null)" != "$PLAYWRIGHT" ]]; then
-  "$PYTHON_BIN" -m pip install -qq --upgrade --target "$site" "$PLAYWRIGHT"
-  printf '%s\n' "$PLAYWRIGHT" >"$site/stamp"
-fi
-if [[ -z "${CHROMIUM:-}" ]] && found="$(command -v chromium || command -v chromium-browser)"; then
-  export CHROMIUM="$found"
-fi
-export PYTHONPATH="$PWD:$PWD/tests:$site"
+source scripts/browser.sh
 exec "$PYTHON_BIN" -m pytest tests/browser/page_checks.py "$@"

@@ -86,13 +86,19 @@ function rowElement(thread, position) {
 
 /** Open the discussion that stands so many places below the open one. */
 function move(places) {
+  if (!state.found.length) return;
   const position = state.found.indexOf(state.open[0]);
   const next = position < 0 ? 0 : Math.min(Math.max(position + places, 0), state.found.length - 1);
-  if (!state.found.length) return;
-  const list = at("list");
-  const top = next * ROW_HEIGHT;
-  list.scrollTop = Math.min(Math.max(list.scrollTop, top + ROW_HEIGHT - list.clientHeight), top);
   showOne(state.found[next]);
+}
+
+/** Scroll the list as little as shows the open discussion, where it is in the list. */
+function bringIntoSight() {
+  const position = state.found.indexOf(state.open[0]);
+  if (position < 0) return;
+  const list = at("list");
+  const top = position * ROW_HEIGHT;
+  list.scrollTop = Math.min(Math.max(list.scrollTop, top + ROW_HEIGHT - list.clientHeight), top);
 }
 
 /* ---------------------------------------------------------------- the threads */
@@ -101,6 +107,8 @@ function showOne(thread) {
   state.open = [thread];
   history.replaceState(null, "", `#${encodeURIComponent(thread.key)}`);
   showTab("discussions");
+  bringIntoSight();
+  drawRows();
   drawThreads();
 }
 
