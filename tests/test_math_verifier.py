@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
+import time
 
 import pytest
 
@@ -13,6 +14,16 @@ from comas.verification.units import Quantity, read_quantity
 
 EQUAL = {
     "another form of a number": [
+        (r"\sqrt{66}", "√66"),
+        ("2.5", "2½"),
+        (r"\sqrt[3]{2}", "∛2"),
+        (r"\frac{3}{4}", r"\nicefrac{3}{4}"),
+        (r"-\sqrt3", r"\tan 120^\circ"),
+        (r"\frac{\sqrt3}{2}", r"\sin(60°)"),
+        ("90", r"\approx 90"),
+        ("5", r"\underline{5}"),
+        ("5", r"\textcolor{red}{5}"),
+        ("6 - 7i", r"6 - 7\mathrm{i}"),
         (r"7\sqrt{3}", r"\sqrt{147}"),
         (r"7\sqrt{3}", r"\frac{21}{\sqrt3}"),
         ("0.125", r"\frac18"),
@@ -52,6 +63,12 @@ EQUAL = {
         (r"\frac{1}{2}", r"\cos\frac{\pi}{3}"),
     ],
     "an expression": [
+        ("p - q", "-q+p"),
+        ("AB - CD", "-CD + BA"),
+        ("abcd", r"a \cdot b \cdot c \cdot d"),
+        (r"\cot x", r"\operatorname{cot}x"),
+        ("tr", "rt"),
+        ("x^2", "x²"),
         ("4x^2 - 9", "(2x-3)(2x+3)"),
         ("5r^2-3r-20", "5r^{2} - 3r - 20"),
         (r"\frac{12+5c}{9}", r"\frac{5c+12}{9}"),
@@ -65,6 +82,11 @@ EQUAL = {
         ("x^2+y^2=9", "y^2+x^2 = 9"),
     ],
     "thousands": [
+        ("10080", r"10,\!080"),
+        (r"10,\!080", "10,080"),
+        ("11111111100", r"11,\! 111,\! 111,\! 100"),
+        ("10080", r"10{,}\!080"),
+        (r"\$32,\!348", "32348"),
         ("8,250", "8250"),
         ("8250", "8,250"),
         ("82500", r"82{,}500"),
@@ -104,6 +126,17 @@ EQUAL = {
         ("(1, 2), (3, 4)", r"(3,4) \text{ and } (1,2)"),
     ],
     "a tuple, interval, vector or matrix": [
+        ("(15,-29)", "x=15, y=-29"),
+        ("(15,-29)", r"y = -29 \text{ and } x = 15"),
+        ("(15,-29)", "{(15,-29)}"),
+        ("(15,-29)", r"\{(15,-29)\}"),
+        (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3"),
+        (r"(-\infty,2)\cup(3,\infty)", r"\{x \mid x<2 \text{ or } x>3\}"),
+        (r"(-\infty,3)\cup(3,\infty)", r"\mathbb{R}\setminus\{3\}"),
+        ("(2, 8)", r"\{x \in \mathbb{R} : 2 < x < 8\}"),
+        ("[2, 8]", r"x \ge 2 \text{ and } x \le 8"),
+        (r"\begin{pmatrix}4\\-9\end{pmatrix}", r"\begin{pmatrix}4\\[4pt]-9\end{pmatrix}"),
+        (r"\begin{pmatrix}4\\-9\end{pmatrix}", r"\left(\begin{array}{c}4\\-9\end{array}\right)"),
         ("(5, -8)", r"\left(5,-8\right)"),
         ("(5, -8)", r"(x,y) = (5,-8)"),
         ("(5, -8)", r"\langle 5, -8 \rangle"),
@@ -124,6 +157,16 @@ EQUAL = {
         ),
     ],
     "a unit, sign or base": [
+        ("2.5", "2.5 m/s"),
+        (r"2.5 \text{ m/s}", "2.5 m/s"),
+        (r"2.5 \text{ m/s}", r"2.5\,\mathrm{m \cdot s^{-1}}"),
+        (r"2.5 \text{ m/s}", r"2.5 \frac{\text{m}}{\text{s}}"),
+        (r"2.5 \text{ m/s}", r"2.5 \text{ meters per second}"),
+        (r"5 \text{ m}", "5m"),
+        (r"3 \text{ angstroms}", r"3\AA"),
+        ("60 mph", r"60 \text{ miles per hour}"),
+        ("4210_5", r"4210\text{ base }5"),
+        ("4210_5", "(4210)_5"),
         (r"70^\circ", "70"),
         ("70", r"70^{\circ}"),
         (r"70^\circ", r"70 \text{ degrees}"),
@@ -160,6 +203,11 @@ EQUAL = {
 }
 UNEQUAL = {
     "another number": [
+        ("10080", "10,80"),
+        ("10,080", "10,80"),
+        (r"\frac{2}{7}", "9^{9^{9^9}}"),
+        ("5", "(10^{10})!"),
+        (r"\frac{2}{7}", "10^{-10^{10^{10}}}"),
         ("13", "-13"),
         ("13", "31"),
         ("13", "13.5"),
@@ -196,6 +244,11 @@ UNEQUAL = {
         ("5", r"5 \text{ or more}"),
     ],
     "another expression": [
+        ("p - q", "p q"),
+        ("p - q", "q - p"),
+        ("AB - CD", "AB CD"),
+        ("abcd", "ABCD"),
+        ("2", "2ab"),
         ("4x^2 - 9", "4x^2 + 9"),
         ("4x^2 - 9", "4y^2 - 9"),
         ("4x^2 - 9", "4X^2 - 9"),
@@ -212,6 +265,8 @@ UNEQUAL = {
         ("x^2+y^2=9", "9"),
     ],
     "another list": [
+        ("3,5", "3<x<5"),
+        ("3,5", r"\{x \mid 3<x<5\}"),
         ("11, 4, 19", "11, 4"),
         ("11, 4, 19", "11, 4, 19, 2"),
         ("11, 4, 19", "(11, 4, 19)"),
@@ -225,6 +280,11 @@ UNEQUAL = {
         ("a = 2, b = 5", "2, 5"),
     ],
     "another tuple, interval, vector or matrix": [
+        ("3 < x < 5", "3, 5"),
+        ("(3, 5)", r"\{3, 5\}"),
+        ("(15,-29)", "x=-29, y=15"),
+        (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x \ge 3"),
+        ("x<2", "y<2"),
         ("(5, -8)", "(-8, 5)"),
         ("(5, -8)", "5"),
         ("(5, -8)", "5, -8"),
@@ -246,6 +306,11 @@ UNEQUAL = {
         ),
     ],
     "another unit or base": [
+        (r"2.5 \text{ m/s}", "2.5 km/h"),
+        (r"2.5 \text{ m/s}", r"2.5 \text{ m}"),
+        (r"3 \text{ km}", r"3000 \text{ m}"),
+        ("4210_5", r"4210 \text{ base six}"),
+        (r"20 ^\circ\text{C}", r"20 \text{ K}"),
         (r"512 \mbox{ feet}^3", r"512 \text{ inches}^3"),
         (r"512 \mbox{ feet}^3", r"512 \text{ feet}^2"),
         (r"512 \mbox{ feet}^3", "513"),
@@ -343,7 +408,17 @@ def test_brackets_hide_separators_and_are_matched():
 
 
 def test_a_unit_is_told_from_its_number():
-    assert read_quantity(r"512 \text{ square feet}") == Quantity("512", "ft^2")
-    assert read_quantity(r"9 \text{km/h}") == Quantity("9", "km / h")
-    assert read_quantity("-\\$5") == Quantity("-5", "dollar")
+    square_feet = read_quantity(r"512 \text{ square feet}")
+    assert square_feet == read_quantity("512 ft^2") != read_quantity("512 ft^3")
+    assert square_feet.value == "512"
+    assert read_quantity(r"9 \text{km/h}").unit == read_quantity("9 kph").unit
+    assert read_quantity("-\\$5") == Quantity("-5", "1 dollar")
     assert read_quantity("5m") == Quantity("5m")
+    assert read_quantity("5m", unit_expected=True) == Quantity("5", "1 meter")
+
+
+def test_what_is_too_large_to_compute_is_wrong_within_a_second():
+    started = time.process_time()
+    assert verify_math(r"\boxed{9^{9^{9^9}}}", "5") == "wrong"
+    assert verify_math(r"\boxed{x < 9^{9^{9^9}}}", r"[0, \infty)") == "wrong"
+    assert time.process_time() - started < 1

@@ -41,6 +41,7 @@ from comas.verification.science import read_number, verify_science
         (r"63{,}120.5", 63120.5),
         (r"63\,120.5", 63120.5),
         ("63 120.5", 63120.5),
+        (r"63,\!120.5", 63120.5),
         # a unit, although none is asked for
         (r"6.25 \text{ m/s}", 6.25),
         (r"6.25\,\mathrm{m/s}^{2}", 6.25),
@@ -53,6 +54,11 @@ from comas.verification.science import read_number, verify_science
         (r"6.25 \, \Omega", 6.25),
         (r"6.25 \mu\text{m}", 6.25),
         (r"4.71 \times 10^{-5} \text{ T}", 4.71e-5),
+        (r"6.25\,\mathrm{m/s^2}", 6.25),
+        (r"6.25\,\mathrm{kg \cdot m^{2}}", 6.25),
+        (r"6.25\,\AA", 6.25),
+        ("6.25 km/h", 6.25),
+        (r"6.25 \frac{\mathrm{J}}{\mathrm{mol}}", 6.25),
     ],
 )
 def test_a_number_is_read_in_every_usual_notation(text, value):

@@ -5,6 +5,7 @@ refused: decimals (it rounds to 6 places), ``2(3)`` and ``5 6`` (it adds them, a
 number), primes and subscripts of numbers (it drops them), ``i`` (a variable to it).
 """
 
+import math
 import re
 from functools import lru_cache
 from typing import Any
@@ -18,6 +19,8 @@ from comas.verification.latex import is_balanced
 
 PRECISION = 50
 """Digits to which numbers are compared that cannot be compared exactly."""
+MAX_DIGITS = 200_000
+"""An answer that takes more digits to work out is wrong: a tower of powers would take for ever."""
 
 _INTEGER = re.compile(r"[-+]?[0-9]{1,1000}")
 _BOX_ONLY = [
@@ -42,10 +45,14 @@ _REFUSED = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _COMMAND = re.compile(r"\\[a-zA-Z]+")
+_LETTERS = re.compile(
+    r"(\\(?:text|begin|end|mathbb|operatorname) ?\{[^{}]*\}|\\[a-zA-Z]+)|(?<=[a-zA-Z])(?=[a-zA-Z])"
+)
 _DECIMAL = re.compile(r"(?=\.?\d)(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\})?")
 _REWRITES = [
     (re.compile(pattern), replacement)
     for pattern, replacement in [
+        (r"(\d+(?:\.\d+)?) ?\u00b0", r"(\\frac{\1\\pi}{180})"),
         (r"(?<![\d.])(\d+) (\d+)/(\d+)(?![\d.])", r"\1\\frac{\2}{\3}"),
         (r"(?<=\d)[eE]\s*([-+]?\d+)", r"\\cdot 10^{\1}"),
         (r"(?<![\d_^.])(\d+)\s*(?=\(|\\binom)", r"\1\\cdot "),
@@ -67,8 +74,18 @@ def is_equal_expression(gold: str, answer: str) -> bool:
     if _has_letters_in_other_case(gold, answer):
         return False
     expected = _read_gold(gold)
-    actual = _read(answer)
-    return bool(actual) and verify(
+    actual = read_computable(answer)
+    return bool(actual) and are_equal(expected, actual)
+
+
+def read_computable(text: str) -> list[Any]:
+    """As ``read``, but what takes more than ``MAX_DIGITS`` to work out cannot be read."""
+    return [expression for expression in read(text) if _digits(expression) < MAX_DIGITS]
+
+
+def are_equal(expected: list[Any], actual: list[Any]) -> bool:
+    """What math-verify says, on exact values, of what ``read`` gives."""
+    return verify(
         expected,
         actual,
         numeric_precision=PRECISION,
@@ -76,6 +93,24 @@ def is_equal_expression(gold: str, answer: str) -> bool:
         timeout_seconds=None,
         raise_on_error=True,
     )
+
+
+def _digits(expression: Any) -> float:
+    """About how many digits or terms it takes to work out ``expression``, and rather more."""
+    parts = [_digits(part) for part in getattr(expression, "args", ())]
+    most = max(parts, default=0.3)
+    if isinstance(expression, sympy.Rational):
+        return math.log10(max(abs(expression.p), expression.q))
+    match expression:
+        case sympy.Pow():
+            base, exponent = parts
+            return max(base, 0.3) * 10 ** min(exponent, 9)
+        case sympy.factorial() | sympy.binomial() | sympy.gamma():
+            return most * 10 ** min(most, 9)
+        case sympy.Sum() | sympy.Product():
+            bounds = [_digits(bound) for _, *limits in expression.limits for bound in limits]
+            return most * 10 ** min(max(bounds, default=9), 9)
+    return sum(parts) if isinstance(expression, sympy.Mul) else most
 
 
 def _has_letters_in_other_case(gold: str, answer: str) -> bool:
@@ -87,19 +122,20 @@ def _has_letters_in_other_case(gold: str, answer: str) -> bool:
 @lru_cache(maxsize=4096)
 def _read_gold(gold: str) -> list[Any]:
     """Read once for all the answers to a question."""
-    expressions = _read(gold)
+    expressions = read(gold)
     if not expressions:
         raise ValueError(f"the gold answer {gold!r} cannot be read as math")
     return expressions
 
 
-def _read(text: str) -> list[Any]:
+def read(text: str) -> list[Any]:
     """The expression that ``text`` as a whole stands for; none if math-verify cannot read it."""
     for pattern, replacement in _REWRITES:
         text = pattern.sub(replacement, text)
     if _REFUSED.search(text) or not is_balanced(text):
         return []
     text = _DECIMAL.sub(_as_fraction, text)
+    text = _LETTERS.sub(lambda match: match[1] or " ", text)  # or tr is a trace
     # Boxed, since of a bare expression math-verify may read a part: 45 of 45\pi.
     expressions = parse(
         f"\\boxed{{{text}}}",

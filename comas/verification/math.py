@@ -9,12 +9,17 @@ What counts as the same:
   is 3/4 and 0.33 is not 1/3. Of ``a \approx b`` the exact side counts.
 * Lists and sets in any order, element by element: ``3, 5``, ``\{5, 3\}``, ``x = 3 \text{ or }
   x = 5``, ``4 \pm 1``, and two boxes joined by a comma, "and" or "or".
-* Tuples and intervals in order, with the same brackets. A tuple is no set.
+* Tuples and intervals in order, with the same brackets. A tuple is no set. ``x = 1, y = 2`` is
+  also the pair ``(1, 2)``, by the order of the names.
+* Sets of numbers as intervals, their unions, inequalities or ``\{x \mid ...\}``.
 * A value with or without the name of what it is the value of: ``x = 5`` or ``5``. Where both
   sides give a name, or the gold gives several, the names must agree.
 * A number with or without its unit or base; two different units (or bases) are wrong, and none
   is converted. A percent sign on one side is read both ways: 25 % is 25 or 0.25.
-* Words without regard to case. Letters of a formula keep their case.
+* Words in ``\text`` without regard to case. Without it, four letters in a row make a word, in
+  which only the first may be in either case. Letters of a formula keep their case.
+
+What would take hundreds of thousands of digits to work out is wrong, not computed.
 """
 
 import re
@@ -24,13 +29,14 @@ from itertools import product
 from comas.verification.algebra import is_equal_expression
 from comas.verification.boxed import last_boxed_list
 from comas.verification.latex import normalize, split, unwrap
+from comas.verification.sets import is_equal_set
 from comas.verification.units import read_quantity
 from comas.verification.verdict import Verdict
 
 MAX_ANSWER_CHARS = 400
 """A longer answer is wrong: no gold comes near it, and reading one takes minutes."""
 
-_LIST_SEPARATOR = re.compile(r"[,;]")
+_LIST_SEPARATOR = re.compile(r"[,;]|\\lor(?![a-zA-Z])")
 _EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![a-zA-Z])")
 _APPROXIMATION = re.compile(r"\\approx(?![a-zA-Z])")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
@@ -49,8 +55,10 @@ _SIMPLE_NAME = re.compile(
 _QUANTITY_NAME = re.compile(r"(?![-+\d.]|\\frac ?\{-?\d).*[a-zA-Z].*", re.DOTALL)
 _WRAPPED_WORDS = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[ '.-])*")
-_MIN_BARE_WORD_LETTERS = 4
-_BASED = re.compile(r"(\d+) ?_ ?(?:\{ ?(?:\\text ?\{)? ?(\w+) ?\}?\}|\\text ?\{(\w+)\}|(\d))")
+# A formula has no letters in a row that many, and has spaces around its signs.
+_BARE_WORDS = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_]+(?:[-' ][^\W\d_]+)*")
+_PRODUCT_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|[ *]")
+_BASED = re.compile(r" ?(-?[0-9A-F]*\d[0-9A-F]*) ?(?:_ ?(?:base)?|(?:in )?base) ?(\w+) ?")
 _BASE_NAMES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES, start=2)}
 _SET_SIGN = re.compile(
@@ -92,8 +100,12 @@ def _key(text: str) -> str:
 
 
 def _readings(text: str) -> list[str]:
-    """``6,600`` may be one number or two."""
-    return list(dict.fromkeys([_THOUSANDS.sub(lambda m: m[0].replace(",", ""), text), text]))
+    """``6,600`` may be one number or two, and ``x = 1, y = 2`` a pair."""
+    readings = [_THOUSANDS.sub(lambda m: m[0].replace(",", ""), text), text]
+    values = dict(map(_named, elements := split(text, _LIST_SEPARATOR)))
+    if "" not in values and 1 < len(values) == len(elements):
+        readings.append(f"({', '.join(values[name] for name in sorted(values))})")
+    return list(dict.fromkeys(readings))
 
 
 def _is_equal_list(gold: str, answer: str) -> bool:
@@ -103,7 +115,7 @@ def _is_equal_list(gold: str, answer: str) -> bool:
         return True
     # One set may be written in many ways: an interval as an inequality, two as their union.
     is_set = _SET_SIGN.search(gold) or _SET_SIGN.search(answer)
-    return bool(is_set) and is_equal_expression(gold, answer)
+    return bool(is_set) and is_equal_set(gold, answer)
 
 
 def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -> bool:
@@ -154,8 +166,8 @@ def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:
 def _sides(text: str) -> list[str]:
     """The sides of a chain of equations, without what an approximation adds."""
     exact, *approximate = split(text, _APPROXIMATION)
-    if approximate and _SIMPLE_NAME.fullmatch(exact):
-        return [exact, approximate[0]]
+    if approximate and (not exact or _SIMPLE_NAME.fullmatch(exact)):
+        return [side for side in (exact, approximate[0]) if side]
     return split(exact, _EQUALITY)
 
 
@@ -164,7 +176,7 @@ def _named(text: str) -> tuple[str, str]:
     sides = _sides(text)
     if len(sides) > 1 and _SIMPLE_NAME.fullmatch(sides[0]):
         return sides[0], sides[-1]
-    return "", text
+    return "", sides[0] if len(sides) == 1 else text
 
 
 def _is_same_name(gold: str, answer: str) -> bool:
@@ -176,8 +188,8 @@ def _is_same_name(gold: str, answer: str) -> bool:
 def _is_equal_value(gold: str, answer: str) -> bool:
     if _key(gold) == _key(answer):
         return True
-    if gold_words := _words(gold, min_letters=_MIN_BARE_WORD_LETTERS):
-        return gold_words == _words(answer, min_letters=1)
+    if _BARE_WORDS.fullmatch(gold) or _words(gold):
+        return _is_equal_text(gold, answer)
     terms, answer_terms = split(gold, _RATIO), split(answer, _RATIO)
     if len(terms) > 1 and len(answer_terms) > 1:
         return len(terms) == len(answer_terms) and all(map(_is_equal_value, terms, answer_terms))
@@ -197,25 +209,38 @@ def _is_equal_value(gold: str, answer: str) -> bool:
     )
 
 
-def _words(text: str, *, min_letters: int) -> str | None:
-    r"""Words in one spelling: those in ``\text``, and bare ones of ``min_letters`` or more."""
+def _is_equal_text(gold: str, answer: str) -> bool:
+    """Whether words agree up to their case, or four letters and more as a product of them."""
+    if words := _words(gold) or _words(answer):
+        return (
+            words
+            == _words(rf"\text{{{_unwrap_text(gold)}}}")
+            == _words(rf"\text{{{_unwrap_text(answer)}}}")
+        )
+    if _BARE_WORDS.fullmatch(answer):
+        return gold[0].swapcase() + gold[1:] == answer  # as at the start of a sentence
+    return sorted(gold.replace(" ", "")) == sorted(_PRODUCT_SIGN.sub("", answer))
+
+
+def _words(text: str) -> str | None:
+    r"""What stands in ``\text``, if it is words, in one spelling."""
     wrapped = _WRAPPED_WORDS.fullmatch(text)
-    words = (wrapped[1] if wrapped else text).strip(" .()*")
-    if not _WORDS.fullmatch(words) or (not wrapped and len(words) < min_letters):
+    if wrapped is None or not _WORDS.fullmatch(words := wrapped[1].strip(" .()*")):
         return None
     return " ".join(words.casefold().replace("-", " ").split())
 
 
 def _is_equal_quantity(gold: str, answer: str) -> bool:
     """Compare values with their units, bases and percent signs, any of which may be left out."""
-    wanted, given = read_quantity(_unwrap_text(gold)), read_quantity(_unwrap_text(answer))
-    gold_value, gold_base = _split_base(wanted.value)
-    value, base = _split_base(given.value)
+    gold, gold_base = _split_base(_unwrap_text(gold))
+    answer, base = _split_base(_unwrap_text(answer))
+    wanted = read_quantity(gold)
+    given = read_quantity(answer, unit_expected=bool(wanted.unit))
     if (gold_base and base and gold_base != base) or (
         wanted.unit and given.unit and wanted.unit != given.unit
     ):
         return False
-    value, gold_value = value.strip(), gold_value.strip()
+    value, gold_value = given.value.strip(), wanted.value.strip()
     number, gold_number = value.rstrip(" %"), gold_value.rstrip(" %")
     if is_equal_expression(gold_number, number):
         return True
@@ -234,8 +259,5 @@ def _unwrap_text(text: str) -> str:
 
 def _split_base(text: str) -> tuple[str, str]:
     """The digits and the base of a number such as 2134_6; "" for no base."""
-    based = _BASED.fullmatch(text)
-    if based is None:
-        return text, ""
-    base = based[2] or based[3] or based[4]
-    return based[1], _BASES.get(base, base)
+    based = _BASED.fullmatch(re.sub(r"(?:\\text|[{}() ])+", " ", text))
+    return (based[1], _BASES.get(based[2], based[2])) if based else (text, "")

@@ -21,10 +21,6 @@ ZERO_TOLERANCE = 1e-6
 
 _MAX_CHARS = 400
 _RELATION = re.compile(r"=|\\approx(?![a-zA-Z])|\\sim(?![a-zA-Z])")
-_SUPERSCRIPT = re.compile(r"(?<=10)[\u207a\u207b]?[\u2070\u00b9\u00b2\u00b3\u2074-\u2079]+")
-_SUPERSCRIPTS = str.maketrans(
-    "\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079\u207a\u207b", "0123456789+-"
-)
 _NUMBER = re.compile(
     r"""
     (?P<sign>[-+]?)\ ?
@@ -74,7 +70,6 @@ def read_number(text: str) -> tuple[float, ...]:
     """
     if len(text) > _MAX_CHARS:
         return ()
-    text = _SUPERSCRIPT.sub(lambda power: "^{" + power[0].translate(_SUPERSCRIPTS) + "}", text)
     last_side = _RELATION.split(normalize(text))[-1].strip().removeprefix(r"\$")
     while (inner := _unwrap(last_side)) != last_side:
         last_side = inner

@@ -1,65 +1,55 @@
-r"""Units behind a number: told from the number and compared, never converted."""
+r"""Units behind a number: told from the number and compared by pint, never converted."""
 
 import re
+from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 
-_SPELLINGS = [
-    ["mm", "millimeter", "millimetre"],
-    ["cm", "centimeter", "centimetre"],
-    ["m", "meter", "metre"],
-    ["km", "kilometer", "kilometre"],
-    ["in", "inch", "inches"],
-    ["ft", "foot", "feet"],
-    ["yd", "yard"],
-    ["mi", "mile"],
-    ["mg", "milligram"],
-    ["g", "gram"],
-    ["kg", "kilogram"],
-    ["oz", "ounce"],
-    ["lb", "pound"],
-    ["ml", "milliliter", "millilitre"],
-    ["l", "liter", "litre"],
-    ["s", "sec", "second"],
-    ["min", "minute"],
-    ["h", "hr", "hour"],
-    ["day"],
-    ["week"],
-    ["month"],
-    ["yr", "year"],
-    ["mph"],
-    ["deg", "degree"],
-    ["rad", "radian"],
-    ["dollar", "usd"],
-    ["cent"],
-    ["unit"],
-]
-_CANONICAL = {name: names[0] for names in _SPELLINGS for name in names}
-_POWERS = {"sq": "^2", "square": "^2", "squared": "^2", "cubic": "^3", "cubed": "^3"}
+import pint
+
+_REGISTRY = pint.UnitRegistry()
+_REGISTRY.define("dollar = [money] = $ = usd")
+_REGISTRY.define("cent = dollar / 100")
+_REGISTRY.define("@alias kilometer_per_hour = kmh")
+_REGISTRY.define("@alias degree = \u00b0")
+_REGISTRY.define("@alias degree_Celsius = \u00b0C")
+_REGISTRY.define("@alias degree_Fahrenheit = \u00b0F")
+_OFFSET_UNITS = ("degree_Celsius", "degree_Fahrenheit")
+
 _SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
-_CURRENCY = re.compile(r"(?P<sign>[-+]?)\s*(?P<symbol>\\\$|\\pounds|[\u20ac\u00a3\u00a5\u20b9])\s*")
+_POWERS = {"sq": 2, "square": 2, "squared": 2, "cubic": 3, "cubed": 3}
+# Letters outside \text may be variables: in 5 m, but hardly in 5 cm or 5 m/s.
+_SHORT_NAMES = {
+    *_SCALES,
+    *_POWERS,
+    *["per", "unit", "units", "mm", "cm", "dm", "km", "in", "ft", "yd", "mi", "mg", "kg", "oz"],
+    *["lb", "lbs", "ml", "mL", "gal", "sec", "min", "hr", "hrs", "yr", "yrs", "mph", "kmh", "kph"],
+    *["Hz", "kHz", "MHz", "GHz", "kW", "MW", "Pa", "kPa", "MPa", "eV", "keV", "MeV", "kJ", "kN"],
+    *["mol", "cal", "atm", "psi", "rpm", "deg", "rad", "usd"],
+}
+_LETTERS_IN_RATIOS = frozenset("msghLlNJKWVACT")
 
-_NAMES = "|".join(
-    sorted((n for n in [*_CANONICAL, *_POWERS, *_SCALES] if len(n) > 1), key=len, reverse=True)
+_SIGNS = {"pounds": "\u00a3", "Omega": "\u03a9", "AA": "\u00c5", "mu": "\u00b5", "$": "$"}
+_SIGN = r"\\(pounds|Omega|AA|mu)(?![a-zA-Z])|\\(\$)"
+_MONEY = r"(?:\\\$|\\pounds|[\u20ac\u00a3\u00a5\u20b9])"
+_CURRENCY = re.compile(rf"(?P<sign>[-+]?) ?(?P<symbol>{_MONEY}) ?(?=[-+\d.(\\])")
+_POWER = r"\^ ?(?:\{ ?-? ?\d ?\}|-?\d)"
+_TEXT = (
+    rf"\\text ?\{{(?:[^{{}}\d,\\^]|\\(?:cdot|times|mu|Omega|AA)(?![a-zA-Z])|{_POWER}"
+    r"|(?<=[a-zA-Z])-?\d)*\}"
 )
-_SYMBOLS = (
-    r"(?:[numkMGTcdhp\u00b5]|\\mu ?)?"
-    r"(?:mol|Hz|Pa|eV|bar|rad|cal|atm|torr|Torr|psi|ppm|dB|m|s|g|K|J|N|W|V|A|C|F|T|H|L|M|\\Omega)"
+# Trap: each text has one reading only, or a long one that fails takes for ever.
+_WORD = r"(?<![^\W\d_])(?<!\\)[^\W\d_]+(?![^\W\d_])"
+_UNIT = rf"(?:{_TEXT}|{_WORD}|{_SIGN}|[\u20ac\u00a3\u00a5\u20b9\u00b0])(?: ?{_POWER})?"
+_JOINT = r" ?(?:(?:/|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\*) ?)?"
+_PRODUCT = rf"{_UNIT}(?:{_JOINT}(?:{_UNIT}|\({_UNIT}(?:{_JOINT}{_UNIT})*\)))*"
+_WHOLE = re.compile(rf" ?(?:\\frac ?\{{ ?{_PRODUCT} ?\}} ?\{{ ?{_PRODUCT} ?\}}|{_PRODUCT}) ?")
+_END_OF_VALUE = re.compile(r"[\d)}!%](?!\d)|\\pi(?![a-zA-Z])|\w(?= ?\\text)")
+_ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+_TOKEN = re.compile(
+    r"\u00b0 ?[CF](?![a-zA-Z])|[^\W\d_]+|[$\u20ac\u00a3\u00a5\u20b9\u00b0]|-?\d|[/()]"
 )
-_DEGREES = r"\u00b0(?: ?(?:[CFK]|\\text ?\{ ?[CFK] ?\})(?![a-zA-Z]))?"
-_POWER = r"(?: ?\^ ?(?:\{ ?-? ?\d ?\}|-?\d))?"
-
-
-def _units(name: str) -> str:
-    r"""A pattern for units, of which one that stands outside ``\text`` must match ``name``."""
-    word = rf"(?:\\mu ?)?\\text ?\{{[^{{}}\d,]*\}}|(?<![a-zA-Z\\])(?:{name})(?![a-zA-Z])"
-    unit = rf"(?:{word}|{_DEGREES}){_POWER}"
-    return rf"{unit}(?: ?(?:/|\\cdot|per)? ?{unit})*"
-
-
-_QUANTITY = re.compile(
-    rf"(?P<value>.*(?:[\d)}}!]|\\pi)) ?(?P<unit>{_units(rf'(?:{_NAMES})(?:es|s)?')})", re.DOTALL
-)
-_SI_UNITS = re.compile(_units(rf"(?:{_NAMES})(?:es|s)?|{_SYMBOLS}"))
 
 
 @dataclass(frozen=True)
@@ -70,23 +60,28 @@ class Quantity:
     unit: str = ""
 
 
-def read_quantity(text: str) -> Quantity:
+@lru_cache(maxsize=4096)
+def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
     r"""Tell the number in ``text`` (normalized LaTeX) from the unit around it.
 
-    Text behind a number is its unit, whatever it says; of words outside ``\text`` only known
-    units of several letters are, since ``5m`` is a product. Words such as million are factors.
+    Text behind a number is its unit, whatever it says. So are known units outside ``\text``,
+    but ``5m`` is a product, unless a unit is expected. Words such as million are factors.
 
-    Example: ``r"512 \text{ feet}^3"`` gives ``Quantity("512", "ft^3")``.
+    Example: ``r"512 \text{ square feet}"`` has the unit of ``"512 ft^2"``.
     """
+    money: list[str] = []
     if currency := _CURRENCY.match(text):
-        return Quantity(currency["sign"] + text[currency.end() :], _spelled(currency["symbol"]))
-    quantity = _QUANTITY.fullmatch(text)
-    if quantity is None:
-        return Quantity(text)
-    value, words = quantity["value"], _spelled(quantity["unit"]).split(" ")
-    if words[0] in _SCALES:
-        value = rf"({value})\cdot 10^{{{_SCALES[words.pop(0)]}}}"
-    return Quantity(value, " ".join(words))
+        money, text = _tokens(currency["symbol"]), currency["sign"] + text[currency.end() :]
+    for end in _END_OF_VALUE.finditer(text):
+        value, rest = text[: end.end()], text[end.end() :]
+        if not _WHOLE.fullmatch(rest) or ("\u00b0" in rest and _ANGLE_FUNCTION.search(value)):
+            continue
+        if unit_expected or _is_surely_unit(rest):
+            words = _tokens(rest)
+            if words and words[0] in _SCALES:
+                value = rf"({value})\cdot 10^{{{_SCALES[words.pop(0)]}}}"
+            return Quantity(value, _spelled(money + words))
+    return Quantity(text, _spelled(money))
 
 
 def is_unit(text: str) -> bool:
@@ -94,29 +89,72 @@ def is_unit(text: str) -> bool:
 
     A word that scales the number is none.
     """
-    return bool(_SI_UNITS.fullmatch(text)) and not _SCALES.keys() & set(_spelled(text).split(" "))
+    return (
+        bool(_WHOLE.fullmatch(text))
+        and not _SCALES.keys() & set(_tokens(text))
+        and all(word in _SHORT_NAMES or _known(word) for word in _bare_words(text))
+    )
 
 
-def _spelled(unit: str) -> str:
-    """One spelling of a unit: lower case, singular, abbreviated, powers as ``^2``."""
-    words: list[str] = []
-    power = ""
-    unit = unit.replace("\u00b0", " degree ").replace(r"\$", "dollar").replace(r"\text", " ")
-    for word in re.findall(r"[^\W\d_]+(?:\.[^\W\d_]+)*|\^[ {]*-?\d|/", unit.lower()):
-        if word[0] == "^":
-            words[-1:] = [words[-1] + "^" + word.lstrip("^ {")] if words else []
-        elif word in ("square", "sq", "cubic"):
-            power = _POWERS[word]
-        elif word in ("squared", "cubed"):
-            words[-1:] = [words[-1] + _POWERS[word]] if words else []
-        else:
-            words.append(_singular("/" if word == "per" else word) + power)
-            power = ""
-    return " ".join(words)
+def _is_surely_unit(text: str) -> bool:
+    r"""Whether the words outside ``\text`` are units, which letters alone may not be."""
+    is_ratio = bool(re.search(r"[/^]|\\frac", text))
+    return all(
+        word in _SHORT_NAMES
+        or not word.isascii()
+        or (is_ratio and word in _LETTERS_IN_RATIOS)
+        or (len(word) > 3 and _known(word) is not None)
+        for word in _bare_words(text)
+    )
 
 
-def _singular(word: str) -> str:
-    for candidate in (word, word.removesuffix("s"), word.removesuffix("es")):
-        if candidate in _CANONICAL:
-            return _CANONICAL[candidate]
-    return word.removesuffix("s") if len(word) > 2 else word
+def _bare_words(unit: str) -> list[str]:
+    r"""The words outside ``\text``."""
+    return [word for word in _tokens(re.sub(_TEXT, " ", unit)) if word[0].isalpha()]
+
+
+def _tokens(unit: str) -> list[str]:
+    r"""The words, powers, slashes and brackets of a unit; ``\frac{a}{b}`` is ``a/(b)``."""
+    unit = re.sub(r"\\frac ?\{(.*)\} ?\{(.*)\}", r"\1 / ( \2 )", unit)
+    unit = re.sub(r"\\mu(?![a-zA-Z])[ {]*(?:\\text ?\{)? ?", "\u00b5", unit)
+    unit = re.sub(_SIGN, lambda sign: _SIGNS[sign[1] or sign[2]], unit)
+    unit = re.sub(r"\\(?:text|cdot|times)(?![a-zA-Z])|[{}]", " ", unit)
+    return [token.replace(" ", "") for token in _TOKEN.findall(" ".join(unit.split()))]
+
+
+def _known(word: str) -> str | None:
+    """pint's name of a unit, with its prefix; "units" are no micronits."""
+    for spelled in dict.fromkeys([word, word.casefold()] if word not in ("unit", "units") else ()):
+        with suppress(pint.UndefinedUnitError):
+            return _REGISTRY.get_name(spelled)
+    return None
+
+
+def _spelled(tokens: list[str]) -> str:
+    """One spelling for equal units: what they are in base units, and the words of no unit."""
+    powers: Counter[str] = Counter()
+    sign, in_brackets, power, last = 1, False, 1, ""
+    for token in tokens:
+        if token in ("/", "per"):
+            sign = -1
+        elif token in "()":
+            in_brackets = token == "("
+            sign = sign if in_brackets else 1
+        elif token in ("square", "sq", "cubic"):
+            power = _POWERS[token]
+        elif token.lstrip("-").isdigit() or token in _POWERS:
+            factor = _POWERS.get(token) or int(token)
+            powers[last] += (factor - 1) * (1 if powers[last] > 0 else -1)
+        elif token not in ("degree", "degrees") or token is tokens[-1]:
+            last = _known(token) or token.casefold().removesuffix("s")
+            powers[last] += sign * power
+            sign, power = sign if in_brackets else 1, 1
+    return _in_base_units({name: power for name, power in powers.items() if name and power})
+
+
+def _in_base_units(powers: dict[str, int]) -> str:
+    known = {n: p for n, p in powers.items() if _known(n) == n and n not in _OFFSET_UNITS}
+    unit = _REGISTRY.Unit(pint.util.UnitsContainer(known))
+    factor, base = _REGISTRY.get_root_units(unit)
+    words = [f"{name}^{power}" for name, power in sorted(powers.items()) if name not in known]
+    return " ".join([f"{factor:.9g} {base}", *words]) if powers else ""
