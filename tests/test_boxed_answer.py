@@ -56,7 +56,7 @@ def test_boxes_joined_by_a_connective_are_one_list(response, answer):
     "response", [r"\boxed{" * 100_000, r"\boxed{1}, " * 50_000, "{" * 500_000, "}" * 500_000]
 )
 def test_a_box_is_found_in_linear_time(response):
-    started = time.monotonic()
+    started = time.process_time()
     last_boxed(response)
     last_boxed_list(response)
-    assert time.monotonic() - started < 5
+    assert time.process_time() - started < 5

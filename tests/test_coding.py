@@ -102,9 +102,9 @@ def test_the_last_closed_python_block_is_the_program(response, code):
 
 @pytest.mark.parametrize("unit", ["```python\n", "```\n", "```", " ", "```python\na\n```\n"])
 def test_a_block_is_found_in_linear_time(unit):
-    started = time.monotonic()
+    started = time.process_time()
     last_python_block("```" + unit * 20_000)
-    assert time.monotonic() - started < 2
+    assert time.process_time() - started < 2
 
 
 @given(st.text(alphabet="`python \r\n#a", max_size=200))

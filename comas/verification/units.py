@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import pint
 
-_REGISTRY = pint.UnitRegistry()
+_REGISTRY: pint.UnitRegistry = pint.UnitRegistry()
 _REGISTRY.define("dollar = [money] = $ = usd")
 _REGISTRY.define("cent = dollar / 100")
 _REGISTRY.define("@alias kilometer_per_hour = kmh")

@@ -53,11 +53,12 @@ FORMULAS = [
     values.lines,
     values.words,
 ]
-KINDS: dict[Callable[[Random], Drawn], tuple[AnswerForm, Sequence[str]]] = (
-    dict.fromkeys(SCALARS, ("math", NAMES))
-    | dict.fromkeys([*PLAIN_MATH, *SETS, *FORMULAS], ("math", ["%s"]))
-    | {values.science: ("science", ["%s"]), values.choices: ("choice", ["%s"])}
-)
+KINDS: dict[Callable[[Random], Drawn], tuple[AnswerForm, Sequence[str]]] = {
+    **{draw: ("math", NAMES) for draw in SCALARS},
+    **{draw: ("math", ["%s"]) for draw in [*PLAIN_MATH, *SETS, *FORMULAS]},
+    values.science: ("science", ["%s"]),
+    values.choices: ("choice", ["%s"]),
+}
 """Each kind of value: the form that judges it, and what may stand before it."""
 
 
