@@ -1,4 +1,4 @@
-r"""Equal answers in many spellings, and near-misses: what the strict graders and math-verify say.
+"""Equal answers in many spellings, and near-misses: what the strict graders and math-verify say.
 
 Every value is drawn from a seed, kind by kind, and spelled at random from a grammar.
 """
