@@ -1,4 +1,4 @@
-"""The sandbox against hostile programs, with and without namespaces."""
+"""The sandbox with and without namespaces; hostile programs are in test_hostile_suite.py."""
 
 from __future__ import annotations
 
@@ -9,22 +9,18 @@ import sys
 import time
 from pathlib import Path
 
+import hostile_suite
 import psutil
 import pytest
-from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST, HOSTILE, Hostile
+from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST, Hostile
 
 from comas.verification.sandbox import Limits, Sandbox, SandboxError
-from comas.verification.sandbox.inside import file_rules, folder
+from comas.verification.sandbox.inside import folder
 from comas.verification.sandbox.system_call_filter import compile_filter
 
 pytestmark = pytest.mark.stack
 
 LIMITS = Limits(cpu_s=1, wall_s=1.5)
-LEFT_BEHIND = [
-    Path(place) / name
-    for place in ("/", "/usr", "/var/tmp", "/dev/shm", "/run", "/mnt", "/tmp", os.getcwd())
-    for name in ("hostile", "hostile_folder")
-]
 
 
 @pytest.fixture(scope="module")
@@ -44,37 +40,7 @@ def bare():
 
 @pytest.fixture(scope="module")
 def protections():
-    """What contains a program here where there are no namespaces."""
-    found = set()
-    try:
-        compile_filter(has_namespaces=False)
-        found.add("seccomp")
-    except RuntimeError:
-        pass
-    try:
-        if file_rules.version() >= 1:
-            found.add("landlock")
-    except OSError:
-        pass
-    return found
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_left():
-    folders = set(Path("/tmp").glob("comas-sandbox-*"))
-    shared_memory = Path("/proc/sysvipc/shm").read_text()
-    yield
-    assert [path for path in LEFT_BEHIND if path.exists()] == []
-    assert set(Path("/tmp").glob("comas-sandbox-*")) <= folders
-    assert Path("/proc/sysvipc/shm").read_text() == shared_memory
-
-
-def assert_contained(sandbox: Sandbox, program: str) -> None:
-    started = time.monotonic()
-    assert not sandbox.run(program, checker=CHECKER)
-    assert time.monotonic() - started < LIMITS.wall_s + 1
-    assert processes_of(sandbox) == []
-    assert sandbox.run(HONEST, checker=CHECKER), "the server still serves"
+    return hostile_suite.protections()
 
 
 def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
@@ -91,20 +57,6 @@ def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
 
 
 # ---------------------------------------------------------------- hostile programs
-
-
-@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda h: h.name)
-def test_a_hostile_program_is_contained(isolated, protections, hostile: Hostile):
-    if not hostile.needs <= protections | {"landlock"}:
-        pytest.skip("this machine has no seccomp: less is refused, if out of harm's way")
-    assert_contained(isolated, hostile.program)
-
-
-@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda h: h.name)
-def test_a_hostile_program_is_contained_without_namespaces(bare, protections, hostile: Hostile):
-    if not hostile.needs <= protections:
-        pytest.skip(f"this machine has no {', '.join(hostile.needs - protections)}")
-    assert_contained(bare, hostile.program)
 
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda h: h.name)

@@ -10,10 +10,15 @@ What a program is kept from:
 
 * The verdict. It cannot see, signal or trace the checker, has no descriptor of its report, and
   has the checker's source nowhere in its memory. Whatever it prints, patches or exits with is
-  its own affair; a message that no honest program sends ends the run. Its objects equal none
-  of the checker's values whatever their ``__eq__`` says, and take part in no arithmetic or
-  comparison with them, by which they would learn what is expected.
-* Time, memory, processes, open files, disk: ``Limits``. All processes are killed at the end.
+  its own affair; a message that no honest program sends ends the run. Its objects are compared
+  and calculated with the checker's values by what a builtin type has of them, whatever their
+  ``__eq__`` says, or not at all: they would learn what is expected. A conversion (``float``,
+  ``len``, ``str``) is asked for once, until something else is. Exceptions that end a loop or skip
+  a test (``StopIteration``, ``SystemExit``, ``unittest.SkipTest``) end the run, unless the checker
+  names them. No method of the checker's objects can be replaced.
+* Time, memory, processes, open files, disk: ``Limits``. All processes are killed at the end, with
+  whatever they fork while they die. Files in memory and without a name, which no limit counts, are
+  refused.
 * The network: an empty network namespace, and no sockets.
 * Files: a root with Python and the system's libraries, read-only, and a small /tmp in memory,
   shared with the checker, that ends with the run. No /proc, no /dev but null and urandom.
@@ -29,19 +34,31 @@ What this does not protect from:
 * A checker that believes the program's objects. ``assert f(2)``, ``f(2).startswith("a")`` and
   ``3 in f(2)`` ask the program's object where the program returns one. So does a comparison of
   two of its objects (``f(2) == g(2)``), which says no more than two equal constants would.
+* A checker that works out what it expects from an argument after the call, as in ``r = f(xs);
+  assert r == sorted(xs)``: the program may have emptied the list. What it does to an argument is
+  part of the answer (``sort(xs); assert xs == [1, 2]``), and the one cannot be told from the other.
+* A checker that calls functions which it finds in a list or dictionary that it has passed to the
+  program: they may be the program's by then.
 * Load: ``num_processes`` times ``memory_mib`` may be in use until the limits of time end it.
 * Reading what every user of the machine may read beneath /usr.
 
-Where namespaces are refused, as in most containers, the program and the checker are processes
-of the machine like others (of two users without rights, if started by root) and files beneath
-a temporary folder are their disk. Landlock then keeps them to that folder and the libraries,
-the filter keeps them from sockets and signals. What is missing of these is said in a warning,
-with what it opens and how to get it.
+Where namespaces are refused, as in most containers, nothing runs under ``require_namespaces``.
+Under ``allow_degraded`` program and checker are processes of the machine like others (of two
+users without rights, if started by root) and files beneath a temporary folder are their disk.
+Landlock keeps them to that folder and the libraries. The filter keeps them from sockets and
+signals, and from what Landlock leaves open: changing modes, owners, times and attributes of files,
+and emptying them. What they remove is moved aside, so that it still counts. What is missing of
+these is said in a warning, with what it opens and how to get it, and what this version of Landlock
+does not cover. Not promised there: that a program cannot find out whether a file exists, how large
+and how old it is; that the processes of one program leave those of another, or of the same
+user, their share of the limit on processes. And less works there: ``os.chmod``, ``os.utime``,
+``os.kill``, ``multiprocessing`` locks.
 
 What a checker may count on: its values arrive with their exact types, as do the program's
 (numbers, text, bytes, the containers of ``builtins`` and ``collections``, dates, ``Decimal``,
-``Fraction``, named tuples); lists and dicts among the arguments are changed when the program
-changes its copies, at the end of that call; functions and objects of the checker can be passed
+``Fraction``, named tuples); instances of their subclasses compare and calculate as in one
+process; a list, dict or set that both sides hold is the same on both at every call (of more than
+2000 items together: during that call only); functions and objects of the checker can be passed
 to the program, which gets their public attributes; objects, classes, generators, context
 managers and exceptions of the program work as in one process. What does not: ``type``,
 ``callable`` and the abstract base classes, which see a stand-in of the program's object and not

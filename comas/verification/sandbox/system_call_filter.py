@@ -23,6 +23,9 @@ REFUSED = {
     "sockets, but for socketpair": "socket",
     "objects that outlive their process": "shmget semget msgget mq_open",
     "files that no limit counts": "memfd_create memfd_secret",
+    "scheduling, in which others have a share and the slow take their time to end": (
+        "setpriority ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler"
+    ),
     "device nodes": "mknod mknodat",
     "large and seldom used parts of the kernel": (
         "bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register "
@@ -37,9 +40,6 @@ REFUSED = {
 }
 REFUSED_WITHOUT_NAMESPACES = {
     "signals": "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal",
-    "how other processes are scheduled": (
-        "setpriority ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler"
-    ),
     "what Landlock leaves open of files outside": (
         "truncate chmod fchmod fchmodat chown fchown lchown fchownat utime utimes "
         "utimensat futimesat setxattr lsetxattr fsetxattr removexattr lremovexattr "

@@ -1,0 +1,154 @@
+"""A process, a file, listeners and shared memory, as open to hostile programs as they can be.
+
+All belong to the user that the programs run as: to those of any other they would be closed anyway.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.shmat.restype = ctypes.c_void_p
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
+_IPC_PRIVATE, _IPC_RMID, _SEGMENT_BYTES = 0, 0, 4096
+_SYS_IOPRIO_GET = 252
+_ABSTRACT = "\0comas-outside-{}"
+
+
+class Outside:
+    """Where things are, and what has become of them."""
+
+    def __init__(self, stack: ExitStack, user: int) -> None:
+        self._folder = tempfile.mkdtemp(prefix="comas-outside-")
+        stack.callback(shutil.rmtree, self._folder)
+        self._file = f"{self._folder}/file"
+        Path(self._file).write_text("ours")
+        os.chmod(self._file, 0o666)
+        for path in (self._file, self._folder):
+            os.chown(path, user, -1)
+        self._process = _start_process(user)
+        stack.callback(_end_process, self._process)
+        self._listeners = [
+            stack.enter_context(_listener(socket.AF_UNIX, socket.SOCK_DGRAM, f"{self._folder}/d")),
+            stack.enter_context(_listener(socket.AF_UNIX, socket.SOCK_STREAM, f"{self._folder}/s")),
+            stack.enter_context(
+                _listener(socket.AF_UNIX, socket.SOCK_DGRAM, _ABSTRACT.format(os.getpid()))
+            ),
+            stack.enter_context(_listener(socket.AF_INET, socket.SOCK_DGRAM, ("127.0.0.1", 0))),
+            stack.enter_context(_listener(socket.AF_INET, socket.SOCK_STREAM, ("127.0.0.1", 0))),
+        ]
+        os.chmod(self._folder, 0o777)
+        self._segment = _libc.shmget(_IPC_PRIVATE, _SEGMENT_BYTES, 0o666)
+        stack.callback(_libc.shmctl, self._segment, _IPC_RMID, None)
+        self._memory = _libc.shmat(self._segment, None, 0)
+        stack.callback(_libc.shmdt, ctypes.c_void_p(self._memory))
+
+    def names(self) -> str:
+        """The names that the programs know these things by, as code."""
+        datagram, stream, abstract, udp, tcp = (s.getsockname() for s in self._listeners)
+        names = {
+            "PROCESS": self._process,
+            "FOLDER": self._folder,
+            "FILE": self._file,
+            "DATAGRAM": datagram,
+            "STREAM": stream,
+            "ABSTRACT": abstract,
+            "UDP": udp[1],
+            "TCP": tcp[1],
+            "SEGMENT": self._segment,
+        }
+        return "".join(f"{name} = {value!r}\n" for name, value in names.items())
+
+    def state(self) -> dict[str, Any]:
+        """Everything of them that could be touched; what listeners have received is taken."""
+        status = Path(f"/proc/{self._process}/status").read_text().splitlines()
+        fields = dict(line.split(":\t", 1) for line in status if ":\t" in line)
+        process = psutil.Process(self._process)
+        return {
+            "stopped": fields["State"][0] in "TtZX",
+            "signals": (fields["SigPnd"], fields["ShdPnd"]),
+            "nice": process.nice(),
+            "affinity": sorted(process.cpu_affinity()),
+            "policy": os.sched_getscheduler(self._process),
+            "disk priority": _libc.syscall(_SYS_IOPRIO_GET, 1, self._process),
+            "limits": Path(f"/proc/{self._process}/limits").read_text(),
+            "own nice": os.nice(0),
+            "own affinity": sorted(os.sched_getaffinity(0)),
+            "memory": bytes((ctypes.c_char * 8).from_address(self._memory)),
+            "received": [_has_received(listener) for listener in self._listeners],
+            **{path: _state_of_file(path) for path in (self._folder, self._file)},
+            "entries": sorted(os.listdir(self._folder)),
+            "content": Path(self._file).read_text(),
+        }
+
+
+@contextmanager
+def outside(user: int) -> Iterator[Outside]:
+    """These things, of this user, while the block runs."""
+    with ExitStack() as stack:
+        yield Outside(stack, user)
+
+
+def _start_process(user: int) -> int:
+    """A process that waits, and notes all signals but those that nobody can."""
+    process = os.fork()
+    if process:
+        return process
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        os.setsid()
+        if os.geteuid() == 0:
+            os.setgroups([])
+            os.setresgid(user, user, user)
+            os.setresuid(user, user, user)
+        _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        signal.sigwait([signal.SIGTERM])
+    finally:
+        os._exit(0)
+
+
+def _end_process(process: int) -> None:
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGKILL)
+    os.waitpid(process, 0)
+
+
+@contextmanager
+def _listener(family: int, kind: int, address: Any) -> Iterator[socket.socket]:
+    with socket.socket(family, kind) as listener:
+        listener.bind(address)
+        if isinstance(address, str) and not address.startswith("\0"):
+            os.chmod(address, 0o777)
+        if kind == socket.SOCK_STREAM:
+            listener.listen()
+        listener.setblocking(False)
+        yield listener
+
+
+def _has_received(listener: socket.socket) -> bool:
+    with suppress(BlockingIOError):
+        if listener.type == socket.SOCK_STREAM:
+            listener.accept()[0].close()
+        else:
+            listener.recv(1)
+        return True
+    return False
+
+
+def _state_of_file(path: str) -> tuple[Any, ...]:
+    """All but when it was last read."""
+    s = os.stat(path)
+    times = s.st_mtime_ns, s.st_ctime_ns
+    return s.st_ino, s.st_mode, s.st_uid, s.st_gid, s.st_size, s.st_nlink, times, os.listxattr(path)
