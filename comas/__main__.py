@@ -1,4 +1,4 @@
-"""``python -m comas [CONFIG] [key=value ...]``: what scripts/train_comas.sh starts."""
+"""``python -m comas [--dry-run] [CONFIG] [key=value ...]``: what scripts/train_comas.sh starts."""
 
 import logging
 from collections.abc import Sequence
@@ -7,13 +7,18 @@ from pathlib import Path
 from comas.config.schema import Config
 from comas.pages.run_report import report
 from comas.preflight.configuration import choose_config, describe_changes, load_config
+from comas.preflight.dry_run import describe_run
+from comas.preflight.needs import faults_of
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
+from comas.preflight.survey import Survey
 from comas.run_directory import RunDirectory
 from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from comas.train import train
 
 log = logging.getLogger("comas")
+
+DRY_RUN = "--dry-run"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -22,6 +27,8 @@ def main(arguments: Sequence[str]) -> int:
     log.setLevel(logging.DEBUG)  # tracebacks, for the run's train.log alone
     run: RunDirectory | None = None
     try:
+        if DRY_RUN in arguments:
+            return _describe([argument for argument in arguments if argument != DRY_RUN])
         prepared = prepare(_configure(arguments))
         config = prepared.config
         num_questions = len(prepared.train.questions)
@@ -33,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
             for line in sizes:
                 log.info(line)
             log.info(prepared.sharding)
+            for doubt in prepared.doubts:
+                log.warning(doubt)
             train(config, prepared, run)
             page = report(run)
         log.info("report: %s", page)
@@ -47,6 +56,14 @@ def main(arguments: Sequence[str]) -> int:
         log.error("error: %s", error)
         _offer_to_continue(run)
         return EXIT_FAULT
+
+
+def _describe(arguments: Sequence[str]) -> int:
+    """Say what the run would need and do; the exit status tells whether it could start."""
+    found = Survey(_configure(arguments))
+    for line in describe_run(found):
+        log.info(line)
+    return EXIT_FAULT if faults_of(found.needs) else 0
 
 
 def _configure(arguments: Sequence[str]) -> Config:

@@ -9,7 +9,7 @@ from typing import Any
 
 from comas.concurrency import run_all
 from comas.files import locked
-from comas.preflight.machine import choose_device
+from comas.preflight.machine import choose_device, read_gpus, why_on_cpu
 from comas.run_directory.provenance import note_process
 from comas.verification import Verifier
 from evaluation.config import EvaluationConfig
@@ -103,11 +103,14 @@ def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[
         next(name for name, indices in target.subjects.items() if index in indices)
         for index in range(len(target.models))
     ]
+    gpus = read_gpus()
+    if (reason := why_on_cpu("auto", gpus)) is not None:
+        log.warning(reason)
     with serve(
         [model for model in target.models if isinstance(model, LocalModel)],
         logs=[logs / first / SERVER_LOG for first in firsts],
         config=config,
-        device=choose_device("auto"),
+        device=choose_device("auto", gpus),
     ) as servers:
         yield servers
 

@@ -1,9 +1,13 @@
 # shellcheck shell=bash
 # Sourced by the other scripts, in the repository's root: makes .venv match the pinned
-# requirements (requirements.txt where an NVIDIA GPU is, requirements-cpu.txt otherwise) and
-# sets PYTHON_BIN. When nothing changed since the last time it returns at once.
+# requirements ($REQUIREMENTS where it is set, else requirements.txt where an NVIDIA GPU is, else
+# requirements-cpu.txt) and sets PYTHON_BIN. When nothing changed since the last time it returns at
+# once.
 
 PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
+
+# Of CUDA 13, for which requirements.txt is built (comas/preflight/machine.py has it, too).
+OLDEST_DRIVER=580
 
 # Debian's and Ubuntu's python3.12 has no ensurepip without the package python3.12-venv.
 FITS="import ensurepip, sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))"
@@ -33,6 +37,25 @@ version_of() {
 
 has_nvidia_gpu() {
   command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L 2>/dev/null | grep -q '^GPU'
+}
+
+# Fails, with what else to take, where the driver is too old for requirements.txt.
+check_driver() {
+  local driver
+  read -r driver < <(nvidia-smi --query-gpu=driver_version --format=csv,noheader)
+  if [[ "$driver" =~ ^[0-9]+ ]] && ((BASH_REMATCH[0] >= OLDEST_DRIVER)); then
+    return
+  fi
+  cat >&2 <<ERROR
+error: the NVIDIA driver $driver is too old for CUDA 13, for which requirements.txt pins torch and
+vllm: they would see no GPU. Install driver $OLDEST_DRIVER or newer, or set REQUIREMENTS to other pins:
+  export REQUIREMENTS=requirements.txt      after NVIDIA's package cuda-compat-13-0, which makes an
+                                            older driver of a data-centre GPU do
+  export REQUIREMENTS=PINS.txt              a copy of requirements.txt with torch, vllm and the nvidia
+                                            packages built for CUDA 12 (driver 525 or newer)
+  export REQUIREMENTS=requirements-cpu.txt  to run on the CPU
+ERROR
+  return 1
 }
 
 # Installs without dependencies: by uv where it is there (half the time), else by pip.
@@ -105,8 +128,8 @@ is_ready() {
 }
 
 ensure_environment() {
-  local requirements=requirements-cpu.txt stamp
-  if has_nvidia_gpu; then
+  local requirements="${REQUIREMENTS:-requirements-cpu.txt}" stamp
+  if [[ -z "${REQUIREMENTS:-}" ]] && has_nvidia_gpu; then
     requirements=requirements.txt
   fi
   stamp="$(cat "$requirements" setup.py | sha256sum) $PWD"
@@ -115,6 +138,9 @@ ensure_environment() {
     exec 9>.venv.lock
     flock 9
     if ! is_ready "$stamp"; then
+      if [[ -z "${REQUIREMENTS:-}" && "$requirements" == requirements.txt ]]; then
+        check_driver
+      fi
       install_requirements "$requirements" "$stamp"
     fi
     exec 9>&-

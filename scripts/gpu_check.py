@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from comas.config.schema import Cluster, Config, Optimization, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import EngineError
-from comas.preflight.machine import describe_machine, num_gpus
+from comas.preflight.machine import describe_machine, read_gpus, why_unusable
 from comas.preflight.memory import GIB, model_shape
 from comas.preflight.sharding import settle_sharding
 from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
@@ -110,9 +110,10 @@ def main(arguments: Arguments) -> int:
     if arguments.device not in ("cuda", "cpu"):
         sys.stderr.write("error: device= takes cuda or cpu\n")
         return 2
-    if arguments.device == "cuda" and num_gpus() == 0:
+    gpus = read_gpus()
+    if arguments.device == "cuda" and gpus.num_usable == 0:
         sys.stderr.write(
-            "error: torch sees no CUDA GPU on this machine. On a CPU the same steps are taken by: "
+            f"error: {why_unusable(gpus)}. On a CPU the same steps are taken by: "
             "bash scripts/gpu_check.sh device=cpu size=tiny\n"
         )
         return 2

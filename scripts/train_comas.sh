@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/train_comas.sh [CONFIG] [key=value ...]
+usage: bash scripts/train_comas.sh [--dry-run] [CONFIG] [key=value ...]
 
 Makes the environment (.venv) where there is none, then trains a society of agents.
 
@@ -16,6 +16,9 @@ Makes the environment (.venv) where there is none, then trains a society of agen
                 training.num_steps=20 optimization.learning_rate=1e-4 seed=1
               resume=saves/<run> continues a stopped run with its own config.
 
+  --dry-run   only tells what the run would need and what is here, where its engines would run,
+              its sizes and its time; starts and writes nothing. Status 1: it could not start.
+
 The run is written to saves/<date>-<time>-<name>/, which saves/latest points at.
 USAGE
 }
@@ -25,9 +28,13 @@ for argument in "$@"; do
 done
 
 # A config may be named from where the user stands; everything else lives in the repository.
-if [[ $# -gt 0 && "$1" != *=* && -f "$1" ]]; then
-  set -- "$(realpath "$1")" "${@:2}"
-fi
+arguments=()
+for argument in "$@"; do
+  if [[ "$argument" != *=* && -f "$argument" ]]; then
+    argument="$(realpath "$argument")"
+  fi
+  arguments+=("$argument")
+done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas "$@"
+exec "$PYTHON_BIN" -m comas "${arguments[@]}"

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from comas.preflight.machine import OLDEST_DRIVERS, PINNED_CUDA
+
 REPOSITORY = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12")
 
@@ -103,6 +105,47 @@ def test_uv_installs_where_it_is_there_and_pip_where_it_fails(tmp_path, status, 
     installed = call("install torch", tmp_path, PATH=f"{uv.parent}:{os.environ['PATH']}")
     assert installed.stdout.splitlines()[-1] == installer
     assert ("uv could not install torch, trying pip" in installed.stderr) == (status == 1)
+
+
+def pretend_nvidia(folder: Path, driver: str) -> str:
+    """A PATH on which nvidia-smi lists two GPUs of this driver."""
+    nvidia = folder / "bin/nvidia-smi"
+    nvidia.parent.mkdir(exist_ok=True)
+    nvidia.write_text(
+        f'#!/bin/sh\n[ "$1" = -L ] && echo "GPU 0: A100" || printf "%s\\n%s\\n" {driver} {driver}\n'
+    )
+    nvidia.chmod(0o755)
+    return f"{nvidia.parent}:{os.environ['PATH']}"
+
+
+INSTALL = "install_requirements() { echo installs $1; }; ensure_environment"
+
+
+@pytest.mark.parametrize(("driver", "is_enough"), [("535.104.05", False), ("580.65.06", True)])
+def test_the_driver_is_compared_before_anything_is_installed(tmp_path, driver, is_enough):
+    for file in ("requirements.txt", "requirements-cpu.txt", "setup.py"):
+        (tmp_path / file).touch()
+    told = call(INSTALL, tmp_path, PATH=pretend_nvidia(tmp_path, driver))
+    assert (told.returncode == 0) == is_enough
+    assert told.stdout == ("installs requirements.txt\n" if is_enough else "")
+    assert ("driver 535.104.05 is too old for CUDA 13" in told.stderr) == (not is_enough)
+    assert ("Install driver 580 or newer" in told.stderr) == (not is_enough)
+
+
+@pytest.mark.parametrize("pins", ["requirements.txt", "requirements-cpu.txt", "mine.txt"])
+def test_pins_that_are_named_are_taken_as_they_are(tmp_path, pins):
+    for file in (pins, "setup.py"):
+        (tmp_path / file).touch()
+    path = pretend_nvidia(tmp_path, "535.104.05")
+    told = call(INSTALL, tmp_path, PATH=path, REQUIREMENTS=pins)
+    assert (told.returncode, told.stdout) == (0, f"installs {pins}\n")
+
+
+def test_both_readers_of_the_driver_want_the_same():
+    assert f"OLDEST_DRIVER={OLDEST_DRIVERS[PINNED_CUDA]}\n" in (
+        (REPOSITORY / "scripts/environment.sh").read_text()
+    )
+    assert f"nvidia-cublas=={PINNED_CUDA}." in (REPOSITORY / "requirements.txt").read_text()
 
 
 def interpreter(version: str) -> str:

@@ -7,9 +7,8 @@ from small_runs import REPOSITORY
 
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.preflight.sizes import Sizes, derive_sizes
-from scripts.benchmarks.estimate import (
-    Arguments,
+from comas.preflight.hours import (
+    Assumptions,
     body_weights,
     decode_step_seconds,
     hours,
@@ -21,8 +20,10 @@ from scripts.benchmarks.estimate import (
     transfer_seconds,
     update_seconds,
 )
+from comas.preflight.sizes import Sizes, derive_sizes
+from scripts.benchmarks.estimate import QWEN_3B
 
-GIVEN = Arguments()
+GIVEN = Assumptions()
 
 
 def paper(name: str = "comas") -> tuple[Config, Sizes]:
@@ -45,17 +46,21 @@ def test_an_evaluator_of_the_parallel_schedule_reads_no_history():
 
 def test_a_decoding_step_reads_weights_and_cache_once():
     # 6.17 GB, and 39 x 2000 x 2 x 36 x 256 x 2 bytes = 2.88 GB, at 1.4 TB/s; 3 ms beside.
-    assert decode_step_seconds(39, 2000, GIVEN) == pytest.approx(9.05e9 / 1.4e12 + 3e-3, rel=1e-3)
+    assert decode_step_seconds(39, 2000, QWEN_3B, GIVEN) == pytest.approx(
+        9.05e9 / 1.4e12 + 3e-3, rel=1e-3
+    )
 
 
 def test_a_rollout_is_the_slowest_chain_and_the_prompts():
     config, sizes = paper()
     # A chain of 8 x 1000 + 250 tokens; 24 x 416.7 tokens in 8250 are 1.21 in flight, of each of
     # 32 discussions on an engine.
-    step = decode_step_seconds(32 * 10000 / 8250, 6350 / 3 + 1250 / 6, GIVEN)
+    step = decode_step_seconds(32 * 10000 / 8250, 6350 / 3 + 1250 / 6, QWEN_3B, GIVEN)
     # 768 prompts of an engine, of which prefix caches hold a fifth.
-    prefill = 2 * body_weights() * 768 * 6350 / 3 * 0.8 / 156e12
-    assert rollout_seconds(config, sizes, GIVEN) == pytest.approx(8250 * step * 1.3 + prefill)
+    prefill = 2 * body_weights(QWEN_3B) * 768 * 6350 / 3 * 0.8 / 156e12
+    assert rollout_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(
+        8250 * step * 1.3 + prefill
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,9 +74,9 @@ def test_an_update_costs_some_operations_for_each_weight_and_token(name, operati
     config, sizes = paper(name)
     tokens = 1536 * 7600 / 3  # 3.9 million
     length = 7600 / 3
-    weights = body_weights() + 36 * 2048 * length + 151936 * 2048 * (1250 / 3) / length
+    weights = body_weights(QWEN_3B) + 36 * 2048 * length + 151936 * 2048 * (1250 / 3) / length
     expected = operations * weights * tokens / (2 * 312e12 * 0.45)
-    assert update_seconds(config, sizes, GIVEN) == pytest.approx(expected)
+    assert update_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected)
 
 
 def test_offloading_moves_all_gradients_in_every_micro_batch():
@@ -79,17 +84,17 @@ def test_offloading_moves_all_gradients_in_every_micro_batch():
     # 1536 / 2 ranks / 2 samples = 384 micro batches: 12.3 GB over PCIe, 6.2 GB over NVLink; and
     # 24 times 1.54e9 parameters on the host.
     expected = 384 * (12.344 / 25 + 6.172 / 250) + 24 * 1.543 / 0.8
-    assert transfer_seconds(config, sizes, GIVEN) == pytest.approx(expected, rel=1e-3)
-    assert state_bytes(paper()[0]) == 3_085_938_688 * (2 + 12 / 2)
+    assert transfer_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected, rel=1e-3)
+    assert state_bytes(paper()[0], QWEN_3B) == 3_085_938_688 * (2 + 12 / 2)
 
 
 def test_the_run_has_31_steps_and_what_lies_between_them():
     config, sizes = paper()
-    step = one_step(config, sizes, GIVEN)
+    step = one_step(config, sizes, QWEN_3B, GIVEN)
     assert step.transfers == 0
     # 8 validations of 45 s, and 4 checkpoints of 4 x 14 x 3.09e9 bytes at 2 GB/s.
     between = 8 * 45 + 4 * 4 * 14 * 3.0859 / 2
-    found = hours(step, sizes, config, GIVEN)
+    found = hours(step, config, sizes, QWEN_3B, GIVEN)
     assert found == pytest.approx((31 * step.seconds + between) / 3600, rel=1e-4)
-    with_offload = one_step(*paper("comas_paper_memory"), GIVEN)
+    with_offload = one_step(*paper("comas_paper_memory"), QWEN_3B, GIVEN)
     assert with_offload.seconds - step.seconds > 200

@@ -11,6 +11,7 @@ from comas.config import Config, ConfigError, changed_keys, config_as_yaml, load
 from comas.config.keys import keys_of
 from comas.preflight import configuration
 from comas.preflight.configuration import describe_changes, load_config
+from comas.preflight.machine import Gpus
 from evaluation import config as evaluation_config
 from evaluation.config import read_command
 
@@ -139,7 +140,7 @@ def test_keys_are_not_compared_with_those_of_a_file_that_cannot_be_read(tmp_path
 def test_a_run_without_config_is_told_what_the_papers_society_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(configuration, "num_gpus", lambda: 1)
+    monkeypatch.setattr(configuration, "read_gpus", lambda: Gpus("580.65.06", 1, 1, 13))
     monkeypatch.setattr(configuration, "is_here", lambda model: False)
     paper = recipe(tmp_path, "paper", "data: {train: /no/a.jsonl, validation: /no/b.jsonl}\n")
     monkeypatch.setattr(configuration, "PAPER_CONFIG", paper)
@@ -155,7 +156,7 @@ def test_a_run_without_config_is_told_what_the_papers_society_needs(
 def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(configuration, "num_gpus", lambda: 8)
+    monkeypatch.setattr(configuration, "read_gpus", lambda: Gpus("580.65.06", 8, 8, 13))
     monkeypatch.setattr(configuration, "is_here", lambda model: True)
     (tmp_path / "q.jsonl").touch()
     questions = f"data: {{train: {tmp_path}/q.jsonl, validation: {tmp_path}/q.jsonl}}\n"

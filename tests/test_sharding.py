@@ -11,7 +11,7 @@ from tiny_models import save_tiny_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from comas.config.schema import Config
-from comas.preflight import preparation, sharding
+from comas.preflight import sharding, survey
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine
 from comas.preflight.memory import (
@@ -246,7 +246,7 @@ def test_memory_is_planned_for_the_models_that_are_trained(tmp_path, monkeypatch
         planned.extend(models)
         return config, ""
 
-    monkeypatch.setattr(preparation, "settle_sharding", settle)
+    monkeypatch.setattr(survey, "settle_sharding", settle)
     overrides = [
         f"saves={tmp_path / 'saves'}",
         f"society.models=[{models[0]},{models[1]}]",

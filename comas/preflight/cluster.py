@@ -7,23 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from comas.config.schema import Config
-from comas.engines.cluster.nodes import alive_nodes, cluster_address, joined, on_nodes
+from comas.engines.cluster.nodes import alive_nodes, joined, on_nodes
 from comas.engines.cluster.placement import Node
 from comas.files import PARTIAL, blaming
-from comas.preflight.machine import Machine, choose_device, describe_machine
+from comas.preflight.machine import Machine, describe_machine
 from comas.types import Device
 
 
-def engines_machine(config: Config) -> Machine:
-    """The machine that the engines run on: this one, or what every node of the cluster has.
+def cluster_machine(config: Config, address: str) -> Machine:
+    """What every node of the Ray cluster at ``address`` has for the engines.
 
     Raises:
         ValueError: there is no GPU where "cuda" is wanted; the cluster cannot be joined, or its
             nodes do not see the same ``saves``.
     """
-    address = cluster_address(config.cluster)
-    if address is None:
-        return describe_machine(choose_device(config.cluster.device))
     with joined(address):
         nodes = alive_nodes()
         device = device_of(nodes, wanted=config.cluster.device)
@@ -58,6 +55,7 @@ def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
     """
     token, path = secrets.token_hex(16), saves.absolute() / f"{PARTIAL}token-{os.getpid()}"
     with blaming(path):
+        saves.mkdir(parents=True, exist_ok=True)
         path.write_text(token)
     try:
         seen = on_nodes(nodes, read_token, path)

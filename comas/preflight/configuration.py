@@ -16,7 +16,7 @@ from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.model_folder import is_here
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import GROUP_KEYS
-from comas.preflight.machine import num_gpus
+from comas.preflight.machine import read_gpus, why_unusable
 from comas.reward_formulation import REWARD_SCHEMES
 
 PAPER_CONFIG = Path("configs/comas.yaml")
@@ -96,8 +96,10 @@ def choose_config() -> tuple[Path, str]:
 def _missing_for(config: Config) -> list[str]:
     missing = []
     needed = gpus_in_all(plan_policy(config, device="cuda"), config.num_policies)
-    if num_gpus() < needed:
-        missing.append(f"{needed} GPUs (found {num_gpus()})")
+    gpus = read_gpus()
+    if gpus.num_usable < needed:
+        reason = f": {why_unusable(gpus)}" if gpus.num_listed >= needed else ""
+        missing.append(f"{needed} GPUs (found {gpus.num_usable}{reason})")
     missing += [f"the model {model}" for model in sorted(set(config.models)) if not is_here(model)]
     files = [
         path for path in (config.data.train, config.data.validation) if not Path(path).is_file()

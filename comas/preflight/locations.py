@@ -5,18 +5,24 @@ from pathlib import Path
 
 from comas import quickstart
 from comas.model_folder import check_model_folder, description_of, load_tokenizer, may_be_hub_name
+from comas.quickstart.build import fingerprint, recipe_sources
 
 QUICKSTART_PREFIX = "quickstart/"
 
 
 def locate(
-    names: Iterable[str], *, saves: Path, seed: int, found_before: Mapping[str, str]
+    names: Iterable[str],
+    *,
+    saves: Path,
+    seed: int,
+    found_before: Mapping[str, str],
+    builds: bool = True,
 ) -> dict[str, str]:
     """Location of each name of a model or question file.
 
     An embedded one (``quickstart/...``) leads into the society under ``saves``, which is built
-    if it is not there; any other leads to itself. ``found_before`` says where a run found them
-    when it began (inputs.json).
+    if it is not there, unless ``builds`` is False; any other leads to itself. ``found_before``
+    says where a run found them when it began (inputs.json).
 
     Raises ValueError when an embedded one is gone and today's recipe makes another.
     """
@@ -28,7 +34,8 @@ def locate(
         elif before is not None and Path(before).exists():
             locations[name] = before
         else:
-            society = quickstart.build_society(saves, seed=seed)
+            find = quickstart.build_society if builds else society_folder
+            society = find(saves, seed=seed)
             location = society / name.removeprefix(QUICKSTART_PREFIX)
             if before is not None and Path(before) != location.resolve():
                 raise ValueError(
@@ -37,6 +44,11 @@ def locate(
                 )
             locations[name] = str(location)
     return locations
+
+
+def society_folder(saves: Path, *, seed: int) -> Path:
+    """Where today's recipe builds the quick-start society, or has built it."""
+    return saves / "quickstart" / fingerprint(recipe_sources(), seed=seed)
 
 
 def check_model(model: str, *, is_embedded: bool) -> None:

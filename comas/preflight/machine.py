@@ -1,15 +1,40 @@
-"""What this machine has: a device to run on and disk to write to."""
+"""What this machine has: GPUs with their driver, memory, ports; and the device to run on."""
 
 import importlib.util
 import os
+import re
 import shutil
+import socket
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+import psutil
 
 from comas.types import Device
 from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox, SandboxError
 
-MIN_FREE_DISK_MIB = 512
+PINNED_CUDA = 13
+"""Major version of CUDA that the wheels of requirements.txt are built for."""
+OLDEST_DRIVERS = {12: 525, 13: 580}
+"""CUDA -> the oldest driver that runs it (docs.nvidia.com/deploy/cuda-compatibility)."""
+DRIVER_VERSION = re.compile(
+    r"^NVRM version:.*Kernel Module(?: for \S+)?\s+(\d+(?:\.\d+)+)", re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Gpus:
+    """The NVIDIA GPUs of this machine, as their driver and as torch see them."""
+
+    driver: str | None
+    """Version of the kernel's driver; None: none is loaded."""
+    num_listed: int
+    """GPUs that the driver has."""
+    num_usable: int
+    """GPUs that torch sees."""
+    cuda: int | None
+    """Major version of CUDA that torch was built for; None: it is the CPU's build."""
 
 
 @dataclass(frozen=True)
@@ -24,40 +49,119 @@ class Machine:
     has_cuda_compiler: bool
 
 
+def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
+    """Ask the driver (without torch) and torch (where it is installed)."""
+    driver = None
+    with suppress(FileNotFoundError):
+        driver = driver_version((driver_files / "version").read_text())
+    listed = list(driver_files.glob("gpus/*"))
+    if importlib.util.find_spec("torch") is None:
+        return Gpus(driver, len(listed), 0, None)
+    import torch
+
+    built_for = torch.version.cuda
+    cuda = None if built_for is None else int(built_for.partition(".")[0])
+    return Gpus(driver, len(listed), torch.cuda.device_count(), cuda)
+
+
+def driver_version(text: str) -> str | None:
+    """``... Kernel Module for x86_64  580.65.06  Release Build ... -> "580.65.06"``"""
+    found = DRIVER_VERSION.search(text)
+    return found and found[1]
+
+
+def needed_driver(gpus: Gpus) -> int:
+    """The oldest driver for this torch, or for the pinned one where this is the CPU's build."""
+    return OLDEST_DRIVERS.get(gpus.cuda or PINNED_CUDA, OLDEST_DRIVERS[PINNED_CUDA])
+
+
+def why_unusable(gpus: Gpus) -> str:
+    """Why torch sees no GPU here, and what to do about it."""
+    oldest = needed_driver(gpus)
+    if gpus.driver is None:
+        return (
+            "this machine has no NVIDIA driver (there is no /proc/driver/nvidia/version): run "
+            f"where there are GPUs, with driver {oldest} or newer"
+        )
+    if int(gpus.driver.partition(".")[0]) < oldest:
+        cuda = gpus.cuda or PINNED_CUDA
+        return (
+            f"the NVIDIA driver {gpus.driver} is too old for CUDA {cuda}, for which the pinned "
+            f"torch and vllm are built, so torch sees none of the GPUs: install driver {oldest} or "
+            "newer, or other pins (export REQUIREMENTS=..., see scripts/environment.sh)"
+        )
+    if gpus.cuda is None:
+        return (
+            "the installed torch is the CPU's build: remove .venv and run the script again, which "
+            "installs requirements.txt where nvidia-smi lists a GPU"
+        )
+    return (
+        f"torch sees no GPU, though driver {gpus.driver} is new enough: look at nvidia-smi and at "
+        "CUDA_VISIBLE_DEVICES"
+    )
+
+
+def choose_device(wanted: str, gpus: Gpus) -> Device:
+    """The device to run on; "auto" is cuda where torch sees a GPU. Whether the GPUs of one that is
+    named are there, the preflight tells."""
+    return "cuda" if wanted == "cuda" or (wanted == "auto" and gpus.num_usable > 0) else "cpu"
+
+
+def why_on_cpu(wanted: str, gpus: Gpus) -> str | None:
+    """Why "auto" is the CPU, although there is an NVIDIA driver; None where that is not so."""
+    if wanted != "auto" or gpus.num_usable > 0 or gpus.driver is None:
+        return None
+    return f"everything runs on the CPU: {why_unusable(gpus)}"
+
+
 def describe_machine(device: Device) -> Machine:
-    """This machine, as a run on ``device`` sees it."""
-    host_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    """This machine, as a run on ``device`` sees it; for "cuda", torch has to see a GPU."""
     if device == "cpu":
-        return Machine(device, 0, 0, host_bytes, has_cuda_compiler=False)
+        return Machine(device, 0, 0, host_bytes(), has_cuda_compiler=False)
     import torch
     from torch.utils.cpp_extension import CUDA_HOME
 
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     smallest = min(gpu.total_memory for gpu in gpus)
-    return Machine(device, len(gpus), smallest, host_bytes, has_cuda_compiler=CUDA_HOME is not None)
+    return Machine(
+        device, len(gpus), smallest, host_bytes(), has_cuda_compiler=CUDA_HOME is not None
+    )
 
 
-def choose_device(wanted: str) -> Device:
-    """The device to run on; "auto" is cuda where torch sees a GPU.
+def imagined_machine(num_gpus: int) -> Machine:
+    """A machine as the paper's (A100-80GB), to plan for where there is none."""
+    return Machine("cuda", num_gpus, 79 << 30, 2000 << 30, has_cuda_compiler=True)
 
-    Raises ValueError when "cuda" is wanted and there is no GPU.
+
+def host_bytes(group_limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
+    """Memory of the machine, or what a container may use of it."""
+    physical = psutil.virtual_memory().total
+    limit = group_limit.read_text().strip() if group_limit.is_file() else "max"
+    return physical if limit == "max" else min(physical, int(limit))
+
+
+def free_ports(wanted: int) -> int:
+    """How many of so many ports this machine gives at once on its loopback address."""
+    opened = 0
+    with ExitStack() as stack, suppress(OSError):
+        while opened < wanted:
+            port = stack.enter_context(socket.socket())
+            port.bind(("127.0.0.1", 0))
+            opened += 1
+    return opened
+
+
+def free_bytes(folder: Path) -> int:
+    """Free disk where ``folder`` is or would be made.
+
+    Raises OSError when it is no folder, or cannot be written.
     """
-    available = num_gpus() > 0
-    if wanted == "cuda" and not available:
-        raise ValueError(
-            "cluster.device=cuda, but torch sees no CUDA GPU on this machine. Run where there is "
-            "one, or set cluster.device=cpu (for tiny models: configs/quickstart.yaml)."
-        )
-    return "cuda" if wanted == "cuda" or (wanted == "auto" and available) else "cpu"
-
-
-def num_gpus() -> int:
-    """CUDA GPUs that torch sees; 0 where torch is not installed."""
-    if importlib.util.find_spec("torch") is None:
-        return 0
-    import torch
-
-    return torch.cuda.device_count()
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        raise OSError(f"{existing} is a file, not a folder; name another with saves=...")
+    if not os.access(existing, os.W_OK | os.X_OK):
+        raise OSError(f"{existing} cannot be written; name another folder with saves=...")
+    return shutil.disk_usage(existing).free
 
 
 def settle_isolation(wanted: str | None, *, key: str) -> Isolation:
@@ -80,16 +184,3 @@ def settle_isolation(wanted: str | None, *, key: str) -> Isolation:
         ) from error
     is_required = is_required or (wanted is None and has_namespaces)
     return "require_namespaces" if is_required else "allow_degraded"
-
-
-def check_disk(saves: Path) -> None:
-    """Raise OSError unless ``saves`` can be written (it is made) and has some MiB to spare."""
-    saves.mkdir(parents=True, exist_ok=True)
-    if not os.access(saves, os.W_OK):
-        raise OSError(f"saves={saves}: the folder cannot be written; name another with saves=...")
-    free = shutil.disk_usage(saves).free >> 20
-    if free < MIN_FREE_DISK_MIB:
-        raise OSError(
-            f"saves={saves}: only {free} MiB of disk are free, and models and checkpoints need at "
-            f"least {MIN_FREE_DISK_MIB} MiB. Free some, or name another disk with saves=..."
-        )

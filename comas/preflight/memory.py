@@ -5,12 +5,14 @@ keeps for its backward pass was counted with ``torch.autograd.graph.saved_tensor
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 from comas.config.schema import Config
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
+MIB = 1 << 20
 GIB = 1 << 30
 BUCKET_ELEMENTS = 500_000_000
 """Gradients that DeepSpeed reduces at once (``reduce_bucket_size``); on a CPU, a tenth."""
@@ -124,6 +126,19 @@ def rank_memory(
     )
 
 
+def in_words(num_bytes: float) -> str:
+    """``1.5 * GIB -> "1.5 GiB"``, and less than a tenth of one in MiB."""
+    if num_bytes < GIB / 10:
+        return f"{num_bytes / MIB:.0f} MiB"
+    return f"{num_bytes / GIB:.1f} GiB"
+
+
+def kv_cache_bytes(shape: ModelShape, config: Config) -> int:
+    """Of one sequence of the greatest length: keys and values of every layer and token."""
+    tokens = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
+    return 2 * shape.num_layers * shape.kv_size * BYTES[config.rollout.dtype] * tokens
+
+
 def tokens_at_once(config: Config) -> int:
     """Tokens in the largest micro batch: a sample is never divided, nor is a pair."""
     longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
@@ -134,6 +149,7 @@ def tokens_at_once(config: Config) -> int:
     return longest * (config.policy.micro_batch_size or 1)
 
 
+@cache
 def model_shape(model: str) -> ModelShape:
     """Read the shape of a model (folder or hub name) from its config.json, without its weights.
 

@@ -4,15 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from comas import quickstart
 from comas.config.schema import Config
-from comas.data import QuestionSet, fixed_subset, load_questions
-from comas.preflight.cluster import engines_machine
-from comas.preflight.locations import QUICKSTART_PREFIX, check_model, locate
-from comas.preflight.machine import check_disk, settle_isolation
-from comas.preflight.sharding import settle_sharding
-from comas.preflight.sizes import Sizes, derive_sizes
-from comas.run_directory.inputs import read_inputs
-from comas.types import Device, Question
+from comas.data import QuestionSet
+from comas.preflight.needs import PreflightError, faults_of
+from comas.preflight.sizes import Sizes
+from comas.preflight.survey import Survey
+from comas.types import Device
 from comas.verification.sandbox import Isolation
 
 
@@ -34,50 +32,39 @@ class Prepared:
     sizes: Sizes
     locations: Mapping[str, str]
     """Where each name of the configuration leads (see ``locate``)."""
+    doubts: Sequence[str]
+    """What may be too little, by estimate."""
 
 
 def prepare(config: Config) -> Prepared:
-    """Check the machine against the configuration; build the quick-start society if it is named.
-
-    A resumed run continues with the models and questions that it began with.
+    """Check machine, models and questions, all of them before anything is built; then build the
+    quick-start society if it is named and not there.
 
     Raises:
-        ValueError: a model, dataset, device or Ray cluster that the configuration names is missing
-            or broken, the update does not fit into memory, there are fewer questions than a step
-            asks, or programs cannot be isolated as the configuration requires.
-        OSError: the saves folder cannot be written, or too little disk is left.
+        PreflightError: everything that is missing, broken or too little, at once.
     """
-    saves = Path(config.saves)
-    check_disk(saves)
-    machine = engines_machine(config)
-    locations = locate(
-        [*config.models, config.data.train, config.data.validation],
-        saves=saves,
-        seed=config.seed,
-        found_before=read_inputs(Path(config.resume)) if config.resume else {},
-    )
-    models = [locations[name] for name in config.models]
-    for name, model in zip(config.models, models, strict=True):
-        check_model(model, is_embedded=name.startswith(QUICKSTART_PREFIX))
-    trained = [models[policy] for policy in config.trained_policies]
-    settled, sharding = settle_sharding(config, models=trained, machine=machine)
-    train = load_questions(Path(locations[config.data.train]))
-    held_out = load_questions(Path(locations[config.data.validation]))
-    asked = fixed_subset(held_out.questions, config.validation.num_questions)
+    found = _checked(config)
+    if not found.is_built:
+        quickstart.build_society(Path(config.saves), seed=config.seed)
+        found = _checked(config)
+    assert found.train is not None and found.validation is not None
+    assert found.sizes is not None and found.sharding is not None
     return Prepared(
-        config=settled,
-        sharding=sharding,
-        models=models,
-        train=train,
-        validation=QuestionSet(tuple(asked), held_out.answers),
-        device=machine.device,
-        isolation=_isolation(config, [*train.questions, *asked]),
-        sizes=derive_sizes(config, num_questions=len(train.questions)),
-        locations=locations,
+        config=found.config,
+        sharding=found.sharding,
+        models=found.models,
+        train=found.train,
+        validation=found.validation,
+        device=found.device,
+        isolation=found.isolation,
+        sizes=found.sizes,
+        locations=found.locations,
+        doubts=[need.doubt for need in found.needs if need.doubt is not None],
     )
 
 
-def _isolation(config: Config, questions: Sequence[Question]) -> Isolation | None:
-    if all(question.domain != "coding" for question in questions):
-        return None
-    return settle_isolation(config.verification.sandbox, key="verification.sandbox")
+def _checked(config: Config) -> Survey:
+    found = Survey(config)
+    if faults_of(found.needs):
+        raise PreflightError(found.needs)
+    return found

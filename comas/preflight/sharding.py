@@ -31,7 +31,7 @@ def settle_sharding(
     if machine.device == "cpu" and len(possible) == 1:
         return _settled(config, possible[0]), f"update: {_in_words(possible[0], config)}"
     shapes = [model_shape(model) for model in sorted(set(models))]
-    needs = {choice: _largest_need(shapes, config, choice, machine) for choice in possible}
+    needs = {choice: largest_need(shapes, config, choice, machine) for choice in possible}
     fitting = [choice for choice in possible if fits(needs[choice], config, machine)]
     if not fitting and len(possible) > 1:
         raise ValueError(_nothing_fits(needs, config, machine))
@@ -69,10 +69,10 @@ def fits(need: RankMemory, config: Config, machine: Machine) -> bool:
     if machine.device == "cpu":
         num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
         return num_ranks * (need.peak + need.host) <= USABLE_SHARE * machine.host_bytes
-    gpu_bytes = _on_one_gpu(config, rank=need.peak, engine=_engine_bytes(config, machine))
-    host_bytes = _ranks_here(config, machine) * need.host
+    gpu_bytes = on_one_gpu(config, rank=need.peak, engine=engine_bytes(config, machine))
+    host_bytes = ranks_here(config, machine) * need.host
     return (
-        gpu_bytes <= _free_gpu_bytes(config, machine)
+        gpu_bytes <= free_gpu_bytes(config, machine)
         and host_bytes <= USABLE_SHARE * machine.host_bytes
     )
 
@@ -104,22 +104,23 @@ def _is_sound(choice: Sharding, config: Config, machine: Machine) -> bool:
     return machine.has_cuda_compiler or not compiles
 
 
-def _largest_need(
+def largest_need(
     shapes: Sequence[ModelShape], config: Config, choice: Sharding, machine: Machine
 ) -> RankMemory:
+    """Of the model that needs most, on one rank."""
     shares_gpu = machine.device == "cuda" and config.cluster.placement == "colocated"
     needs = (rank_memory(shape, config, choice, shares_gpu=shares_gpu) for shape in shapes)
     return max(needs, key=lambda need: need.peak)
 
 
-def _ranks_here(config: Config, machine: Machine) -> int:
+def ranks_here(config: Config, machine: Machine) -> int:
     """Ranks on this machine, as many as its GPUs have room for."""
     placement = plan_policy(config, device="cuda")
     room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
     return min(len(config.trained_policies), room) * config.policy.ranks_per_policy
 
 
-def _on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
+def on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
     """The most that any GPU holds while one of its policies is updated, if an updating rank holds
     ``rank`` and an engine that is awake meanwhile holds ``engine``.
 
@@ -136,14 +137,14 @@ def _on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
     return max(sums)
 
 
-def _engine_bytes(config: Config, machine: Machine) -> float:
+def engine_bytes(config: Config, machine: Machine) -> float:
     """What an engine that is awake takes of a GPU that it shares with ranks."""
     if config.cluster.placement == "disaggregated":
         return 0
     return config.rollout.gpu_memory_utilization * machine.gpu_bytes
 
 
-def _free_gpu_bytes(config: Config, machine: Machine) -> float:
+def free_gpu_bytes(config: Config, machine: Machine) -> float:
     """What tensors may fill of a GPU, all processes together."""
     num_sides = 2 if config.cluster.placement == "colocated" else 1
     num_processes = num_sides * config.cluster.policies_per_gpu
@@ -177,14 +178,14 @@ def _need(need: RankMemory, config: Config, machine: Machine) -> str:
     if machine.device == "cpu":
         num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
         needed = num_ranks * (need.peak + need.host)
-        return f"all ranks need up to {_gib(needed)} of {_gib(machine.host_bytes)} GiB"
-    sharers, num_ranks = config.cluster.policies_per_gpu, _ranks_here(config, machine)
-    states = _on_one_gpu(config, rank=need.states, engine=0)
-    peak = _on_one_gpu(config, rank=need.peak, engine=_engine_bytes(config, machine))
+        return f"all ranks need up to {gib(needed)} of {gib(machine.host_bytes)} GiB"
+    sharers, num_ranks = config.cluster.policies_per_gpu, ranks_here(config, machine)
+    states = on_one_gpu(config, rank=need.states, engine=0)
+    peak = on_one_gpu(config, rank=need.peak, engine=engine_bytes(config, machine))
     words = (
-        f"a GPU needs {_gib(states)} GiB for states, up to "
-        f"{_gib(peak)} of {_gib(_free_gpu_bytes(config, machine))} in all; the "
-        f"host {_gib(num_ranks * need.host)} of {_gib(machine.host_bytes)} GiB"
+        f"a GPU needs {gib(states)} GiB for states, up to "
+        f"{gib(peak)} of {gib(free_gpu_bytes(config, machine))} in all; the "
+        f"host {gib(num_ranks * need.host)} of {gib(machine.host_bytes)} GiB"
     )
     if config.cluster.placement == "disaggregated":
         return words
@@ -209,5 +210,6 @@ def _nothing_fits(needs: Mapping[Sharding, RankMemory], config: Config, machine:
     )
 
 
-def _gib(num_bytes: float) -> str:
+def gib(num_bytes: float) -> str:
+    """``1.5 * GIB -> "1.5"``"""
     return f"{num_bytes / GIB:.1f}"

@@ -1,15 +1,6 @@
 """The hours of the paper's run on 8 GPUs: arithmetic on assumptions, not a measurement.
 
-A step of configs/comas.yaml has three parts, taken one after another:
-
-  rollout  a discussion is a chain: every solution and evaluation waits for the one before. The
-           chain's tokens times the time of a decoding step, which reads all weights and the KV
-           cache of all sequences in flight, times how much longer the slowest discussion takes;
-           then the prompts' tokens that no prefix cache holds, at 2 operations per weight
-  update   prompts and responses at 8 operations per weight and token: 2 for the log-probs before
-           the update, 6 for the update; 2 more where gradient checkpointing repeats them, which is
-           in samples over policy.micro_batch_tokens; attention on top
-  phases   states of the policy to the host and back, weights to the engines, sleep and wake
+The parts of a step and what is assumed of them: comas/preflight/hours.py.
 
 "with the paper's memory settings" is configs/comas_paper_memory.yaml: ZeRO-3 gathers the weights
 twice in every micro batch of 2 samples, gradients go over PCIe and back, Adam runs on the host.
@@ -20,71 +11,20 @@ many responses that the paper's cost table counts (configs/comas_released.yaml).
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
-from comas.config.schema import Config
 from comas.preflight.configuration import PAPER_CONFIG, load_config
+from comas.preflight.hours import Assumptions, hours, one_step
 from comas.preflight.memory import ModelShape
-from comas.preflight.sizes import Sizes, derive_sizes
+from comas.preflight.sizes import derive_sizes
 from scripts.benchmarks import read_arguments
 
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
-WEIGHT_BYTES = 2
-GRADIENT_BYTES = 4
 NUM_QUESTIONS = 2000
 PAPER_MEMORY = Path("configs/comas_paper_memory.yaml")
 
 
-@dataclass
-class Arguments:
-    question_tokens: int = 200
-    template_tokens: int = 300
-    solution_tokens: int = 600
-    evaluation_tokens: int = 400
-    scoring_tokens: int = 250
-    slowest: float = 1.3
-    """The slowest discussion of a step, in means."""
-    prefix_hits: float = 0.2
-    tflops: float = 312.0
-    """Of a GPU in bfloat16 (A100)."""
-    bandwidth_tb_s: float = 2.0
-    """Of a GPU's memory (A100-80GB)."""
-    long_share: float = 0.1
-    """Of the tokens: those in samples of more than ``policy.micro_batch_tokens``."""
-    update_utilisation: float = 0.45
-    """Of the operations that are done, repeated ones included."""
-    prefill_utilisation: float = 0.5
-    bandwidth_utilisation: float = 0.7
-    decode_overhead_ms: float = 3.0
-    """Of a decoding step: kernel launches, sampling, the scheduler."""
-    pcie_gb_s: float = 25.0
-    nvlink_gb_s: float = 250.0
-    host_adam_g_s: float = 0.8
-    """Parameters that a rank's host threads update per second, in billions (one thread, here)."""
-    phases_s: float = 6.0
-    """Sleep, wake and weight transfer of a step, beside the states that move."""
-    disk_gb_s: float = 2.0
-    validation_s: float = 45.0
-    """Of one validation: 500 questions by each agent, the longest answer to its end."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """Seconds of a training step, part by part."""
-
-    rollout: float
-    update: float
-    transfers: float
-    """Of gradients, gathered weights and the host's Adam: 0 where nothing is offloaded."""
-    phases: float
-
-    @property
-    def seconds(self) -> float:
-        return self.rollout + self.update + self.transfers + self.phases
-
-
-def main(arguments: Arguments) -> None:
+def main(arguments: Assumptions) -> None:
     """Print the parts of a step and the hours of the run, with either memory settings."""
     lines = [
         f"{'':36} {'rollout':>8} {'update':>8} {'transfers':>10} {'phases':>7} {'step s':>7} "
@@ -97,129 +37,14 @@ def main(arguments: Arguments) -> None:
     ):
         config = load_config(path, overrides)
         sizes = derive_sizes(config, num_questions=NUM_QUESTIONS)
-        step = one_step(config, sizes, arguments)
+        step = one_step(config, sizes, QWEN_3B, arguments)
+        in_all = hours(step, config, sizes, QWEN_3B, arguments)
         lines.append(
             f"{name:36} {step.rollout:8.0f} {step.update:8.0f} {step.transfers:10.0f} "
-            f"{step.phases:7.0f} {step.seconds:7.0f} {hours(step, sizes, config, arguments):6.1f}"
+            f"{step.phases:7.0f} {step.seconds:7.0f} {in_all:6.1f}"
         )
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def one_step(config: Config, sizes: Sizes, given: Arguments) -> Step:
-    """The parts of a step of ``config``, which all policies take at once."""
-    return Step(
-        rollout=rollout_seconds(config, sizes, given),
-        update=update_seconds(config, sizes, given),
-        transfers=transfer_seconds(config, sizes, given) if config.policy.adam_offload else 0.0,
-        phases=given.phases_s + state_bytes(config) * 2 / given.pcie_gb_s / 1e9,
-    )
-
-
-def hours(step: Step, sizes: Sizes, config: Config, given: Arguments) -> float:
-    """Of the whole run, with validations and checkpoints."""
-    checkpoint = config.num_policies * QWEN_3B.num_parameters * (12 + WEIGHT_BYTES)
-    return (
-        sizes.num_steps * step.seconds
-        + sizes.num_validations * given.validation_s
-        + sizes.num_checkpoints * checkpoint / given.disk_gb_s / 1e9
-    ) / 3600
-
-
-# ---------------------------------------------------------------- tokens
-
-
-def response_tokens(given: Arguments) -> float:
-    """Mean over the roles, which have equally many turns."""
-    return (given.solution_tokens + given.evaluation_tokens + given.scoring_tokens) / 3
-
-
-def prompt_tokens(config: Config, given: Arguments) -> float:
-    """Mean over the roles: solver and evaluator read the history of the horizon, the evaluator
-    and the scorer the solution, the scorer also the evaluation. (Under the parallel schedule the
-    evaluator reads none.)"""
-    rounds = config.interaction.num_rounds
-    past = sum(min(i, config.interaction.horizon) for i in range(rounds)) / rounds
-    history = past * (given.solution_tokens + given.evaluation_tokens)
-    fixed = given.question_tokens + given.template_tokens
-    solver = fixed + history
-    reads_history = config.interaction.schedule == "sequential"
-    evaluator = (solver if reads_history else fixed) + given.solution_tokens
-    scorer = fixed + given.solution_tokens + given.evaluation_tokens
-    return (solver + evaluator + scorer) / 3
-
-
-def policy_tokens(config: Config, sizes: Sizes, given: Arguments) -> float:
-    """Tokens that a policy is trained on in a step."""
-    return sizes.samples_per_policy[0] * (prompt_tokens(config, given) + response_tokens(given))
-
-
-# ---------------------------------------------------------------- seconds
-
-
-def decode_step_seconds(num_sequences: float, context: float, given: Arguments) -> float:
-    """One token of each sequence: weights and KV cache are read once.
-
-    Example: 39 sequences of 2,000 tokens: 6.2 GB and 39 x 2,000 x 36,864 bytes = 2.9 GB at
-    1.4 TB/s are 6.5 ms, and 3 ms of overhead.
-    """
-    kv_bytes = 2 * QWEN_3B.num_layers * QWEN_3B.kv_size * WEIGHT_BYTES
-    read = QWEN_3B.num_parameters * WEIGHT_BYTES + num_sequences * context * kv_bytes
-    bandwidth = given.bandwidth_tb_s * 1e12 * given.bandwidth_utilisation
-    return read / bandwidth + given.decode_overhead_ms / 1e3
-
-
-def rollout_seconds(config: Config, sizes: Sizes, given: Arguments) -> float:
-    """The slowest chain of a discussion, and the prompts of an engine."""
-    engines = config.num_policies * config.rollout.engines_per_policy
-    rounds = config.interaction.num_rounds
-    chain = rounds * (given.solution_tokens + given.evaluation_tokens) + given.scoring_tokens
-    in_flight = sum(sizes.turns_per_discussion.values()) * response_tokens(given) / chain
-    sequences = sizes.num_discussions / engines * in_flight
-    context = prompt_tokens(config, given) + response_tokens(given) / 2
-    decoding = chain * decode_step_seconds(sequences, context, given) * given.slowest
-    prompts = sum(sizes.samples_per_policy) / engines * prompt_tokens(config, given)
-    operations = 2 * body_weights() * prompts * (1 - given.prefix_hits)
-    return decoding + operations / (given.tflops * 1e12 * given.prefill_utilisation)
-
-
-def update_seconds(config: Config, sizes: Sizes, given: Arguments) -> float:
-    """Forward pass beforehand, forward, repeated forward and backward of a policy's samples."""
-    checkpointing = config.policy.gradient_checkpointing
-    passes = 6 + 2 * (given.long_share if checkpointing is None else float(checkpointing))
-    passes += 2 * (sizes.optimizer_steps_per_policy[0] > 1)
-    length = prompt_tokens(config, given) + response_tokens(given)
-    per_token = body_weights() + QWEN_3B.num_layers * QWEN_3B.hidden_size * length
-    head = QWEN_3B.vocab_size * QWEN_3B.hidden_size * response_tokens(given) / length
-    operations = passes * (per_token + head) * policy_tokens(config, sizes, given)
-    power = config.policy.ranks_per_policy * given.tflops * 1e12 * given.update_utilisation
-    return operations / power
-
-
-def transfer_seconds(config: Config, sizes: Sizes, given: Arguments) -> float:
-    """ZeRO-3 with Adam on the host: weights gathered twice in a micro batch, its gradients added
-    up on the GPU and kept on the host, Adam once in an optimiser step."""
-    ranks = config.policy.ranks_per_policy
-    assert config.policy.micro_batch_size is not None
-    micro_batches = sizes.samples_per_policy[0] / ranks / config.policy.micro_batch_size
-    weights = QWEN_3B.num_parameters
-    gathered = 2 * weights * WEIGHT_BYTES * (ranks - 1) / ranks / given.nvlink_gb_s / 1e9
-    gradients = 2 * weights * GRADIENT_BYTES / ranks / given.pcie_gb_s / 1e9
-    adam = weights / ranks / given.host_adam_g_s / 1e9
-    return micro_batches * (gathered + gradients) + sizes.optimizer_steps_per_policy[0] * adam
-
-
-def body_weights() -> int:
-    """All weights but the embeddings, which are those of the head."""
-    return QWEN_3B.num_parameters - QWEN_3B.vocab_size * QWEN_3B.hidden_size
-
-
-def state_bytes(config: Config) -> float:
-    """What a rank moves to the host and back in each step."""
-    weights, ranks = QWEN_3B.num_parameters, config.policy.ranks_per_policy
-    if config.policy.adam_offload:
-        return weights * WEIGHT_BYTES / ranks
-    return weights * (WEIGHT_BYTES + 12 / ranks)
-
-
 if __name__ == "__main__":
-    main(read_arguments(Arguments, about=__doc__ or ""))
+    main(read_arguments(Assumptions, about=__doc__ or ""))

@@ -21,7 +21,7 @@ from statistics import median
 from typing import Any
 
 from comas.engines.rollout.vllm_options import QUIET_VLLM
-from comas.preflight.machine import choose_device
+from comas.preflight.machine import choose_device, read_gpus
 from comas.quickstart.build import build_society
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.config import EvaluationConfig
@@ -71,7 +71,7 @@ def main(arguments: Arguments) -> int:
     options = RequestOptions(concurrency=arguments.concurrency, max_tokens=arguments.max_tokens)
     with tempfile.TemporaryDirectory() as folder:
         config = EvaluationConfig(concurrency=arguments.concurrency, generation_config="none")
-        log_path, device = Path(folder) / "server.log", choose_device("auto")
+        log_path, device = Path(folder) / "server.log", choose_device("auto", read_gpus())
         with serve([model], logs=[log_path], config=config, device=device) as servers:
             [endpoint] = servers.endpoints
             return _compare(tasks, endpoint, options, repeats=arguments.repeats, folder=folder)

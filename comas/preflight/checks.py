@@ -1,0 +1,222 @@
+"""Whether the machine has what a run needs: pure comparisons, each a line of the table."""
+
+from collections.abc import Sequence
+
+from comas.config.schema import Config
+from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
+from comas.preflight.disk import checkpoint_bytes, needed_bytes
+from comas.preflight.machine import Gpus, Machine, needed_driver, why_on_cpu, why_unusable
+from comas.preflight.memory import (
+    BYTES,
+    GIB,
+    MIB,
+    ModelShape,
+    RankMemory,
+    Sharding,
+    in_words,
+    kv_cache_bytes,
+)
+from comas.preflight.needs import Need
+from comas.preflight.sharding import (
+    USABLE_SHARE,
+    engine_bytes,
+    free_gpu_bytes,
+    gib,
+    largest_need,
+    on_one_gpu,
+    ranks_here,
+)
+from comas.types import Device
+
+ENGINE_PROCESS_BYTES = 1.1 * GIB
+"""Host memory of a rollout engine's process on a CPU, beside weights and KV cache."""
+RANK_PROCESS_BYTES = 0.75 * GIB
+"""Host memory of a policy rank's process on a CPU, beside its states."""
+RAY_BYTES = 0.7 * GIB
+"""Host memory of the driver and of Ray's own processes."""
+RAY_PORTS = 16
+"""Ports of Ray's own processes; every engine has one more or two."""
+
+
+def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
+    """The device that a run takes; on "cuda" a driver that its torch can use, and GPUs for every
+    policy."""
+    chosen = Need(
+        "device", config.cluster.device, device, doubt=why_on_cpu(config.cluster.device, gpus)
+    )
+    return [chosen] if device == "cpu" else [chosen, *_gpu_needs(config, gpus)]
+
+
+def gpu_memory_needs(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> list[Need]:
+    """Of a run on "cuda" whose sharding is settled, with the shape of every policy's model: a GPU's
+    memory while a policy is updated, and while it samples."""
+    largest = max(shapes, key=lambda shape: shape.num_parameters)
+    return [
+        _update_need(config, _rank_need(config, shapes, machine), machine),
+        _sampling_need(config, largest, machine),
+    ]
+
+
+def gpu_host_bytes(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> float:
+    """Host memory of the same run: states that are offloaded or wait, and the object store."""
+    need = _rank_need(config, shapes, machine)
+    return ranks_here(config, machine) * need.host + config.cluster.object_store_mib * MIB
+
+
+def cpu_memory_need(config: Config, *, sizes: Sequence[int], host_bytes: float) -> Need:
+    """Of a run on a CPU whose policies have so many parameters: every process with its weights,
+    each rank also with gradients, Adam's states and the copy that a checkpoint is written from.
+    (What activations need is in the plan of the update, where there is one.)"""
+    num_engines, num_ranks = config.rollout.engines_per_policy, config.policy.ranks_per_policy
+    cache = config.rollout.cpu_kv_cache_mib * MIB
+    # vLLM keeps a packed copy beside the weights that an update fills.
+    engines = sum(
+        ENGINE_PROCESS_BYTES + cache + 2 * BYTES[config.rollout.dtype] * size for size in sizes
+    )
+    ranks = sum(
+        RANK_PROCESS_BYTES + (28 + BYTES[config.policy.dtype]) * sizes[policy]
+        for policy in config.trained_policies
+    )
+    store = config.cluster.object_store_mib * MIB
+    return host_need(num_engines * engines + num_ranks * ranks + RAY_BYTES + store, host_bytes)
+
+
+def host_need(needed: float, host_bytes: float) -> Need:
+    """Memory of the host, of which some is left to the system."""
+    fault = doubt = None
+    if needed > host_bytes:
+        fault = (
+            f"host memory: {gib(needed)} GiB are needed by estimate, and the machine has "
+            f"{gib(host_bytes)}; keep Adam's states on the GPU (policy.adam_offload), use fewer "
+            "agents (society.num_agents) or engines, or lower cluster.object_store_mib"
+        )
+    elif needed > USABLE_SHARE * host_bytes:
+        doubt = (
+            f"host memory: {gib(needed)} of {gib(host_bytes)} GiB are needed by estimate, which "
+            "leaves little to everything else"
+        )
+    return Need("host memory", f"{gib(needed)} GiB", f"{gib(host_bytes)} GiB", fault, doubt)
+
+
+def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kept: int) -> Need:
+    """Disk of the run's folder. ``sizes`` are the parameters of the trained policies, None where
+    unknown; a resumed run has ``num_kept`` checkpoints already."""
+    known = [size or 0 for size in sizes]
+    needed = needed_bytes(known, config, num_kept=num_kept)
+    checkpoint = in_words(checkpoint_bytes(known, config)) if None not in sizes else "unknown"
+    fault = None
+    if free < needed:
+        fault = (
+            f"saves={config.saves}: {in_words(free)} of disk are free, and the trained models, "
+            f"{config.training.keep_checkpoints} checkpoints and the one being written need "
+            f"{in_words(needed)}; free some, name another disk with saves=..., or keep fewer "
+            "(training.keep_checkpoints)"
+        )
+    words = f"{in_words(needed)} (a checkpoint: {checkpoint})"
+    return Need("disk", words, in_words(free), fault)
+
+
+def store_need(config: Config, *, free: int) -> Need:
+    """Shared memory for Ray's object store, which is slow where it has to use the disk."""
+    needed = config.cluster.object_store_mib * MIB
+    doubt = None
+    if free < needed:
+        doubt = (
+            f"/dev/shm has {free // MIB} MiB free, fewer than "
+            f"cluster.object_store_mib={config.cluster.object_store_mib}: Ray then keeps its "
+            "objects on the disk; lower the key, or give a container more (--shm-size)"
+        )
+    return Need("/dev/shm", f"{needed // MIB} MiB", f"{free // MIB} MiB", doubt=doubt)
+
+
+def num_ports(config: Config) -> int:
+    """Ports that a run opens on this machine, roughly."""
+    per_policy = config.rollout.engines_per_policy + config.policy.ranks_per_policy
+    return RAY_PORTS + 2 * per_policy * config.num_policies
+
+
+def port_need(needed: int, *, free: int) -> Need:
+    """Ports for Ray, which takes what is free."""
+    fault = None
+    if free < needed:
+        fault = (
+            f"ports: only {free} of {needed} could be opened on 127.0.0.1; end what holds them, or "
+            "widen net.ipv4.ip_local_port_range and the limit on open files (ulimit -n)"
+        )
+    return Need("ports", str(needed), str(free) if fault else "free", fault)
+
+
+# ---------------------------------------------------------------- GPUs
+
+
+def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
+    """Of a run on "cuda": a driver that its torch can use, and GPUs for every policy."""
+    placement = plan_policy(config, device="cuda")
+    in_all = gpus_in_all(placement, config.num_policies)
+    wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"
+    fault = None
+    if gpus.num_usable == 0:
+        fault = (
+            f"cluster.device=cuda: {why_unusable(gpus)}. On purpose on a CPU: cluster.device=cpu "
+            "(for tiny models: configs/quickstart.yaml)"
+        )
+    driver = Need("NVIDIA driver", f"{needed_driver(gpus)} or newer", gpus.driver or "none", fault)
+    if fault is not None:
+        listed = f"0 (the driver lists {gpus.num_listed})" if gpus.num_listed else "0"
+        return [driver, Need("GPUs", wanted, listed, fault)]
+    try:
+        check_gpus(placement, num_policies=config.num_policies, node_gpus=[gpus.num_usable])
+    except ValueError as error:
+        fault = str(error)
+    return [driver, Need("GPUs", wanted, str(gpus.num_usable), fault)]
+
+
+def _rank_need(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> RankMemory:
+    stage, offload = config.policy.zero_stage, config.policy.adam_offload
+    assert stage is not None and offload is not None, "settled before"
+    trained = [shapes[policy] for policy in config.trained_policies]
+    return largest_need(trained, config, Sharding(stage, offload), machine)
+
+
+def _update_need(config: Config, need: RankMemory, machine: Machine) -> Need:
+    peak = on_one_gpu(config, rank=need.peak, engine=engine_bytes(config, machine))
+    states = on_one_gpu(config, rank=need.states, engine=0)
+    rest = need.peak - need.states
+    words = (
+        f"{gib(peak)} GiB (weights {gib(need.weights)}, optimiser {gib(need.optimizer)}, "
+        f"gradients {gib(need.gradients)}, activations and buffers {gib(rest)})"
+    )
+    free = free_gpu_bytes(config, machine)
+    fault = doubt = None
+    if states > free:
+        fault = (
+            f"GPU memory: the states of an update fill {gib(states)} GiB of a GPU that has "
+            f"{gib(free)} for them; set policy.zero_stage and policy.adam_offload to null, or use "
+            "more GPUs per policy (cluster.gpus_per_policy with policy.ranks_per_policy and "
+            "rollout.engines_per_policy)"
+        )
+    elif peak > free:
+        doubt = (
+            f"GPU memory: an update may need {gib(peak)} GiB of {gib(free)} when its longest "
+            "samples meet; lower policy.micro_batch_tokens or rollout.max_prompt_tokens, or set "
+            "policy.gradient_checkpointing to true"
+        )
+    return Need("GPU memory, update", words, f"{gib(free)} GiB", fault, doubt)
+
+
+def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
+    weights = BYTES[config.rollout.dtype] * shape.num_parameters
+    sequence = kv_cache_bytes(shape, config)
+    share = config.rollout.gpu_memory_utilization
+    given = share * machine.gpu_bytes
+    words = f"{gib(weights + sequence)} GiB (weights {gib(weights)}, KV cache {gib(sequence)})"
+    fault = None
+    if weights + sequence > given:
+        fault = (
+            f"GPU memory: rollout.gpu_memory_utilization={share:g} gives an engine {gib(given)} "
+            f"GiB, and its weights with the KV cache of one longest sequence need "
+            f"{gib(weights + sequence)}; raise it, or lower rollout.max_prompt_tokens"
+        )
+    room = max(given - weights, 0) / sequence
+    present = f"{gib(given)} GiB ({room:.0f} longest sequences)"
+    return Need("GPU memory, sampling", words, present, fault)

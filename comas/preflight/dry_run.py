@@ -1,0 +1,119 @@
+"""What a run would do, without doing it: ``bash scripts/train_comas.sh --dry-run``."""
+
+from collections.abc import Sequence
+
+from comas.config.schema import Config
+from comas.engines.cluster.placement import PolicyPlacement, Slot, plan_policy
+from comas.preflight.earlier_runs import MeasuredRun, earlier_run
+from comas.preflight.hours import Assumptions, hours, one_step
+from comas.preflight.memory import ModelShape
+from comas.preflight.needs import aligned, faults_of, table
+from comas.preflight.sizes import Sizes, describe_sizes
+from comas.preflight.survey import Survey
+from comas.types import Device
+
+CHAINS = ("sequential", "parallel")
+"""The schedules that the arithmetic of ``hours`` knows."""
+
+
+def describe_run(found: Survey) -> list[str]:
+    """The table of needs, where every engine would run, the sizes, the time, and the faults."""
+    config, sizes, num_questions = found.config, found.sizes, found.num_questions
+    lines = [*table(found.needs), "", *describe_placement(config, device=found.device)]
+    if sizes is not None and num_questions is not None:
+        measured = earlier_run(config)
+        lines += ["", *describe_sizes(config, sizes, num_questions=num_questions)]
+        lines.append(describe_tokens(config, sizes, measured))
+        lines += [found.sharding] if found.sharding is not None else []
+        lines.append(describe_time(config, sizes, measured, shapes=found.shapes))
+    faults = faults_of(found.needs)
+    lines += ["", *(f"doubt: {need.doubt}" for need in found.needs if need.doubt is not None)]
+    lines += [f"fault {number}: {fault}" for number, fault in enumerate(faults, start=1)]
+    count = f"{len(faults) or 'no'} fault{'s' * (len(faults) != 1)}"
+    return [*lines, f"dry run: {count}; nothing was started or written"]
+
+
+def describe_placement(config: Config, *, device: Device) -> list[str]:
+    """Which engine runs on which slot: a line for each GPU, on a CPU for each policy.
+
+    Example: ``GPU 2 (group 1)  policy 1 (agent 1): rollout engine 0, rank 0``
+    """
+    placement = plan_policy(config, device=device)
+    sharers = placement.policies_per_group
+    where = "on the cores of this machine"
+    if device == "cuda":
+        where = f"{config.cluster.placement}; the GPUs of a group are on one node"
+    rows = []
+    for group in range(placement.num_groups(config.num_policies)):
+        policies = range(config.num_policies)[group * sharers : (group + 1) * sharers]
+        for bundle in range(len(placement.bundles)):
+            number = group * len(placement.bundles) + bundle
+            slot = f"GPU {number} (group {group})" if device == "cuda" else "CPU"
+            rows.append([f"  {slot}", _on_bundle(config, placement, bundle, policies)])
+    return [f"placement: {where}", *aligned(rows)]
+
+
+def describe_tokens(config: Config, sizes: Sizes, measured: MeasuredRun | None) -> str:
+    """Tokens of a step: those of an earlier run, else the most there can be."""
+    if measured is not None:
+        return (
+            f"tokens of a step: about {measured.prompt_tokens:,.0f} of prompts and "
+            f"{measured.response_tokens:,.0f} of responses, as in {measured.folder}"
+        )
+    turns = sizes.num_discussions * sum(sizes.turns_per_discussion.values())
+    rollout = config.rollout
+    return (
+        f"tokens of a step: {turns:,} prompts of at most {rollout.max_prompt_tokens:,} and "
+        f"responses of at most {rollout.max_response_tokens:,}"
+    )
+
+
+def describe_time(
+    config: Config, sizes: Sizes, measured: MeasuredRun | None, *, shapes: Sequence[ModelShape]
+) -> str:
+    """Of an earlier run with the same settings, or by arithmetic; else nothing is guessed.
+
+    ``shapes`` are those of the policies' models on GPUs, none on a CPU.
+    """
+    if measured is not None:
+        return (
+            f"time: about {_duration(measured.seconds(sizes))} once the engines are up: steps of "
+            f"{measured.step_s:.1f} s and validations of {measured.validation_s:.1f} s, as in "
+            f"{measured.folder}"
+        )
+    is_known = config.interaction.criticism == "scored" and config.interaction.schedule in CHAINS
+    if not shapes or not is_known:
+        return f"time: not known: no run of these settings under {config.saves} has made a step"
+    given, shape = Assumptions(), max(shapes, key=lambda shape: shape.num_parameters)
+    step = one_step(config, sizes, shape, given)
+    in_all = hours(step, config, sizes, shape, given)
+    return (
+        f"time: {_duration(3600 * in_all)} by arithmetic that no GPU has confirmed, of which a "
+        f"step is {step.seconds:.0f} s, on A100-80GB with solutions of {given.solution_tokens}, "
+        f"evaluations of {given.evaluation_tokens} and scorings of {given.scoring_tokens} tokens "
+        "(bash scripts/benchmark.sh estimate --help)"
+    )
+
+
+def _on_bundle(
+    config: Config, placement: PolicyPlacement, bundle: int, policies: Sequence[int]
+) -> str:
+    """``policy 0 (agent 0): rollout engine 0, rank 0; policy 1 (agent 1): ...``"""
+    words = []
+    for policy in policies:
+        own = _numbered("rollout engine", placement.rollout_slots, bundle)
+        if policy in config.trained_policies:
+            own += _numbered("rank", placement.policy_slots, bundle)
+        agents = [str(a) for a, of in enumerate(config.policy_of_agent) if of == policy]
+        who = f"agent{'s' * (len(agents) != 1)} {', '.join(agents)}"
+        words.append(f"policy {policy} ({who}): {', '.join(own)}")
+    return "; ".join(words)
+
+
+def _numbered(kind: str, slots: Sequence[Slot], bundle: int) -> list[str]:
+    return [f"{kind} {n}" for n, slot in enumerate(slots) if slot.bundle_index == bundle]
+
+
+def _duration(seconds: float) -> str:
+    """``5400 -> "1.5 h"``, ``90 -> "2 min"``"""
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{max(seconds / 60, 1):.0f} min"

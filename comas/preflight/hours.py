@@ -1,0 +1,196 @@
+"""The hours of a run on GPUs: arithmetic on assumptions, not a measurement.
+
+A step has three parts, taken one after another:
+
+  rollout  a discussion is a chain: every solution and evaluation waits for the one before. The
+           chain's tokens times the time of a decoding step, which reads all weights and the KV
+           cache of all sequences in flight, times how much longer the slowest discussion takes;
+           then the prompts' tokens that no prefix cache holds, at 2 operations per weight
+  update   prompts and responses at 8 operations per weight and token: 2 for the log-probs before
+           the update, 6 for the update; 2 more where gradient checkpointing repeats them, which is
+           in samples over policy.micro_batch_tokens; attention on top
+  phases   states of the policy to the host and back, weights to the engines, sleep and wake
+"""
+
+from dataclasses import dataclass
+
+from comas.config.schema import Config
+from comas.preflight.memory import ModelShape
+from comas.preflight.sizes import Sizes
+
+WEIGHT_BYTES = 2
+GRADIENT_BYTES = 4
+
+
+@dataclass
+class Assumptions:
+    """What the arithmetic takes as given, about texts and machine."""
+
+    question_tokens: int = 200
+    template_tokens: int = 300
+    solution_tokens: int = 600
+    evaluation_tokens: int = 400
+    scoring_tokens: int = 250
+    slowest: float = 1.3
+    """The slowest discussion of a step, in means."""
+    prefix_hits: float = 0.2
+    tflops: float = 312.0
+    """Of a GPU in bfloat16 (A100)."""
+    bandwidth_tb_s: float = 2.0
+    """Of a GPU's memory (A100-80GB)."""
+    long_share: float = 0.1
+    """Of the tokens: those in samples of more than ``policy.micro_batch_tokens``."""
+    update_utilisation: float = 0.45
+    """Of the operations that are done, repeated ones included."""
+    prefill_utilisation: float = 0.5
+    bandwidth_utilisation: float = 0.7
+    decode_overhead_ms: float = 3.0
+    """Of a decoding step: kernel launches, sampling, the scheduler."""
+    pcie_gb_s: float = 25.0
+    nvlink_gb_s: float = 250.0
+    host_adam_g_s: float = 0.8
+    """Parameters that a rank's host threads update per second, in billions (one thread, here)."""
+    phases_s: float = 6.0
+    """Sleep, wake and weight transfer of a step, beside the states that move."""
+    disk_gb_s: float = 2.0
+    validation_s: float = 45.0
+    """Of one validation: 500 questions by each agent, the longest answer to its end."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seconds of a training step, part by part."""
+
+    rollout: float
+    update: float
+    transfers: float
+    """Of gradients, gathered weights and the host's Adam: 0 where nothing is offloaded."""
+    phases: float
+
+    @property
+    def seconds(self) -> float:
+        return self.rollout + self.update + self.transfers + self.phases
+
+
+def one_step(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> Step:
+    """The parts of a step of ``config``, which all policies take at once."""
+    return Step(
+        rollout=rollout_seconds(config, sizes, shape, given),
+        update=update_seconds(config, sizes, shape, given),
+        transfers=transfer_seconds(config, sizes, shape, given)
+        if config.policy.adam_offload
+        else 0.0,
+        phases=given.phases_s + state_bytes(config, shape) * 2 / given.pcie_gb_s / 1e9,
+    )
+
+
+def hours(step: Step, config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
+    """Of the whole run, with validations and checkpoints."""
+    checkpoint = config.num_policies * shape.num_parameters * (12 + WEIGHT_BYTES)
+    return (
+        sizes.num_steps * step.seconds
+        + sizes.num_validations * given.validation_s
+        + sizes.num_checkpoints * checkpoint / given.disk_gb_s / 1e9
+    ) / 3600
+
+
+# ---------------------------------------------------------------- tokens
+
+
+def response_tokens(given: Assumptions) -> float:
+    """Mean over the roles, which have equally many turns."""
+    return (given.solution_tokens + given.evaluation_tokens + given.scoring_tokens) / 3
+
+
+def prompt_tokens(config: Config, given: Assumptions) -> float:
+    """Mean over the roles: solver and evaluator read the history of the horizon, the evaluator
+    and the scorer the solution, the scorer also the evaluation. (Under the parallel schedule the
+    evaluator reads none.)"""
+    rounds = config.interaction.num_rounds
+    past = sum(min(i, config.interaction.horizon) for i in range(rounds)) / rounds
+    history = past * (given.solution_tokens + given.evaluation_tokens)
+    fixed = given.question_tokens + given.template_tokens
+    solver = fixed + history
+    reads_history = config.interaction.schedule == "sequential"
+    evaluator = (solver if reads_history else fixed) + given.solution_tokens
+    scorer = fixed + given.solution_tokens + given.evaluation_tokens
+    return (solver + evaluator + scorer) / 3
+
+
+def policy_tokens(config: Config, sizes: Sizes, given: Assumptions) -> float:
+    """Tokens that a policy is trained on in a step."""
+    return sizes.samples_per_policy[0] * (prompt_tokens(config, given) + response_tokens(given))
+
+
+# ---------------------------------------------------------------- seconds
+
+
+def decode_step_seconds(
+    num_sequences: float, context: float, shape: ModelShape, given: Assumptions
+) -> float:
+    """One token of each sequence: weights and KV cache are read once.
+
+    Example: 39 sequences of 2,000 tokens: 6.2 GB and 39 x 2,000 x 36,864 bytes = 2.9 GB at
+    1.4 TB/s are 6.5 ms, and 3 ms of overhead.
+    """
+    kv_bytes = 2 * shape.num_layers * shape.kv_size * WEIGHT_BYTES
+    read = shape.num_parameters * WEIGHT_BYTES + num_sequences * context * kv_bytes
+    bandwidth = given.bandwidth_tb_s * 1e12 * given.bandwidth_utilisation
+    return read / bandwidth + given.decode_overhead_ms / 1e3
+
+
+def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
+    """The slowest chain of a discussion, and the prompts of an engine."""
+    engines = config.num_policies * config.rollout.engines_per_policy
+    rounds = config.interaction.num_rounds
+    chain = rounds * (given.solution_tokens + given.evaluation_tokens) + given.scoring_tokens
+    in_flight = sum(sizes.turns_per_discussion.values()) * response_tokens(given) / chain
+    sequences = sizes.num_discussions / engines * in_flight
+    context = prompt_tokens(config, given) + response_tokens(given) / 2
+    decoding = chain * decode_step_seconds(sequences, context, shape, given) * given.slowest
+    prompts = sum(sizes.samples_per_policy) / engines * prompt_tokens(config, given)
+    operations = 2 * body_weights(shape) * prompts * (1 - given.prefix_hits)
+    return decoding + operations / (given.tflops * 1e12 * given.prefill_utilisation)
+
+
+def update_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
+    """Forward pass beforehand, forward, repeated forward and backward of a policy's samples."""
+    checkpointing = config.policy.gradient_checkpointing
+    passes = 6 + 2 * (given.long_share if checkpointing is None else float(checkpointing))
+    passes += 2 * (sizes.optimizer_steps_per_policy[0] > 1)
+    length = prompt_tokens(config, given) + response_tokens(given)
+    per_token = body_weights(shape) + shape.num_layers * shape.hidden_size * length
+    head = shape.vocab_size * shape.hidden_size * response_tokens(given) / length
+    operations = passes * (per_token + head) * policy_tokens(config, sizes, given)
+    power = config.policy.ranks_per_policy * given.tflops * 1e12 * given.update_utilisation
+    return operations / power
+
+
+def transfer_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
+    """ZeRO-3 with Adam on the host: weights gathered twice in a micro batch, its gradients added
+    up on the GPU and kept on the host, Adam once in an optimiser step."""
+    ranks = config.policy.ranks_per_policy
+    size, budget = config.policy.micro_batch_size, config.policy.micro_batch_tokens
+    if size is not None:
+        micro_batches = sizes.samples_per_policy[0] / ranks / size
+    else:
+        assert budget is not None, "the configuration's checks refuse this"
+        micro_batches = policy_tokens(config, sizes, given) / ranks / budget
+    weights = shape.num_parameters
+    gathered = 2 * weights * WEIGHT_BYTES * (ranks - 1) / ranks / given.nvlink_gb_s / 1e9
+    gradients = 2 * weights * GRADIENT_BYTES / ranks / given.pcie_gb_s / 1e9
+    adam = weights / ranks / given.host_adam_g_s / 1e9
+    return micro_batches * (gathered + gradients) + sizes.optimizer_steps_per_policy[0] * adam
+
+
+def body_weights(shape: ModelShape) -> int:
+    """All weights but the embeddings, which are those of the head."""
+    return shape.num_parameters - shape.vocab_size * shape.hidden_size
+
+
+def state_bytes(config: Config, shape: ModelShape) -> float:
+    """What a rank moves to the host and back in each step."""
+    weights, ranks = shape.num_parameters, config.policy.ranks_per_policy
+    if config.policy.adam_offload:
+        return weights * WEIGHT_BYTES / ranks
+    return weights * (WEIGHT_BYTES + 12 / ranks)

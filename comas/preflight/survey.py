@@ -1,0 +1,245 @@
+"""What a run needs beside what is there, all of it at once; nothing is built or started."""
+
+import shutil
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+
+from comas.config.schema import Config
+from comas.data import QuestionSet, fixed_subset, load_questions
+from comas.engines.cluster.nodes import cluster_address
+from comas.engines.cluster.placement import gpus_in_all, plan_policy
+from comas.model_folder import is_here
+from comas.preflight import checks
+from comas.preflight.cluster import cluster_machine
+from comas.preflight.disk import num_parameters
+from comas.preflight.locations import QUICKSTART_PREFIX, check_model, locate, society_folder
+from comas.preflight.machine import (
+    Machine,
+    choose_device,
+    describe_machine,
+    free_bytes,
+    free_ports,
+    host_bytes,
+    imagined_machine,
+    read_gpus,
+    settle_isolation,
+)
+from comas.preflight.memory import GIB, ModelShape, in_words, model_shape
+from comas.preflight.needs import Checklist, Need
+from comas.preflight.sharding import settle_sharding
+from comas.preflight.sizes import Sizes, derive_sizes
+from comas.quickstart.build import (
+    ARCHITECTURES,
+    NUM_TRAIN_PER_DOMAIN,
+    NUM_VALIDATION_PER_DOMAIN,
+)
+from comas.run_directory.inputs import read_inputs
+from comas.types import DOMAINS, Device
+from comas.verification.sandbox import Isolation
+
+SHARED_MEMORY = Path("/dev/shm")
+EMBEDDED_QUESTIONS = {
+    "quickstart/train.jsonl": NUM_TRAIN_PER_DOMAIN * len(DOMAINS),
+    "quickstart/validation.jsonl": NUM_VALIDATION_PER_DOMAIN * len(DOMAINS),
+}
+EMBEDDED_MODELS = [f"quickstart/models/{architecture}" for architecture in ARCHITECTURES]
+EMBEDDED_PARAMETERS = 500_000
+"""Each has fewer."""
+
+
+class Survey:
+    """A configuration beside its machine and files.
+
+    A resumed run continues with the models and questions that it began with. What could not be
+    found out is None: one of ``needs`` says why, or it is still to be built.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        """With what it leaves to the machine decided, once that can be."""
+        self.locations: dict[str, str] = {}
+        """Where each name of the configuration leads (see ``locate``)."""
+        self.train: QuestionSet | None = None
+        self.validation: QuestionSet | None = None
+        self.num_questions: int | None = None
+        """To train on."""
+        self.isolation: Isolation | None = None
+        """Of model-written programs; None where no question asks for one."""
+        self.sizes: Sizes | None = None
+        self.sharding: str | None = None
+        """How the update fits into memory, in words."""
+        self.shapes: list[ModelShape] = []
+        """Of the policies' models, for a run on GPUs."""
+        self.is_built = True
+        """Whether nothing that is embedded is still to be built."""
+        self._num_parameters: dict[str, int] = {}
+        self._checklist = Checklist()
+        self._cluster = cluster_address(config.cluster)
+        self.device, self._machine = self._look_at_device()
+        self._look_at_inputs()
+        self._look_at_sandbox()
+        self._look_at_memory()
+        self._look_at_disk()
+        self._look_at_ray()
+
+    @property
+    def needs(self) -> list[Need]:
+        """The lines of the table."""
+        return self._checklist.needs
+
+    @property
+    def models(self) -> list[str]:
+        """Folder or hub name of the base model of each policy."""
+        return [self.locations[name] for name in self.config.models]
+
+    def _add(self, *needs: Need) -> None:
+        self._checklist.needs.extend(needs)
+
+    # ------------------------------------------------------------ what the machine has
+
+    def _look_at_device(self) -> tuple[Device, Machine]:
+        """The device, and the machine to plan for: this one, the nodes of a Ray cluster, or one
+        like the paper's where there are no GPUs to plan for."""
+        config, gpus = self.config, read_gpus()
+        needed = gpus_in_all(plan_policy(config, device="cuda"), config.num_policies)
+        device = choose_device(config.cluster.device, gpus)
+        if self._cluster is not None:
+            find = partial(cluster_machine, config, self._cluster)
+            machine = self._checklist.find(f"Ray at {self._cluster}", "", find, show=_on_each_node)
+            self._is_imagined = machine is None
+            machine = machine or imagined_machine(needed)
+            return machine.device, machine
+        self._add(*checks.device_needs(config, device, gpus))
+        self._is_imagined = device == "cuda" and gpus.num_usable == 0
+        return device, imagined_machine(needed) if self._is_imagined else describe_machine(device)
+
+    # ------------------------------------------------------------ what the configuration names
+
+    def _look_at_inputs(self) -> None:
+        data, find = self.config.data, self._checklist.find
+        for name in dict.fromkeys(self.config.models):
+            find(f"model {name}", "complete", partial(self._model, name))
+        wanted = f"{self.config.rollout.batch_size} questions or more"
+        self.num_questions = find(f"data.train {data.train}", wanted, self._training)
+        asked = self.config.validation.num_questions
+        wanted = "questions" if asked is None else f"{asked} questions or more"
+        find(f"data.validation {data.validation}", wanted, self._held_out)
+
+    def _locate(self, name: str, *, embedded: Collection[str]) -> str | None:
+        """Where a name leads; None if that is still to be built."""
+        saves, seed = Path(self.config.saves), self.config.seed
+        before = read_inputs(Path(self.config.resume)) if self.config.resume else {}
+        location = locate([name], saves=saves, seed=seed, found_before=before, builds=False)[name]
+        self.locations[name] = location
+        society = society_folder(saves, seed=seed)
+        if not name.startswith(QUICKSTART_PREFIX) or society.is_dir() or Path(location).exists():
+            return location
+        if name not in embedded:
+            raise ValueError(f"{name} is not embedded; choose one of {', '.join(embedded)}")
+        self.is_built = False
+        return None
+
+    def _model(self, name: str) -> str:
+        location = self._locate(name, embedded=EMBEDDED_MODELS)
+        if location is None:
+            self._num_parameters[name] = EMBEDDED_PARAMETERS
+            return "built at the start"
+        check_model(location, is_embedded=name.startswith(QUICKSTART_PREFIX))
+        self._num_parameters[name] = num_parameters(location)
+        return "here" if is_here(location) else "downloaded at the start"
+
+    def _training(self) -> int:
+        name = self.config.data.train
+        location = self._locate(name, embedded=EMBEDDED_QUESTIONS)
+        if location is None:
+            number = EMBEDDED_QUESTIONS[name]
+        else:
+            self.train = load_questions(Path(location))
+            number = len(self.train.questions)
+        self.sizes = derive_sizes(self.config, num_questions=number)
+        return number
+
+    def _held_out(self) -> int:
+        name = self.config.data.validation
+        location = self._locate(name, embedded=EMBEDDED_QUESTIONS)
+        if location is None:
+            return EMBEDDED_QUESTIONS[name]
+        held_out = load_questions(Path(location))
+        asked = fixed_subset(held_out.questions, self.config.validation.num_questions)
+        self.validation = QuestionSet(tuple(asked), held_out.answers)
+        return len(held_out.questions)
+
+    # ------------------------------------------------------------ what that needs of the machine
+
+    def _look_at_sandbox(self) -> None:
+        known = [questions for questions in (self.train, self.validation) if questions is not None]
+        domains = {question.domain for of_file in known for question in of_file.questions}
+        if "coding" in domains:
+            wanted = self.config.verification.sandbox
+            self.isolation = self._checklist.find(
+                "sandbox for programs",
+                wanted or "as strict as can be",
+                lambda: settle_isolation(wanted, key="verification.sandbox"),
+            )
+
+    def _look_at_memory(self) -> None:
+        if len(self._num_parameters) < len(set(self.config.models)):
+            return  # a model that cannot be used has a fault of its own
+        if self.device == "cpu" and self._cluster is None:
+            sizes = [self._num_parameters[name] for name in self.config.models]
+            machine = self._machine
+            self._add(
+                checks.cpu_memory_need(self.config, sizes=sizes, host_bytes=machine.host_bytes)
+            )
+        if not self.is_built:
+            return
+        self._checklist.find("update", "a plan that fits", self._settle)
+        if self.device == "cuda" and self.sharding is not None:
+            self.shapes = [model_shape(model) for model in self.models]
+            needs = checks.gpu_memory_needs(self.config, self.shapes, self._machine)
+            if self._is_imagined:
+                needs = [Need(need.subject, need.needed, "0") for need in needs]
+            host = checks.gpu_host_bytes(self.config, self.shapes, self._machine)
+            here = host_bytes() if self._is_imagined else self._machine.host_bytes
+            self._add(*needs, checks.host_need(host, here))
+
+    def _settle(self) -> str:
+        machine = self._machine
+        trained = [self.models[policy] for policy in self.config.trained_policies]
+        settled, self.sharding = settle_sharding(self.config, models=trained, machine=machine)
+        self.config = settled
+        adam = ", Adam in host memory" if settled.policy.adam_offload else ""
+        on = "" if machine.device == "cpu" else f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB"
+        return f"ZeRO-{settled.policy.zero_stage}{adam}{on}"
+
+    def _look_at_disk(self) -> None:
+        config = self.config
+        sizes = [self._num_parameters.get(config.models[p]) for p in config.trained_policies]
+        folder = Path(config.resume or config.saves)
+        num_kept = len(list(folder.glob("checkpoints/step_*"))) if config.resume else 0
+        try:
+            free = free_bytes(folder)
+        except OSError as error:
+            self._add(Need(f"disk at {folder}", "a folder to write to", "none", fault=str(error)))
+        else:
+            self._add(checks.disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
+
+    def _look_at_ray(self) -> None:
+        if self._cluster is not None:
+            return
+        wanted = checks.num_ports(self.config)
+        self._add(
+            checks.store_need(self.config, free=shutil.disk_usage(SHARED_MEMORY).free),
+            checks.port_need(wanted, free=free_ports(wanted)),
+        )
+
+
+def _on_each_node(machine: Machine) -> str:
+    """``8 GPUs of 79.0 GiB and 1000.0 GiB of memory on each node``, or the least of them."""
+    gpus = (
+        ""
+        if machine.device == "cpu"
+        else f"{machine.num_gpus} GPUs of {in_words(machine.gpu_bytes)} and "
+    )
+    return f"{gpus}{in_words(machine.host_bytes)} of memory on a node"

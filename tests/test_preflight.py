@@ -1,0 +1,304 @@
+"""What a run needs beside what is there: every line of the table, from readings given as data."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from small_runs import FAMILIES, REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+
+from comas.config.schema import Config
+from comas.preflight import checks
+from comas.preflight.configuration import load_config
+from comas.preflight.disk import checkpoint_bytes, needed_bytes, num_parameters
+from comas.preflight.machine import (
+    Gpus,
+    Machine,
+    choose_device,
+    driver_version,
+    free_bytes,
+    free_ports,
+    host_bytes,
+    read_gpus,
+    why_on_cpu,
+    why_unusable,
+)
+from comas.preflight.memory import GIB, ModelShape, in_words, kv_cache_bytes
+from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
+from comas.preflight.preparation import prepare
+
+QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
+EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
+GOOD = Gpus("580.65.06", 8, 8, 13)
+OLD = Gpus("535.104.05", 8, 0, 13)
+
+
+def paper(**policy: object) -> Config:
+    config = load_config(REPOSITORY / "configs/comas.yaml", [])
+    values = {"zero_stage": 2, "adam_offload": False} | policy
+    return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **values))
+
+
+# ---------------------------------------------------------------- the table
+
+
+def test_the_table_has_a_line_for_each_need_and_numbers_its_faults():
+    needs = [
+        Need("GPUs", "8", "2", fault="too few"),
+        Need("disk", "9.5 GiB", "61.4 GiB"),
+        Need("host memory", "277.6 GiB", "280.0 GiB", doubt="tight"),
+        Need("driver", "580", "none", fault="no driver"),
+    ]
+    assert table(needs) == [
+        "             needed     present",
+        "GPUs         8          2          <- fault 1",
+        "disk         9.5 GiB    61.4 GiB",
+        "host memory  277.6 GiB  280.0 GiB  <- doubtful",
+        "driver       580        none       <- fault 2",
+    ]
+
+
+def test_a_fault_of_one_need_keeps_none_from_the_others():
+    checklist = Checklist()
+    assert checklist.find("a", "1", lambda: int("x")) is None
+    assert checklist.find("b", "2", lambda: 2, show=lambda n: f"{n} of them") == 2
+    broken, found = checklist.needs
+    assert broken.fault is not None and "invalid literal" in broken.fault
+    assert (found.present, found.fault) == ("2 of them", None)
+
+
+def test_what_two_lines_have_in_common_is_one_fault():
+    needs = [Need("driver", "580", "535", "old"), Need("GPUs", "8", "0", "old")]
+    assert faults_of(needs) == ["old"]
+    assert str(PreflightError(needs)).splitlines()[-2:] == ["1 fault:", "1. old"]
+
+
+def test_a_long_name_keeps_its_end():
+    [_, line] = table([Need("model " + "x" * 80 + "/qwen2", "complete", "here")])
+    assert line.startswith("...x") and "x/qwen2  complete" in line
+
+
+# ---------------------------------------------------------------- the driver
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        (
+            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19 01:15:15 UTC "
+            "2023\nGCC version:  gcc version 11.4.0\n",
+            "535.104.05",
+        ),
+        (
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  "
+            "(dvs-builder@U22-I3)  Sun Jul 27\n",
+            "580.65.06",
+        ),
+        ("something else", None),
+    ],
+)
+def test_the_drivers_version_is_read_without_torch(text, version):
+    assert driver_version(text) == version
+
+
+def test_gpus_that_the_driver_lists_are_counted(tmp_path):
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.1.2  x")
+    for bus in ("0000:07:00.0", "0000:0b:00.0"):
+        (tmp_path / "gpus" / bus).mkdir(parents=True)
+    found = read_gpus(tmp_path)
+    assert (found.driver, found.num_listed) == ("535.1.2", 2)
+    assert read_gpus(tmp_path / "none").driver is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "said"),
+    [
+        (Gpus(None, 0, 0, None), "no NVIDIA driver"),
+        (OLD, "driver 535.104.05 is too old for CUDA 13"),
+        (dataclasses.replace(OLD, cuda=None), "install driver 580 or newer"),
+        (Gpus("580.65.06", 8, 0, None), "the CPU's build"),
+        (Gpus("580.65.06", 8, 0, 13), "CUDA_VISIBLE_DEVICES"),
+        (Gpus("535.104.05", 8, 0, 12), "CUDA_VISIBLE_DEVICES"),  # new enough for those pins
+    ],
+)
+def test_why_torch_sees_no_gpu(gpus, said):
+    assert said in why_unusable(gpus)
+
+
+def test_a_run_that_asks_for_cuda_never_takes_the_cpu():
+    assert choose_device("cuda", OLD) == "cuda"
+    assert load_config(REPOSITORY / "configs/comas.yaml", []).cluster.device == "cuda"
+    needs = checks.device_needs(paper(), "cuda", OLD)
+    assert [need.subject for need in needs] == ["device", "NVIDIA driver", "GPUs"]
+    [fault] = faults_of(needs)
+    assert "too old for CUDA 13" in fault and "cluster.device=cpu" in fault
+    assert needs[2].present == "0 (the driver lists 8)"
+
+
+def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
+    assert choose_device("auto", OLD) == choose_device("cpu", GOOD) == "cpu"
+    assert choose_device("auto", GOOD) == "cuda"
+    assert "535.104.05 is too old" in str(why_on_cpu("auto", OLD))
+    assert why_on_cpu("cpu", OLD) is None
+    assert why_on_cpu("auto", Gpus(None, 0, 0, None)) is None
+    config = load_config(REPOSITORY / "configs/quickstart.yaml", [])
+    [need] = checks.device_needs(config, "cpu", OLD)
+    assert need.fault is None and "too old" in str(need.doubt)
+
+
+def test_a_driver_that_works_is_no_fault_however_old_it_is():
+    """As with NVIDIA's package for forward compatibility."""
+    assert faults_of(checks.device_needs(paper(), "cuda", Gpus("535.104.05", 8, 8, 13))) == []
+
+
+def test_too_few_gpus_are_a_fault_with_the_numbers():
+    [fault] = faults_of(checks.device_needs(paper(), "cuda", Gpus("580.65.06", 3, 3, 13)))
+    assert "4 policies need 2 GPUs each" in fault
+
+
+# ---------------------------------------------------------------- memory
+
+
+def test_an_update_is_shown_part_by_part():
+    update, sampling = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, EIGHT_A100)
+    # 2 x 3.086e9 bytes of weights; 12 and 4 on each of 2 ranks.
+    assert "weights 5.7, optimiser 17.2, gradients 5.7," in update.needed
+    assert update.fault is update.doubt is None
+    # 36 layers x 2 x 256 x 2 bytes x 32768 tokens = 1.125 GiB beside the weights' 5.7.
+    assert kv_cache_bytes(QWEN_3B, paper()) == 36 * 2 * 256 * 2 * 32768
+    assert sampling.needed == "6.9 GiB (weights 5.7, KV cache 1.1)"
+    # (0.6 x 79 - 5.75) / 1.125
+    assert sampling.present == "47.4 GiB (37 longest sequences)"
+
+
+def test_states_that_cannot_fit_are_a_fault_and_a_high_peak_is_a_doubt():
+    small = dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB)
+    update, sampling = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, small)
+    assert "fill 28.7 GiB of a GPU that has 18.8" in str(update.fault)
+    assert sampling.fault is None
+    tight = dataclasses.replace(EIGHT_A100, gpu_bytes=40 * GIB)
+    update, _ = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, tight)
+    assert update.fault is None and update.doubt is not None
+    tiny = dataclasses.replace(EIGHT_A100, gpu_bytes=11 * GIB)
+    _, sampling = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, tiny)
+    assert "gives an engine 6.6 GiB" in str(sampling.fault)
+
+
+def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
+    config = load_config(REPOSITORY / "configs/comas_paper_memory.yaml", [])
+    # 8 ranks: 20 bytes of 3.086e9 / 2 parameters, 2 of them pinned in a buffer of 4 GiB, and a
+    # checkpoint's copy of 12; 16 GiB of object store. 8 x (28.74 + 4 + 17.24) + 16
+    needed = checks.gpu_host_bytes(config, [QWEN_3B] * 4, EIGHT_A100)
+    assert needed / GIB == pytest.approx(415.9, abs=0.1)
+    assert "415.9 GiB are needed" in str(checks.host_need(needed, 384 * GIB).fault)
+    assert checks.host_need(needed, 420 * GIB).doubt is not None
+    assert checks.host_need(needed, 512 * GIB) == Need("host memory", "415.9 GiB", "512.0 GiB")
+
+
+def test_the_quick_start_needs_a_few_gib_on_a_cpu():
+    config = load_config(REPOSITORY / "configs/quickstart.yaml", [])
+    need = checks.cpu_memory_need(config, sizes=[400_000, 400_000], host_bytes=8 * GIB)
+    assert need.fault is None
+    assert 4 < float(need.needed.removesuffix(" GiB")) < 6
+    assert checks.cpu_memory_need(config, sizes=[10**9] * 2, host_bytes=8 * GIB).fault is not None
+
+
+def test_a_containers_limit_counts(tmp_path):
+    limit = tmp_path / "memory.max"
+    assert host_bytes(limit) > GIB
+    limit.write_text("1073741824\n")
+    assert host_bytes(limit) == GIB
+    limit.write_text("max\n")
+    assert host_bytes(limit) == host_bytes(tmp_path / "none")
+
+
+# ---------------------------------------------------------------- disk, ports, shared memory
+
+
+def test_a_checkpoint_holds_moments_masters_and_below_zero_3_weights():
+    sizes = [QWEN_3B.num_parameters] * 4
+    # 12.34e9 parameters: 12 bytes under ZeRO-3 (148 GB), 14 under ZeRO-2 (173 GB).
+    assert checkpoint_bytes(sizes, paper(zero_stage=3)) == 12 * sum(sizes)
+    assert checkpoint_bytes(sizes, paper()) == 14 * sum(sizes)
+    assert checkpoint_bytes([403_584], paper(zero_stage=0, dtype="float32")) == 4_843_008
+    assert checkpoint_bytes([100], paper(zero_stage=1, dtype="float32")) == 1600
+
+
+def test_disk_is_needed_for_the_kept_checkpoints_and_the_one_being_written():
+    config = paper(zero_stage=3)
+    sizes = [1_000_000_000] * 4
+    # 3 checkpoints of 12 GB for each policy, 4 models of 2 GB, half a GiB of records.
+    expected = 3 * 48e9 + 8e9 + GIB // 2
+    assert needed_bytes(sizes, config, num_kept=0) == expected
+    assert needed_bytes(sizes, config, num_kept=2) == expected - 96e9
+    assert needed_bytes(sizes, config, num_kept=9) == expected - 96e9  # one is being written
+    need = checks.disk_need(config, sizes=sizes, free=50 * GIB, num_kept=0)
+    assert "2 checkpoints and the one being written need 142.1 GiB" in str(need.fault)
+    assert checks.disk_need(config, sizes=sizes, free=200 * GIB, num_kept=0).fault is None
+    unknown = checks.disk_need(config, sizes=[None, 10, 10, 10], free=GIB, num_kept=0)
+    assert "unknown" in unknown.needed
+
+
+def test_frozen_and_shared_policies_are_counted_as_they_are_saved():
+    config = paper(zero_stage=3)
+    config.society.update_every = [0, 1, 1, 1]
+    # Of three trained policies of 100 bytes x 12 in each of 3 checkpoints, and 3 models.
+    assert needed_bytes([100] * 3, config, num_kept=0) == 3 * 3600 + 600 + GIB // 2
+    config.society.update_every = [1]
+    config.society.policy_of_agent = [0, 0, 0, 0]
+    assert needed_bytes([100], config, num_kept=0) == 3 * 1200 + 800 + GIB // 2  # 4 agents
+
+
+def test_parameters_are_counted_in_the_heads_of_the_files(tmp_path):
+    model = save_tiny_model(tmp_path / "untied", "untied")
+    # Embeddings and head 2 x 259 x 64; a layer 4 x 64 x 64, 3 x 64 x 128 and two norms of 64,
+    # twice; the last norm.
+    assert num_parameters(str(model)) == 2 * 259 * 64 + 2 * (16384 + 24576 + 128) + 64
+
+
+def test_free_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path):
+    assert free_bytes(tmp_path / "a/b") > 0
+    assert not (tmp_path / "a").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match="is a file"):
+        free_bytes(tmp_path / "file/saves")
+
+
+def test_ports_and_shared_memory_are_compared():
+    assert free_ports(3) == 3
+    assert checks.port_need(24, free=24).fault is None
+    assert "only 3 of 24" in str(checks.port_need(24, free=3).fault)
+    assert checks.num_ports(paper()) == 16 + 2 * (2 + 2) * 4
+    assert "--shm-size" in str(checks.store_need(paper(), free=64 << 20).doubt)
+    assert checks.store_need(paper(), free=32 * GIB).doubt is None
+
+
+@pytest.mark.parametrize(("num_bytes", "words"), [(9.8e6, "9 MiB"), (1.5 * GIB, "1.5 GiB")])
+def test_bytes_in_words(num_bytes, words):
+    assert in_words(num_bytes) == words
+
+
+# ---------------------------------------------------------------- all at once
+
+
+def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_made(tmp_path: Path):
+    model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
+    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(3)])
+    overrides = [
+        f"saves={tmp_path / 'saves'}",
+        f"society.models=[{model},./nowhere]",
+        f"data.train={questions}",
+        "data.validation=nowhere.jsonl",
+        "rollout.batch_size=4",
+        "cluster.device=cuda",
+    ]
+    with pytest.raises(PreflightError) as raised:
+        prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
+    text = str(raised.value)
+    said = ["cluster.device=cuda", "'./nowhere'", "3 questions, fewer than", "nowhere.jsonl cannot"]
+    assert len(raised.value.faults) == len(said)
+    assert all(any(words in fault for fault in raised.value.faults) for words in said)
+    assert "host memory" in text or "disk" in text
+    assert not (tmp_path / "saves").exists()
