@@ -110,7 +110,7 @@ def normalize(text: str) -> str:
 
     Example: ``r"\left( 60{,}000,\ \dfrac 43 \right)."`` gives ``r"( 60000, \frac{4}{3} )"``.
     """
-    text = _in_latex(text)
+    text = text if text.isascii() else _in_latex(text)
     text = _COMMAND.sub(lambda command: _COMMANDS.get(command[1], command[0]), text)
     text = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), text)
     for pattern, replacement in _REWRITES:
