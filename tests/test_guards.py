@@ -21,7 +21,7 @@ def discussed(*turns: Turn, reward: float | None) -> RewardedDiscussion:
     return RewardedDiscussion(whole, (reward,) * len(turns))
 
 
-SAMPLE = TrainingSample(0, "q", "d", 0, "solution", (1,), (2,), (-0.1,), 1.0)
+SAMPLE = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", (1,), (2,), (-0.1,), 1.0)
 SILENT = [
     discussed(said(0, cut=True), said(1, cut=True), reward=1.0),
     discussed(said(0, cut=True), said(2), reward=None),
