@@ -37,7 +37,9 @@ def connect(address: str | None, **settings: Any) -> None:
         os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **settings)
+        ray.init(
+            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings
+        )
     except SystemExit as exit_of_ray:
         # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
         raise KeyboardInterrupt from exit_of_ray
