@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from pathlib import Path
 
 import pytest
 
-from comas.config.schema import Config, Verification
-from comas.preflight import preparation
+from comas.preflight import survey
+from comas.preflight.configuration import load_config
 from comas.preflight.machine import settle_isolation
-from comas.types import Question
+from comas.preflight.survey import Survey
 from comas.verification.sandbox import Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _warn_of_what_is_missing
 
+CONFIGS = Path(__file__).parents[1] / "configs"
 KEY = "verification.sandbox"
 
 
@@ -43,12 +46,24 @@ def test_where_namespaces_are_required_nothing_runs_without(has_namespaces):
     assert f"{KEY}=allow_degraded" in str(e.value)
 
 
-def test_a_run_without_coding_questions_asks_for_no_isolation(monkeypatch):
-    monkeypatch.setattr(preparation, "settle_isolation", lambda wanted, key: (wanted, key))
-    config = Config(verification=Verification("allow_degraded"))
-    math, coding = Question("a", "math", "?"), Question("b", "coding", "?")
-    assert preparation._isolation(config, [math]) is None
-    assert preparation._isolation(config, [math, coding]) == ("allow_degraded", KEY)
+@pytest.mark.parametrize("domain", ["math", "coding"])
+def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypatch, domain):
+    monkeypatch.setattr(survey, "settle_isolation", lambda wanted, key: (wanted, key))
+    answer = "assert f() == 1" if domain == "coding" else "1"
+    record = {"id": "a", "source": "s", "task": domain, "prompt": "?", "answer": answer}
+    questions = tmp_path / "questions.jsonl"
+    questions.write_text(json.dumps(record) + "\n")
+    config = load_config(
+        CONFIGS / "quickstart.yaml",
+        [
+            f"saves={tmp_path}",
+            f"data.train={questions}",
+            f"data.validation={questions}",
+            "verification.sandbox=allow_degraded",
+        ],
+    )
+    expected = ("allow_degraded", KEY) if domain == "coding" else None
+    assert Survey(config).isolation == expected
 
 
 @pytest.mark.parametrize(

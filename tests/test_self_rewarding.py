@@ -139,6 +139,7 @@ def sample(reward: float, response: int = 3, **fields: object) -> TrainingSample
         "agent_index": 0,
         "question_id": "q",
         "discussion_id": "d",
+        "turn_id": "r0.s0",
         "round_index": 0,
         "role": "solution",
         "prompt_token_ids": (1, 2),
