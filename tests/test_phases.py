@@ -69,7 +69,10 @@ def recording_actors(log: Path) -> tuple[type, type]:
         def call(self, method: str, *arguments: Any, **named: Any) -> None:
             self.record(method)
 
-        def start(self) -> None:
+        def open_rendezvous(self) -> Path:
+            return log
+
+        def start(self, rendezvous: Path) -> None:
             self.record("start")
 
         def connect(self, engines: Any) -> None:

@@ -50,7 +50,7 @@ from comas.engines.policy.weights import check_loaded_weights, chunked, weight_c
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import assemble, response_mask, split_into_steps
 from comas.policy_optimization.targets import compute_advantages
-from comas.types import TrainingSample
+from comas.types import TrainingSample, UpdateStats
 
 pytestmark = pytest.mark.stack
 
@@ -1002,6 +1002,17 @@ def two_ranks(folder: Path) -> list[dict[str, Any]]:
     return [torch.load(folder / f"rank{rank}.pt", weights_only=False) for rank in range(2)]
 
 
+def assert_alike(one: UpdateStats, other: UpdateStats) -> None:
+    """Equal, up to the rounding of sums in another order."""
+    for name, value in vars(one).items():
+        if name == "advantages":
+            value = list(chain.from_iterable(value))
+            expected = list(chain.from_iterable(other.advantages))
+        else:
+            expected = getattr(other, name)
+        assert value == pytest.approx(expected, rel=1e-3, abs=1e-5), name
+
+
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
 def test_two_ranks_equal_one(qwen2, two_ranks, zero_stage):
     settings = replace(OPTIMIZATION, train_batch_size=6, kl_coef=0.1)
@@ -1012,7 +1023,7 @@ def test_two_ranks_equal_one(qwen2, two_ranks, zero_stage):
     found = two_ranks[0][str(zero_stage)]
     assert largest_difference(weights_of(alone), found["weights"]) < 1e-5
     for one, two in zip(stats, found["stats"], strict=True):
-        assert vars(two) == pytest.approx(vars(one), rel=1e-3, abs=1e-5)
+        assert_alike(two, one)
 
 
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
@@ -1030,7 +1041,7 @@ def test_pairs_on_two_ranks_equal_those_on_one(qwen2, two_ranks):
     alone = make_trainer(qwen2, policy=replace(POLICY, zero_stage=3), optimization=DPO)
     expected = alone.update(make_candidates(), step=0)
     for rank in two_ranks:
-        assert vars(rank["dpo"]["stats"]) == pytest.approx(vars(expected), rel=1e-3, abs=1e-5)
+        assert_alike(rank["dpo"]["stats"], expected)
         assert largest_difference(weights_of(alone), rank["dpo"]["weights"]) < 1e-5
 
 
