@@ -1,15 +1,33 @@
 """What a run watches itself for."""
 
 import logging
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
 
-from comas.types import RewardedDiscussion, TrainingSample
+from comas.types import Metrics, RewardedDiscussion, TrainingSample, UpdateStats
 
 log = logging.getLogger(__name__)
 
 MAX_EMPTY_UPDATES = 5
 """Updates in a row in which a policy may have nothing to learn from."""
+MAX_SKIPPED_UPDATES = 3
+"""Updates in a row in which a policy may have no gradient that is finite."""
+
+WINDOW = 10
+"""Steps over which a trend is judged: the run's first ones and its latest."""
+EXTREME_REWARD = 0.02
+"""Distance from 0 or 1 of a mean reward that tells good from bad no more."""
+LENGTH_FACTOR = 3.0
+"""Times its first length at which a mean response is warned of."""
+INVALID_RATE = 0.2
+"""Share of scorings without a score that is warned of once it has doubled."""
+ENTROPY_SHARE = 0.2
+"""Share of its first entropy below which a policy is warned of. (Quick-start runs that learn keep
+0.4 to 0.9 of it.)"""
+CORRECTED_SHARE = 0.1
+"""Share beyond the bounds of ``optimization.rollout_correction`` that is warned of."""
 
 
 class EmptyUpdates:
@@ -62,3 +80,129 @@ def _why_empty(
     num_cut = sum(is_cut for is_cut, _ in said)
     num_without = sum(not is_cut and without for is_cut, without in said)
     return f"of its {len(said)} responses {num_cut} are cut off and {num_without} have no reward"
+
+
+class SkippedUpdates:
+    """Ends a run of which a policy makes no progress, because its gradients are not finite."""
+
+    def __init__(self) -> None:
+        self._in_a_row: Counter[int] = Counter()
+
+    def check(self, stats: Mapping[int, UpdateStats]) -> None:
+        """Warn of every policy with optimiser steps that were skipped.
+
+        Raises:
+            RuntimeError: all steps of a policy were, for the ``MAX_SKIPPED_UPDATES``-th update in
+                a row.
+        """
+        for policy, own in stats.items():
+            if own.num_optimizer_steps > 0 or own.num_skipped_steps == 0:
+                self._in_a_row[policy] = 0
+            else:
+                self._in_a_row[policy] += 1
+            if self._in_a_row[policy] >= MAX_SKIPPED_UPDATES:
+                raise RuntimeError(
+                    f"policy {policy}: no gradient was finite in {MAX_SKIPPED_UPDATES} updates in "
+                    "a row, so it learns nothing; resume from the last checkpoint with a lower "
+                    "optimization.learning_rate, or its own in society.learning_rates"
+                )
+            if own.num_skipped_steps > 0:
+                log.warning(
+                    "policy %d: %d optimiser steps skipped, whose gradients were not finite",
+                    policy,
+                    own.num_skipped_steps,
+                )
+
+
+@dataclass
+class Trend:
+    """The values of a metric in the first steps of a run that have it, and in the latest."""
+
+    first: list[float] = field(default_factory=list)
+    latest: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+
+    def add(self, value: float) -> None:
+        """Take in the value of the next step."""
+        if len(self.first) < WINDOW:
+            self.first.append(value)
+        self.latest.append(value)
+
+
+class Watch:
+    """Warns once of each sign that a run goes wrong, with what to look at.
+
+    Args:
+        rows: the metrics of the steps before a resume, whose warnings have been given.
+        mismatch_limit: ``optimization.mismatch_warning``.
+    """
+
+    def __init__(self, rows: Iterable[Metrics], *, mismatch_limit: float) -> None:
+        self._mismatch_limit = mismatch_limit
+        self._trends: defaultdict[str, Trend] = defaultdict(Trend)
+        self._told: set[str] = set()
+        for row in rows:
+            for _ in self._news(row):
+                pass
+
+    def see(self, metrics: Metrics) -> None:
+        """Take in the metrics of the next step."""
+        for warning in self._news(metrics):
+            log.warning(warning)
+
+    def _news(self, metrics: Metrics) -> Iterator[str]:
+        """What is to be said of ``metrics`` and has not been said before."""
+        for name, value in metrics.items():
+            if value is None or name in self._told:
+                continue
+            self._trends[name].add(value)
+            warning = _at_once(name, value, mismatch_limit=self._mismatch_limit)
+            if (warning := warning or _over_time(name, self._trends[name])) is not None:
+                self._told.add(name)
+                yield f"{name}: {warning}"
+
+
+def _at_once(name: str, value: float, *, mismatch_limit: float) -> str | None:
+    """What a single value tells, whatever came before it."""
+    if name.endswith("/rollout_mismatch/mean") and value > mismatch_limit:
+        return (
+            f"the policy's log-probs differ from its rollout engine's by {value:.3f} a token "
+            f"(optimization.mismatch_warning={mismatch_limit:g}), so importance ratios are wrong; "
+            "look at rollout.dtype and policy.dtype, and at optimization.rollout_correction"
+        )
+    if name.endswith("/rollout_mismatch/corrected_share") and value > CORRECTED_SHARE:
+        return (
+            f"{value:.0%} of what the policy said was beyond optimization.rollout_ratio_bounds, "
+            "and so clipped or left out of the update; look at the mismatch of the same agent"
+        )
+    return None
+
+
+def _over_time(name: str, trend: Trend) -> str | None:
+    """What the latest ``WINDOW`` values tell beside the first."""
+    if len(trend.latest) < WINDOW:
+        return None
+    first, latest = fmean(trend.first), fmean(trend.latest)
+    if name in ("reward/solution", "reward/evaluation"):
+        spread = max(trend.latest) - min(trend.latest)
+        if spread == 0 or min(latest, 1 - latest) < EXTREME_REWARD:
+            return (
+                f"stuck at {latest:.2f} for {WINDOW} steps, so hardly any response is better than "
+                "another; look at the scores in discussions/, and whether the scorer judges at all"
+            )
+    if name == "response_length" and latest > LENGTH_FACTOR * first:
+        return (
+            f"grew from {first:.0f} to {latest:.0f} tokens; look at discussions/ for repetition, "
+            "at interaction/truncated_rate, and at optimization.overlong_buffer_tokens"
+        )
+    if name == "scoring/invalid_rate" and latest > INVALID_RATE and latest > 2 * first:
+        return (
+            f"rose from {first:.0%} to {latest:.0%} of all scorings; look at their texts in "
+            "discussions/, and at rollout.max_response_tokens"
+        )
+    if name.endswith("/policy/entropy") and latest < ENTROPY_SHARE * first:
+        return (
+            f"fell from {first:.3f} to {latest:.3f} nats: the policy says nearly the same each "
+            "time; lower optimization.learning_rate, or raise optimization.kl_coef or "
+            "optimization.clip_epsilon_high"
+        )
+    return None

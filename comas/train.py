@@ -16,7 +16,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from comas.config.schema import Config
 from comas.data import QuestionSet, draw_batch
 from comas.engines.cluster.agents import Agents
-from comas.guards import EmptyUpdates
+from comas.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.interaction import run_discussions
 from comas.metrics.accusations import false_accusations
 from comas.metrics.reward_effectiveness import reward_effectiveness
@@ -32,15 +32,13 @@ from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import Rewards, offer_evidence
 from comas.run_directory import CheckpointWriter, RunDirectory
+from comas.run_directory.metrics_log import read_rows
 from comas.types import Discussion, Metrics, UpdateStats
 from comas.validation import validate, validate_discussions
 from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions
 
 log = logging.getLogger(__name__)
-
-CORRECTED_SHARE_WARNING = 0.1
-"""Share beyond the bounds of ``optimization.rollout_correction`` from which a step is warned of."""
 
 
 def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
@@ -57,7 +55,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     # Empty after every step that has a checkpoint (see the checks of society.update_every), so
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
-    empty_updates = EmptyUpdates()
+    empty_updates, skipped_updates = EmptyUpdates(), SkippedUpdates()
     with (
         Verifier(isolation=prepared.isolation) as verifier,
         agents_of(config, prepared) as agents,
@@ -67,6 +65,8 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     ):
         validate_agents = partial(_validate, config, agents, verifier, prepared.validation)
         last_step = _restore(run, agents, checkpoint, num_steps=num_steps)
+        rows = read_rows(run.path / "metrics.jsonl")
+        watch = Watch(rows, mismatch_limit=config.optimization.mismatch_warning)
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
         if last_step == 0:
@@ -90,12 +90,13 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             due = buffers.take_due(step, num_steps=num_steps)
             empty_updates.check(due, rewards.discussions, policy_of_agent=config.policy_of_agent)
             stats = agents.update(due, step=step)
-            _warn_of_mismatch(stats, limit=config.optimization.mismatch_warning)
+            skipped_updates.check(stats)
             clock.lap("update_s")
             agents.sync_weights(stats)
             clock.lap("sync_s")
             verdicts = wait_for_verdicts()
             metrics = {**_step_metrics(config, rewards, stats, verdicts), **clock.times()}
+            watch.see(metrics)
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):
                 metrics |= validate_agents()
             # Before anything of this step is on record: at most one step can be lost.
@@ -233,26 +234,6 @@ def _step_metrics(
         ),
         **false_accusations(discussions, verdicts=verdicts),
     }
-
-
-def _warn_of_mismatch(stats: Mapping[int, UpdateStats], *, limit: float) -> None:
-    """A policy and its rollout engine that disagree make every importance ratio wrong."""
-    for policy, of_policy in stats.items():
-        if of_policy.mismatch_mean > limit:
-            log.warning(
-                "policy %d: its log-probs differ from its rollout engine's by %.3f a token "
-                "(optimization.mismatch_warning=%g)",
-                policy,
-                of_policy.mismatch_mean,
-                limit,
-            )
-        if of_policy.corrected_share > CORRECTED_SHARE_WARNING:
-            log.warning(
-                "policy %d: %.0f %% of what it said was beyond optimization.rollout_ratio_bounds, "
-                "and so clipped or left out of the update",
-                policy,
-                100 * of_policy.corrected_share,
-            )
 
 
 def _report(run: RunDirectory, bar: tqdm, step: int, metrics: Metrics) -> None:

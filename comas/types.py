@@ -185,6 +185,8 @@ class UpdateStats:
     num_tokens: int
     num_samples: int
     num_optimizer_steps: int
+    num_skipped_steps: int
+    """Optimiser steps left out, because their gradient was not finite."""
     learning_rate: float
     mismatch_mean: float
     """Mean over response tokens of |policy log-prob - rollout log-prob| before the update."""

@@ -420,12 +420,21 @@ def test_an_empty_buffer_changes_nothing(qwen2, zero_stage):
 
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_gradient_that_is_not_finite_is_an_error(qwen2, zero_stage, dtype):
+def test_a_gradient_that_is_not_finite_is_skipped_and_leaves_no_trace(qwen2, zero_stage, dtype):
     samples = make_samples()
-    samples[3] = replace(samples[3], reward=float("nan"))
-    trainer = make_trainer(qwen2, policy=replace(POLICY, zero_stage=zero_stage, dtype=dtype))
-    with pytest.raises(FloatingPointError, match=r"step 7: .*qwen2"):
-        trainer.update(samples, step=7)
+    broken = [*samples[:3], replace(samples[3], reward=float("nan")), *samples[4:]]
+    policy = replace(POLICY, zero_stage=zero_stage, dtype=dtype)
+    trainer = make_trainer(qwen2, policy=policy)
+    before = weights_of(trainer)
+    stats = trainer.update(broken, step=0)
+    assert (stats.num_optimizer_steps, stats.num_skipped_steps) == (0, 1)
+    assert largest_difference(before, weights_of(trainer)) == 0
+    stats = trainer.update(samples, step=1)
+    assert (stats.num_optimizer_steps, stats.num_skipped_steps) == (1, 0)
+    untroubled = make_trainer(qwen2, policy=policy)
+    same = untroubled.update(samples, step=1)
+    assert same == stats
+    assert largest_difference(weights_of(untroubled), weights_of(trainer)) == 0
 
 
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)

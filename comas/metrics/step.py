@@ -62,6 +62,7 @@ def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequenc
         metrics[f"agent_{agent}/policy/num_samples"] = of_policy.num_samples
         metrics[f"agent_{agent}/policy/num_tokens"] = of_policy.num_tokens
         metrics[f"agent_{agent}/policy/optimizer_steps"] = of_policy.num_optimizer_steps
+        metrics[f"agent_{agent}/policy/skipped_steps"] = of_policy.num_skipped_steps
         metrics[f"agent_{agent}/rollout_mismatch/mean"] = of_policy.mismatch_mean
         metrics[f"agent_{agent}/rollout_mismatch/max"] = of_policy.mismatch_max
         metrics[f"agent_{agent}/rollout_mismatch/ratio_mean"] = of_policy.rollout_ratio_mean

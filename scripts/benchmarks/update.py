@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from comas.config.schema import Optimization
+from comas.config.schema import Optimization, Policy
 from comas.types import TrainingSample
 from scripts.benchmarks import read_arguments
 from scripts.benchmarks._in_turns import Way, measure_in_turns, ratio, table
@@ -28,6 +28,8 @@ from scripts.benchmarks._in_turns import Way, measure_in_turns, ratio, table
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
+
+    from comas.engines.policy.trainer import PolicyTrainer
 
 VOCABULARY = 444
 RESPONSE_TOKENS = (2, 2, 4, 4, 5, 7, 14, 16, 27)
@@ -55,15 +57,31 @@ def main(arguments: Arguments) -> None:
 def _updates(folder: Path, arguments: Arguments) -> list[str]:
     from transformers import AutoModelForCausalLM
 
+    samples = draw_samples(arguments.samples)
+    trainer = start_trainer(folder)
+    ways: dict[str, Way] = {"trainer": lambda: trainer.update(samples, step=0)}
+    for budget in BARE_TOKENS:
+        loop = BareLoop(AutoModelForCausalLM.from_pretrained(folder), budget)
+        ways[f"bare, {budget} tokens"] = lambda loop=loop: loop.update(samples)  # type: ignore[misc]
+    results = measure_in_turns(ways, repeats=arguments.repeats)
+    lengths = [_length(sample) for sample in samples]
+    lines = [
+        f"{len(samples)} samples of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in "
+        f"all, {quickstart_policy().micro_batch_tokens} in a micro batch of the trainer, "
+        f"0.4 M parameters; median of {arguments.repeats}",
+        *table(results),
+    ]
+    return lines + [ratio("trainer", name, results) for name in ways if name != "trainer"]
+
+
+def start_trainer(folder: Path) -> PolicyTrainer:
+    """One rank that trains a random model of the quick-start's shape, saved in ``folder``."""
     from comas.engines.policy.trainer import PolicyTrainer
-    from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
 
     save_model(folder)
-    samples = draw_samples(arguments.samples)
-    policy = replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)
-    trainer = PolicyTrainer(
+    return PolicyTrainer(
         str(folder),
-        policy=policy,
+        policy=quickstart_policy(),
         optimization=optimization(),
         temperature=1.0,
         max_response_tokens=4096,
@@ -73,19 +91,6 @@ def _updates(folder: Path, arguments: Arguments) -> list[str]:
         rendezvous=folder / "rendezvous",
         seed=0,
     )
-    ways: dict[str, Way] = {"trainer": lambda: trainer.update(samples, step=0)}
-    for budget in BARE_TOKENS:
-        loop = BareLoop(AutoModelForCausalLM.from_pretrained(folder), budget)
-        ways[f"bare, {budget} tokens"] = lambda loop=loop: loop.update(samples)  # type: ignore[misc]
-    results = measure_in_turns(ways, repeats=arguments.repeats)
-    lengths = [_length(sample) for sample in samples]
-    lines = [
-        f"{len(samples)} samples of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in "
-        f"all, {policy.micro_batch_tokens} in a micro batch of the trainer, 0.4 M parameters; "
-        f"median of {arguments.repeats}",
-        *table(results),
-    ]
-    return lines + [ratio("trainer", name, results) for name in ways if name != "trainer"]
 
 
 class BareLoop:
@@ -157,9 +162,9 @@ def _balance() -> list[str]:
     return lines
 
 
-def draw_samples(count: int) -> list[TrainingSample]:
+def draw_samples(count: int, *, seed: int = 0) -> list[TrainingSample]:
     """Random ones, with lengths as in a quick-start step."""
-    draw = random.Random(0)
+    draw = random.Random(seed)
 
     def tokens(length: int) -> tuple[int, ...]:
         return tuple(draw.randrange(VOCABULARY) for _ in range(length))
@@ -188,6 +193,13 @@ def draw_samples(count: int) -> list[TrainingSample]:
 
 def _length(sample: TrainingSample) -> int:
     return len(sample.prompt_token_ids) + len(sample.response_token_ids)
+
+
+def quickstart_policy() -> Policy:
+    """As the quick-start settles it on a CPU."""
+    from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
+
+    return replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)
 
 
 def optimization() -> Optimization:

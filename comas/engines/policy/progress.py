@@ -26,6 +26,8 @@ class Progress:
     gradient_norm: float = 0.0
     num_tokens: int = 0
     num_steps: int = 0
+    """Optimiser steps, skipped ones included."""
+    num_skipped_steps: int = 0
     learning_rate: float = 0.0
     """That of the last optimiser step."""
 
@@ -59,15 +61,17 @@ class Progress:
         log_ratio = (before - targets.rollout_logprobs)[mask]
         mismatch, ratio = log_ratio.abs(), log_ratio.exp()
         loss = self.loss.item() / distributed.get_world_size()
+        num_applied = self.num_steps - self.num_skipped_steps
         return UpdateStats(
             policy_loss=loss / self.num_steps,
             kl=k1_to_reference(before, targets.reference_logprobs, mask)[mask].mean().item(),
             entropy=self.entropy.item() / self.num_tokens,
             clip_fraction=self.num_clipped.item() / self.num_tokens,
-            gradient_norm=self.gradient_norm / self.num_steps,
+            gradient_norm=self.gradient_norm / max(num_applied, 1),
             num_tokens=int(mask.sum()),
             num_samples=mask.shape[0],
-            num_optimizer_steps=self.num_steps,
+            num_optimizer_steps=num_applied,
+            num_skipped_steps=self.num_skipped_steps,
             learning_rate=self.learning_rate,
             mismatch_mean=mismatch.mean().item(),
             mismatch_max=mismatch.max().item(),
@@ -89,6 +93,7 @@ def no_update(learning_rate: float) -> UpdateStats:
         num_tokens=0,
         num_samples=0,
         num_optimizer_steps=0,
+        num_skipped_steps=0,
         learning_rate=learning_rate,
         mismatch_mean=0.0,
         mismatch_max=0.0,

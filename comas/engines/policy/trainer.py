@@ -1,5 +1,6 @@
 """One rank of one policy's training: DeepSpeed around the pure parts."""
 
+import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -108,7 +109,7 @@ class PolicyTrainer:
         is "dpo", changes nothing.
 
         Raises:
-            FloatingPointError: the gradient, and so the weights, are not finite.
+            FloatingPointError: the weights are not finite.
         """
         samples = penalise_length(
             samples,
@@ -371,30 +372,40 @@ class PolicyTrainer:
             progress.logprobs[micro, : logprobs.shape[1]] = logprobs.detach()[: len(micro)]
         progress.num_tokens += totals.num_tokens
         progress.num_steps += 1
-        progress.gradient_norm += self._apply_gradient()
+        norm = self._apply_gradient()
+        if norm is None:
+            progress.num_skipped_steps += 1
+        else:
+            progress.gradient_norm += norm
 
-    def _apply_gradient(self) -> float:
-        """Step the optimiser; returns the gradient's global norm before clipping."""
+    def _apply_gradient(self) -> float | None:
+        """Step the optimiser; returns the gradient's global norm before clipping.
+
+        None: the norm is not finite, and weights, optimiser and learning rate stay as they are.
+        """
         if self._zero_stage == 0 and self._policy.dtype == "float32":
-            # Without ZeRO in float32 DeepSpeed clips but keeps no norm; the gradients are
-            # already averaged over the ranks here.
+            # Without ZeRO in float32 DeepSpeed clips but keeps no norm, and steps on any gradient;
+            # the gradients are already averaged over the ranks here.
             gradients = [p.grad for p in self._language_model.parameters() if p.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients).item()
+            if not math.isfinite(norm):
+                self._engine.zero_grad()
+                return None
             self._engine.step()
             return norm
         self._engine.step()
-        return float(self._engine.get_global_grad_norm())
+        applied = self._engine.was_step_applied()
+        return float(self._engine.get_global_grad_norm()) if applied else None
 
     def _check_weights(self, step: int) -> None:
-        """Refuse weights that are not finite; the gradient norm alone would not show it,
-        since ZeRO replaces a norm that is not finite."""
+        """Refuse weights that are not finite, which a finite gradient may make, too."""
         shards = [getattr(p, "ds_tensor", p) for p in self._language_model.parameters()]
-        finite = self._engine.was_step_applied() and all(s.isfinite().all() for s in shards)
+        finite = all(shard.isfinite().all() for shard in shards)
         num_bad_ranks = torch.tensor(float(not finite), device=self._device)
         distributed.all_reduce(num_bad_ranks)
         if num_bad_ranks > 0:
             raise FloatingPointError(
-                f"step {step}: the gradient of policy {self._name} was not finite; resume from "
+                f"step {step}: the weights of policy {self._name} are not finite; resume from "
                 "the last checkpoint with a lower optimization.learning_rate, or its own in "
                 "society.learning_rates"
             )
