@@ -23,7 +23,7 @@ pytestmark = pytest.mark.stack
 
 SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
-ENDLESS = ("math", r"\boxed{9^{9^{9^{9^9}}}}", r"\frac{4}{3}")
+ENDLESS = ("math", r"\boxed{(x+y+z+t)^{9000}}", "x+1")
 TIMEOUT_S_HERE = 4.0
 
 
