@@ -16,12 +16,16 @@ DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
 """Weights, tokenizer and configuration: all that is downloaded, and all that decides what a
 model says."""
+CARD = "README.md"
+"""What a model says of itself: where it comes from, and its licence."""
 NEEDED = {
     "config.json": ("config.json",),
     "tokenizer.json or tokenizer_config.json": ("tokenizer.json", "tokenizer_config.json"),
     "*.safetensors": ("*.safetensors",),
 }
 """What a folder needs, in words -> patterns of files, any of which will do."""
+LICENCE_KEYS = ("license", "license_name", "license_link")
+"""Of a card's metadata."""
 OBJECTS = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
@@ -71,6 +75,24 @@ def is_here(model: str) -> bool:
     return isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str)
 
 
+def hub_name_of(model: str) -> str | None:
+    """``model`` where it is a name on the hub; None for a folder or an embedded model."""
+    return model if may_be_hub_name(model) and not Path(model).is_dir() else None
+
+
+def licence_of(model: str) -> dict[str, Any]:
+    """What the card of a model that is here states of its licence, under the hub's keys.
+
+    Example: ``{"license": "other", "license_name": "qwen-research"}``; empty: it states none.
+    """
+    inside = Path(model) / CARD
+    path = inside if Path(model).is_dir() else huggingface_hub.try_to_load_from_cache(model, CARD)
+    if not isinstance(path, str | Path) or not Path(path).is_file():
+        return {}
+    stated = huggingface_hub.ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    return {key: value for key, value in stated.items() if key in LICENCE_KEYS}
+
+
 def folder_of(model: str) -> Path:
     """The folder of a model on this machine: its own, or that of the hub's cache, into which
     what is missing there is downloaded.
@@ -79,7 +101,7 @@ def folder_of(model: str) -> Path:
     """
     if Path(model).is_dir():
         return Path(model)
-    folder = _download(model, MODEL_FILES)
+    folder = _download(model, (*MODEL_FILES, CARD))
     check_model_folder(folder)
     return folder
 

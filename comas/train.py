@@ -27,6 +27,7 @@ from comas.metrics.step import (
     step_line,
     update_metrics,
 )
+from comas.model_cards import write_model_cards
 from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
 from comas.preflight.preparation import Prepared
 from comas.reward_formulation import REWARD_SCHEMES
@@ -108,6 +109,8 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
                 checkpoints.save(step)
         with run.models_folder(num_steps) as folder:
             agents.save_models(folder)
+            rows = read_rows(run.path / "metrics.jsonl")
+            write_model_cards(folder, prepared, rows=rows, num_steps=num_steps)
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:

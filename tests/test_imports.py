@@ -37,6 +37,7 @@ LAYERS = (
     "preflight",
     "validation",
     "guards",
+    "model_cards",
     "train",
     "reproduction",
     "__main__",

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import psutil
@@ -16,6 +19,9 @@ import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comas.run_directory.token_log import read_tokens
+from evaluation.config import EvaluationConfig
+from evaluation.models import read_model
+from evaluation.server import serve
 
 pytestmark = pytest.mark.stack
 
@@ -147,6 +153,16 @@ def wait_for_run_directory(saves: Path, name: str, process: subprocess.Popen[str
     return (saves / "latest").resolve()
 
 
+def opening_code(card: str) -> str:
+    """The code of a model card that loads the model and asks it."""
+    return re.findall(r"```python\n(.*?)```", card, re.S)[0]
+
+
+def asking_code(card: str) -> str:
+    """The code of a model card that asks the model on a server."""
+    return re.findall(r"```python\n(.*?)```", card, re.S)[1]
+
+
 @pytest.fixture(scope="module")
 def finished(saves: Path) -> tuple[Path, str]:
     """A run that nobody interrupted, and what it printed."""
@@ -224,6 +240,42 @@ def test_the_trained_agents_load_and_differ_from_what_they_began_with(finished, 
             not a.equal(b) for a, b in zip(trained.parameters(), before.parameters(), strict=True)
         )
         assert AutoTokenizer.from_pretrained(folder).chat_template
+
+
+def test_the_card_of_a_trained_agent_opens_it_and_says_how_good_it_is(
+    finished, monkeypatch, capsys
+):
+    run_directory, _ = finished
+    monkeypatch.chdir(run_directory / "models")
+    card = Path("agent_1/README.md").read_text()
+    exec(opening_code(card), {})
+    assert r"\boxed{" in capsys.readouterr().out
+    rows = rows_of(run_directory)
+    first, last = (f"{100 * row['agent_1/validation/accuracy']:.1f}" for row in (rows[0], rows[-1]))
+    assert f"| agent 1 | {first} | {last} |" in card
+    assert f"| | at step 0 | at step {STEPS} |" in card
+
+
+@pytest.mark.slow
+def test_any_openai_client_can_ask_a_trained_agent_on_vllms_server(finished, monkeypatch, tmp_path):
+    """By the code of its card, on a server as evaluations start it: the same greedy answer."""
+    run_directory, _ = finished
+    monkeypatch.chdir(run_directory / "models")
+    card = Path("agent_0/README.md").read_text()
+    names: dict[str, object] = {}
+    with redirect_stdout(StringIO()) as from_transformers:
+        exec(opening_code(card), names)
+    models, logs = [read_model(Path("agent_0"))], [tmp_path / "server.log"]
+    config = EvaluationConfig(generation_config="none", cpu_kv_cache_mib=32)
+    with (
+        serve(models, logs=logs, config=config, device="cpu") as servers,
+        redirect_stdout(StringIO()) as from_server,
+    ):
+        [endpoint] = servers.endpoints
+        code = asking_code(card).replace("http://localhost:8000/v1", endpoint.base_url)
+        exec(code.replace('model="agent_0"', f"model={endpoint.model!r}"), names)
+    assert r"\boxed{" in from_server.getvalue()
+    assert from_server.getvalue() == from_transformers.getvalue()
 
 
 def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):

@@ -1,0 +1,120 @@
+"""Uploads a run's trained agents to the Hugging Face hub: what scripts/push_models.sh starts."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+from huggingface_hub import HfApi, ModelCard, get_token
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+
+from comas.model_folder import CARD, MODEL_FILES, check_model_folder
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+
+log = logging.getLogger("push_models")
+
+UPLOADED = (*MODEL_FILES, CARD)
+"""Patterns of the files that travel."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A model's folder, and the repository that it becomes."""
+
+    folder: Path
+    repository: str
+    files: tuple[Path, ...]
+    licence: str
+
+    def __str__(self) -> str:
+        size_mib = sum(file.stat().st_size for file in self.files) / 2**20
+        names = ", ".join(file.name for file in self.files)
+        return (
+            f"{self.folder} -> https://huggingface.co/{self.repository} ({size_mib:.1f} MiB, "
+            f"licence {self.licence}): {names}"
+        )
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Show what would be uploaded, or upload it; returns the process's exit status."""
+    start_command("push_models")
+    parser = argparse.ArgumentParser(prog="bash scripts/push_models.sh")
+    parser.add_argument("run", type=Path)
+    parser.add_argument("name")
+    parser.add_argument("--push", action="store_true")
+    parser.add_argument("--public", action="store_true")
+    options = parser.parse_args(arguments)
+    try:
+        uploads = plan(options.run, options.name)
+        for upload in uploads:
+            log.info("%s", upload)
+            if upload.licence == "unknown":
+                log.warning("its licence is unknown: write it into %s", upload.folder / CARD)
+        if options.push:
+            push(uploads, HfApi(), public=options.public)
+        else:
+            log.info("Nothing was uploaded: --push does it (%s)", _login())
+    except KeyboardInterrupt:
+        return EXIT_INTERRUPTED
+    except httpx.TransportError as error:
+        log.error("error: the hub cannot be reached (%s); the same command goes on", error)
+        return EXIT_FAULT
+    except (ValueError, OSError) as error:  # among them what the hub refuses
+        log.error("error: %s", error)
+        return EXIT_FAULT
+    return 0
+
+
+def plan(run: Path, name: str) -> list[Upload]:
+    """What becomes of every trained agent of ``run``: the repository ``<name>-agent_<i>``.
+
+    Raises ValueError when the run has no models, one of them is not complete, or the hub allows
+    no such name.
+    """
+    folders = sorted(run.glob("models/agent_*"))
+    if not folders:
+        raise ValueError(
+            f"{run} holds no trained models: name a run that has ended, such as saves/latest"
+        )
+    return [_upload(folder, f"{name}-{folder.name}") for folder in folders]
+
+
+def push(uploads: Sequence[Upload], hub: HfApi, *, public: bool) -> None:
+    """Create the repositories that are not there, and upload. ``hub`` knows the login: that of
+    ``hf auth login``, or HF_TOKEN of the environment."""
+    for upload in uploads:
+        hub.create_repo(upload.repository, private=not public, exist_ok=True)
+        hub.upload_folder(
+            repo_id=upload.repository,
+            folder_path=upload.folder,
+            allow_patterns=list(UPLOADED),
+            commit_message="Upload a model trained by CoMAS",
+        )
+        log.info("uploaded https://huggingface.co/%s", upload.repository)
+
+
+def _upload(folder: Path, repository: str) -> Upload:
+    check_model_folder(folder)
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise ValueError(f"NAME: {error} Write it like your-account/my-society") from error
+    if not (folder / CARD).is_file():
+        raise ValueError(f"{folder} has no model card: write where it comes from into {CARD} there")
+    licence = ModelCard.load(folder / CARD).data.to_dict().get("license", "unknown")
+    files = sorted({file for pattern in UPLOADED for file in folder.glob(pattern)})
+    return Upload(folder, repository, tuple(files), licence)
+
+
+def _login() -> str:
+    if get_token() is None:
+        return "first log in: .venv/bin/hf auth login, or set HF_TOKEN"
+    return "with the login that is there"
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
