@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from comas.config.schema import Config
 from comas.data import QuestionSet
+from comas.data.rows import HUB, source_of
 from comas.data_preparation.manifest import Manifest
 from comas.interaction.prompts import SOLUTION, fill
 from comas.model_folder import CARD, hub_name_of, licence_of
@@ -53,6 +54,7 @@ def _card_data(prepared: Prepared, agent: int) -> ModelCardData:
     base = _base(prepared.config, agent)
     return ModelCardData(
         base_model=hub_name_of(base),
+        datasets=_hub_datasets(prepared),
         library_name="transformers",
         pipeline_tag="text-generation",
         tags=["comas", "multi-agent", "reinforcement-learning"],
@@ -85,8 +87,17 @@ def _facts(
         "code": _code(process),
         "recipe": _recipe(config),
         "prompt": fill(SOLUTION, "math", question=QUESTION).replace("\\", "\\\\"),
+        "messages": _messages(config.rollout.system_prompt),
         "max_tokens": config.rollout.max_response_tokens,
     }
+
+
+def _messages(system_prompt: str | None) -> str:
+    """The chat of the card's code, where PROMPT stands for the question's prompt."""
+    asked = '{"role": "user", "content": PROMPT}'
+    if system_prompt is None:
+        return f"[{asked}]"
+    return f'[{{"role": "system", "content": {system_prompt!r}}}, {asked}]'
 
 
 def _base(config: Config, agent: int) -> str:
@@ -121,6 +132,15 @@ def _sources(train: Path) -> list[dict[str, Any]]:
     if not manifest.is_built(train.name):
         return []
     return list(manifest[train.name].recipe["datasets"].values())
+
+
+def _hub_datasets(prepared: Prepared) -> list[str] | None:
+    """Names on the hub of what was trained on, as far as they are known."""
+    train = prepared.config.data.train
+    if train.startswith(HUB):
+        return [source_of(train)]
+    prepared_from = _sources(Path(prepared.locations[train]))
+    return [source["dataset"] for source in prepared_from] or None
 
 
 def _results(first: Row, last: Row, *, num_agents: int) -> list[tuple[str, str, str]]:

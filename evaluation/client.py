@@ -51,6 +51,9 @@ class RequestOptions:
     """After a lost connection, a timeout or a status in ``RETRIED_STATUSES``. The first pause
     is 0.5 s, and each is twice the one before unless the server asks for a longer one: about half
     a minute in total."""
+    system_prompt: str | None = None
+    """What the models of a run are told before a chat that has no system message of its own, as
+    in their training (``rollout.system_prompt``)."""
 
 
 class _ReplyMessage(BaseModel):
@@ -112,7 +115,7 @@ class Client:
         model, http = self._models[model_index]
         body = {
             "model": model.model,
-            "messages": messages,
+            "messages": self._with_system_prompt(messages),
             "temperature": self._settings.temperature,
             "max_tokens": self._settings.max_tokens,
             "seed": seed,
@@ -124,6 +127,12 @@ class Client:
             )
             wall_s = time.perf_counter() - started
         return _read_reply(content, wall_s=wall_s)
+
+    def _with_system_prompt(self, messages: Sequence[Message]) -> Sequence[Message]:
+        text = self._settings.system_prompt
+        if text is None or messages[0]["role"] == "system":
+            return messages
+        return [{"role": "system", "content": text}, *messages]
 
     async def _post(self, url: str, body: object, *, http: aiohttp.ClientSession) -> bytes:
         """The body of a successful reply, after as many retries as the options allow."""

@@ -4,16 +4,17 @@ import hashlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import httpx
 from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
+from comas.config.schema import Data
 from comas.files import faults_in_words
 from comas.model_folder import MODEL_FILES, check_model_folder, folder_of, may_be_hub_name
-from comas.preflight.locations import QUICKSTART_PREFIX, locate
+from comas.preflight.locations import QUICKSTART_PREFIX, locate, reading_rules
 from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
 from evaluation.identity import fingerprint
@@ -91,8 +92,12 @@ class Target:
     subjects: Mapping[str, tuple[int, ...]]
     """Folder of each subject under ``results/NAME`` -> its models, by index; they play the
     speakers of a setup in this order. A single model's folder is ".", ``results/NAME`` itself."""
-    held_out: Path | None = None
-    """File of the run's validation questions; None for a model by itself."""
+    held_out: str | None = None
+    """File or dataset of the run's validation questions; None for a model by itself."""
+    held_out_rules: Data = field(default_factory=Data)
+    """How to read it."""
+    system_prompt: str | None = None
+    """What the run's agents were told before every prompt."""
     is_quickstart: bool = False
     """Whether those are the questions of the quick-start."""
 
@@ -187,7 +192,9 @@ def _run_target(run: Path, *, weights: str) -> Target:
         title=f"the {weights} agents of {run}",
         models=models,
         subjects=subjects,
-        held_out=Path(locations[config.data.validation]),
+        held_out=locations[config.data.validation],
+        held_out_rules=reading_rules(config.data.validation, config.data),
+        system_prompt=config.rollout.system_prompt,
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
     )
 

@@ -134,7 +134,7 @@ def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[Bench
     for name in names:
         if name == HELD_OUT:
             assert target.held_out is not None
-            tasks[name] = held_out_tasks(target.held_out, limit=config.limit)
+            tasks[name] = held_out_tasks(target.held_out, target.held_out_rules, limit=config.limit)
         else:
             tasks[name] = benchmark_tasks(name, data=data, limit=config.limit)
     return tasks
@@ -154,16 +154,20 @@ def _request_options(config: EvaluationConfig, target: Target) -> RequestOptions
         max_tokens=target.max_tokens(config.max_tokens),
         concurrency=config.concurrency,
         timeout_s=config.timeout_s,
+        system_prompt=target.system_prompt,
     )
 
 
 def _notes(config: EvaluationConfig, requests: RequestOptions) -> tuple[str, ...]:
-    if requests.max_tokens == config.max_tokens:
-        return ()
-    return (
-        f"replies are limited to {requests.max_tokens} tokens instead of {config.max_tokens}: "
-        f"a reply gets at most 1/{CONTEXT_SHARE_OF_REPLY} of the models' context",
-    )
+    notes = []
+    if requests.max_tokens != config.max_tokens:
+        notes.append(
+            f"replies are limited to {requests.max_tokens} tokens instead of {config.max_tokens}: "
+            f"a reply gets at most 1/{CONTEXT_SHARE_OF_REPLY} of the models' context"
+        )
+    if requests.system_prompt is not None:
+        notes.append(f"chats begin with the system prompt of the run: {requests.system_prompt!r}")
+    return tuple(notes)
 
 
 def _identity(
@@ -181,6 +185,7 @@ def _identity(
             "temperature": config.temperature,
             "generation_config": config.generation_config if config.base_url is None else None,
             "max_tokens": requests.max_tokens,
+            "system_prompt": requests.system_prompt,
         },
         "limit": config.limit,
         "draw_seed": DRAW_SEED,

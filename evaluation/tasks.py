@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from comas.data import Faulty, Record, load_questions, read_records
+from comas.config.schema import Data
+from comas.data import RECORDS, Faulty, Record, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS
@@ -54,12 +55,14 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
     return draw(tasks, benchmark.limit if limit is None else limit, name=name)
 
 
-def held_out_tasks(questions: Path, *, limit: int | None) -> list[BenchmarkTask]:
-    """A run's validation questions, asked as in training.
+def held_out_tasks(
+    questions: str | Path, rules: Data = RECORDS, *, limit: int | None
+) -> list[BenchmarkTask]:
+    """A run's validation questions, read by ``rules`` and asked as in training.
 
     Raises DataError when ``questions`` cannot be read or holds faulty records.
     """
-    held_out = load_questions(questions)
+    held_out = load_questions(questions, rules)
     tasks = [
         BenchmarkTask(
             task_id=question.question_id,
@@ -84,7 +87,7 @@ def draw(tasks: Sequence[T], limit: int, *, name: str) -> list[T]:
 
 
 def choose_benchmarks(
-    wanted: Sequence[str] | None, *, data: Path, held_out: Path | None, is_quickstart: bool
+    wanted: Sequence[str] | None, *, data: Path, held_out: str | None, is_quickstart: bool
 ) -> tuple[str, ...]:
     """``wanted``, or the default: the held-out questions for a quick-start run, and for any run
     while no benchmark is built; otherwise the paper's benchmarks.

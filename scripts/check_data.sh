@@ -4,12 +4,16 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/check_data.sh FILE [FILE ...]
+usage: bash scripts/check_data.sh FILE|hub:OWNER/NAME/CONFIG/SPLIT ... [key=value ...]
 
-Makes the environment (.venv) where there is none, then checks JSON or JSONL files of questions
-(data/README.md describes a record) and lists every faulty one with the reason: keys and their
-types, ids that occur twice, math and science answers that do not verify against themselves, and
-checker code that cannot run in the sandbox. Ends with the command that trains on the file.
+Makes the environment (.venv) where there is none, then checks questions (data/README.md describes
+them) and lists every faulty one with the reason: keys and their types, ids that occur twice, math
+and science answers that do not verify against themselves, and checker code that cannot run in the
+sandbox. Shows the first ones as agents will read them, and the command that trains on all.
+
+  FILE       JSONL, JSON, CSV or Parquet
+  key=value  as for training: data.columns.prompt=question data.domain=math; what YAML would take
+             for something else is quoted for it as well: "data.answer_after='####'"
 USAGE
 }
 
@@ -22,10 +26,13 @@ if [[ $# -eq 0 ]]; then
 fi
 
 # Files may be named from where the user stands; everything else lives in the repository.
-files=()
+named=()
 for argument in "$@"; do
-  files+=("$(realpath -m -- "$argument")")
+  case "$argument" in
+    hub:* | *=*) named+=("$argument") ;;
+    *) named+=("$(realpath -m -- "$argument")") ;;
+  esac
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas.data_preparation.check "${files[@]}"
+exec "$PYTHON_BIN" -m comas.data_preparation.check "${named[@]}"

@@ -65,7 +65,9 @@ def discuss(target: Target, options: argparse.Namespace) -> str:
     *_, everybody = target.subjects.values()
     config = EvaluationConfig()
     requests = RequestOptions(
-        temperature=options.temperature, max_tokens=target.max_tokens(config.max_tokens)
+        temperature=options.temperature,
+        max_tokens=target.max_tokens(config.max_tokens),
+        system_prompt=target.system_prompt,
     )
     with (
         TemporaryDirectory(prefix="comas-discuss-") as logs,

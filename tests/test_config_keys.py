@@ -27,6 +27,7 @@ def test_every_key_is_read_by_some_code():
 def test_the_search_for_dead_keys_sees_reads_and_nothing_else():
     code = "def f(config, rules: Interaction):\n    return config.rollout.dtype, rules.horizon"
     assert keys_read_in(code) == {"rollout.dtype", "interaction.horizon"}
+    assert keys_read_in("rules.columns.prompt") == {"data.columns.prompt"}
     of_society = {"society.models", "society.policy_of_agent", "society.num_agents"}
     assert keys_read_in("config.models[0]") == of_society
     assert keys_read_in("self._config.seed") == {"seed"}
@@ -54,15 +55,24 @@ def keys_read_in(code: str) -> set[str]:
 
 def section_names(tree: ast.AST) -> dict[str, str]:
     """Name -> section, for the sections themselves and whatever is annotated as one."""
-    sections = (f for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.type))
-    classes = {section.type.__name__: section.name for section in sections}
-    names = {section: section for section in classes.values()}
+    classes = section_classes(Config)
+    names = {section.rpartition(".")[2]: section for section in classes.values()}
     for node in ast.walk(tree):
         if isinstance(node, ast.arg | ast.AnnAssign) and isinstance(node.annotation, ast.Name):
             name = node.arg if isinstance(node, ast.arg) else last_name(node.target)
             if node.annotation.id in classes and name is not None:
                 names[name] = classes[node.annotation.id]
     return names
+
+
+def section_classes(schema: type, prefix: str = "") -> dict[str, str]:
+    """Name of a section's class -> the section, sections within sections included."""
+    found: dict[str, str] = {}
+    for field in dataclasses.fields(schema):
+        if dataclasses.is_dataclass(field.type):
+            section = f"{prefix}{field.name}"
+            found |= {field.type.__name__: section} | section_classes(field.type, f"{section}.")
+    return found
 
 
 def last_name(node: ast.AST) -> str | None:

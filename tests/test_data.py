@@ -78,7 +78,7 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path: Path
         RECORD,
         '{"id": "cut',
         [1],
-        {"id": "x", "task": "poetry", "prompt": " ", "answer": 71},
+        {"id": "x", "task": "poetry", "prompt": " ", "answer": True},
         record(source=""),
     )
     assert error_of(path).split("\n  ") == [
@@ -87,8 +87,7 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path: Path
         f"{path}, line 2: Invalid JSON: EOF while parsing a string at line 1 column 11",
         f"{path}, line 3: Input should be an object, not [1]",
         f"{path}, line 4: task: Input should be 'math', 'coding' or 'science', not 'poetry'; "
-        "prompt: must not be empty; answer: Input should be a valid string, not 71; "
-        "source: Field required",
+        "prompt: must not be empty; answer: Input should be a valid string, not True",
         f"{path}, line 5: source: must not be empty",
     ]
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from comas.data_preparation.check import check_file, main
+from comas.data import RECORDS
+from comas.data_preparation.check import check_questions, main
 from comas.verification import Verifier
 
 GOOD = [
@@ -32,7 +34,7 @@ def write(path: Path, *lines: object) -> Path:
 
 
 def reasons(path: Path, verifier: Verifier) -> dict[str, str]:
-    return check_file(path, verifier=verifier).faults
+    return check_questions(str(path), RECORDS, verifier=verifier).faults
 
 
 def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(
@@ -40,14 +42,45 @@ def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(
 ):
     path = write(tmp_path / "own.jsonl", *GOOD)
     assert main([str(path)]) == 0
-    assert capsys.readouterr().out.splitlines() == [
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
         f"{path}: 3 records, 0 of them faulty",
         "        1 coding, source other",
         "        1 math, source mine",
         "        1 science, source mine",
+    ]
+    assert lines[-2:] == [
         "to train on it:",
         f"  bash scripts/train_comas.sh configs/comas.yaml data.train={path}",
     ]
+
+
+def test_the_first_questions_are_shown_as_they_will_be_asked(tmp_path, capsys):
+    rows = ["question,answer", "What is 48 + 23?,The sum #### 71", "1 + 1?,#### 2", "2 + 2?,#### 4"]
+    path = tmp_path / "own.csv"
+    path.write_text("\n".join(rows))
+    settings = [
+        *("data.columns.prompt=question", "data.domain=math", "data.answer_after='####'"),
+        "rollout.system_prompt=You are careful.",
+    ]
+    assert main([str(path), *settings]) == 0
+    output = capsys.readouterr().out
+    shown = """own/1, as the first agent will read it:
+  system:
+    You are careful.
+  user:
+    You and other experts discuss a math problem."""
+    assert shown in output
+    assert "    # Problem\n    What is 48 + 23?\n" in output
+    assert "  and its answer, for the verifier alone:\n    71\n" in output
+    assert "own/2, as" in output and "own/3, as" not in output
+    command = output.splitlines()[-1]
+    assert shlex.split(command)[-4:] == settings
+
+
+def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
+    assert main([str(tmp_path / "nowhere.csv"), "data.columns.promt=question"]) == 1
+    assert "did you mean data.columns.prompt?" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -73,8 +106,9 @@ def test_an_answer_that_cannot_judge_is_a_fault(
 def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(
     tmp_path: Path, verifier: Verifier
 ):
-    lines = ['{"id": ', *GOOD, *GOOD, *[{"id": f"{n}", "task": "poetry"} for n in range(40)]]
-    report = check_file(write(tmp_path / "own.jsonl", *lines), verifier=verifier)
+    poems = [{"id": f"{n}", "task": "poetry", "prompt": "?", "answer": "-"} for n in range(40)]
+    path = write(tmp_path / "own.jsonl", '{"id": ', *GOOD, *GOOD, *poems)
+    report = check_questions(str(path), RECORDS, verifier=verifier)
     assert report.num_records == 47
     assert len(report.faults) == 44  # the cut line, the 3 repeated ids, the 40 poems
     assert list(report.faults)[:4] == ["line 1", "line 5", "line 6", "line 7"]

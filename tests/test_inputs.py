@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from small_runs import REPOSITORY, record, write_records
+from small_runs import REPOSITORY, make_run, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config import config_as_yaml
@@ -17,6 +17,7 @@ from comas.preflight.preparation import prepare
 from comas.quickstart import build
 from comas.run_directory.inputs import read_inputs, write_inputs
 from evaluation.models import find_target
+from evaluation.tasks import held_out_tasks
 
 QWEN = "quickstart/models/qwen2"
 
@@ -104,7 +105,7 @@ def test_an_evaluation_asks_the_models_and_questions_that_a_run_began_with(run):
         society / "models/qwen2",
         society / "models/llama",
     ]
-    assert target.held_out == society / "validation.jsonl"
+    assert target.held_out == str(society / "validation.jsonl")
 
 
 def test_a_society_that_is_gone_is_not_replaced_by_another(run):
@@ -112,3 +113,11 @@ def test_a_society_that_is_gone_is_not_replaced_by_another(run):
     todays_society(run.parent)
     with pytest.raises(ValueError, match=r"began with .*0123456789ab.* which is gone"):
         find_target(str(run), weights="untrained")
+
+
+def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path):
+    own = ["rollout.system_prompt=Be careful.", "data.columns.task=null", "data.domain=science"]
+    target = find_target(str(make_run(tmp_path, *own)), weights="trained")
+    assert target.held_out is not None and target.system_prompt == "Be careful."
+    [task] = held_out_tasks(target.held_out, target.held_out_rules, limit=None)
+    assert task.form == "science"  # its own task, math, is not read

@@ -90,6 +90,18 @@ def test_a_card_names_the_datasets_behind_prepared_questions(prepared, tmp_path)
     Manifest(train.parent, {}).store({train.name: (train.read_text(), entry)})
     first, _ = cards(prepared, tmp_path / "models")
     assert "\n* `KodCode/Light` at `dcf78a8b`, licence: cc-by-nc-4.0\n" in first.text
+    assert first.data.to_dict()["datasets"] == ["KodCode/Light"]
+
+
+def test_a_system_prompt_is_part_of_the_cards_chat(prepared, tmp_path):
+    rollout = dataclasses.replace(prepared.config.rollout, system_prompt='Say "yes".')
+    config = dataclasses.replace(prepared.config, rollout=rollout)
+    first, _ = cards(dataclasses.replace(prepared, config=config), tmp_path / "models")
+    [chat] = re.findall(r"^messages = (.*)$", first.text, re.M)
+    assert eval(chat, {"PROMPT": "1 + 1?"}) == [
+        {"role": "system", "content": 'Say "yes".'},
+        {"role": "user", "content": "1 + 1?"},
+    ]
 
 
 def test_the_cards_own_code_opens_the_model(prepared, tmp_path, monkeypatch, capsys):

@@ -9,10 +9,11 @@ import pytest
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
-from comas.config.schema import Config
+from comas.config.schema import Columns, Config, Data
 from comas.preflight import checks
 from comas.preflight.configuration import load_config
 from comas.preflight.disk import checkpoint_bytes, needed_bytes, num_parameters
+from comas.preflight.locations import reading_rules
 from comas.preflight.machine import (
     Gpus,
     Machine,
@@ -281,6 +282,29 @@ def test_bytes_in_words(num_bytes, words):
 
 
 # ---------------------------------------------------------------- all at once
+
+
+def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_prompt(tmp_path):
+    model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
+    (tmp_path / "mine.csv").write_text("question,answer\n1 + 1?,2\n2 + 2?,4\n")
+    overrides = [
+        *(f"saves={tmp_path / 'saves'}", f"society.models=[{model}]", "rollout.batch_size=2"),
+        *(f"data.train={tmp_path}/mine.csv", f"data.validation={tmp_path}/mine.csv"),
+        *("data.columns.prompt=question", "data.domain=math", "rollout.system_prompt=Be careful."),
+    ]
+    prepared = prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
+    assert [question.text for question in prepared.train.questions] == ["1 + 1?", "2 + 2?"]
+    assert prepared.train.answers == {"mine/1": "2", "mine/2": "4"}
+    assert prepared.validation.questions[0].question_id == "mine/1"
+    Path(model, "chat_template.jinja").write_text("{{ messages[-1]['content'] }}")
+    with pytest.raises(PreflightError, match=r"rollout\.system_prompt: the chat template"):
+        prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
+
+
+def test_embedded_questions_are_read_as_they_were_written_whatever_ones_own_are_like():
+    mine = Data(columns=Columns(prompt="question"), domain="math")
+    assert reading_rules("quickstart/validation.jsonl", mine) == Data()
+    assert reading_rules("mine.csv", mine) == mine
 
 
 def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_made(tmp_path: Path):

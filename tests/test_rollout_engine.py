@@ -13,12 +13,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from tiny_models import byte_tokenizer
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
@@ -28,6 +30,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 from comas.config.schema import Rollout
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
+from comas.engines.rollout.messages import Request
 from comas.engines.rollout.shared_weights import (
     SharedMemoryWeightSender,
     WeightMetadata,
@@ -51,6 +54,23 @@ ROLLOUT = Rollout(
     cpu_kv_cache_mib=64,
     max_num_seqs=32,
 )
+
+
+# ---- Prompts ----
+
+
+def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() -> None:
+    tokenizer = byte_tokenizer()
+
+    def encoded(system_prompt: str | None) -> str:
+        rollout = replace(ROLLOUT, system_prompt=system_prompt)
+        engine = SimpleNamespace(_tokenizer=tokenizer, _rollout=rollout)
+        [token_ids] = RolloutEngine._encode(engine, [Request("1 + 1?", seed=0)])
+        return tokenizer.decode(token_ids)
+
+    asked = "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
+    assert encoded(None) == asked
+    assert encoded("Be careful.") == f"<|im_start|>system\nBe careful.<|im_end|>\n{asked}"
 
 
 # ---- Settings ----

@@ -114,6 +114,18 @@ def test_vanilla_sends_the_task_as_the_one_message_with_the_published_settings(t
     assert (call.prompt_tokens, call.completion_tokens, call.finish_reason) == (7, 3, "stop")
 
 
+def test_the_system_prompt_of_a_run_comes_before_a_chat_that_has_none(tmp_path):
+    told = {"system_prompt": "You are careful."}
+    _, [request] = answer(tmp_path / "a", "vanilla", Script({"answer": "71"}), **told)
+    assert request["messages"] == [
+        {"role": "system", "content": "You are careful."},
+        user("What is 48 + 23?\n\nBox the result."),
+    ]
+    _, [first, *_] = answer(tmp_path / "b", "autogen", Script(lambda label: "TERMINATE"), **told)
+    assert [m["role"] for m in first["messages"]].count("system") == 1
+    assert first["messages"][0]["content"] != "You are careful."
+
+
 def test_consistency_samples_five_times_and_lets_the_model_aggregate(tmp_path):
     script = Script(lambda label: {"summary": "final"}.get(label, f"text of {label}"))
     answered, requests = answer(tmp_path, "consistency", script)

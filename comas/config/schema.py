@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from comas.config.keys import key
+from comas.types import DOMAINS
 
 Entry = TypeVar("Entry", str, int, float)
 """What a list of the society holds for each policy."""
@@ -35,13 +36,35 @@ class Society:
 
 
 @dataclass
+class Columns:
+    """The columns that hold the parts of a record; one that is null is not read."""
+
+    prompt: str = key("prompt")
+    """The bare question."""
+    answer: str = key("answer")
+    """Its reference answer, in the form of its domain."""
+    task: str | None = key("task", example="task")
+    """Its domain; where there is none: ``data.domain``."""
+    id: str | None = key("id", example="id")
+    """Unlike all others; where there is none: the number of the row."""
+    source: str | None = key("source", example="source")
+    """Where it is from; where there is none: the name of the file or dataset."""
+
+
+@dataclass
 class Data:
     """Questions with their answer keys; only verification sees the answers."""
 
     train: str = key("data/train.jsonl")
-    """JSON or JSONL file of training questions (format: data/README.md)."""
+    """Training questions: a JSONL, JSON, CSV or Parquet file, or a dataset on the hub such as
+    hub:openai/gsm8k/main/train (data/README.md)."""
     validation: str = key("data/validation.jsonl")
-    """File of held-out questions, in the same format."""
+    """Held-out questions, likewise, read by the same keys."""
+    columns: Columns = field(default_factory=Columns)
+    domain: str | None = key(None, one_of=DOMAINS, example="math")
+    """Domain of questions that name none; null: each of them names one."""
+    answer_after: str | None = key(None, example="####")
+    """The answer is only what follows the last of these marks in its column; null: all of it."""
     shuffle: bool = key(True)
     """Whether each epoch has an order of its own, drawn from the seed, or that of the file."""
 
@@ -83,6 +106,9 @@ class Rollout:
     """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
     temperature: float = key(1.0, above=0)
     """Of sampling in training; validation has its own."""
+    system_prompt: str | None = key(None, example="You are careful.")
+    """What every agent is told before every prompt, as the chat's system message, in training and
+    validation alike; null: nothing, where a chat template may say something of its own."""
     max_prompt_tokens: int = key(28672, at_least=1)
     """Longest prompt, in tokens; see ``interaction.overlong_prompts``."""
     max_response_tokens: int = key(4096, at_least=1)

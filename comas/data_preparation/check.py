@@ -1,21 +1,30 @@
-"""``python -m comas.data_preparation.check FILE ...``: what scripts/check_data.sh starts.
+"""``python -m comas.data_preparation.check NAME ... [key=value ...]``: what scripts/check_data.sh
+starts.
 
-Finds every fault of a file of one's own questions before a run does.
+Finds every fault of one's own questions before a run does, and shows how they will be asked.
 """
 
+import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from comas.data import QUESTION, DataError, Faulty, Record, read_records
+from comas.config import load
+from comas.config.faults import ConfigError
+from comas.config.schema import Config, Data
+from comas.data import DataError, Faulty, Record, read_questions
 from comas.data_preparation.record_set import is_decimal_number
+from comas.interaction.prompts import SOLUTION, fill
+from comas.model_folder import chat_messages
+from comas.terminal import EXIT_FAULT
 from comas.types import Domain
 from comas.verification import Verdict, Verifier
 from comas.verification.coding import examine_checker
 
 EMPTY_PROGRAM = "```python\npass\n```"
+NUM_SHOWN = 2
+"""Questions that are shown as they will be asked."""
 
 
 @dataclass(frozen=True)
@@ -27,22 +36,23 @@ class Report:
     """"line 17" or "record 17" -> why the record there cannot be used."""
     counts: Counter[tuple[Domain, str]]
     """(domain, source) -> records without a fault"""
+    first: list[Record[Domain]]
+    """The first of these."""
 
 
-def check_file(path: Path, *, verifier: Verifier) -> Report:
-    """Check every record of ``path``, its gold answer too.
+def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
+    """Check every record of a file or dataset, its gold answer too.
 
-    Raises DataError when the file cannot be read at all.
+    Raises DataError when it cannot be read at all.
     """
-    read = dict(read_records(path, QUESTION))
+    read = dict(read_questions(name, rules))
     records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
     reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
     reasons |= _faults_of_answers(records, verifier)
     faults = {location: reasons[location] for location in read if location in reasons}
-    counts = Counter(
-        (r.task, r.source) for location, r in records.items() if location not in reasons
-    )
-    return Report(len(read), faults, counts)
+    good = [record for location, record in records.items() if location not in reasons]
+    counts = Counter((record.task, record.source) for record in good)
+    return Report(len(read), faults, counts, good[:NUM_SHOWN])
 
 
 def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -> dict[str, str]:
@@ -88,35 +98,58 @@ def _fault_of_verdict(domain: Domain, answer: str, verdict: Verdict) -> str | No
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Check the files; returns 1 when one has a fault."""
-    num_faulty_files = 0
+    """Check what the arguments name; returns 1 when there is a fault."""
+    settings = [argument for argument in arguments if "=" in argument]
+    names = [argument for argument in arguments if "=" not in argument]
+    try:
+        config = load(Config, None, settings)
+    except ConfigError as error:
+        sys.stdout.write(f"{error}\n")
+        return EXIT_FAULT
+    num_faulty = 0
     with Verifier() as verifier:
-        for path in map(Path, arguments):
+        for name in names:
             try:
-                report = check_file(path, verifier=verifier)
+                report = check_questions(name, config.data, verifier=verifier)
             except DataError as error:
                 sys.stdout.write(f"{error}\n")
-                num_faulty_files += 1
+                num_faulty += 1
                 continue
-            sys.stdout.write(_text_of(path, report))
-            num_faulty_files += bool(report.faults or not report.num_records)
-    return 1 if num_faulty_files else 0
+            lines = _lines_of(name, report, settings, system_prompt=config.rollout.system_prompt)
+            sys.stdout.write("\n".join(lines) + "\n")
+            num_faulty += bool(report.faults or not report.num_records)
+    return EXIT_FAULT if num_faulty else 0
 
 
-def _text_of(path: Path, report: Report) -> str:
-    num_faults = len(report.faults)
-    lines = [f"{path}: {report.num_records} records, {num_faults} of them faulty"]
-    lines += [f"  {location}: {reason}" for location, reason in report.faults.items()]
-    lines += [
-        f"  {count:>7} {domain}, source {source}"
-        for (domain, source), count in sorted(report.counts.items())
-    ]
+def _lines_of(
+    name: str, report: Report, settings: Sequence[str], *, system_prompt: str | None
+) -> Iterator[str]:
+    yield f"{name}: {report.num_records} records, {len(report.faults)} of them faulty"
+    for location, reason in report.faults.items():
+        yield f"  {location}: {reason}"
+    for (domain, source), count in sorted(report.counts.items()):
+        yield f"  {count:>7} {domain}, source {source}"
+    for record in report.first:
+        yield from _as_asked(record, system_prompt)
     if not report.faults and report.num_records:
-        lines += [
-            "to train on it:",
-            f"  bash scripts/train_comas.sh configs/comas.yaml data.train={path}",
-        ]
-    return "\n".join(lines) + "\n"
+        command = ["bash scripts/train_comas.sh configs/comas.yaml", f"data.train={name}"]
+        yield "to train on it:"
+        yield "  " + " ".join([*command, *map(shlex.quote, settings)])
+
+
+def _as_asked(record: Record[Domain], system_prompt: str | None) -> Iterator[str]:
+    """The question as the first agent will read it, and its answer, which no agent will."""
+    yield f"{record.id}, as the first agent will read it:"
+    prompt = fill(SOLUTION, record.task, question=record.prompt)
+    for message in chat_messages(prompt, system_prompt=system_prompt):
+        yield f"  {message['role']}:"
+        yield from _indented(message["content"])
+    yield "  and its answer, for the verifier alone:"
+    yield from _indented(record.answer)
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"    {line}" for line in text.splitlines())
 
 
 if __name__ == "__main__":

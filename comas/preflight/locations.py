@@ -4,7 +4,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from comas import quickstart
-from comas.model_folder import check_model_folder, description_of, load_tokenizer, may_be_hub_name
+from comas.config.schema import Data
+from comas.data import RECORDS
+from comas.model_folder import (
+    check_model_folder,
+    check_system_prompt,
+    description_of,
+    load_tokenizer,
+    may_be_hub_name,
+)
 from comas.quickstart.build import fingerprint, recipe_sources
 
 QUICKSTART_PREFIX = "quickstart/"
@@ -46,14 +54,22 @@ def locate(
     return locations
 
 
+def reading_rules(name: str, data: Data) -> Data:
+    """How the questions of ``name`` are read: as ``data`` says, unless they are embedded ones."""
+    return RECORDS if name.startswith(QUICKSTART_PREFIX) else data
+
+
 def society_folder(saves: Path, *, seed: int) -> Path:
     """Where today's recipe builds the quick-start society, or has built it."""
     return saves / "quickstart" / fingerprint(recipe_sources(), seed=seed)
 
 
-def check_model(model: str, *, is_embedded: bool) -> None:
+def check_model(model: str, *, is_embedded: bool, system_prompt: str | None = None) -> None:
     """Raise ValueError unless ``model`` is a folder in Hugging Face format, or on the hub, with a
-    tokenizer that can be used. Of an embedded one, the tokenizer is our own."""
+    tokenizer that can be used. Of an embedded one, the tokenizer is our own.
+
+    With a ``system_prompt``, its chat template must have a place for it.
+    """
     if not (Path(model).exists() or may_be_hub_name(model)):
         raise ValueError(
             f"society.models names {model!r}, which is neither a folder here nor a hub name. Give "
@@ -62,7 +78,10 @@ def check_model(model: str, *, is_embedded: bool) -> None:
     try:
         if Path(model).exists():
             check_model_folder(Path(model))
-        if not is_embedded:
-            load_tokenizer(description_of(model))
+        if not is_embedded or system_prompt is not None:
+            folder = description_of(model)
+            tokenizer = load_tokenizer(folder)
+            if system_prompt is not None:
+                check_system_prompt(tokenizer, system_prompt, folder=folder)
     except ValueError as error:
         raise ValueError(f"society.models names {model!r}: {error}") from error

@@ -13,7 +13,13 @@ from comas.model_folder import is_here
 from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.disk import num_parameters
-from comas.preflight.locations import QUICKSTART_PREFIX, check_model, locate, society_folder
+from comas.preflight.locations import (
+    QUICKSTART_PREFIX,
+    check_model,
+    locate,
+    reading_rules,
+    society_folder,
+)
 from comas.preflight.machine import (
     Machine,
     choose_device,
@@ -145,7 +151,11 @@ class Survey:
         if location is None:
             self._num_parameters[name] = EMBEDDED_PARAMETERS
             return "built at the start"
-        check_model(location, is_embedded=name.startswith(QUICKSTART_PREFIX))
+        check_model(
+            location,
+            is_embedded=name.startswith(QUICKSTART_PREFIX),
+            system_prompt=self.config.rollout.system_prompt,
+        )
         self._num_parameters[name] = num_parameters(location)
         return "here" if is_here(location) else "downloaded at the start"
 
@@ -155,7 +165,7 @@ class Survey:
         if location is None:
             number = EMBEDDED_QUESTIONS[name]
         else:
-            self.train = load_questions(Path(location))
+            self.train = load_questions(location, reading_rules(name, self.config.data))
             number = len(self.train.questions)
         self.sizes = derive_sizes(self.config, num_questions=number)
         return number
@@ -165,7 +175,7 @@ class Survey:
         location = self._locate(name, embedded=EMBEDDED_QUESTIONS)
         if location is None:
             return EMBEDDED_QUESTIONS[name]
-        held_out = load_questions(Path(location))
+        held_out = load_questions(location, reading_rules(name, self.config.data))
         asked = fixed_subset(held_out.questions, self.config.validation.num_questions)
         self.validation = QuestionSet(tuple(asked), held_out.answers)
         return len(held_out.questions)

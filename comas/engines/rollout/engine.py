@@ -16,7 +16,7 @@ from comas.engines.rollout.cpu_matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import WeightTransfer, engine_arguments
-from comas.model_folder import folder_of, load_tokenizer
+from comas.model_folder import chat_messages, folder_of, load_tokenizer
 from comas.types import Device, Generation
 
 WeightTransferEngineFactory.register_engine(
@@ -233,11 +233,12 @@ class RolloutEngine:
         }
 
     def _encode(self, requests: Collection[Request]) -> list[list[int]]:
-        """The token ids of every prompt, as one user message."""
+        """The token ids of every prompt, as a chat of one user message."""
         if not requests:
             return []  # which the tokenizer would take for one empty chat
+        system_prompt = self._rollout.system_prompt
         return self._tokenizer.apply_chat_template(
-            [[{"role": "user", "content": request.prompt}] for request in requests],
+            [chat_messages(request.prompt, system_prompt=system_prompt) for request in requests],
             add_generation_prompt=True,
             return_dict=False,
             # Llama-3's template would print the day of the run: no prompt may depend on it.

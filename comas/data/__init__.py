@@ -1,0 +1,29 @@
+"""Questions and their answer keys from files or the hub, and the batch of every step."""
+
+from comas.data.batches import count_steps, draw_batch, fixed_subset
+from comas.data.records import (
+    QUESTION,
+    RECORDS,
+    DataError,
+    Faulty,
+    QuestionSet,
+    Record,
+    load_questions,
+    read_questions,
+    read_records,
+)
+
+__all__ = [
+    "QUESTION",
+    "RECORDS",
+    "DataError",
+    "Faulty",
+    "QuestionSet",
+    "Record",
+    "count_steps",
+    "draw_batch",
+    "fixed_subset",
+    "load_questions",
+    "read_questions",
+    "read_records",
+]

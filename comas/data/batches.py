@@ -1,0 +1,63 @@
+"""The batch of every step, and the held-out questions of every validation."""
+
+import hashlib
+import random
+from collections.abc import Sequence
+
+from comas.data.records import DataError
+from comas.types import Question
+
+
+def count_steps(
+    num_questions: int, *, batch_size: int, num_epochs: int, num_steps: int | None
+) -> int:
+    """Rollout steps of a run: ``num_steps``, or else the whole batches of all epochs.
+
+    The questions left over at the end of an epoch, fewer than a batch, are not asked in it;
+    with shuffling they are others in every epoch. Example: 2000 questions in batches of 64
+    are 31 steps an epoch, as in the paper, with 16 left over.
+
+    Raises DataError when there are fewer questions than a batch holds.
+    """
+    if num_questions < batch_size:
+        raise DataError(
+            f"data.train holds {num_questions} questions, fewer than rollout.batch_size = "
+            f"{batch_size} of one step: set rollout.batch_size to {num_questions} or less, "
+            "or give more questions"
+        )
+    return num_steps or num_epochs * (num_questions // batch_size)
+
+
+def draw_batch(
+    questions: Sequence[Question], *, step: int, batch_size: int, seed: int, shuffle: bool
+) -> list[Question]:
+    """The questions of one step, from 0: a pure function, so a resumed run needs no state.
+
+    Every epoch takes whole batches from a permutation drawn from (seed, epoch), or from the
+    order of the file. Example: 5 questions in batches of 2 make epochs of 2 steps, and step 2
+    takes the first two of epoch 1.
+    """
+    assert 0 < batch_size <= len(questions), "count_steps reports this to the user"
+    epoch, batch = divmod(step, len(questions) // batch_size)
+    order = list(range(len(questions)))
+    if shuffle:
+        random.Random(f"{seed}/epoch{epoch}").shuffle(order)
+    return [questions[i] for i in order[batch * batch_size : (batch + 1) * batch_size]]
+
+
+def fixed_subset(questions: Sequence[Question], num_questions: int | None) -> list[Question]:
+    """The same ``num_questions`` for every seed and step, in the order given; None: all.
+
+    Chosen by a hash of the id, so they are a fair draw even from a file sorted by task.
+    Raises DataError when there are not as many.
+    """
+    if num_questions is None:
+        return list(questions)
+    if num_questions > len(questions):
+        raise DataError(
+            f"data.validation holds {len(questions)} questions, fewer than "
+            f"validation.num_questions = {num_questions}: lower it, or write null for all"
+        )
+    ranked = sorted(questions, key=lambda q: hashlib.blake2b(q.question_id.encode()).digest())
+    chosen = {question.question_id for question in ranked[:num_questions]}
+    return [question for question in questions if question.question_id in chosen]

@@ -1,0 +1,193 @@
+"""Questions and their answer keys: what a record is, and how rows of any file become records."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Generic, TypeVar
+
+from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic_core import PydanticCustomError, to_json
+
+from comas.config.schema import Columns, Data
+from comas.data.rows import DataError, Faulty, json_texts, read_rows, source_of
+from comas.files import faults_in_words
+from comas.types import AnswerKey, Domain, Question
+
+MAX_LISTED_FAULTS = 20
+NEEDED = ("task", "prompt", "answer")
+"""Keys that a record must have; the others can be made up."""
+_EXAMPLE = json.dumps(
+    {"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71", "source": "x"}
+)
+RECORDS = Data()
+"""How files of records are read: their columns have the names of the keys."""
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise PydanticCustomError("blank", "must not be empty")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_not_blank)]
+Form = TypeVar("Form", bound=str)
+
+
+@dataclass(frozen=True)
+class Record(Generic[Form]):
+    """A line of a record file; further keys are allowed there.
+
+    Example: ``{"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71",
+    "source": "sums"}``
+    """
+
+    id: Text
+    task: Form
+    """A domain; of a benchmark, a form of answers."""
+    prompt: Text
+    answer: Text
+    source: Text
+
+
+QUESTION = TypeAdapter(Record[Domain])
+
+
+@dataclass(frozen=True)
+class QuestionSet:
+    """The questions of a file, and apart from them what only verification may see.
+
+    Example: the record ``{"id": "math/17", "task": "math", "prompt": "What is 48 + 23?",
+    "answer": "71", "source": "sums"}`` gives ``Question("math/17", "math", "What is 48 +
+    23?")`` and the answer ``{"math/17": "71"}``.
+    """
+
+    questions: tuple[Question, ...]
+    answers: AnswerKey
+
+
+def load_questions(name: str | Path, rules: Data = RECORDS) -> QuestionSet:
+    """The questions of a file, or of a dataset on the hub, as ``rules`` say how to read it.
+
+    Raises DataError that names every faulty record with its location and the reason (the first
+    ``MAX_LISTED_FAULTS``, and how many there are).
+    """
+    records: list[Record[Domain]] = []
+    faults: list[str] = []
+    for location, record in read_questions(name, rules):
+        if isinstance(record, Faulty):
+            faults.append(f"{name}, {location}: {record.reason}")
+        else:
+            records.append(record)
+    if faults:
+        raise DataError(_listed(faults))
+    if not records:
+        raise DataError(f"{name} holds no record; one line is one question: {_EXAMPLE}")
+    questions = tuple(Question(record.id, record.task, record.prompt) for record in records)
+    return QuestionSet(questions, {record.id: record.answer for record in records})
+
+
+def read_questions(
+    name: str | Path, rules: Data = RECORDS
+) -> Iterator[tuple[str, Record[Domain] | Faulty]]:
+    """(location, record) of each row of a file, or of a dataset on the hub; ids must differ.
+
+    Raises DataError when it cannot be read.
+    """
+    rows, source = read_rows(str(name)), source_of(str(name))
+    texts = (
+        (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
+        for number, (location, row) in enumerate(rows, start=1)
+    )
+    return _validated(texts, QUESTION)
+
+
+def read_records(
+    path: Path, kind: TypeAdapter[Record[Form]]
+) -> Iterator[tuple[str, Record[Form] | Faulty]]:
+    """(location, record) of each record of a JSON list or JSONL, whose ids must differ.
+
+    Raises DataError when the file cannot be read, or begins like a JSON list and is none.
+    """
+    return _validated(json_texts(path), kind)
+
+
+def _validated(
+    texts: Iterable[tuple[str, bytes | Faulty]], kind: TypeAdapter[Record[Form]]
+) -> Iterator[tuple[str, Record[Form] | Faulty]]:
+    location_of_id: dict[str, str] = {}
+    for location, text in texts:
+        if isinstance(text, Faulty):
+            yield location, text
+            continue
+        try:
+            record = kind.validate_json(text)
+        except ValidationError as error:
+            yield location, Faulty(faults_in_words(error))
+            continue
+        first = location_of_id.setdefault(record.id, location)
+        if first != location:
+            yield location, Faulty(f"id {record.id!r} is already that of {first}")
+        else:
+            yield location, record
+
+
+def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faulty:
+    """A row's record, still to be validated; ``name`` is its id if it has none of its own.
+
+    Example, with ``data.columns.prompt=question``, ``data.domain=math`` and
+    ``data.answer_after="####"``: ``{"question": "What is 48 + 23?", "answer": "40 + 31 #### 71"}``
+    gives ``{"id": "mine/1", "task": "math", "prompt": "What is 48 + 23?", "answer": "71",
+    "source": "mine"}``.
+    """
+    if isinstance(row, Faulty):
+        return row
+    if not isinstance(row, Mapping):
+        return to_json(row)
+    columns = _by_key(rules.columns)
+    known = {"id": name, "task": rules.domain, "source": source}
+    found = {key: _as_text(row.get(column)) for key, column in columns.items()}
+    record = known | {key: value for key, value in found.items() if value is not None}
+    faults = [_missing(key, columns[key], row) for key in NEEDED if record.get(key) is None]
+    if faults:
+        return Faulty("; ".join(faults))
+    mark, answer = rules.answer_after, record["answer"]
+    if mark is not None and isinstance(answer, str):
+        if mark not in answer:
+            return Faulty(f"answer: has no {mark!r}, behind which data.answer_after looks for it")
+        record["answer"] = answer.rpartition(mark)[2].strip()
+    return to_json(record)
+
+
+def _by_key(columns: Columns) -> dict[str, str | None]:
+    """Key of a record -> column that holds it."""
+    return {
+        "id": columns.id,
+        "task": columns.task,
+        "prompt": columns.prompt,
+        "answer": columns.answer,
+        "source": columns.source,
+    }
+
+
+def _as_text(value: Any) -> Any:
+    """Numbers as they are written; all else is for the validation."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return str(value) if is_number else value
+
+
+def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
+    if column in row:
+        return f"{key}: null"
+    remedy = " or data.domain says it of all" if key == "task" else ""
+    return (
+        f"{key}: no column {column!r} among {', '.join(row)}; data.columns.{key} names it{remedy}"
+    )
+
+
+def _listed(faults: Sequence[str]) -> str:
+    count = f"{len(faults)} faulty record{'s' * (len(faults) != 1)}; write each like {_EXAMPLE}:"
+    lines = [count, *faults[:MAX_LISTED_FAULTS]]
+    if len(faults) > MAX_LISTED_FAULTS:
+        lines.append(f"... and {len(faults) - MAX_LISTED_FAULTS} more")
+    return "\n  ".join(lines)

@@ -1,0 +1,155 @@
+"""The rows of a file, or of a dataset on the hub, under the names of its columns."""
+
+import csv
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import HfHubHTTPError
+from pydantic_core import from_json, to_json
+
+HUB = "hub:"
+"""How the name of a dataset on the hub begins."""
+HUB_NAME = re.compile(
+    r"hub:(?P<path>[^/@]+/[^/@]+)(@(?P<revision>[^/]+))?(/(?P<name>[^/]+)(/(?P<split>[^/]+))?)?"
+)
+HUB_FORM = "hub:OWNER/NAME[@COMMIT][/CONFIG[/SPLIT]], such as hub:openai/gsm8k/main/test"
+DEFAULT_SPLIT = "train"
+
+
+class DataError(ValueError):
+    """A data file that cannot be used, with every faulty record."""
+
+
+@dataclass(frozen=True)
+class Faulty:
+    """A record that cannot be used."""
+
+    reason: str
+
+
+def read_rows(name: str) -> Iterator[tuple[str, Any]]:
+    """(location, row) of a CSV, Parquet, JSON or JSONL file, or of a dataset on the hub.
+
+    A row is a mapping, ``Faulty``, or whatever else JSON holds. The texts of a CSV stay as they
+    are written there ("007", "NA").
+
+    Example: ``read_rows("hub:openai/gsm8k/main/test")`` begins with ``("row 1", {"question":
+    "Janet's ducks ...", "answer": "... #### 18"})``.
+
+    Raises DataError when it cannot be read.
+    """
+    if name.startswith(HUB):
+        return _numbered(_hub_rows(name))
+    path = Path(name)
+    match path.suffix.lower():
+        case ".csv":
+            return _csv_rows(path)
+        case ".parquet":
+            return _numbered(_parquet_rows(path))
+    return ((location, _parsed(text)) for location, text in json_texts(path))
+
+
+def source_of(name: str) -> str:
+    """What records that name no source come from: "openai/gsm8k", or a file's name, "mine"."""
+    return _hub_parts(name)["path"] if name.startswith(HUB) else Path(name).stem
+
+
+def json_texts(path: Path) -> Iterator[tuple[str, bytes]]:
+    """(location, text) of each record of a JSON list or JSONL.
+
+    Raises DataError when the file cannot be read, or begins like a JSON list and is none.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if content.lstrip().startswith(b"["):
+        try:
+            records = from_json(content)
+        except ValueError as error:
+            raise DataError(f"{path} begins like a JSON list, but is none: {error}") from error
+        yield from ((f"record {n}", to_json(record)) for n, record in enumerate(records, start=1))
+        return
+    # Not splitlines(), which would also split at U+2028 within a JSON string.
+    for number, line in enumerate(content.split(b"\n"), start=1):
+        if line.strip():
+            yield f"line {number}", line
+
+
+def _parsed(text: bytes) -> Any:
+    try:
+        return from_json(text)
+    except ValueError as error:
+        return Faulty(f"Invalid JSON: {error}")
+
+
+def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:  # as spreadsheets write it
+            reader = csv.DictReader(file, strict=True)
+            for row in reader:
+                yield f"line {reader.line_num}", _whole(row, len(reader.fieldnames or ()))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str] | Faulty:
+    """``row``, unless it has fewer or more values than the first line names columns."""
+    num_values = sum(value is not None for value in row.values())
+    if None not in row and num_values == num_columns:
+        return row
+    num_values += len(row[None]) - 1 if None in row else 0
+    return Faulty(f"{num_values} values for the {num_columns} columns of the first line")
+
+
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    from datasets import load_dataset
+
+    try:
+        # Streamed, past the library's cache, which copies the file.
+        yield from load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, error) from error
+
+
+def _hub_rows(name: str) -> Iterator[Mapping[str, Any]]:
+    from datasets import load_dataset
+    from datasets.exceptions import DatasetsError
+
+    parts = _hub_parts(name)
+    try:
+        yield from load_dataset(**parts | {"split": parts["split"] or DEFAULT_SPLIT})
+    except (HfHubHTTPError, DatasetsError, OSError, ValueError) as error:
+        raise DataError(
+            f"{name}: the hub, or what is kept of it here (HF_HOME), does not give it: "
+            f"{' '.join(str(error).split())}. Write it like {HUB_FORM}; for a gated dataset accept "
+            f"its terms at https://huggingface.co/datasets/{parts['path']} and log in "
+            "(.venv/bin/hf auth login)"
+        ) from error
+
+
+def _hub_parts(name: str) -> dict[str, Any]:
+    """As ``datasets.load_dataset`` names them: path, revision, name (of the config) and split.
+
+    Raises DataError when ``name`` is not of the form.
+    """
+    parts = HUB_NAME.fullmatch(name)
+    if parts is None:
+        raise DataError(f"{name!r} is no dataset of the hub: write it like {HUB_FORM}")
+    return parts.groupdict()
+
+
+def _numbered(rows: Iterator[Any]) -> Iterator[tuple[str, Any]]:
+    return ((f"row {number}", row) for number, row in enumerate(rows, start=1))
+
+
+def _unreadable(path: Path, error: Exception) -> DataError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return DataError(
+        f"{path} cannot be read: {reason}. bash scripts/prepare_data.sh builds the paper's "
+        "questions, and data/README.md says how to write your own; data.train and data.validation "
+        "name the files"
+    )
