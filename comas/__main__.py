@@ -1,10 +1,12 @@
 """``python -m comas [--dry-run] [CONFIG] [key=value ...]``: what scripts/train_comas.sh starts."""
 
+import errno
 import logging
 from collections.abc import Sequence
 from pathlib import Path
 
 from comas.config.schema import Config
+from comas.engines.cluster.supervision import LostEngineError
 from comas.pages.run_report import report
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.dry_run import describe_run
@@ -13,12 +15,21 @@ from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Survey
 from comas.run_directory import RunDirectory
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
+from comas.terminal import (
+    EXIT_FAULT,
+    EXIT_INTERRUPTED,
+    EXIT_MACHINE,
+    EXIT_RUN,
+    run_command,
+    start_command,
+)
 from comas.train import train
 
 log = logging.getLogger("comas")
 
 DRY_RUN = "--dry-run"
+FULL_OR_BROKEN = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
+"""What a disk says that takes no more."""
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -55,7 +66,21 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, OSError, RuntimeError) as error:
         log.error("error: %s", error)
         _offer_to_continue(run)
-        return EXIT_FAULT
+        return exit_status(error)
+
+
+def exit_status(error: Exception) -> int:
+    """Whose fault ended a run: the user's, that of the run itself, or the machine's.
+
+    Example: an unknown key is the user's, weights that are not finite are the run's, a full disk
+    and engines that were lost are the machine's.
+    """
+    causes = (error, error.__cause__)
+    if any(isinstance(cause, OSError) and cause.errno in FULL_OR_BROKEN for cause in causes):
+        return EXIT_MACHINE
+    if any(isinstance(cause, LostEngineError) for cause in causes):
+        return EXIT_MACHINE
+    return EXIT_RUN if isinstance(error, RuntimeError) else EXIT_FAULT
 
 
 def _describe(arguments: Sequence[str]) -> int:

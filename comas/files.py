@@ -193,6 +193,20 @@ def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
         raise FileError(f"{path} is damaged: {faults_in_words(error)}. {remedy}") from error
 
 
+def last_lines(path: Path, *, num: int = 10) -> list[str]:
+    """The last lines of a log that may be large; one that says what is known if it cannot be read.
+
+    Meant for reports on something else, which it must not hide.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 200 * num))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return [f"its log cannot be read here: {path}: {error.strerror}"]
+    return [f"the end of {path}:", *text.splitlines()[-num:]]
+
+
 def faults_in_words(error: ValueError) -> str:
     """What is wrong with JSON that should have had another shape, by key.
 

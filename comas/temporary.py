@@ -66,6 +66,12 @@ def end_processes(*, variable: str, value: str) -> None:
     _kill(slow)
 
 
+def end_process(pid: int) -> None:
+    """Kill one process of this machine, if it is still there."""
+    with suppress(psutil.NoSuchProcess):
+        _kill([psutil.Process(pid)])
+
+
 def _sweep(outer: Path) -> None:
     for lock in outer.glob(f"{PREFIX}*/{LOCK_NAME}"):
         folder = lock.parent

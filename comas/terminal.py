@@ -16,6 +16,11 @@ log = logging.getLogger(__name__)
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
 EXIT_FAULT = 1
+"""A fault of the user's: a key, a file, data."""
+EXIT_RUN = 3
+"""The run cannot go on as it is: it learns nothing, or its weights are not finite."""
+EXIT_MACHINE = 4
+"""The machine failed it: engines or Ray were lost, or the disk is full. Resuming may do."""
 EXIT_INTERRUPTED = 130
 """As a shell reports a process that Ctrl-C ended."""
 
@@ -40,11 +45,13 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
     the status that it returns."""
     try:
         with temporary_folder():
-            status = main(sys.argv[1:])
-            for number in ENDING:  # all that is left to do is what they ask for
-                signal.signal(number, signal.SIG_IGN)
-            # At the interpreter's exit it would miss its folder.
-            multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+            try:
+                status = main(sys.argv[1:])
+            finally:
+                for number in ENDING:  # all that is left to do is what they ask for
+                    signal.signal(number, signal.SIG_IGN)
+                # At the interpreter's exit it would miss its folder.
+                multiprocessing.util._exit_function()  # type: ignore[attr-defined]
     except FileError as error:
         sys.stderr.write(f"error: {error}\n")
         status = EXIT_FAULT

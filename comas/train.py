@@ -16,6 +16,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from comas.config.schema import Config
 from comas.data import QuestionSet, draw_batch
 from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.recoveries import Recoveries
+from comas.engines.cluster.supervision import LostEngineError
 from comas.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.interaction import run_discussions
 from comas.metrics.accusations import false_accusations
@@ -34,7 +36,7 @@ from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import Rewards, offer_evidence
 from comas.run_directory import CheckpointWriter, RunDirectory
 from comas.run_directory.metrics_log import read_rows
-from comas.types import Discussion, Metrics, UpdateStats
+from comas.types import Discussion, Metrics, TrainingSample, UpdateStats
 from comas.validation import validate, validate_discussions
 from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions
@@ -43,36 +45,66 @@ log = logging.getLogger(__name__)
 
 
 def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
-    """Let the society co-evolve: discuss, reward, update, sync, step after step.
+    """Let the society co-evolve until the run has made all of its steps.
 
-    Continues after the run directory's newest checkpoint, if it holds one.
+    Goes on after the run directory's newest checkpoint, if it holds one, and does so again when
+    an engine is lost that cannot be started again alone.
+
+    Raises:
+        EngineError: engines failed, did not start, or were lost too often.
     """
-    data, num_steps = prepared.train, prepared.sizes.num_steps
+    num_steps = prepared.sizes.num_steps
     if run.is_finished(num_steps):
         log.info("nothing to train: this run has made all of its %d steps", num_steps)
         return
-    checkpoint = run.latest_checkpoint()
+    recoveries = Recoveries(config.cluster.max_recoveries)
+    has_started = False
+    with (
+        Verifier(isolation=prepared.isolation) as verifier,
+        tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
+        logging_redirect_tqdm(),
+    ):
+        while True:
+            checkpoint = run.latest_checkpoint()
+            try:
+                with agents_of(config, prepared, recoveries) as agents:
+                    has_started = True
+                    last_step = _restore(run, agents, checkpoint, num_steps=num_steps)
+                    co_evolve(config, prepared, run, agents, verifier, bar, after=last_step)
+                return
+            except LostEngineError as error:
+                if not has_started:
+                    raise  # It would not start the second time, either.
+                recoveries.count("society", error)
+                log.warning("the society is started again from its newest checkpoint")
+
+
+def co_evolve(
+    config: Config,
+    prepared: Prepared,
+    run: RunDirectory,
+    agents: Agents,
+    verifier: Verifier,
+    bar: tqdm,
+    *,
+    after: int,
+) -> None:
+    """Discuss, reward, update and sync in all steps beyond ``after``, and save the models."""
+    data, num_steps = prepared.train, prepared.sizes.num_steps
     reward_scheme = REWARD_SCHEMES[config.reward.scheme]
     # Empty after every step that has a checkpoint (see the checks of society.update_every), so
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
     empty_updates, skipped_updates = EmptyUpdates(), SkippedUpdates()
-    with (
-        Verifier(isolation=prepared.isolation) as verifier,
-        agents_of(config, prepared) as agents,
-        _checkpoint_writer(config, run, agents) as checkpoints,
-        tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
-        logging_redirect_tqdm(),
-    ):
-        validate_agents = partial(_validate, config, agents, verifier, prepared.validation)
-        last_step = _restore(run, agents, checkpoint, num_steps=num_steps)
-        rows = read_rows(run.path / "metrics.jsonl")
-        watch = Watch(rows, mismatch_limit=config.optimization.mismatch_warning)
+    rows = read_rows(run.path / "metrics.jsonl")
+    watch = Watch(rows, mismatch_limit=config.optimization.mismatch_warning)
+    validate_agents = partial(_validate, config, agents, verifier, prepared.validation)
+    with _checkpoint_writer(config, run, agents) as checkpoints:
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
-        if last_step == 0:
+        if after == 0:
             _report(run, bar, 0, validate_agents())
-        for step in range(last_step + 1, num_steps + 1):
+        for step in range(after + 1, num_steps + 1):
             clock = Stopwatch()
             count_on = _count_on(bar, prepared.sizes.num_discussions)
             discussions = discuss(config, agents, data, step=step, on_finished=count_on)
@@ -82,12 +114,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
             evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=step)
             rewards = reward_scheme(discussions, evidence=evidence)
-            samples = collect_samples(
-                rewards.discussions,
-                policy_of_agent=config.policy_of_agent,
-                mask_truncated=config.optimization.mask_truncated,
-            )
-            buffers.add(samples)
+            buffers.add(_samples(config, rewards))
             due = buffers.take_due(step, num_steps=num_steps)
             empty_updates.check(due, rewards.discussions, policy_of_agent=config.policy_of_agent)
             stats = agents.update(due, step=step)
@@ -104,13 +131,22 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             checkpoints.wait()
             run.save_discussions(step, rewards.discussions, verdicts=verdicts)
             run.save_tokens(step, discussions, advantages=advantages_by_turn(due, stats))
-            _report(run, bar, step, metrics)
+            _report(run, bar, step, metrics | agents.recoveries.take_metrics())
             if is_due(step, every=config.training.save_every, num_steps=num_steps):
                 checkpoints.save(step)
         with run.models_folder(num_steps) as folder:
             agents.save_models(folder)
             rows = read_rows(run.path / "metrics.jsonl")
             write_model_cards(folder, prepared, rows=rows, num_steps=num_steps)
+
+
+def _samples(config: Config, rewards: Rewards) -> list[list[TrainingSample]]:
+    """What each policy learns from a step."""
+    return collect_samples(
+        rewards.discussions,
+        policy_of_agent=config.policy_of_agent,
+        mask_truncated=config.optimization.mask_truncated,
+    )
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:
@@ -139,13 +175,14 @@ class Stopwatch:
         return {**self._times, "time/step_s": time.monotonic() - self._start}
 
 
-def agents_of(config: Config, prepared: Prepared) -> Agents:
+def agents_of(config: Config, prepared: Prepared, recoveries: Recoveries) -> Agents:
     """The society of a run, which starts its engines as its context is entered."""
     return Agents(
         config,
         models=prepared.models,
         device=prepared.device,
         num_optimizer_steps=prepared.sizes.num_optimizer_steps,
+        recoveries=recoveries,
     )
 
 

@@ -61,8 +61,8 @@ def train(code: Path, name: str, *overrides: str) -> Path:
     return (SAVES / "latest").resolve()
 
 
-def compare(before: Path, after: Path) -> Iterator[str]:
-    """What differs, one line for each value."""
+def compare(before: Path, after: Path, *, ignored: tuple[str, ...] = ("time/",)) -> Iterator[str]:
+    """What differs, one line for each value; not of keys that begin with one of ``ignored``."""
     files = ["metrics.jsonl"]
     files += [f"discussions/{path.name}" for path in sorted((before / "discussions").iterdir())]
     for name in files:
@@ -71,7 +71,7 @@ def compare(before: Path, after: Path) -> Iterator[str]:
         for number, (old, new) in enumerate(rows, start=1):
             for key in sorted({*old, *new}):
                 is_shared = key in old and key in new
-                if not key.startswith("time/") and (not is_shared or old[key] != new[key]):
+                if not key.startswith(ignored) and (not is_shared or old[key] != new[key]):
                     yield f"{name}, line {number}, {key}: {shown(old, key)} -> {shown(new, key)}"
 
 

@@ -18,7 +18,7 @@ from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from vllm import _custom_ops
 
-from comas.config.schema import Rollout
+from comas.config.schema import Cluster, Rollout
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.policy.weights import CHUNK_BYTES, weight_chunks, weight_metadata
 from comas.engines.rollout.cpu_matmul import multiply, padded_height
@@ -65,7 +65,7 @@ class Bench:
         self.engine = RolloutEngine(
             str(folder), rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
         )
-        self.exchange = Exchange(LocalEngine(self.engine), timeout_s=60)  # type: ignore[arg-type]
+        self.exchange = Exchange(LocalEngine(self.engine), cluster=Cluster())  # type: ignore[arg-type]
 
     async def ask(
         self, prompt: str, *, seed: int, temperature: float | None = None

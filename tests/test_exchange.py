@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 from ray.exceptions import ActorDiedError
 
+from comas.config.schema import Cluster
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.cluster.sampler import Sampler
-from comas.engines.cluster.supervision import EngineError
+from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.rollout.messages import Meeting, Orders, Request, receive, send
 from comas.types import Generation
 
@@ -57,8 +59,8 @@ class ScriptedEngine:
         writer.close()
 
 
-def exchange_with(engine: ScriptedEngine, *, timeout_s: float = 60.0) -> Exchange:
-    return Exchange(engine, timeout_s=timeout_s)  # type: ignore[arg-type]
+def exchange_with(engine: ScriptedEngine, **limits: float) -> Exchange:
+    return Exchange(engine, cluster=Cluster(**limits))  # type: ignore[arg-type]
 
 
 async def ask_all(exchange: Exchange, *prompts: str) -> list[Any]:
@@ -115,39 +117,92 @@ def test_a_cancelled_request_is_told_and_the_others_are_answered():
 
 
 def test_no_answer_within_the_limit_is_an_error_that_names_engine_and_turn():
-    exchange = exchange_with(ScriptedEngine(answer=None), timeout_s=0.1)
+    exchange = exchange_with(ScriptedEngine(answer=None), call_timeout_s=0.1)
     [error] = asyncio.run(ask_all(exchange, "a"))
-    assert isinstance(error, EngineError)
+    assert isinstance(error, LostEngineError)
     assert str(error).startswith("rollout engine 0 of policy 0 did not answer d r0.s0 within 0 s")
     assert "cluster.call_timeout_s" in str(error)
 
 
-def test_the_limit_counts_for_each_request_from_when_it_was_asked():
+def test_the_limit_counts_from_when_a_request_was_asked():
+    exchange = exchange_with(ScriptedEngine(), call_timeout_s=0.4)
+
+    async def scenario() -> list[Any]:
+        answers = []
+        for _ in range(6):
+            answers += await ask_all(exchange, "a")
+            await asyncio.sleep(0.1)
+        return answers
+
+    assert asyncio.run(scenario()) == [spoken("a")] * 6
+
+
+class PulsingEngine(ScriptedEngine):
+    """Gives ``num_pulses`` signs of life, 0.05 s apart, and then the answer, if it has one."""
+
+    def __init__(self, *, num_pulses: int, answer: Answer | None) -> None:
+        super().__init__()
+        self._num_pulses = num_pulses
+        self._last_answer = answer
+
+    async def _serve(self, meeting: Meeting) -> None:
+        reader, writer = await asyncio.open_connection(meeting.host, meeting.port)
+        writer.write(meeting.password)
+        orders = await receive(reader)
+        for _ in range(self._num_pulses):
+            await asyncio.sleep(0.05)
+            await send(writer, {})
+        if self._last_answer is not None:
+            asked = orders.requests.items()
+            await send(writer, {number: self._last_answer(number, own) for number, own in asked})
+        await receive(reader)
+        writer.close()
+
+
+def test_an_engine_that_gives_no_sign_of_life_is_lost_long_before_its_time_limit():
+    exchange = exchange_with(PulsingEngine(num_pulses=4, answer=None), heartbeat_timeout_s=0.1)
+    [error] = asyncio.run(ask_all(exchange, "a"))
+    assert isinstance(error, LostEngineError)
+    assert "gave no sign of life for 0 s while generating d r0.s0" in str(error)
+    assert "cluster.heartbeat_timeout_s" in str(error)
+
+
+def test_signs_of_life_let_an_answer_take_longer_than_their_limit():
+    exchange = exchange_with(PulsingEngine(num_pulses=12, answer=echo), heartbeat_timeout_s=0.3)
+    assert asyncio.run(ask_all(exchange, "a")) == [spoken("a")]
+
+
+def test_silence_while_nobody_asks_is_no_silence():
+    exchange = exchange_with(ScriptedEngine(), heartbeat_timeout_s=0.1)
+
+    async def scenario() -> list[Any]:
+        before = await ask_all(exchange, "a")
+        await asyncio.sleep(0.4)
+        return before + await ask_all(exchange, "b")
+
+    assert asyncio.run(scenario()) == [spoken("a"), spoken("b")]
+
+
+def test_a_lost_ray_is_noticed_while_answers_are_waited_for():
+    def check() -> None:
+        raise LostEngineError("Ray is lost")
+
     engine = ScriptedEngine(answer=None)
-    exchange = exchange_with(engine, timeout_s=0.4)
-
-    async def scenario() -> float:
-        early = asyncio.create_task(ask_all(exchange, "a"))
-        await asyncio.sleep(0.2)
-        late = asyncio.create_task(ask_all(exchange, "b"))
-        loop = asyncio.get_running_loop()
-        await early
-        started = loop.time()
-        await late
-        return loop.time() - started
-
-    assert asyncio.run(scenario()) > 0.1
+    cluster = Cluster(heartbeat_timeout_s=0.4)
+    exchange = Exchange(engine, cluster=cluster, check_ray=check)  # type: ignore[arg-type]
+    [error] = asyncio.run(ask_all(exchange, "a"))
+    assert str(error) == "Ray is lost"
 
 
 def test_a_dead_engine_fails_every_waiting_request_by_the_turn_s_own_name():
     exchange = exchange_with(ScriptedEngine(error=ActorDiedError()))
     errors = asyncio.run(ask_all(exchange, "a", "b"))
-    assert [type(error) for error in errors] == [EngineError, EngineError]
+    assert [type(error) for error in errors] == [LostEngineError, LostEngineError]
     for turn, error in zip(("r0.s0", "r1.s0"), errors, strict=True):
         assert f"rollout engine 0 of policy 0 failed while generating d {turn}: " in str(error)
         assert isinstance(error.__cause__, ActorDiedError)
     # Whoever asks afterwards hears of it as well.
-    assert isinstance(asyncio.run(ask_all(exchange, "c"))[0], EngineError)
+    assert isinstance(asyncio.run(ask_all(exchange, "c"))[0], LostEngineError)
 
 
 def test_whoever_does_not_know_the_password_is_turned_away():
@@ -165,9 +220,75 @@ def test_whoever_does_not_know_the_password_is_turned_away():
     assert asyncio.run(ask_all(exchange_with(Impostor()), "a")) == [spoken("a")]
 
 
+def sampler_of(
+    engines: Sequence[ScriptedEngine], *, policy_of_agent: Sequence[int], **named: Any
+) -> Sampler:
+    return Sampler(
+        engines,  # type: ignore[arg-type]
+        policy_of_agent=policy_of_agent,
+        exchange=partial(Exchange, cluster=Cluster()),
+        **named,
+    )
+
+
+def test_what_a_lost_engine_left_unanswered_is_asked_of_the_one_in_its_place():
+    def dies_at_third(number: int, request: Request) -> Generation | None:
+        if number == 2:
+            raise ActorDiedError()
+        return echo(number, request)
+
+    lost, sound = ScriptedEngine(answer=dies_at_third), ScriptedEngine(policy=1)
+    replacement = ScriptedEngine()
+    replaced = []
+
+    def restart(engine: Any, error: LostEngineError) -> Any:
+        assert all(exchange.num_asked == 0 for exchange in sampler._exchanges)
+        replaced.append((engine, str(error)))
+        return replacement
+
+    sampler = sampler_of([lost, sound], policy_of_agent=[0, 1], restart=restart)
+
+    async def ask() -> list[Generation | None]:
+        said = [
+            await sampler.generate(0, f"early {i}", turn=("d", f"r{i}.s0"), seed=i)
+            for i in range(2)
+        ]
+        return said + await asyncio.gather(
+            *(
+                sampler.generate(agent, f"late {agent}", turn=("d", f"r2.s{agent}"), seed=agent)
+                for agent in (0, 0, 1)
+            )
+        )
+
+    assert asyncio.run(ask()) == [
+        spoken(text) for text in ("early 0", "early 1", "late 0", "late 0", "late 1")
+    ]
+    [(engine, error)] = replaced
+    assert engine is lost
+    assert error.startswith("rollout engine 0 of policy 0 failed while generating d r2.s0: ")
+    assert [len(orders.requests) for orders in replacement.orders] == [2]
+    assert len(sound.orders) == 1
+
+
+def test_an_engine_that_cannot_be_replaced_fails_whoever_waits_for_it():
+    def give_up(engine: Any, error: LostEngineError) -> Any:
+        raise RuntimeError("too often")
+
+    sampler = sampler_of(
+        [ScriptedEngine(error=ActorDiedError())], policy_of_agent=[0], restart=give_up
+    )
+
+    async def ask() -> list[Any]:
+        asked = (sampler.generate(0, "a", turn=("d", f"r{i}.s0"), seed=i) for i in range(3))
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    for _ in range(2):
+        assert [str(error) for error in asyncio.run(ask())] == ["too often"] * 3
+
+
 def test_an_agent_s_requests_go_to_the_least_busy_engine_of_its_policy():
     engines = [ScriptedEngine(policy=policy) for policy in (0, 0, 1)]
-    sampler = Sampler(engines, policy_of_agent=[1, 0], timeout_s=60)  # type: ignore[arg-type]
+    sampler = sampler_of(engines, policy_of_agent=[1, 0])
 
     async def ask() -> list[Generation | None]:
         return await asyncio.gather(

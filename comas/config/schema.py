@@ -295,6 +295,11 @@ class Cluster:
     """Limit on the start of all engines, in seconds."""
     call_timeout_s: float = key(3600.0, above=0)
     """Limit on any single update, weight sync or checkpoint, in seconds."""
+    heartbeat_timeout_s: float = key(120.0, above=0)
+    """How long an engine that is waited for may give no sign of life, in seconds."""
+    max_recoveries: int = key(3, at_least=0)
+    """How often in a row, without a step in between, engines that were lost are started again; 0
+    ends the run at the first."""
 
 
 @dataclass

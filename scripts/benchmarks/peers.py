@@ -29,6 +29,7 @@ from typing import Any
 
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.recoveries import Recoveries
 from comas.files import written_aside
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
@@ -68,7 +69,7 @@ def main(arguments: Arguments) -> None:
     prepared = prepare(load_config(QUICKSTART_CONFIG, []))
     config = prepared.config
     results: dict[str, list[Measurement]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
-    with agents_of(config, prepared) as agents:
+    with agents_of(config, prepared, Recoveries(0)) as agents:
         agents.sync_weights()
         society = Society(config, prepared, agents)
         for repeat in range(arguments.repeats):

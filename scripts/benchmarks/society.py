@@ -21,6 +21,7 @@ from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 
@@ -28,6 +29,7 @@ from comas.concurrency import run_all
 from comas.config.loading import load
 from comas.config.schema import Config
 from comas.data import QuestionSet, draw_batch, load_questions
+from comas.engines.cluster.exchange import Exchange
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import wait_for_all
@@ -86,7 +88,7 @@ def _sampler(config: Config, models: Sequence[str]) -> Iterator[Sampler]:
         yield Sampler(
             engines,
             policy_of_agent=config.policy_of_agent,
-            timeout_s=config.cluster.call_timeout_s,
+            exchange=partial(Exchange, cluster=config.cluster),
         )
     finally:
         launch.stop()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import ray
 from ray.actor import ActorHandle
@@ -21,6 +21,8 @@ from comas.types import Device
 
 WRITING = "writing"
 """Ray's name of the thread that writes checkpoints, beside the one of all other calls."""
+PULSE = "pulse"
+"""Ray's name of the thread that gives signs of life."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +37,25 @@ class Engine:
     def call(self, method: str, *arguments: Any, **named: Any) -> ray.ObjectRef:
         """Start ``method`` of the ``RolloutEngine`` or ``PolicyTrainer`` in the actor."""
         return self.actor.call.remote(method, *arguments, **named)
+
+
+class Whereabouts(NamedTuple):
+    """The process of an actor."""
+
+    node_id: str
+    address: str
+    pid: int
+    log: Path
+    """On its node: what it writes to its error output."""
+
+
+def _whereabouts() -> Whereabouts:
+    return Whereabouts(
+        ray.get_runtime_context().get_node_id(),
+        ray.util.get_node_ip_address(),
+        os.getpid(),
+        Path("/proc/self/fd/2").readlink(),
+    )
 
 
 @contextmanager
@@ -78,6 +99,13 @@ class RolloutActor:
     async def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """What ``method`` of the ``RolloutEngine`` returns."""
         return await getattr(self._engine, method)(*arguments, **named)
+
+    async def pulse(self) -> None:
+        """A sign of life."""
+
+    async def whereabouts(self) -> Whereabouts:
+        """Of the process that has the engine."""
+        return _whereabouts()
 
     # The names and arguments below are those that vLLM's own RayVLLMWeightSyncClient calls.
     async def init_weight_transfer_engine(self, request: Any) -> None:
@@ -171,6 +199,14 @@ class PolicyActor:
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """What ``method`` of the ``PolicyTrainer`` returns."""
         return getattr(self._trainer, method)(*arguments, **named)
+
+    @ray.method(concurrency_group=PULSE)
+    def pulse(self) -> None:
+        """A sign of life, also while another call goes on."""
+
+    def whereabouts(self) -> Whereabouts:
+        """Of the process that has the rank."""
+        return _whereabouts()
 
     @ray.method(concurrency_group=WRITING)
     def write_checkpoint(self) -> None:

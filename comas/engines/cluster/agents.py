@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
@@ -13,9 +14,16 @@ import ray
 
 from comas.config.schema import Config
 from comas.engines.cluster.actors import Engine
+from comas.engines.cluster.exchange import Exchange
 from comas.engines.cluster.launch import Launch
+from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.sampler import Sampler
-from comas.engines.cluster.supervision import future_of, wait_for_all
+from comas.engines.cluster.supervision import (
+    LostEngineError,
+    Supervisor,
+    future_of,
+    wait_for_all,
+)
 from comas.types import Device, Generation, TrainingSample, TurnKey, UpdateStats
 
 log = logging.getLogger(__name__)
@@ -43,9 +51,11 @@ class Agents:
         models: Sequence[str],
         device: Device,
         num_optimizer_steps: Sequence[int] | None = None,
+        recoveries: Recoveries | None = None,
     ) -> None:
         """``num_optimizer_steps`` is what the whole run is expected to make of each policy;
-        ``optimization.lr_schedule`` says whether it has to be known."""
+        ``optimization.lr_schedule`` says whether it has to be known. ``recoveries`` counts the
+        rollout engines that are started again; None: the first that is lost is an error."""
         self._config = config
         self._num_optimizer_steps: Sequence[int | None]
         self._num_optimizer_steps = num_optimizer_steps or [None] * config.num_policies
@@ -54,16 +64,23 @@ class Agents:
         self._shares_gpus = device == "cuda" and config.cluster.placement == "colocated"
         self._rollouts: list[Engine] = []
         self._ranks: list[Engine] = []
+        self.recoveries = recoveries or Recoveries(0)
+        self._versions = Counter[int]()
+        """Policy -> the version of its weights that its engines serve."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._launch = Launch(self._config, models=self._models, device=self._device)
             stack.callback(self._launch.stop)
+            check_ray = self._launch.check_ray
+            self._supervisor = Supervisor(self._config.cluster, check_ray=check_ray)
             self._start()
             stack.pop_all()
         return self
 
-    def __exit__(self, *error: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, LostEngineError):
+            self._report(error)
         self._launch.stop()
 
     async def generate(
@@ -77,10 +94,11 @@ class Agents:
     ) -> Generation | None:
         """Sample one response of an agent; None when the prompt is over the prompt limit.
 
-        ``turn`` tells an error's reader what was asked for.
+        ``turn`` tells an error's reader what was asked for. An engine that is lost is started
+        again with the same weights, and asked again.
 
         Raises:
-            EngineError: the engine died, failed or exceeded ``cluster.call_timeout_s``.
+            EngineError: the engine failed, or was lost too often.
         """
         return await self._sampler.generate(
             agent_index, prompt, turn=turn, seed=seed, temperature=temperature
@@ -109,13 +127,22 @@ class Agents:
         """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
         if policies is None:
             policies = self._config.trained_policies
+        self._send_weights(policies)
+        self._versions.update(list(policies))
+
+    def _send_weights(self, policies: Collection[int]) -> None:
         ranks, rollouts = _of(policies, self._ranks), _of(policies, self._rollouts)
         if self._shares_gpus:
             # An update leaves tens of GB in its allocator, which no other process can use.
             self._on(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
             # Weights, then sync, then cache: waking all at once needs memory for everything.
             self._on(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
-        self._on(ranks, "sending its weights", lambda rank: rank.actor.send_weights.remote())
+        self._on(
+            ranks,
+            "sending its weights",
+            lambda rank: rank.actor.send_weights.remote(),
+            watched=rollouts,
+        )
         if self._shares_gpus:
             self._on(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
             self._on(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
@@ -157,12 +184,10 @@ class Agents:
             "loading a checkpoint",
             lambda rank: rank.call("load_checkpoint", folder / f"policy_{rank.policy}"),
         )
-        self._on(
-            _of(self._config.trained_policies, self._rollouts),
-            "learning its policy version",
-            # The last step has an update also where it is no multiple.
-            lambda engine: engine.call("count_updates_from", -(-step // every[engine.policy])),
-        )
+        trained = self._config.trained_policies
+        # The last step has an update also where it is no multiple.
+        self._versions = Counter({policy: -(-step // every[policy]) for policy in trained})
+        self._tell_versions(trained)
 
     def save_models(self, folder: Path) -> None:
         """Save every trained agent's model in Hugging Face format as ``folder/agent_<i>``."""
@@ -172,7 +197,6 @@ class Agents:
 
     def _start(self) -> None:
         started = time.monotonic()
-        limit = self._config.cluster.start_timeout_s
         self._rollouts = self._launch.rollouts()
         # An engine measures the free memory of its GPU as it starts, and what others take
         # meanwhile is missing from its cache: those of one GPU start one after another, before
@@ -180,28 +204,22 @@ class Agents:
         *turns, last_turn = self._launch.starting_turns(self._rollouts)
         for engines in turns:
             first = {engine.name: engine.call("start") for engine in engines}
-            wait_for_all(first, doing="starting", timeout_s=limit)
+            self._wait_for_start(first)
         starting = {engine.name: engine.call("start") for engine in last_turn}
         if self._shares_gpus:
-            wait_for_all(starting, doing="starting", timeout_s=limit)
+            self._wait_for_start(starting)
             rollouts = _of(self._config.trained_policies, self._rollouts)
             self._on(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
         self._ranks = self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
         starting |= self._start_ranks()
-        wait_for_all(starting, doing="starting", timeout_s=limit)
-        actors = [
-            [engine.actor for engine in _of([policy], self._rollouts)]
-            for policy in range(self._config.num_policies)
-        ]
-        self._on(
-            self._ranks,
-            "connecting to its rollout engines",
-            lambda rank: rank.actor.connect.remote(actors[rank.policy]),
-        )
+        self._wait_for_start(starting)
+        self._launch.locate([*self._rollouts, *self._ranks])
+        self._connect(self._ranks)
         self._sampler = Sampler(
             self._rollouts,
             policy_of_agent=self._config.policy_of_agent,
-            timeout_s=self._config.cluster.call_timeout_s,
+            exchange=self._exchange,
+            restart=self._restart,
         )
         log.info("engines up after %.0f s", time.monotonic() - started)
 
@@ -210,12 +228,80 @@ class Agents:
         meetings = {rank.policy: rank.actor.open_rendezvous.remote() for rank in firsts}
         return {rank.name: rank.actor.start.remote(meetings[rank.policy]) for rank in self._ranks}
 
+    def _wait_for_start(self, starting: Mapping[str, ray.ObjectRef]) -> None:
+        wait_for_all(
+            starting,
+            doing="starting",
+            timeout_s=self._config.cluster.start_timeout_s,
+            check=self._launch.check_ray,
+        )
+
+    def _connect(self, ranks: Sequence[Engine]) -> None:
+        actors = {
+            rank.policy: [engine.actor for engine in _of([rank.policy], self._rollouts)]
+            for rank in ranks
+        }
+        self._on(
+            ranks,
+            "connecting to its rollout engines",
+            lambda rank: rank.actor.connect.remote(actors[rank.policy]),
+        )
+
+    def _exchange(self, engine: Engine) -> Exchange:
+        return Exchange(
+            engine,
+            cluster=self._config.cluster,
+            address=self._launch.address,
+            check_ray=self._launch.check_ray,
+        )
+
+    def _tell_versions(self, policies: Collection[int]) -> None:
+        self._on(
+            _of(policies, self._rollouts),
+            "learning its policy version",
+            lambda engine: engine.call("count_updates_from", self._versions[engine.policy]),
+        )
+
+    def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
+        """Start a rollout engine again, with its policy's present weights."""
+        self.recoveries.count("engine", error)
+        self._report(error)
+        log.warning("%s is started again; what it left unanswered will be asked again", lost.name)
+        is_trained = lost.policy in self._config.trained_policies
+        ranks = _of([lost.policy], self._ranks)
+        if self._shares_gpus and is_trained:
+            others = [own for own in _of([lost.policy], self._rollouts) if own != lost]
+            self._on(others, "going to sleep", lambda engine: engine.call("sleep"))
+        engine = self._launch.replace(lost)
+        self._rollouts[self._rollouts.index(lost)] = engine
+        self._wait_for_start({engine.name: engine.call("start")})
+        self._launch.locate([engine])
+        if is_trained:
+            if self._shares_gpus:
+                self._on([engine], "going to sleep", lambda engine: engine.call("sleep"))
+                self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
+            self._connect(ranks)
+            self._send_weights([lost.policy])
+            self._tell_versions([lost.policy])
+        return engine
+
+    def _report(self, error: LostEngineError) -> None:
+        """Say what happened, and what is known of the engines that it names."""
+        engines = [own for own in (*self._rollouts, *self._ranks) if own.name in str(error)]
+        log.warning("\n".join([str(error), *map(self._launch.describe, engines)]))
+
     def _on(
-        self, engines: Sequence[Engine], doing: str, call: Callable[[Engine], ray.ObjectRef]
+        self,
+        engines: Sequence[Engine],
+        doing: str,
+        call: Callable[[Engine], ray.ObjectRef],
+        *,
+        watched: Sequence[Engine] = (),
     ) -> list[Any]:
-        """The results of ``call`` on all ``engines`` at once, in their order."""
-        calls = {engine.name: call(engine) for engine in engines}
-        return wait_for_all(calls, doing=doing, timeout_s=self._config.cluster.call_timeout_s)
+        """The results of ``call`` on all ``engines`` at once, in their order; ``watched`` are
+        others that they wait for."""
+        calls = {engine: call(engine) for engine in engines}
+        return self._supervisor.wait(calls, doing=doing, watched=watched)
 
 
 def _of(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:

@@ -3,17 +3,16 @@
 import asyncio
 import itertools
 import secrets
-import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import NamedTuple
 
 import ray
 
 from comas.concurrency import run_all
+from comas.config.schema import Cluster
 from comas.engines.cluster.actors import Engine
-from comas.engines.cluster.nodes import own_address
-from comas.engines.cluster.supervision import EngineError, engine_error
+from comas.engines.cluster.supervision import TICK_S, LostEngineError, engine_error
 from comas.engines.rollout.messages import Meeting, Orders, Request, receive, send
 from comas.types import Generation, TurnKey
 
@@ -26,7 +25,8 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 class _Asked(NamedTuple):
     turn: TurnKey
     answer: asyncio.Future[Generation | None]
-    deadline: float
+    at_s: float
+    """By the exchange's own clock."""
 
 
 class Exchange:
@@ -34,17 +34,31 @@ class Exchange:
 
     A call of Ray costs about as much as a step of a tiny engine. So one call lasts as long as the
     loop and tells how it ended; requests and answers cross a connection that the engine opens,
-    those of the same moment together.
+    those of the same moment together. An engine that goes on sends an empty message every few
+    seconds at least.
     """
 
-    def __init__(self, engine: Engine, *, timeout_s: float) -> None:
-        """``timeout_s`` limits the time to each answer (``cluster.call_timeout_s``)."""
-        self._engine = engine
-        self._timeout_s = timeout_s
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        cluster: Cluster,
+        address: str = "127.0.0.1",
+        check_ray: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``cluster`` limits the time to each answer and to each sign of life; the engine finds
+        this process at ``address``; ``check_ray`` raises LostEngineError when Ray is gone."""
+        self.engine = engine
+        self._timeout_s = cluster.call_timeout_s
+        self._heartbeat_s = cluster.heartbeat_timeout_s
+        self._address = address
+        self._check_ray = check_ray
         self._numbers = itertools.count()
         self._asked: dict[int, _Asked] = {}  # oldest first
         self._orders = Orders({}, [])
         self._carrier: asyncio.Task[None] | None = None
+        # Seconds that this process has seen pass: what it was frozen for is nobody's silence.
+        self._clock_s = self._heard_at_s = 0.0
 
     @property
     def num_asked(self) -> int:
@@ -57,13 +71,14 @@ class Exchange:
         Cancelling makes the engine forget the request.
 
         Raises:
-            EngineError: the engine died, failed or exceeded the time limit.
+            LostEngineError: the engine died, broke, hangs or exceeded the time limit.
+            EngineError: it failed at what it would fail at again.
         """
         if self._carrier is None or self._carrier.done():
             self._start_carrier()
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
-        self._asked[number] = _Asked(turn, answer, time.monotonic() + self._timeout_s)
+        self._asked[number] = _Asked(turn, answer, self._clock_s)
         self._orders.requests[number] = request
         self._has_orders.set()
         try:
@@ -77,16 +92,17 @@ class Exchange:
 
     def _start_carrier(self) -> None:
         self._orders, self._has_orders = Orders({}, []), asyncio.Event()
+        self._heard_at_s = self._clock_s
         self._carrier = asyncio.create_task(self._carry())
         self._carrier.add_done_callback(self._tell_all)
 
     async def _carry(self) -> None:
         """Talk with the engine until the loop ends or the engine fails."""
-        async with _meeting() as (meeting, connected):
+        async with _meeting(self._address) as (meeting, connected):
             await run_all([self._serving(meeting), self._talk(connected), self._watch()])
 
     async def _serving(self, meeting: Meeting) -> None:
-        await self._engine.call("serve", meeting)
+        await self.engine.call("serve", meeting)
 
     async def _talk(self, connected: asyncio.Future[Connection]) -> None:
         reader, writer = await connected
@@ -103,26 +119,33 @@ class Exchange:
             await send(writer, orders)
 
     async def _take_answers(self, reader: asyncio.StreamReader) -> None:
-        while answers := await receive(reader):
+        while (answers := await receive(reader)) is not None:
+            self._heard_at_s = self._clock_s
             for number, generation in answers.items():
                 asked = self._asked.get(number)
                 if asked is not None and not asked.answer.done():  # else cancelled meanwhile
                     asked.answer.set_result(generation)
 
     async def _watch(self) -> None:
-        """Fail every request that exceeds the limit, which the oldest does first."""
+        """Raise LostEngineError when an answer, or any sign of life, does not come in time."""
+        tick = min(TICK_S, self._timeout_s / 4, self._heartbeat_s / 4)
         while True:
-            now = time.monotonic()
-            oldest = next((asked.deadline for asked in self._asked.values()), now + self._timeout_s)
-            await asyncio.sleep(oldest - now)
-            for turn, answer, deadline in self._asked.values():
-                if deadline <= time.monotonic() and not answer.done():
-                    answer.set_exception(
-                        EngineError(
-                            f"{self._engine.name} did not answer {' '.join(turn)} within "
-                            f"{self._timeout_s:.0f} s (cluster.call_timeout_s)"
-                        )
-                    )
+            await asyncio.sleep(tick)
+            self._clock_s += tick
+            self._check_ray()
+            oldest = next(iter(self._asked.values()), None)
+            if oldest is None:
+                continue
+            if self._clock_s - max(self._heard_at_s, oldest.at_s) > self._heartbeat_s:
+                raise LostEngineError(
+                    f"{self.engine.name} gave no sign of life for {self._heartbeat_s:.0f} s "
+                    f"while generating {' '.join(oldest.turn)} (cluster.heartbeat_timeout_s)"
+                )
+            if self._clock_s - oldest.at_s > self._timeout_s:
+                raise LostEngineError(
+                    f"{self.engine.name} did not answer {' '.join(oldest.turn)} within "
+                    f"{self._timeout_s:.0f} s (cluster.call_timeout_s)"
+                )
 
     def _tell_all(self, carrier: asyncio.Task[None]) -> None:
         """Let every request that still waits fail as the carrier did."""
@@ -134,16 +157,20 @@ class Exchange:
                 answer.set_exception(self._named(error, turn))
 
     def _named(self, error: BaseException, turn: TurnKey) -> BaseException:
-        if not isinstance(error, ray.exceptions.RayError):
+        doing = f"generating {' '.join(turn)}"
+        if isinstance(error, ray.exceptions.RayError):
+            named = engine_error(self.engine.name, doing, error)
+        elif isinstance(error, OSError):  # it may die between two words
+            named = LostEngineError(f"{self.engine.name} was cut off while {doing}: {error}")
+        else:
             return error
-        named = engine_error(self._engine.name, f"generating {' '.join(turn)}", error)
         named.__cause__ = error
         return named
 
 
 @asynccontextmanager
-async def _meeting() -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]]:
-    """Wait at an address of this machine for whoever knows the password."""
+async def _meeting(address: str) -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]]:
+    """Wait at ``address`` of this machine for whoever knows the password."""
     password = secrets.token_bytes(32)
     connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
 
@@ -157,6 +184,6 @@ async def _meeting() -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]
         else:
             writer.close()
 
-    async with await asyncio.start_server(accept, own_address(), 0) as server:
+    async with await asyncio.start_server(accept, address, 0) as server:
         host, port = server.sockets[0].getsockname()[:2]
         yield Meeting(host, port, password), connected

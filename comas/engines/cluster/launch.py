@@ -3,20 +3,34 @@
 import logging
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import psutil
 import ray
-from psutil import virtual_memory
 from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.schema import Config
-from comas.engines.cluster.actors import WRITING, Engine, PolicyActor, RolloutActor
-from comas.engines.cluster.nodes import alive_nodes, cluster_address, connect
+from comas.engines.cluster.actors import (
+    PULSE,
+    WRITING,
+    Engine,
+    PolicyActor,
+    RolloutActor,
+    Whereabouts,
+)
+from comas.engines.cluster.nodes import (
+    alive_nodes,
+    cluster_address,
+    connect,
+    on_nodes,
+    own_address,
+)
 from comas.engines.cluster.placement import (
     CPU_SHARE,
     Device,
@@ -27,9 +41,11 @@ from comas.engines.cluster.placement import (
     num_host_threads,
     plan_policy,
 )
+from comas.engines.cluster.ray_processes import RayProcesses
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import QUIET_VLLM, WeightTransfer, engine_environment
-from comas.temporary import end_processes
+from comas.files import last_lines
+from comas.temporary import end_process, end_processes
 from comas.terminal import undisturbed
 
 log = logging.getLogger(__name__)
@@ -66,10 +82,15 @@ class Launch:
         self._device = device
         self._placement: PolicyPlacement = plan_policy(config, device=device)
         self._mark = secrets.token_hex(8)
-        self._actors: list[ActorHandle] = []
+        self._creators: dict[str, Callable[[], ActorHandle]] = {}
+        self._actors: dict[str, ActorHandle] = {}
+        self._whereabouts: dict[str, Whereabouts] = {}
+        self._ray_processes = RayProcesses([], patience_s=0.0)
         with ExitStack() as stack:
             stack.callback(self.stop)
             self._start_ray()
+            self.address = own_address()
+            """Of this process, for engines on any node."""
             self._groups = self._placement_groups()
             stack.pop_all()
 
@@ -78,10 +99,10 @@ class Launch:
         remote = ray.remote(max_concurrency=MAX_CALLS_IN_FLIGHT)(RolloutActor)
         environment = engine_environment(self._device)
         return [
-            Engine(
+            self._engine(
                 f"rollout engine {index} of policy {policy}",
                 policy,
-                self._create(remote, policy, slot, environment, engine_index=index),
+                partial(self._create, remote, policy, slot, environment, engine_index=index),
             )
             for policy in range(len(self._models))
             for index, slot in enumerate(self._placement.rollout_slots)
@@ -102,7 +123,7 @@ class Launch:
         """
         config = self._config
         trained = config.trained_policies
-        remote = ray.remote(concurrency_groups={WRITING: 1})(PolicyActor)
+        remote = ray.remote(concurrency_groups={WRITING: 1, PULSE: 1})(PolicyActor)
         threads = num_host_threads(self._placement, num_policies=len(trained), nodes=self._nodes)
         # On GPUs a policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM
@@ -110,10 +131,11 @@ class Launch:
             replace(config.optimization, learning_rate=rate) for rate in config.learning_rates
         ]
         return [
-            Engine(
+            self._engine(
                 f"rank {rank} of policy {policy}",
                 policy,
-                self._create(
+                partial(
+                    self._create,
                     remote,
                     policy,
                     slot,
@@ -127,10 +149,45 @@ class Launch:
             for rank, slot in enumerate(self._placement.policy_slots)
         ]
 
+    def locate(self, engines: Sequence[Engine]) -> None:
+        """Note where ``engines``, which have started, are."""
+        found = ray.get([engine.actor.whereabouts.remote() for engine in engines])
+        self._whereabouts |= {
+            engine.name: where for engine, where in zip(engines, found, strict=True)
+        }
+
+    def replace(self, engine: Engine) -> Engine:
+        """End ``engine``, also if it is frozen, and create another in its place."""
+        self.check_ray()
+        ray.kill(self._actors[engine.name])
+        where = self._whereabouts.pop(engine.name, None)
+        if where is not None:
+            nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
+            on_nodes(nodes, end_process, where.pid)
+        return self._engine(engine.name, engine.policy, self._creators[engine.name])
+
+    def describe(self, engine: Engine) -> str:
+        """Whose and where an engine was, and the last lines of its log."""
+        policies = self._config.policy_of_agent
+        agents = [str(agent) for agent, policy in enumerate(policies) if policy == engine.policy]
+        title = f"{engine.name} (agents {', '.join(agents)})"
+        where = self._whereabouts.get(engine.name)
+        if where is None:
+            return f"{title} had not started"
+        lines = [f"{title} was process {where.pid} on node {where.address}"]
+        return "\n  ".join(lines + last_lines(where.log))
+
+    def check_ray(self) -> None:
+        """Raise LostEngineError when the Ray that was started here is gone, or is long frozen."""
+        self._ray_processes.check()
+
     def stop(self) -> None:
         """End every engine, and the Ray that was started for them."""
         with undisturbed("ending the engines"):
-            for actor in self._actors:
+            if not self._ray_processes.are_sound():
+                # Its shutdown would wait for what is frozen until it ends this process.
+                end_processes(variable=MARK, value=self._mark)
+            for actor in self._actors.values():
                 ray.kill(actor)
             ray.shutdown()
             # What was frozen, or lost the rest of Ray, is still there.
@@ -142,12 +199,16 @@ class Launch:
             connect(address)
         else:
             store_mib = self._config.cluster.object_store_mib
-            check_object_store(store_mib, free_bytes=virtual_memory().available)
+            check_object_store(store_mib, free_bytes=psutil.virtual_memory().available)
             os.environ[MARK] = self._mark
             try:
                 connect(None, include_dashboard=False, object_store_memory=store_mib << 20)
             finally:
                 del os.environ[MARK]
+            self._ray_processes = RayProcesses(
+                psutil.Process().children(recursive=True),
+                patience_s=self._config.cluster.heartbeat_timeout_s,
+            )
         self._nodes = alive_nodes()
         node_gpus = [node.num_gpus for node in self._nodes]
         check_gpus(self._placement, num_policies=len(self._models), node_gpus=node_gpus)
@@ -187,12 +248,17 @@ class Launch:
             return "shared_memory"
         return "ipc" if self._config.cluster.placement == "colocated" else "nccl"
 
+    def _engine(self, name: str, policy: int, create: Callable[[], ActorHandle]) -> Engine:
+        self._creators[name] = create
+        self._actors[name] = create()
+        return Engine(name, policy, self._actors[name])
+
     def _create(
         self, remote: Any, policy: int, slot: Slot, environment: dict[str, str], **arguments: Any
     ) -> ActorHandle:
         """Create one actor of ``policy``, of the class ``remote``, on ``slot``."""
         backend = self._weight_transfer_backend()
-        actor = remote.options(
+        return remote.options(
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus,
             runtime_env={"env_vars": environment},
@@ -203,5 +269,3 @@ class Launch:
         ).remote(
             self._models[policy], self._config, device=self._device, backend=backend, **arguments
         )
-        self._actors.append(actor)
-        return actor

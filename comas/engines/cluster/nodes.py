@@ -15,6 +15,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from comas.config.schema import Cluster
 from comas.engines.cluster.placement import Node
+from comas.engines.cluster.supervision import LostEngineError
 from comas.temporary import outer_folder
 
 ANSWER_TIMEOUT_S = 120.0
@@ -45,7 +46,11 @@ def connect(address: str | None, **settings: Any) -> None:
         raise KeyboardInterrupt from exit_of_ray
     except RuntimeError as error:
         # The rest are raw lines of its logs.
-        raise RuntimeError(f"Ray did not start: {str(error).splitlines()[0]}") from error
+        raise LostEngineError(f"Ray did not start: {str(error).splitlines()[0]}") from error
+    except Exception as error:
+        if type(error) is not Exception:  # which Ray raises when a node takes longer than 30 s
+            raise
+        raise LostEngineError(f"Ray did not start: {error}") from error
     finally:
         signal.signal(signal.SIGTERM, on_terminate)
 

@@ -1,24 +1,49 @@
 """Who answers for an agent: the rollout engines of its policy."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable, Sequence
 
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.exchange import Exchange
+from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.rollout.messages import Request
 from comas.types import Generation, TurnKey
 
+_MOMENT_S = 0.01
+
+Restart = Callable[[Engine, LostEngineError], Engine]
+"""Puts another engine in the place of a lost one, while no request is in flight anywhere; raises
+when it cannot."""
+
+
+def no_restart(engine: Engine, error: LostEngineError) -> Engine:
+    """For those who want to hear of a lost engine."""
+    raise error
+
 
 class Sampler:
-    """Sends every request to the least busy engine of the agent's policy."""
+    """Sends every request to the least busy engine of the agent's policy.
+
+    When an engine is lost, no new request goes out until the others have answered theirs and
+    another engine is in its place; then what it left unanswered is asked again. A response
+    depends only on weights, prompt and seed, so nobody can tell.
+    """
 
     def __init__(
-        self, engines: Sequence[Engine], *, policy_of_agent: Sequence[int], timeout_s: float
+        self,
+        engines: Sequence[Engine],
+        *,
+        policy_of_agent: Sequence[int],
+        exchange: Callable[[Engine], Exchange],
+        restart: Restart = no_restart,
     ) -> None:
-        """``timeout_s`` limits the time to each answer (``cluster.call_timeout_s``)."""
-        of_policy: dict[int, list[Exchange]] = {}
-        for engine in engines:
-            of_policy.setdefault(engine.policy, []).append(Exchange(engine, timeout_s=timeout_s))
-        self._of_agent = [of_policy[policy] for policy in policy_of_agent]
+        """``exchange`` opens one with an engine."""
+        self._exchange = exchange
+        self._restart = restart
+        self._policy_of_agent = policy_of_agent
+        self._exchanges = [exchange(engine) for engine in engines]
+        self._lost: dict[Exchange, LostEngineError] = {}
+        self._replacing: asyncio.Task[None] | None = None
 
     async def generate(
         self,
@@ -35,7 +60,39 @@ class Sampler:
         ``rollout.temperature`` unless given.
 
         Raises:
-            EngineError: the engine died, failed or exceeded the time limit.
+            EngineError: an engine failed, or was lost and could not be replaced.
         """
-        least_busy = min(self._of_agent[agent_index], key=lambda exchange: exchange.num_asked)
-        return await least_busy.ask(Request(prompt, seed, temperature), turn=turn)
+        request = Request(prompt, seed, temperature)
+        while True:
+            if self._replacing is not None:
+                await asyncio.shield(self._replacing)
+            exchange = self._least_busy(self._policy_of_agent[agent_index])
+            try:
+                return await exchange.ask(request, turn=turn)
+            except LostEngineError as error:
+                self._note_lost(exchange, error)
+
+    def _least_busy(self, policy: int) -> Exchange:
+        of_policy = (own for own in self._exchanges if own.engine.policy == policy)
+        return min(of_policy, key=lambda exchange: exchange.num_asked)
+
+    def _note_lost(self, exchange: Exchange, error: LostEngineError) -> None:
+        if exchange not in self._exchanges:
+            return  # it has been replaced meanwhile
+        self._lost.setdefault(exchange, error)
+        if self._replacing is None:
+            self._replacing = asyncio.create_task(self._replace_lost())
+
+    async def _replace_lost(self) -> None:
+        """Blocks the loop while an engine starts, as there is nothing else for it to do."""
+        try:
+            while any(own.num_asked for own in self._exchanges if own not in self._lost):
+                await asyncio.sleep(_MOMENT_S)
+            while self._lost:
+                exchange = next(iter(self._lost))
+                engine = self._restart(exchange.engine, self._lost[exchange])
+                self._exchanges[self._exchanges.index(exchange)] = self._exchange(engine)
+                del self._lost[exchange]
+        finally:
+            self._lost.clear()
+            self._replacing = None

@@ -1,43 +1,156 @@
 """Waiting for engines: with a time limit, for all at once, and failing at the first failure."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
 import ray
 
+from comas.config.schema import Cluster
+from comas.engines.cluster.actors import Engine
+
+TICK_S = 1.0
+"""How often it is looked whether what is waited for can still come, in seconds."""
+PATIENCE_FACTOR = 10.0
+"""Times the longest call of a kind that the next of the kind may take."""
+LEAST_PATIENCE_S = 300.0
+"""A limit that was learnt is never below this."""
+
 
 class EngineError(RuntimeError):
-    """An engine died, failed or did not answer in time; the message names it."""
+    """An engine failed at what it would fail at again; the message names it."""
 
 
-def wait_for_all(calls: Mapping[str, ray.ObjectRef], *, doing: str, timeout_s: float) -> list[Any]:
+class LostEngineError(EngineError):
+    """An engine died, hangs, or failed as engines do on a machine in trouble.
+
+    Started again, it may serve.
+    """
+
+
+class Supervisor:
+    """Waits for the engines of a society, and notices which of them will never answer.
+
+    While an engine is waited for, it is asked for a sign of life (``cluster.heartbeat_timeout_s``).
+    One that lives but hangs is noticed by the time that calls of the kind took before: a call has
+    ``PATIENCE_FACTOR`` times the longest, at least ``LEAST_PATIENCE_S``, and never more than
+    ``cluster.call_timeout_s``.
+    """
+
+    def __init__(self, cluster: Cluster, *, check_ray: Callable[[], None]) -> None:
+        """``check_ray`` raises LostEngineError when Ray itself is gone."""
+        self._cluster = cluster
+        self._check_ray = check_ray
+        self._longest_s: dict[str, float] = {}
+
+    def wait(
+        self,
+        calls: Mapping[Engine, ray.ObjectRef],
+        *,
+        doing: str,
+        watched: Sequence[Engine] = (),
+    ) -> list[Any]:
+        """The results of a call of one kind on several engines, in order.
+
+        ``watched`` are engines that those which are called wait for in turn.
+
+        Raises EngineError as ``wait_for_all`` does.
+        """
+        pulses = Pulses([*calls, *watched], timeout_s=self._cluster.heartbeat_timeout_s)
+
+        def check() -> None:
+            self._check_ray()
+            pulses.check(doing)
+
+        started = time.monotonic()
+        results = wait_for_all(
+            {engine.name: call for engine, call in calls.items()},
+            doing=doing,
+            timeout_s=self.limit_s(doing),
+            check=check,
+        )
+        took_s = time.monotonic() - started
+        self._longest_s[doing] = max(took_s, self._longest_s.get(doing, 0.0))
+        return results
+
+    def limit_s(self, doing: str) -> float:
+        """How long the next call of this kind may take, in seconds."""
+        most = self._cluster.call_timeout_s
+        if doing not in self._longest_s:
+            return most
+        return min(most, max(LEAST_PATIENCE_S, PATIENCE_FACTOR * self._longest_s[doing]))
+
+
+class Pulses:
+    """Signs of life of engines, each of which is asked for the next when it has given one.
+
+    Time is counted in calls of ``check``, one per ``TICK_S``: what this process missed itself,
+    because it was frozen or its machine asleep, is nobody's silence.
+    """
+
+    def __init__(self, engines: Sequence[Engine], *, timeout_s: float) -> None:
+        self._engines = engines
+        self._timeout_s = timeout_s
+        self._asked: dict[Engine, ray.ObjectRef] = {}
+        self._silent_s: dict[Engine, float] = {}
+
+    def check(self, doing: str) -> None:
+        """Raise LostEngineError when an engine has been silent for too long."""
+        waiting = list(self._asked.values())
+        answered, _ = (
+            ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ([], [])
+        )
+        for engine in self._engines:
+            # An error is an answer, too: the call that is waited for has it as well.
+            if engine not in self._asked or self._asked[engine] in answered:
+                self._asked[engine] = engine.actor.pulse.remote()
+                self._silent_s[engine] = 0.0
+                continue
+            self._silent_s[engine] += TICK_S
+            if self._silent_s[engine] > self._timeout_s:
+                raise LostEngineError(
+                    f"{engine.name} gave no sign of life for {self._timeout_s:.0f} s while {doing} "
+                    "(cluster.heartbeat_timeout_s)"
+                )
+
+
+def wait_for_all(
+    calls: Mapping[str, ray.ObjectRef],
+    *,
+    doing: str,
+    timeout_s: float,
+    check: Callable[[], None] = lambda: None,
+) -> list[Any]:
     """The results of remote calls, in order; each call has the name of the engine it is on.
 
     The first failure is raised at once: when one rank of a group dies, the others may wait
-    for it in a collective for ever.
+    for it in a collective for ever. ``check`` is called every ``TICK_S``, and may raise.
 
     Raises:
-        EngineError: an engine died, raised, or did not answer within ``timeout_s``.
+        EngineError: an engine raised what it would raise again.
+        LostEngineError: an engine died, or did not answer within ``timeout_s``.
     """
     pending = {call: name for name, call in calls.items()}
     results: dict[str, Any] = {}
-    deadline = time.monotonic() + timeout_s
+    remaining = timeout_s
     while pending:
-        remaining = max(deadline - time.monotonic(), 0.0)
-        ready, _ = ray.wait(list(pending), num_returns=1, timeout=remaining)
-        if not ready:
-            raise EngineError(
+        started = time.monotonic()
+        tick = max(min(TICK_S, remaining), 0.0)
+        ready, _ = ray.wait(list(pending), num_returns=1, timeout=tick)
+        # What this process was frozen for is no waiting.
+        remaining -= min(time.monotonic() - started, 2 * TICK_S)
+        if ready:
+            name = pending.pop(ready[0])
+            results[name] = _result(ready[0], name=name, doing=doing)
+        elif remaining <= 0:
+            raise LostEngineError(
                 f"no answer while {doing} within {timeout_s:.0f} s from: "
                 f"{', '.join(sorted(pending.values()))}. If the work really takes longer, raise "
                 "cluster.start_timeout_s or cluster.call_timeout_s."
             )
-        name = pending.pop(ready[0])
-        try:
-            results[name] = ray.get(ready[0])
-        except ray.exceptions.RayError as error:
-            raise engine_error(name, doing, error) from error
+        else:
+            check()
     return [results[name] for name in calls]
 
 
@@ -63,7 +176,19 @@ def future_of(call: ray.ObjectRef, *, name: str, doing: str) -> Future[None]:
 
 def engine_error(name: str, doing: str, error: ray.exceptions.RayError) -> EngineError:
     """Say which engine failed at what, and why; the remote traceback is the error's cause."""
-    if isinstance(error, ray.exceptions.RayTaskError):
-        cause = error.cause
-        return EngineError(f"{name} failed while {doing}: {type(cause).__name__}: {cause}")
-    return EngineError(f"{name} failed while {doing}: {error}")
+    if not isinstance(error, ray.exceptions.RayTaskError):
+        # The rest repeats the actor's names and numbers.
+        return LostEngineError(f"{name} failed while {doing}: {str(error).splitlines()[0]}")
+    cause = error.cause
+    # What a collective, the device or vLLM's engine raises. (Bad input is a ValueError, a full
+    # disk an OSError, weights that are not finite an ArithmeticError.)
+    may_pass = isinstance(cause, RuntimeError | ray.exceptions.RayError)
+    kind = LostEngineError if may_pass else EngineError
+    return kind(f"{name} failed while {doing}: {type(cause).__name__}: {cause}")
+
+
+def _result(call: ray.ObjectRef, *, name: str, doing: str) -> Any:
+    try:
+        return ray.get(call)
+    except ray.exceptions.RayError as error:
+        raise engine_error(name, doing, error) from error

@@ -1,6 +1,5 @@
 """One rank of one policy's training: DeepSpeed around the pure parts."""
 
-import math
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from comas.engines.policy.deepspeed_options import (
     deepspeed_config,
     join_group,
 )
+from comas.engines.policy.gradient import apply_gradient, weights_are_finite
 from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.progress import Progress, no_update
 from comas.engines.policy.weights import (
@@ -125,7 +125,12 @@ class PolicyTrainer:
         progress = Progress.start(targets.mask)
         for indices in steps:
             self._optimizer_step(samples, indices, targets, progress)
-        self._check_weights(step)
+        if not weights_are_finite(self._language_model):
+            raise FloatingPointError(
+                f"step {step}: the weights of policy {self._name} are not finite; resume from "
+                "the last checkpoint with a lower optimization.learning_rate, or its own in "
+                "society.learning_rates"
+            )
         return progress.statistics(targets)
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
@@ -372,40 +377,8 @@ class PolicyTrainer:
             progress.logprobs[micro, : logprobs.shape[1]] = logprobs.detach()[: len(micro)]
         progress.num_tokens += totals.num_tokens
         progress.num_steps += 1
-        norm = self._apply_gradient()
+        norm = apply_gradient(self._engine)
         if norm is None:
             progress.num_skipped_steps += 1
         else:
             progress.gradient_norm += norm
-
-    def _apply_gradient(self) -> float | None:
-        """Step the optimiser; returns the gradient's global norm before clipping.
-
-        None: the norm is not finite, and weights, optimiser and learning rate stay as they are.
-        """
-        if self._zero_stage == 0 and self._policy.dtype == "float32":
-            # Without ZeRO in float32 DeepSpeed clips but keeps no norm, and steps on any gradient;
-            # the gradients are already averaged over the ranks here.
-            gradients = [p.grad for p in self._language_model.parameters() if p.grad is not None]
-            norm = torch.nn.utils.get_total_norm(gradients).item()
-            if not math.isfinite(norm):
-                self._engine.zero_grad()
-                return None
-            self._engine.step()
-            return norm
-        self._engine.step()
-        applied = self._engine.was_step_applied()
-        return float(self._engine.get_global_grad_norm()) if applied else None
-
-    def _check_weights(self, step: int) -> None:
-        """Refuse weights that are not finite, which a finite gradient may make, too."""
-        shards = [getattr(p, "ds_tensor", p) for p in self._language_model.parameters()]
-        finite = all(shard.isfinite().all() for shard in shards)
-        num_bad_ranks = torch.tensor(float(not finite), device=self._device)
-        distributed.all_reduce(num_bad_ranks)
-        if num_bad_ranks > 0:
-            raise FloatingPointError(
-                f"step {step}: the weights of policy {self._name} are not finite; resume from "
-                "the last checkpoint with a lower optimization.learning_rate, or its own in "
-                "society.learning_rates"
-            )

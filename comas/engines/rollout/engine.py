@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import Any
 
 from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
@@ -27,6 +28,9 @@ WeightTransferEngineFactory.register_engine(
 TEMPLATE_DATE = "26 Jul 2024"
 """The date that Llama-3's chat template itself falls back to."""
 
+
+PULSE_S = 2.0
+"""Between two signs of life, in seconds."""
 
 _Result = list[RequestOutput] | RolloutEngineError | None
 """What a step finished, what broke the engine, or the end of a conversation."""
@@ -85,8 +89,8 @@ class RolloutEngine:
     async def serve(self, meeting: Meeting) -> None:
         """Answer the requests that come over a connection to the driver, until it is closed.
 
-        All that a step finished goes back in one message. What the driver has not waited for
-        is forgotten.
+        All that a step finished goes back in one message, and an empty one every ``PULSE_S``
+        while the engine goes on. What the driver has not waited for is forgotten.
 
         Raises RolloutEngineError when the engine breaks or is closed.
         """
@@ -96,7 +100,7 @@ class RolloutEngine:
             writer.write(meeting.password)
             self._results = asyncio.Queue()
             try:
-                await run_all([self._take_orders(reader, writer), self._send_answers(writer)])
+                await self._converse(reader, writer)
             finally:
                 self._forget(list(self._prompts))
                 writer.close()
@@ -175,6 +179,20 @@ class RolloutEngine:
 
     async def _on_worker(self, method: str, **arguments: Any) -> None:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        pulse = asyncio.create_task(self._send_pulses(writer))
+        try:
+            await run_all([self._take_orders(reader, writer), self._send_answers(writer)])
+        finally:
+            pulse.cancel()
+
+    async def _send_pulses(self, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):  # which whoever reads notices as well
+            while True:
+                await asyncio.sleep(PULSE_S)
+                if self._thread.has_moved():
+                    await send(writer, {})
 
     async def _take_orders(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter

@@ -55,12 +55,20 @@ class EngineThread:
         self._calls: set[asyncio.Future[Any]] = set()
         self._failure: str | None = None
         self._serving = True
+        self._is_idle = False
+        self._num_moves = self._num_seen = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def check(self) -> None:
         """Raise RolloutEngineError when the engine can no longer serve."""
         if self._failure is not None:
             raise RolloutEngineError(self._failure)
+
+    def has_moved(self) -> bool:
+        """Whether the thread has done something since the last call of this, or has nothing to
+        do."""
+        seen, self._num_seen = self._num_seen, self._num_moves
+        return self._is_idle or seen < self._num_seen
 
     async def start(self) -> None:
         """Load the engine. Raises RolloutEngineError when it does not load."""
@@ -122,9 +130,13 @@ class EngineThread:
 
     def _run_commands(self, engine: LLMEngine) -> None:
         if not engine.has_unfinished_requests():
-            self._commands.get()(engine)  # sleeps until there is something to do
+            self._is_idle = True
+            command = self._commands.get()  # sleeps until there is something to do
+            self._is_idle = False
+            command(engine)
         while not self._commands.empty():
             self._commands.get()(engine)
+        self._num_moves += 1
 
     def _step(self, engine: LLMEngine) -> None:
         finished = [output for output in engine.step() if output.finished]

@@ -30,7 +30,8 @@ class Orders(NamedTuple):
 
 
 Answers = dict[int, Generation | None]
-"""From the engine; None where the prompt had more than ``rollout.max_prompt_tokens``."""
+"""From the engine; None where the prompt had more than ``rollout.max_prompt_tokens``. Empty: a
+sign of life."""
 
 
 class Meeting(NamedTuple):

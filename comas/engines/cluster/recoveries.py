@@ -1,0 +1,50 @@
+"""What a run has survived, and when it is too much."""
+
+from collections import Counter
+from typing import Literal
+
+from comas.engines.cluster.supervision import EngineError, LostEngineError
+from comas.types import Metrics
+
+Restarted = Literal["engine", "society"]
+"""A rollout engine alone, or everything, from the newest checkpoint."""
+
+
+class GivenUpError(EngineError):
+    """Engines were lost too often."""
+
+
+class Recoveries:
+    """Counts what was started again.
+
+    Example: with a limit of 1, an engine may be lost; the next one, too, if a step was made in
+    between.
+    """
+
+    def __init__(self, limit: int) -> None:
+        """``limit``: how often in a row, without a step in between (``cluster.max_recoveries``)."""
+        self._limit = limit
+        self._in_a_row = 0
+        self._counts: Counter[Restarted] = Counter()
+
+    def count(self, restarted: Restarted, error: LostEngineError) -> None:
+        """Note that ``restarted`` is about to be started again because of ``error``.
+
+        Raises GivenUpError where the limit has been reached.
+        """
+        self._in_a_row += 1
+        if self._in_a_row > self._limit:
+            raise GivenUpError(
+                f"{error}\nThe run has recovered {self._limit} times without a step in between "
+                "(cluster.max_recoveries), so it ends here"
+            ) from error
+        self._counts[restarted] += 1
+
+    def take_metrics(self) -> Metrics:
+        """What was started again since this was called last, as a step is on record."""
+        self._in_a_row = 0
+        counts, self._counts = self._counts, Counter()
+        return {
+            "recovery/engine_restarts": counts["engine"],
+            "recovery/society_restarts": counts["society"],
+        }

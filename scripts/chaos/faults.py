@@ -1,0 +1,132 @@
+"""What can happen to a run. A new fault is one function and one line in FAULTS."""
+
+import signal
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import psutil
+
+from comas.terminal import EXIT_MACHINE
+from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
+
+Fault = Callable[[Trial, Random], None]
+"""Strikes a run once."""
+
+DRIVER = "driver"
+NAMES = {
+    "rollout engine": "ray::RolloutActor",
+    "policy rank": "ray::PolicyActor",
+    "raylet": "raylet",
+    "gcs": "gcs_server",
+    "verifier worker": "verifiers",
+}
+"""What a kind of process is known by."""
+FROZEN_DRIVER_S = 20.0
+IDLE_SHARE = 0.2
+
+
+def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
+    """Send a signal to one process of a kind, drawn at random."""
+    victims = run.processes(NAMES[kind])
+    if victims:
+        rng.choice(victims).send_signal(number)
+
+
+def kill_driver(run: Trial, rng: Random) -> None:
+    """The driver alone: whatever it started is an orphan."""
+    run.driver.kill()
+    run.driver.wait()
+
+
+def freeze_driver(run: Trial, rng: Random) -> None:
+    """As when a laptop sleeps: nothing may be taken for lost when it wakes."""
+    freeze(run.driver, for_s=FROZEN_DRIVER_S)
+
+
+def kill_before_sync(run: Trial, rng: Random) -> None:
+    """End a rollout engine while the policies update, so that the weight sync fails."""
+    engines, ranks = (run.processes(NAMES[kind]) for kind in ("rollout engine", "policy rank"))
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline and not run.has_ended():
+        busy, idle = _share(ranks), _share(engines)
+        if busy > 1 - IDLE_SHARE and idle < IDLE_SHARE:
+            return rng.choice(engines).kill()
+
+
+def spoil_checkpoint(spoil: Callable[[Path, Random], None], run: Trial, rng: Random) -> None:
+    """End the driver and damage a file of the newest checkpoint, once there are two."""
+    while len(_checkpoints(run)) < 2 and run.wait_until_beyond(run.step()):
+        pass
+    kill_driver(run, rng)
+    newest = _checkpoints(run)[-1]
+    spoil(rng.choice(sorted(path for path in newest.rglob("*") if path.is_file())), rng)
+
+
+def truncate(path: Path, rng: Random) -> None:
+    """Keep the first half of a file."""
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2)
+
+
+def flip_bits(path: Path, rng: Random) -> None:
+    """Turn one byte around."""
+    content = bytearray(path.read_bytes())
+    content[rng.randrange(len(content))] ^= 0xFF
+    path.write_bytes(content)
+
+
+def remove(path: Path, rng: Random) -> None:
+    """Take a file away."""
+    path.unlink()
+
+
+def fill_disk(run: Trial, rng: Random) -> None:
+    """Leave no room for anything until the run has ended over it, as the machine's fault."""
+    assert run.folder is not None
+    filler = run.folder.parent / "filler"
+    try:
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 20))
+        status = run.driver.wait(timeout=PATIENCE_S)
+    finally:
+        filler.unlink()
+    if status != EXIT_MACHINE:
+        raise TrialError(f"a full disk ended the run with exit status {status}\n{run.last_words()}")
+
+
+FULL_DISK = "full disk"
+FAULTS: dict[str, Fault] = {
+    "SIGKILL driver": kill_driver,
+    "SIGSTOP driver": freeze_driver,
+    **{
+        f"{number.name} {kind}": partial(strike, number, kind)
+        for kind in NAMES
+        for number in (signal.SIGKILL, signal.SIGSTOP)
+    },
+    FULL_DISK: fill_disk,
+    "failing weight sync": kill_before_sync,
+    "truncated checkpoint": partial(spoil_checkpoint, truncate),
+    "flipped bits in a checkpoint": partial(spoil_checkpoint, flip_bits),
+    "missing file of a checkpoint": partial(spoil_checkpoint, remove),
+}
+
+
+def _checkpoints(run: Trial) -> list[Path]:
+    assert run.folder is not None
+    return sorted((run.folder / "checkpoints").glob("step_*"))
+
+
+def _share(processes: list[psutil.Process]) -> float:
+    """Share of a moment in which the busiest of them computed."""
+    try:
+        for process in processes:
+            process.cpu_percent()
+        time.sleep(0.1)
+        return max((process.cpu_percent() for process in processes), default=0.0) / 100
+    except psutil.NoSuchProcess:
+        return 0.0
