@@ -204,7 +204,8 @@ def last_lines(path: Path, *, num: int = 10) -> list[str]:
             text = file.read().decode(errors="replace")
     except OSError as error:
         return [f"its log cannot be read here: {path}: {error.strerror}"]
-    return [f"the end of {path}:", *text.splitlines()[-num:]]
+    lines = [line[:200] for line in text.splitlines() if line.strip()]
+    return [f"the end of {path}:", *lines[-num:]]
 
 
 def faults_in_words(error: ValueError) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
+from collections.abc import Sequence
 from pathlib import Path
 
 import psutil
@@ -16,6 +15,7 @@ from transformers import AutoModelForCausalLM
 
 from comas.config.schema import Cluster, Config, Optimization, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import EngineError
 from comas.types import Generation, TrainingSample
 
@@ -116,8 +116,9 @@ def largest_difference(agents: Agents, model_of_agent: list[Path]) -> float:
 
 def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
     """Two ranks (ZeRO-3) and two engines a policy, tied and untied embeddings: before training,
-    after an update, and after a checkpoint is loaded."""
-    with Agents(society_config(num_agents=2), models=models, device="cpu") as agents:
+    after an update, after two engines were lost, and after a checkpoint is loaded."""
+    config = society_config(num_agents=2)
+    with Agents(config, models=models, device="cpu", recoveries=Recoveries(4)) as agents:
         agents.sync_weights()
         assert largest_difference(agents, [Path(m) for m in models]) < MAX_LOGPROB_DIFFERENCE
 
@@ -131,6 +132,13 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         assert all(s.num_samples == len(PROMPTS) for s in stats.values())
         assert all(s.mismatch_max < MAX_LOGPROB_DIFFERENCE for s in stats.values())
 
+        before = generate(agents, 0)
+        assert all(generation.policy_version == 2 for generation in before)
+        _kill(_rollout_processes()[:2])
+        assert generate(agents, 0) == before  # one engine, or both, started again
+        assert generate(agents, 1, seed=100)
+        assert agents.recoveries.take_metrics()["recovery/engine_restarts"] in (1, 2)
+
         for part in parts:  # written beside the update
             part.result(timeout=60)
         agents.load_checkpoint(tmp_path / "checkpoint", step=7)
@@ -139,6 +147,20 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         assert {g.policy_version for g in generate(agents, 0)} == {8}
         assert largest_difference(agents, [Path(m) for m in models]) < MAX_LOGPROB_DIFFERENCE
     assert not ray.is_initialized()
+
+
+def _rollout_processes() -> list[psutil.Process]:
+    return [
+        process
+        for process in psutil.Process().children(recursive=True)
+        if "RolloutActor" in " ".join(process.cmdline())
+    ]
+
+
+def _kill(processes: Sequence[psutil.Process]) -> None:
+    for process in processes:
+        process.kill()
+    psutil.wait_procs(processes)
 
 
 def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named(models):
@@ -152,14 +174,9 @@ def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named
         assert num_samples == {0: 2 * len(PROMPTS), 1: len(PROMPTS)}
         agents.sync_weights()
 
-        rollouts = [
-            process
-            for process in psutil.Process().children(recursive=True)
-            if "RolloutActor" in " ".join(process.cmdline())
-        ]
+        rollouts = _rollout_processes()
         assert len(rollouts) == 4
-        for process in rollouts:
-            os.kill(process.pid, signal.SIGKILL)
+        _kill(rollouts)
         with pytest.raises(EngineError, match=r"rollout engine \d of policy [01] failed"):
             generate(agents, 1)
         with pytest.raises(EngineError, match=r"rank 0 of policy [01] failed while sending"):

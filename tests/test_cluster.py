@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,29 +73,26 @@ def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_pat
 
 
 @pytest.fixture
-def address(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A Ray cluster of a head that holds no engines and two nodes, all on this machine."""
+def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
+    """A head that holds no engines and two nodes, all on this machine."""
     small = {"object_store_memory": 80 << 20, "include_dashboard": False}
     ray_cluster = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **small})
     for _ in range(2):
         ray_cluster.add_node(num_cpus=1, object_store_memory=80 << 20)
     monkeypatch.setenv("RAY_ADDRESS", ray_cluster.address)
-    yield ray_cluster.address
+    yield ray_cluster
     ray_cluster.shutdown()
 
 
-@pytest.mark.stack
-@pytest.mark.slow
-def test_two_policies_train_on_two_nodes_and_continue_there(address, tmp_path):
-    """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
+def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
     models = [
-        save_tiny_model(tmp_path / family, family, max_position_embeddings=8192)
+        save_tiny_model(folder / family, family, max_position_embeddings=8192)
         for family in ("tied", "untied")
     ]
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(6)])
-    arguments = [
+    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(6)])
+    return [
         str(REPOSITORY / "configs/quickstart.yaml"),
-        f"saves={tmp_path / 'saves'}",
+        f"saves={folder / 'saves'}",
         f"society.models=[{','.join(models)}]",
         f"data.train={questions}",
         f"data.validation={questions}",
@@ -102,11 +102,18 @@ def test_two_policies_train_on_two_nodes_and_continue_there(address, tmp_path):
         "rollout.max_response_tokens=16",
         "rollout.cpu_kv_cache_mib=32",
         "optimization.mask_truncated=false",
-        "training.num_steps=2",
+        f"training.num_steps={num_steps}",
         "training.save_every=1",
-        "training.validate_every=4",
+        "training.validate_every=20",
         "validation.num_questions=1",
     ]
+
+
+@pytest.mark.stack
+@pytest.mark.slow
+def test_two_policies_train_on_two_nodes_and_continue_there(ray_cluster, tmp_path):
+    """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
+    arguments = arguments_for_two_nodes(tmp_path, num_steps=2)
     assert main(arguments) == 0
     run = (tmp_path / "saves/latest").resolve()
     resumed = [f"resume={run}", "training.num_steps=3", "resume_changed=true"]
@@ -115,3 +122,26 @@ def test_two_policies_train_on_two_nodes_and_continue_there(address, tmp_path):
     log = (run / "train.log").read_text()
     assert "continuing after step 2 of 3" in log
     assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 2
+
+
+@pytest.mark.stack
+@pytest.mark.slow
+def test_a_run_that_loses_a_node_goes_on_without_it(ray_cluster, tmp_path):
+    def lose_a_node() -> None:
+        metrics = tmp_path / "saves/latest/metrics.jsonl"
+        while not metrics.exists() or '"step": 3' not in metrics.read_text():
+            time.sleep(0.1)
+        lost = max(ray_cluster.worker_nodes, key=lambda node: node.node_id)
+        ray_cluster.remove_node(lost, allow_graceful=False)
+
+    losing = threading.Thread(target=lose_a_node, daemon=True)
+    losing.start()
+    assert main(arguments_for_two_nodes(tmp_path, num_steps=12)) == 0
+    run = (tmp_path / "saves/latest").resolve()
+    assert trained_steps(run) == 12
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == list(range(13))
+    assert sum(row.get("recovery/society_restarts", 0) for row in rows) == 1
+    log = (run / "train.log").read_text()
+    assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 1
+    assert "the society is started again from its newest checkpoint" in log

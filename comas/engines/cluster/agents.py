@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
+from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Self
@@ -228,12 +229,14 @@ class Agents:
         meetings = {rank.policy: rank.actor.open_rendezvous.remote() for rank in firsts}
         return {rank.name: rank.actor.start.remote(meetings[rank.policy]) for rank in self._ranks}
 
-    def _wait_for_start(self, starting: Mapping[str, ray.ObjectRef]) -> None:
+    def _wait_for_start(
+        self, starting: Mapping[str, ray.ObjectRef], *, check: Callable[[], None] | None = None
+    ) -> None:
         wait_for_all(
             starting,
             doing="starting",
             timeout_s=self._config.cluster.start_timeout_s,
-            check=self._launch.check_ray,
+            check=check or self._launch.check_ray,
         )
 
     def _connect(self, ranks: Sequence[Engine]) -> None:
@@ -264,26 +267,55 @@ class Agents:
 
     def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
         """Start a rollout engine again, with its policy's present weights."""
+        standing = next(own for own in self._rollouts if own.name == lost.name)
+        if standing != lost:
+            return standing  # It was started again with another of its policy.
+        self._launch.check_node(lost)
         self.recoveries.count("engine", error)
         self._report(error)
-        log.warning("%s is started again; what it left unanswered will be asked again", lost.name)
-        is_trained = lost.policy in self._config.trained_policies
-        ranks = _of([lost.policy], self._ranks)
-        if self._shares_gpus and is_trained:
-            others = [own for own in _of([lost.policy], self._rollouts) if own != lost]
+        of_policy = _of([lost.policy], self._rollouts)
+        # The sync goes to all of them, so it has to be known now who else is lost.
+        gone = [own for own in of_policy if own == lost or not self._is_alive(own)]
+        names = ", ".join(own.name for own in gone)
+        log.warning("started again, to be asked again what was left unanswered: %s", names)
+        if self._shares_gpus and self._ranks_of(lost.policy):
+            others = [own for own in of_policy if own not in gone]
             self._on(others, "going to sleep", lambda engine: engine.call("sleep"))
+        new = [self._start_in_place_of(own) for own in gone]
+        self._send_present_weights(lost.policy, new)
+        return new[gone.index(lost)]
+
+    def _is_alive(self, engine: Engine) -> bool:
+        limit = self._config.cluster.heartbeat_timeout_s
+        pulse = {engine.name: engine.actor.pulse.remote()}
+        try:
+            wait_for_all(pulse, doing="being asked for a sign of life", timeout_s=limit)
+        except LostEngineError:
+            return False
+        return True
+
+    def _start_in_place_of(self, lost: Engine) -> Engine:
         engine = self._launch.replace(lost)
         self._rollouts[self._rollouts.index(lost)] = engine
-        self._wait_for_start({engine.name: engine.call("start")})
+        check_node = partial(self._launch.check_node, engine)
+        self._wait_for_start({engine.name: engine.call("start")}, check=check_node)
         self._launch.locate([engine])
-        if is_trained:
-            if self._shares_gpus:
-                self._on([engine], "going to sleep", lambda engine: engine.call("sleep"))
-                self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
-            self._connect(ranks)
-            self._send_weights([lost.policy])
-            self._tell_versions([lost.policy])
         return engine
+
+    def _send_present_weights(self, policy: int, new: Sequence[Engine]) -> None:
+        """Make all engines of a policy serve its weights, where ``new`` ones hold the base
+        model's; a frozen policy's are these."""
+        if not (ranks := self._ranks_of(policy)):
+            return
+        if self._shares_gpus:
+            self._on(new, "going to sleep", lambda engine: engine.call("sleep"))
+            self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
+        self._connect(ranks)
+        self._send_weights([policy])
+        self._tell_versions([policy])
+
+    def _ranks_of(self, policy: int) -> list[Engine]:
+        return _of([policy], self._ranks)
 
     def _report(self, error: LostEngineError) -> None:
         """Say what happened, and what is known of the engines that it names."""

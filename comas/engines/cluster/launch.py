@@ -42,6 +42,7 @@ from comas.engines.cluster.placement import (
     plan_policy,
 )
 from comas.engines.cluster.ray_processes import RayProcesses
+from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import QUIET_VLLM, WeightTransfer, engine_environment
 from comas.files import last_lines
@@ -158,9 +159,8 @@ class Launch:
 
     def replace(self, engine: Engine) -> Engine:
         """End ``engine``, also if it is frozen, and create another in its place."""
-        self.check_ray()
         ray.kill(self._actors[engine.name])
-        where = self._whereabouts.pop(engine.name, None)
+        where = self._whereabouts.get(engine.name)
         if where is not None:
             nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
             on_nodes(nodes, end_process, where.pid)
@@ -176,6 +176,13 @@ class Launch:
             return f"{title} had not started"
         lines = [f"{title} was process {where.pid} on node {where.address}"]
         return "\n  ".join(lines + last_lines(where.log))
+
+    def check_node(self, engine: Engine) -> None:
+        """Raise LostEngineError when Ray, or the node of ``engine``, is gone."""
+        self.check_ray()
+        where = self._whereabouts.get(engine.name)
+        if where is not None and where.node_id not in {node.node_id for node in alive_nodes()}:
+            raise LostEngineError(f"node {where.address} is gone, and {engine.name} with it")
 
     def check_ray(self) -> None:
         """Raise LostEngineError when the Ray that was started here is gone, or is long frozen."""

@@ -177,13 +177,13 @@ def future_of(call: ray.ObjectRef, *, name: str, doing: str) -> Future[None]:
 def engine_error(name: str, doing: str, error: ray.exceptions.RayError) -> EngineError:
     """Say which engine failed at what, and why; the remote traceback is the error's cause."""
     if not isinstance(error, ray.exceptions.RayTaskError):
-        # The rest repeats the actor's names and numbers.
-        return LostEngineError(f"{name} failed while {doing}: {str(error).splitlines()[0]}")
+        return LostEngineError(f"{name} failed while {doing}: {_first_line(error)}")
     cause = error.cause
     # What a collective, the device or vLLM's engine raises. (Bad input is a ValueError, a full
     # disk an OSError, weights that are not finite an ArithmeticError.)
-    may_pass = isinstance(cause, RuntimeError | ray.exceptions.RayError)
-    kind = LostEngineError if may_pass else EngineError
+    if isinstance(cause, ray.exceptions.RayError):
+        return LostEngineError(f"{name} failed while {doing}: {_first_line(cause)}")
+    kind = LostEngineError if isinstance(cause, RuntimeError) else EngineError
     return kind(f"{name} failed while {doing}: {type(cause).__name__}: {cause}")
 
 
@@ -192,3 +192,8 @@ def _result(call: ray.ObjectRef, *, name: str, doing: str) -> Any:
         return ray.get(call)
     except ray.exceptions.RayError as error:
         raise engine_error(name, doing, error) from error
+
+
+def _first_line(error: BaseException) -> str:
+    """Of what Ray says of a dead actor; the rest repeats the actor's names and numbers."""
+    return str(error).partition("\n")[0]

@@ -1,0 +1,379 @@
+"""Engines and Ray that are lost: how it is noticed, what starts again, and when it is too much."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+from ray.exceptions import ActorDiedError, RayTaskError
+
+from comas import train as driver
+from comas.__main__ import exit_status
+from comas.config.schema import Cluster
+from comas.engines.cluster import supervision
+from comas.engines.cluster.ray_processes import RayProcesses
+from comas.engines.cluster.recoveries import GivenUpError, Recoveries
+from comas.engines.cluster.supervision import (
+    EngineError,
+    LostEngineError,
+    Pulses,
+    Supervisor,
+    engine_error,
+    wait_for_all,
+)
+from comas.files import FileError, last_lines
+from comas.preflight.configuration import load_config
+from comas.preflight.preparation import prepare
+from comas.run_directory import RunDirectory
+from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
+
+REPOSITORY = Path(__file__).parents[1]
+
+
+class ScriptedRay:
+    """Stands for Ray's waiting: a call is there after so many seconds of its own clock."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now = 0.0
+        self.done_at: dict[str, float] = {}
+        self.frozen_for = 0.0
+        monkeypatch.setattr(supervision.ray, "wait", self.wait)
+        monkeypatch.setattr(supervision.ray, "get", lambda call: f"result of {call}")
+        monkeypatch.setattr(supervision.time, "monotonic", lambda: self.now)
+
+    def wait(
+        self, calls: Sequence[str], *, num_returns: int, timeout: float
+    ) -> tuple[list[str], list[str]]:
+        first = min((self.done_at.get(call, 1e9) for call in calls), default=1e9)
+        if first > self.now:
+            self.now = min(self.now + timeout, max(first, self.now)) + self.frozen_for
+            self.frozen_for = 0.0
+        ready = [call for call in calls if self.done_at.get(call, 1e9) <= self.now]
+        return ready[:num_returns], []
+
+
+@pytest.fixture
+def scripted(monkeypatch: pytest.MonkeyPatch) -> ScriptedRay:
+    return ScriptedRay(monkeypatch)
+
+
+class Actor:
+    """Answers signs of life of number 0, 1, ... ``num_alive`` - 1 at once, and no more."""
+
+    def __init__(self, scripted: ScriptedRay, name: str, *, num_alive: float) -> None:
+        self._scripted = scripted
+        self._name = name
+        self._num_alive = num_alive
+        self.num_asked = 0
+        self.pulse = SimpleNamespace(remote=self._ask)
+
+    def _ask(self) -> str:
+        call = f"pulse {self.num_asked} of {self._name}"
+        if self.num_asked < self._num_alive:
+            self._scripted.done_at[call] = self._scripted.now
+        self.num_asked += 1
+        return call
+
+
+def engine(scripted: ScriptedRay, name: str, *, num_alive: float = 1e9) -> Any:
+    return SimpleNamespaceWithHash(name=name, actor=Actor(scripted, name, num_alive=num_alive))
+
+
+class SimpleNamespaceWithHash(SimpleNamespace):
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(self.name)
+
+
+def test_results_come_in_the_order_of_the_calls(scripted):
+    scripted.done_at = {"a": 5.0, "b": 1.0}
+    assert wait_for_all({"x": "a", "y": "b"}, doing="updating", timeout_s=9) == [
+        "result of a",
+        "result of b",
+    ]
+
+
+def test_whoever_does_not_answer_within_the_limit_is_lost(scripted):
+    scripted.done_at = {"a": 1.0}
+    with pytest.raises(LostEngineError, match=r"while updating within 9 s from: rank 1\."):
+        wait_for_all({"rank 0": "a", "rank 1": "b"}, doing="updating", timeout_s=9)
+    assert scripted.now == pytest.approx(9, abs=1)
+
+
+def test_what_this_process_was_frozen_for_is_nobody_s_time(scripted):
+    scripted.done_at, scripted.frozen_for = {"a": 1008.0}, 1000.0
+    assert wait_for_all({"rank 0": "a"}, doing="updating", timeout_s=12) == ["result of a"]
+
+
+def test_a_silent_engine_is_lost_and_one_that_answers_is_not(scripted):
+    alive = engine(scripted, "rank 0")
+    silent = engine(scripted, "rank 1", num_alive=3)
+    pulses = Pulses([alive, silent], timeout_s=4)
+    with pytest.raises(LostEngineError, match="rank 1 gave no sign of life for 4 s while updating"):
+        for _ in range(20):
+            pulses.check("updating")
+    # Three answers, the fourth is missing: asked in check 4, silent in 5 to 9.
+    assert (alive.actor.num_asked, silent.actor.num_asked) == (9, 4)
+
+
+def test_a_supervisor_watches_whom_it_calls_and_whom_they_wait_for(scripted):
+    cluster = Cluster(heartbeat_timeout_s=5, call_timeout_s=1000)
+    supervisor = Supervisor(cluster, check_ray=lambda: None)
+    rank, frozen = engine(scripted, "rank 0"), engine(scripted, "rollout engine 0", num_alive=0)
+    with pytest.raises(LostEngineError, match="rollout engine 0 gave no sign of life"):
+        supervisor.wait({rank: "never"}, doing="sending", watched=[frozen])
+    assert scripted.now < 10
+
+
+def test_a_call_may_take_ten_times_the_longest_before_it(scripted):
+    supervisor = Supervisor(Cluster(call_timeout_s=4000), check_ray=lambda: None)
+    limits = [supervisor.limit_s("updating")]
+    for seconds in (2.0, 100.0, 50.0, 500.0):
+        scripted.done_at = {"call": scripted.now + seconds}
+        supervisor.wait({engine(scripted, "rank 0"): "call"}, doing="updating")
+        limits.append(supervisor.limit_s("updating"))
+    assert limits == pytest.approx([4000, 300, 1000, 1000, 4000], rel=0.05)
+    assert supervisor.limit_s("sending") == 4000
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_lost"),
+    [
+        (RuntimeError("Connection closed by peer"), True),
+        (ActorDiedError(), True),
+        (ValueError("no such key"), False),
+        (OSError(errno.ENOSPC, "No space left on device"), False),
+        (FloatingPointError("weights are not finite"), False),
+        (AssertionError(), False),
+    ],
+)
+def test_what_would_fail_again_is_no_lost_engine(cause: Exception, is_lost: bool):
+    error = engine_error("rank 0", "updating", RayTaskError("update", "traceback", cause))
+    assert isinstance(error, LostEngineError) == is_lost
+    assert str(error).startswith("rank 0 failed while updating: ")
+
+
+def test_a_run_recovers_as_often_in_a_row_as_the_limit_says():
+    recoveries = Recoveries(2)
+    lost = LostEngineError("rank 0 died")
+    for _ in range(3):
+        recoveries.count("engine", lost)
+        recoveries.count("society", lost)
+        assert recoveries.take_metrics() == {
+            "recovery/engine_restarts": 1,
+            "recovery/society_restarts": 1,
+        }
+    assert set(recoveries.take_metrics().values()) == {0}
+    recoveries.count("engine", lost)
+    recoveries.count("engine", lost)
+    with pytest.raises(GivenUpError, match=r"(?s)rank 0 died.*cluster\.max_recoveries"):
+        recoveries.count("society", lost)
+
+
+@pytest.fixture
+def raylet(tmp_path: Path) -> Iterator[psutil.Process]:
+    """A process of that name."""
+    program = shutil.copy("/bin/sleep", tmp_path / "raylet")
+    with subprocess.Popen([program, "60"]) as process:
+        yield psutil.Process(process.pid)
+        process.kill()
+
+
+@pytest.mark.stack
+def test_a_ray_whose_raylet_is_gone_or_frozen_is_lost(raylet):
+    patient, strict = (RayProcesses([raylet], patience_s=patience) for patience in (60, 0))
+    strict.check()
+    assert strict.are_sound()
+    raylet.suspend()
+    while raylet.status() != psutil.STATUS_STOPPED:
+        pass
+    assert not strict.are_sound()
+    strict.check()  # sees it for the first time
+    with pytest.raises(LostEngineError, match=f"process {raylet.pid} was frozen"):
+        strict.check()
+    patient.check()
+    raylet.resume()
+    while not strict.are_sound():
+        pass
+    strict.check()
+    raylet.kill()
+    raylet.wait()
+    with pytest.raises(LostEngineError, match=f"process {raylet.pid} is gone"):
+        patient.check()
+
+
+def test_processes_that_ray_can_do_without_are_not_watched():
+    RayProcesses([psutil.Process()], patience_s=0).check()
+    assert RayProcesses([psutil.Process()], patience_s=0)._processes == []
+
+
+def caused(error: Exception, cause: Exception) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (ValueError("rollout.batch_size: unknown"), 1),
+        (FileError("cannot write"), 1),
+        (caused(FileError("cannot write"), OSError(errno.EACCES, "Permission denied")), 1),
+        (RuntimeError("policy 0 had nothing to learn from"), 3),
+        (EngineError("rank 0 failed while updating: FloatingPointError"), 3),
+        (caused(FileError("cannot write"), OSError(errno.ENOSPC, "No space left")), 4),
+        (OSError(errno.EIO, "Input/output error"), 4),
+        (LostEngineError("Ray did not start"), 4),
+        (caused(GivenUpError("too often"), LostEngineError("rank 0 died")), 4),
+    ],
+)
+def test_the_exit_status_tells_whose_fault_it_was(error: Exception, status: int):
+    assert exit_status(error) == status
+
+
+def test_the_end_of_a_log_is_shown_and_a_log_elsewhere_hides_nothing(tmp_path: Path):
+    log = tmp_path / "worker.err"
+    log.write_text("".join(f"line {i}\n" for i in range(1000)))
+    assert last_lines(log, num=2) == [f"the end of {log}:", "line 998", "line 999"]
+    assert last_lines(tmp_path / "none") == [
+        f"its log cannot be read here: {tmp_path / 'none'}: No such file or directory"
+    ]
+
+
+# ---------------------------------------------------------------- the driver
+
+
+class ScriptedAgents:
+    """A society without engines: says the step's seed, and is lost in updates as it is told."""
+
+    def __init__(self, lost_in: list[int], recoveries: Recoveries) -> None:
+        self.recoveries = recoveries
+        self.loaded: list[int] = []
+        self._lost_in = lost_in
+
+    def __enter__(self) -> ScriptedAgents:
+        if self._lost_in and self._lost_in[0] == 0:
+            raise LostEngineError(f"rank {self._lost_in.pop(0)} did not start")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    async def generate(
+        self,
+        agent_index: int,
+        prompt: str,
+        *,
+        turn: TurnKey,
+        seed: int,
+        temperature: float | None = None,
+    ) -> Generation:
+        return Generation(
+            (1,), (2, 3), f"\\boxed{{{seed}}} <score>1</score>", (0.0, 0.0), "stop", 1
+        )
+
+    def update(
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> dict[int, UpdateStats]:
+        if self._lost_in and self._lost_in[0] == step:
+            self._lost_in.pop(0)
+            raise LostEngineError(f"rank 0 of policy 0 failed while updating in step {step}")
+        return {
+            policy: UpdateStats(
+                *(float(len(own)),) * 5,
+                len(own),
+                len(own),
+                1,
+                0,
+                0.1,
+                0,
+                0,
+                1,
+                1,
+                0,
+                ((),) * len(own),
+            )
+            for policy, own in buffers.items()
+        }
+
+    def sync_weights(self, policies: object = None) -> None:
+        pass
+
+    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
+        (folder / "state").write_text("state")
+        return []
+
+    def load_checkpoint(self, folder: Path, *, step: int) -> None:
+        self.loaded.append(step)
+
+    def save_models(self, folder: Path) -> None:
+        (folder / "agent_0").mkdir()
+
+
+def train(
+    saves: Path, monkeypatch: pytest.MonkeyPatch, name: str, lost_in: list[int]
+) -> tuple[Path, list[ScriptedAgents]]:
+    societies = []
+
+    def scripted_agents(config: Any, prepared: Any, recoveries: Recoveries) -> ScriptedAgents:
+        societies.append(ScriptedAgents(lost_in, recoveries))
+        return societies[-1]
+
+    monkeypatch.setattr(driver, "agents_of", scripted_agents)
+    config = load_config(
+        REPOSITORY / "configs/quickstart.yaml",
+        [
+            f"name={name}",
+            f"saves={saves}",
+            "training.num_steps=6",
+            "training.save_every=2",
+            "cluster.max_recoveries=1",
+            "cluster.device=cpu",
+            "rollout.batch_size=2",
+        ],
+    )
+    with RunDirectory.create(config) as run:
+        try:
+            driver.train(config, prepare(config), run)
+        finally:
+            monkeypatch.undo()
+    return run.path, societies
+
+
+def rows_of(run: Path) -> list[dict[str, Any]]:
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+
+
+@pytest.mark.stack
+def test_a_society_that_is_lost_goes_on_from_its_newest_checkpoint(saves, monkeypatch):
+    undisturbed, [_] = train(saves, monkeypatch, "undisturbed", [])
+    disturbed, societies = train(saves, monkeypatch, "disturbed", [1, 4, 5])
+    assert [society.loaded for society in societies] == [[], [], [2], [4]]
+    expected, found = rows_of(undisturbed), rows_of(disturbed)
+    restarts = [row.pop("recovery/society_restarts", None) for row in found]
+    assert restarts == [None, 1, 0, 1, 0, 1, 0]
+    assert found == [
+        {k: v for k, v in row.items() if k != "recovery/society_restarts"} for row in expected
+    ]
+    for file in (undisturbed / "discussions").iterdir():
+        assert (disturbed / "discussions" / file.name).read_bytes() == file.read_bytes()
+
+
+@pytest.mark.stack
+def test_a_society_that_is_lost_again_without_a_step_is_given_up(saves, monkeypatch):
+    with pytest.raises(GivenUpError, match=r"failed while updating in step 3"):
+        train(saves, monkeypatch, "given-up", [3, 3])
+
+
+@pytest.mark.stack
+def test_a_society_that_never_started_is_not_started_again(saves, monkeypatch):
+    with pytest.raises(LostEngineError, match="rank 0 did not start"):
+        train(saves, monkeypatch, "never-started", [0])
