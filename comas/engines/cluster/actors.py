@@ -153,7 +153,7 @@ class RayUpdateCalls:
         return [engine.call.remote(method, *arguments) for engine in self._engines]
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)  # Ray puts an actor's whole repr into its log
 class PolicyActor:
     """One rank of a policy's DeepSpeed group; every method is collective over its ranks."""
 
