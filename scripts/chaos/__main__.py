@@ -13,24 +13,24 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 
 from comas.quickstart.build import build_society
 from scripts.benchmarks import read_arguments
-from scripts.chaos.faults import FAULTS, FULL_DISK
-from scripts.chaos.trial import Trial, TrialError, trial, unused_memory
+from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
+from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory
 
 DISK_MIB = 1024
 """Of the disk of its own that the runs get, so that it can be filled."""
 LONGEST_PAUSE_S = 6.0
 """Before the next fault, once a run goes on."""
-STEPS_TO_GO = 4
-"""A run that has fewer steps before it is left alone."""
-CONFIG = "configs/quickstart.yaml"
+LEFT_ALONE = 0.25
+"""Of its steps, the share at the end in which it meets no more."""
 
 
 @dataclass
@@ -38,7 +38,7 @@ class Arguments:
     faults: int = 40
     seed: int = 0
     steps: int = 40
-    """Of a run, which meets as many faults as fit."""
+    """Of a training run, which meets as many faults as fit."""
     kinds: str = ""
     """Some of the kinds, with commas in between; all by default."""
     minutes: float = 90.0
@@ -47,80 +47,83 @@ class Arguments:
 
 def main(arguments: Arguments) -> int:
     """Print each fault with what came of it; returns 1 when something was lost."""
-    started = time.monotonic()
+    begun = time.monotonic()
     rng = Random(arguments.seed)
+    build_society(Path("saves"), seed=0)
     with small_disk() as (saves, can_be_filled):
         kinds = [kind for kind in arguments.kinds.split(",") if kind] or list(FAULTS)
         if not can_be_filled and FULL_DISK in kinds:
             say(f"left out, as no disk can be mounted here: {FULL_DISK}")
             kinds.remove(FULL_DISK)
+        shutil.copytree("saves/quickstart", saves / "quickstart")
         planned = plan(kinds, num=arguments.faults, rng=rng)
-        overrides = [
-            CONFIG,
-            f"training.num_steps={arguments.steps}",
-            "training.validate_every=20",
-            "training.save_every=2",
-            "cluster.heartbeat_timeout_s=10",
-        ]
-        build_society(Path("saves"), seed=0)
-        shutil.copytree("saves/quickstart", saves / "quickstart", dirs_exist_ok=True)
-        say(f"a run of {arguments.steps} steps that nobody disturbs")
-        with trial(saves, "reference", overrides) as run:
-            run.finish()
-            reference = run.folder
-            assert reference is not None
-        counter = itertools.count(1)
-        faults_of_runs = []
-        while planned and time.monotonic() - started < 60 * arguments.minutes:
-            number = next(counter)
-            faults_of_runs += one_run(saves, f"run{number}", overrides, planned, reference, rng=rng)
-    say(summary(faults_of_runs, num_planned=arguments.faults, seconds=time.monotonic() - started))
-    return int(bool(planned) or any(faults_of_runs))
-
-
-def one_run(
-    saves: Path,
-    name: str,
-    overrides: Sequence[str],
-    planned: list[str],
-    reference: Path,
-    *,
-    rng: Random,
-) -> list[list[str]]:
-    """Let a run meet faults of ``planned``, and take them off it; returns what was wrong."""
-    shared_before = unused_memory()
-    wrong: list[list[str]] = []
-    with trial(saves, name, overrides) as run:
-        try:
-            while planned and run.wait_until_beyond(run.step()):
-                if run.step() > total_steps(overrides) - STEPS_TO_GO:
+        train = partial(Training, saves=saves, num_steps=arguments.steps)
+        trained = undisturbed(lambda at: train(at, name="reference"))
+        evaluate = partial(Evaluation, saves=saves, subject=trained)
+        wrong: list[list[str]] = []
+        for make, faults in ((train, FAULTS_OF_TRAINING), (evaluate, FAULTS_OF_EVALUATION)):
+            left = [kind for kind in planned if kind in faults]
+            reference = trained if make is train else None
+            for number in itertools.count(1):
+                if not left or time.monotonic() - begun > 60 * arguments.minutes:
                     break
+                if reference is None:
+                    reference = undisturbed(lambda at: evaluate(at, name="reference"))
+                wrong += one_trial(partial(make, name=f"run{number}"), left, reference, rng=rng)
+            wrong += [["never met"]] * len(left)
+    num_wrong = sum(map(len, wrong))
+    minutes = (time.monotonic() - begun) / 60
+    say(f"{len(planned)} faults planned, {num_wrong} things wrong, in {minutes:.0f} min")
+    return int(num_wrong > 0)
+
+
+def undisturbed(make: Callable[[Path], Trial]) -> Path:
+    """The folder of a trial that met no fault."""
+    with started(make) as trial:
+        say(f"a {type(trial).__name__.lower()} that nobody disturbs: {trial.num_steps} steps")
+        trial.finish()
+        assert trial.folder is not None
+        return trial.folder
+
+
+def one_trial(
+    make: Callable[[Path], Trial], planned: list[str], reference: Path, *, rng: Random
+) -> list[list[str]]:
+    """Let a trial meet faults of ``planned``, and take them off it; returns what was wrong."""
+    before = unused_memory()
+    wrong: list[list[str]] = []
+    with started(make) as trial:
+        try:
+            while planned and trial.wait_until_beyond(trial.step()):
                 time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
-                wrong.append(one_fault(run, planned.pop(0), rng))
-            run.finish()
+                if trial.step() > (1 - LEFT_ALONE) * trial.num_steps or trial.has_ended():
+                    break
+                wrong.append(one_fault(trial, planned.pop(0), rng))
+            trial.finish()
         except TrialError as error:
+            say(f"  WRONG: {error}")
             return [*wrong, [str(error)]]
-        left = [*run.differences(reference), *run.leftovers(shared_before)]
+        left = [*trial.differences(reference), *trial.leftovers(before)]
         for line in left:
             say(f"  WRONG: {line}")
-        assert run.folder is not None
+        assert trial.folder is not None
         say(f"  its end: {'as undisturbed, and nothing is left' if not left else 'see above'}")
         if not left:
-            shutil.rmtree(run.folder)
+            shutil.rmtree(trial.folder)
     return [*wrong, left]
 
 
-def one_fault(run: Trial, kind: str, rng: Random) -> list[str]:
+def one_fault(trial: Trial, kind: str, rng: Random) -> list[str]:
     """Strike, wait for the next step, and print what happened; returns what was wrong."""
-    step, resumes = run.step(), run.num_resumes
+    step, resumes = trial.step(), trial.num_resumes
     struck_at = time.monotonic()
-    FAULTS[kind](run, rng)
-    while not run.wait_until_beyond(step):
-        if run.driver.wait() == 0:
+    FAULTS[kind](trial, rng)
+    while not trial.wait_until_beyond(step):
+        if trial.driver.wait() == 0:
             break
-        run.start()
+        trial.start()
     seconds = time.monotonic() - struck_at
-    num_resumes = run.num_resumes - resumes
+    num_resumes = trial.num_resumes - resumes
     ways = {0: "by itself", 1: "by one resume"}
     way = ways.get(num_resumes, f"WRONG: by {num_resumes} resumes")
     say(f"{kind:30} after step {step:3}: {way}, next step after {seconds:.0f} s")
@@ -135,11 +138,6 @@ def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:
     return planned[:num]
 
 
-def total_steps(overrides: Sequence[str]) -> int:
-    """``training.num_steps`` of the overrides."""
-    return int(next(o for o in overrides if o.startswith("training.num_steps=")).split("=")[1])
-
-
 @contextmanager
 def small_disk() -> Iterator[tuple[Path, bool]]:
     """A folder for runs, and whether it is a disk of its own, which only root can mount."""
@@ -152,12 +150,6 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
         finally:
             if mounted:
                 subprocess.run(["umount", "--lazy", name], check=True)
-
-
-def summary(wrong: Sequence[Sequence[str]], *, num_planned: int, seconds: float) -> str:
-    """The last line."""
-    num_wrong = sum(map(len, wrong))
-    return f"{num_planned} faults planned, {num_wrong} things wrong, in {seconds:.0f} s"
 
 
 def say(line: str) -> None:

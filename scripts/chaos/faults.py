@@ -23,6 +23,8 @@ NAMES = {
     "raylet": "raylet",
     "gcs": "gcs_server",
     "verifier worker": "verifiers",
+    "evaluation server": "evaluation.server_process",
+    "engine of an evaluation server": "VLLM::EngineCore",
 }
 """What a kind of process is known by."""
 FROZEN_DRIVER_S = 20.0
@@ -99,21 +101,30 @@ def fill_disk(run: Trial, rng: Random) -> None:
         raise TrialError(f"a full disk ended the run with exit status {status}\n{run.last_words()}")
 
 
+def _signals(*kinds: str) -> dict[str, Fault]:
+    return {
+        f"{number.name} {kind}": partial(strike, number, kind)
+        for kind in kinds
+        for number in (signal.SIGKILL, signal.SIGSTOP)
+    }
+
+
 FULL_DISK = "full disk"
-FAULTS: dict[str, Fault] = {
+FAULTS_OF_TRAINING: dict[str, Fault] = {
     "SIGKILL driver": kill_driver,
     "SIGSTOP driver": freeze_driver,
-    **{
-        f"{number.name} {kind}": partial(strike, number, kind)
-        for kind in NAMES
-        for number in (signal.SIGKILL, signal.SIGSTOP)
-    },
+    **_signals("rollout engine", "policy rank", "raylet", "gcs", "verifier worker"),
     FULL_DISK: fill_disk,
     "failing weight sync": kill_before_sync,
     "truncated checkpoint": partial(spoil_checkpoint, truncate),
     "flipped bits in a checkpoint": partial(spoil_checkpoint, flip_bits),
     "missing file of a checkpoint": partial(spoil_checkpoint, remove),
 }
+FAULTS_OF_EVALUATION: dict[str, Fault] = {
+    "SIGKILL evaluation": kill_driver,
+    **_signals("evaluation server", "engine of an evaluation server"),
+}
+FAULTS = FAULTS_OF_TRAINING | FAULTS_OF_EVALUATION
 
 
 def _checkpoints(run: Trial) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A run that is disturbed: its processes, its progress, and what it leaves behind."""
+"""What is disturbed: its processes, its progress, its end, and what it leaves behind."""
 
 import hashlib
 import json
@@ -8,18 +8,20 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
+from evaluation.inference_log import ANSWERS, read_inference
 from scripts.golden_run import compare
 
 HERE = Path(__file__).resolve().parents[2]
 SHARED_MEMORY = Path("/dev/shm")
-PATIENCE_S = 240.0
-"""For a run to make its next step, with a recovery and the start of all engines in between."""
+PATIENCE_S = 400.0
+"""For the next step, with a recovery and the start of all engines in between."""
 UNDISTURBED_ONLY = ("time/", "recovery/")
 """Prefixes of metrics in which a disturbed run may differ."""
 
@@ -28,44 +30,52 @@ class TrialError(RuntimeError):
     """A run did not survive as it should have; the message says what was seen."""
 
 
-class Trial:
-    """One run of the quick-start society, in a temporary folder of its own."""
+class Trial(ABC):
+    """A command that is disturbed, in a temporary folder of its own.
 
-    def __init__(self, temporary: Path, saves: Path, name: str, overrides: Sequence[str]) -> None:
+    Args:
+        saves: where it writes.
+        name: of what it writes.
+        num_steps: how far it has to get.
+    """
+
+    def __init__(self, temporary: Path, saves: Path, name: str, *, num_steps: int) -> None:
         self._temporary = temporary
         self._saves = saves
         self._name = name
-        self._overrides = [*overrides, f"name={name}", f"saves={saves}"]
-        self.num_resumes = 0
+        self.num_steps = num_steps
+        self.num_resumes = -1
         self.log = temporary / "output.txt"
 
+    @property
+    @abstractmethod
+    def folder(self) -> Path | None:
+        """What it writes, as soon as there is something."""
+
+    @abstractmethod
+    def arguments(self) -> Sequence[str]:
+        """Of Python, to start it, or to go on where it ended."""
+
+    @abstractmethod
+    def step(self) -> int:
+        """How far it is by what it has written; -1 before there is anything."""
+
+    @abstractmethod
+    def differences(self, reference: Path) -> Iterator[str]:
+        """What is not as in the folder of one that nobody disturbed."""
+
     def start(self) -> None:
-        """Start the run; once it has a folder, resume it."""
-        is_new = self.folder is None
-        arguments = self._overrides if is_new else [f"resume={self.folder}"]
-        self.num_resumes += not is_new
+        """Start it, or let it go on where it ended."""
+        self.num_resumes += 1
         with self.log.open("ab") as output:
             self.driver = psutil.Popen(
-                [sys.executable, "-m", "comas", *arguments],
+                [sys.executable, *self.arguments()],
                 cwd=HERE,
                 env=os.environ | {"TMPDIR": str(self._temporary)},
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-
-    @property
-    def folder(self) -> Path | None:
-        """The run directory, as soon as there is one."""
-        return next(self._saves.glob(f"*-{self._name}"), None)
-
-    def step(self) -> int:
-        """The last step on record; -1 before there is any."""
-        metrics = self.folder / "metrics.jsonl" if self.folder else None
-        if metrics is None or not metrics.is_file():
-            return -1
-        lines = metrics.read_text().splitlines()
-        return json.loads(lines[-1])["step"] if lines else -1
 
     def has_ended(self) -> bool:
         """Whether the driver's process has."""
@@ -117,15 +127,6 @@ class Trial:
         """The end of what the run printed."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
-    def differences(self, reference: Path) -> Iterator[str]:
-        """What is not as in the run directory of a run that nobody disturbed."""
-        assert self.folder is not None
-        yield from compare(reference, self.folder, ignored=UNDISTURBED_ONLY)
-        expected, found = hashes(reference / "models"), hashes(self.folder / "models")
-        for name in sorted(expected.keys() | found.keys()):
-            if expected.get(name) != found.get(name):
-                yield f"models/{name} differs"
-
     def leftovers(self, shared_before: set[Path]) -> Iterator[str]:
         """Processes and files that outlived the run."""
         for process in self._all_processes():
@@ -146,11 +147,92 @@ class Trial:
         return found
 
 
+class Training(Trial):
+    """A run of the quick-start society."""
+
+    @property
+    def folder(self) -> Path | None:
+        """The run directory, as soon as there is one."""
+        return next(self._saves.glob(f"*-{self._name}"), None)
+
+    def arguments(self) -> Sequence[str]:
+        """A new run; once it has a folder, that run."""
+        if self.folder is not None:
+            return ["-m", "comas", f"resume={self.folder}"]
+        sizes = [f"training.num_steps={self.num_steps}", "training.validate_every=20"]
+        fast = ["training.save_every=2", "cluster.heartbeat_timeout_s=10"]
+        named = [f"name={self._name}", f"saves={self._saves}"]
+        return ["-m", "comas", "configs/quickstart.yaml", *sizes, *fast, *named]
+
+    def step(self) -> int:
+        """The last step on record; -1 before there is any."""
+        metrics = self.folder / "metrics.jsonl" if self.folder else None
+        if metrics is None or not metrics.is_file():
+            return -1
+        lines = metrics.read_text().splitlines()
+        return json.loads(lines[-1])["step"] if lines else -1
+
+    def differences(self, reference: Path) -> Iterator[str]:
+        """In metrics (but times), discussions and models."""
+        assert self.folder is not None
+        yield from compare(reference, self.folder, ignored=UNDISTURBED_ONLY)
+        expected, found = hashes(reference / "models"), hashes(self.folder / "models")
+        for name in sorted(expected.keys() | found.keys()):
+            if expected.get(name) != found.get(name):
+                yield f"models/{name} differs"
+
+
+class Evaluation(Trial):
+    """An evaluation of the agents that the reference run has trained, each on its own; a step is
+    an answer."""
+
+    NUM_TASKS, NUM_SEEDS, NUM_AGENTS = 100, 4, 2
+
+    def __init__(self, temporary: Path, saves: Path, name: str, *, subject: Path) -> None:
+        num_steps = self.NUM_TASKS * self.NUM_SEEDS * self.NUM_AGENTS
+        super().__init__(temporary, saves, name, num_steps=num_steps)
+        self._subject = subject
+
+    @property
+    def folder(self) -> Path | None:
+        """The results."""
+        return self._saves / "results" / self._name
+
+    def arguments(self) -> Sequence[str]:
+        """The same command, whether anything is there or not."""
+        sizes = [f"limit={self.NUM_TASKS}", f"seeds={self.NUM_SEEDS}", "setups=[vanilla]"]
+        where = f"results={self._saves / 'results'}"
+        return ["-m", "evaluation", self._name, str(self._subject), where, *sizes]
+
+    def step(self) -> int:
+        """Answers on record."""
+        return sum(len(path.read_bytes().splitlines()) for path in self._answer_files())
+
+    def differences(self, reference: Path) -> Iterator[str]:
+        """In the answers: lost, twice, or others."""
+        expected, found = (list(_answers(folder)) for folder in (reference, self.folder))
+        for lost in set(expected) - set(found):
+            yield f"not answered, or otherwise: {lost[:3]}"
+        if len(found) != len(expected):
+            yield f"{len(found)} answers, not {len(expected)}"
+
+    def _answer_files(self) -> list[Path]:
+        return sorted(self.folder.rglob(ANSWERS)) if self.folder and self.folder.exists() else []
+
+
+def _answers(folder: Path | None) -> Iterator[tuple[str, str, int, str]]:
+    assert folder is not None
+    for path in folder.rglob(ANSWERS):
+        for answer in read_inference(path):
+            yield str(path.relative_to(folder)), answer.task_id, answer.seed, answer.response
+
+
 @contextmanager
-def trial(saves: Path, name: str, overrides: Sequence[str]) -> Iterator[Trial]:
-    """A run that has been started, and of which nothing goes on after the block."""
+def started(make: Callable[[Path], Trial]) -> Iterator[Trial]:
+    """A trial that has been started in a temporary folder, and of which nothing goes on after the
+    block."""
     with tempfile.TemporaryDirectory(prefix="chaos-", dir="/tmp", ignore_cleanup_errors=True) as at:
-        disturbed = Trial(Path(at), saves, name, overrides)
+        disturbed = make(Path(at))
         disturbed.start()
         try:
             yield disturbed
