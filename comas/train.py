@@ -76,6 +76,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
                 if not has_started:
                     raise  # It would not start the second time, either.
                 recoveries.count("society", error)
+                log.warning("%s", error)
                 log.warning("the society is started again from its newest checkpoint")
 
 

@@ -141,7 +141,8 @@ def test_a_run_that_loses_a_node_goes_on_without_it(ray_cluster, tmp_path):
     assert trained_steps(run) == 12
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     assert [row["step"] for row in rows] == list(range(13))
-    assert sum(row.get("recovery/society_restarts", 0) for row in rows) == 1
+    # Ray may take a while to notice: the first attempt to go on then still counts on the node.
+    assert sum(row.get("recovery/society_restarts", 0) for row in rows) in (1, 2)
     log = (run / "train.log").read_text()
     assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 1
     assert "the society is started again from its newest checkpoint" in log

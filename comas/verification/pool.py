@@ -15,7 +15,7 @@ from threading import Lock
 from typing import Self
 from weakref import WeakSet
 
-from pebble import ProcessPool
+from pebble import ProcessExpired, ProcessPool
 
 from comas.verification import coding
 from comas.verification.forms import AnswerForm, Grader
@@ -32,6 +32,7 @@ MAX_WORKERS = 16
 MAX_SCHEDULED_PER_WORKER = 16
 """How many items of one batch wait at the workers; the rest waits with the caller's list."""
 WORKER_MEMORY_MIB = 2048
+WORKER_FAULTS = (TimeoutError, ProcessExpired)
 NICENESS = 10
 _PR_SET_PDEATHSIG = 1
 
@@ -40,9 +41,10 @@ class Verifier:
     """A bounded pool of verifying processes, which starts with the first items.
 
     A worker that takes longer than its limit (``TIMEOUT_S``) on one item is killed and
-    replaced, and its item is "failed". (A program has its own, shorter limits: over them it is
-    "wrong".) The workers have a low priority, 2 GiB of memory each, and end with the pool or
-    its process.
+    replaced. Its item, as that of a worker that died, is judged once more, and then "failed": the
+    first time may have been the machine's fault. (A program has its own, shorter limits: over
+    them it is "wrong".) The workers have a low priority, 2 GiB of memory each, and end with the
+    pool or its process.
 
     Processes come from Python's forkserver: a script that uses this needs the guard
     ``if __name__ == "__main__"``. Methods may be called from any thread, coroutine or Ray
@@ -149,6 +151,7 @@ class _Batch:
         self._waiting = iter(dict.fromkeys(items))
         self._verdicts: dict[Item, Verdict] = {}
         self._faults: dict[Item, str] = {}
+        self._tried_again: set[Item] = set()
         self._num_open = len(set(items))
         self._lock = Lock()
 
@@ -168,14 +171,22 @@ class _Batch:
         with self._lock:
             item = next(self._waiting, None)
         if item is not None:
-            self._schedule(item).add_done_callback(partial(self._on_ended, item))
+            self._try(item)
+
+    def _try(self, item: Item) -> None:
+        self._schedule(item).add_done_callback(partial(self._on_ended, item))
 
     def _on_ended(self, item: Item, ended: Future[Verdict]) -> None:
-        if fault := ended.exception():
-            self._record(item, "failed", fault=f"{type(fault).__name__}: {fault}"[:200])
-        else:
-            self._record(item, ended.result())
+        fault = ended.exception()
         try:
+            if isinstance(fault, WORKER_FAULTS) and item not in self._tried_again:
+                self._tried_again.add(item)
+                self._try(item)
+                return
+            if fault is not None:
+                self._record(item, "failed", fault=f"{type(fault).__name__}: {fault}"[:200])
+            else:
+                self._record(item, ended.result())
             self._schedule_next()
         except RuntimeError as error:  # the pool was closed meanwhile, or broke
             self.abandon(str(error))

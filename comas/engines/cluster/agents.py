@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from functools import partial
 from operator import methodcaller
 from pathlib import Path
 from typing import Any, Self
@@ -229,14 +228,12 @@ class Agents:
         meetings = {rank.policy: rank.actor.open_rendezvous.remote() for rank in firsts}
         return {rank.name: rank.actor.start.remote(meetings[rank.policy]) for rank in self._ranks}
 
-    def _wait_for_start(
-        self, starting: Mapping[str, ray.ObjectRef], *, check: Callable[[], None] | None = None
-    ) -> None:
+    def _wait_for_start(self, starting: Mapping[str, ray.ObjectRef]) -> None:
         wait_for_all(
             starting,
             doing="starting",
             timeout_s=self._config.cluster.start_timeout_s,
-            check=check or self._launch.check_ray,
+            check=self._launch.check_nodes,
         )
 
     def _connect(self, ranks: Sequence[Engine]) -> None:
@@ -270,8 +267,9 @@ class Agents:
         standing = next(own for own in self._rollouts if own.name == lost.name)
         if standing != lost:
             return standing  # It was started again with another of its policy.
-        self._launch.check_node(lost)
+        self._launch.check_nodes()
         self.recoveries.count("engine", error)
+        log.warning("%s", error)
         self._report(error)
         of_policy = _of([lost.policy], self._rollouts)
         # The sync goes to all of them, so it has to be known now who else is lost.
@@ -297,8 +295,7 @@ class Agents:
     def _start_in_place_of(self, lost: Engine) -> Engine:
         engine = self._launch.replace(lost)
         self._rollouts[self._rollouts.index(lost)] = engine
-        check_node = partial(self._launch.check_node, engine)
-        self._wait_for_start({engine.name: engine.call("start")}, check=check_node)
+        self._wait_for_start({engine.name: engine.call("start")})
         self._launch.locate([engine])
         return engine
 
@@ -318,9 +315,10 @@ class Agents:
         return _of([policy], self._ranks)
 
     def _report(self, error: LostEngineError) -> None:
-        """Say what happened, and what is known of the engines that it names."""
-        engines = [own for own in (*self._rollouts, *self._ranks) if own.name in str(error)]
-        log.warning("\n".join([str(error), *map(self._launch.describe, engines)]))
+        """Say what is known of the engines that an error names."""
+        for engine in (*self._rollouts, *self._ranks):
+            if engine.name in str(error):
+                log.warning(self._launch.describe(engine))
 
     def _on(
         self,

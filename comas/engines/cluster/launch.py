@@ -42,7 +42,7 @@ from comas.engines.cluster.placement import (
     plan_policy,
 )
 from comas.engines.cluster.ray_processes import RayProcesses
-from comas.engines.cluster.supervision import LostEngineError
+from comas.engines.cluster.supervision import LostEngineError, wait_for_all
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import QUIET_VLLM, WeightTransfer, engine_environment
 from comas.files import last_lines
@@ -177,12 +177,16 @@ class Launch:
         lines = [f"{title} was process {where.pid} on node {where.address}"]
         return "\n  ".join(lines + last_lines(where.log))
 
-    def check_node(self, engine: Engine) -> None:
-        """Raise LostEngineError when Ray, or the node of ``engine``, is gone."""
+    def check_nodes(self) -> None:
+        """Raise LostEngineError when Ray, or a node that was there as it was joined, is gone.
+
+        Ray notices the loss of a node after some seconds.
+        """
         self.check_ray()
-        where = self._whereabouts.get(engine.name)
-        if where is not None and where.node_id not in {node.node_id for node in alive_nodes()}:
-            raise LostEngineError(f"node {where.address} is gone, and {engine.name} with it")
+        gone = set(self._nodes) - set(alive_nodes())
+        if gone:
+            addresses = ", ".join(node.address for node in gone)
+            raise LostEngineError(f"nodes of the Ray cluster are gone: {addresses}")
 
     def check_ray(self) -> None:
         """Raise LostEngineError when the Ray that was started here is gone, or is long frozen."""
@@ -240,7 +244,8 @@ class Launch:
     def _log_places(self, groups: Sequence[PlacementGroup]) -> None:
         """Say on which node each policy is: ``10.0.0.2: 0, 1; 10.0.0.3: 2, 3``."""
         limit = self._config.cluster.start_timeout_s
-        ray.get([group.ready() for group in groups], timeout=limit)
+        calls = {f"group {number}": group.ready() for number, group in enumerate(groups)}
+        wait_for_all(calls, doing="being placed", timeout_s=limit, check=self.check_nodes)
         places: dict[str, list[str]] = {}
         for policy in range(len(self._models)):
             group = groups[policy // self._placement.policies_per_group]
