@@ -251,11 +251,12 @@ def unused_memory() -> set[Path]:
 
 
 def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below ``folder``, by its relative path."""
+    """SHA-256 of every file below ``folder``, by its relative path; not of model cards, which name
+    their run."""
     return {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in folder.rglob("*")
-        if path.is_file()
+        if path.is_file() and path.name != "README.md"
     }
 
 
