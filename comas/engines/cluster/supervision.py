@@ -1,17 +1,39 @@
 """Waiting for engines: with a time limit, for all at once, and failing at the first failure."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar
 
 import ray
+
+from comas.progress import progress_bar
 
 
 class EngineError(RuntimeError):
     """An engine died, failed or did not answer in time; the message names it."""
 
 
+Results = TypeVar("Results")
+
+
+def _shown(wait: Callable[..., Results]) -> Callable[..., Results]:
+    """``wait``, shown while it lasts, with the time that is left by how long the last one took."""
+    took_s: dict[str, float] = {}
+
+    @wraps(wait)
+    def wait_and_show(calls: Mapping[str, ray.ObjectRef], *, doing: str, **limits: Any) -> Results:
+        started = time.monotonic()
+        with progress_bar(f"each engine is {doing}", expected_s=took_s.get(doing)):
+            results = wait(calls, doing=doing, **limits)
+        took_s[doing] = time.monotonic() - started
+        return results
+
+    return wait_and_show
+
+
+@_shown
 def wait_for_all(calls: Mapping[str, ray.ObjectRef], *, doing: str, timeout_s: float) -> list[Any]:
     """The results of remote calls, in order; each call has the name of the engine it is on.
 
