@@ -2,44 +2,140 @@
 
 import io
 import logging
+import math
 import sys
+import threading
+from typing import Any
 
 from tqdm import tqdm
+
+from comas.types import Generate, Generation, TurnKey
 
 log = logging.getLogger(__name__)
 
 SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_LOOKS = 1.0
+"""On a terminal; what ends sooner is not shown there."""
+COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far, {left} left"
+EXPECTED = "{desc}: {elapsed} so far, {left} left"
+TIMED = "{desc}: {elapsed} so far"
 
 
 def progress_bar(
-    description: str, *, unit: str, total: int | None = None, position: int = 0
-) -> tqdm:
-    """A tqdm bar that shows wherever the output goes; a context manager, like any tqdm.
+    description: str,
+    *,
+    unit: str | None = None,
+    total: int | None = None,
+    expected_s: float | None = None,
+    position: int | None = None,
+) -> "LiveBar":
+    """A bar for the duration of a ``with``; work that has no parts has no ``unit``.
 
     ``total`` may be set later (``bar.total``); ``position`` is the bar's line among several on a
-    terminal.
+    terminal. The time left follows from what was counted, or, where ``expected_s`` is given, from
+    how long such work took before.
 
-    Example of a line without a terminal: ``teaching qwen2: 420/1500 steps, 01:12 left``
+    Example of a line without a terminal: ``teaching qwen2: 420/1500 steps, 00:28 so far, 01:12
+    left``
     """
-    if sys.stderr.isatty():
-        return tqdm(desc=description, total=total, unit=unit, position=position)
-    return tqdm(
-        desc=description,
+    untold = TIMED if expected_s is None else EXPECTED
+    return LiveBar(
+        description,
+        unit=unit or "",
         total=total,
-        unit=unit,
-        file=_LoggedLines(),
-        mininterval=SECONDS_BETWEEN_LINES,
-        miniters=1,  # with more, tqdm's monitoring thread adds lines between
-        delay=SECONDS_BETWEEN_LINES,
-        position=0,  # of its own choice, tqdm would move the cursor between several bars
-        bar_format="{desc}: {n_fmt}/{total_fmt} {unit}s, {remaining} left",
+        expected_s=expected_s,
+        position=position,
+        plain_format=COUNTED if unit else untold,
     )
 
 
-class _LoggedLines(io.TextIOBase):
-    """Logs what a bar writes, without the control characters around it."""
+class LiveBar(tqdm):
+    """Shows that work goes on, also while there is nothing to count."""
 
-    def write(self, text: str) -> int:
-        if line := text.strip():
-            log.info(line)
-        return len(text)
+    def __init__(
+        self,
+        description: str,
+        *,
+        unit: str,
+        total: int | None,
+        initial: int = 0,
+        expected_s: float | None = None,
+        position: int | None = None,
+        plain_format: str = COUNTED,
+        terminal_format: str | None = None,
+        stays: bool = False,
+    ) -> None:
+        """``plain_format`` is that of lines, and of a terminal where it has none of its own, on
+        which a bar that does not stay is wiped away as its work ends."""
+        self._ended = threading.Event()
+        self._is_shown = False
+        self._expected_s = expected_s
+        at_terminal = sys.stderr.isatty()
+        super().__init__(
+            desc=description,
+            total=total,
+            initial=initial,
+            unit=unit,
+            leave=stays,
+            position=position if at_terminal else 0,  # else tqdm would move the cursor
+            # Without a terminal, only `_log_every_ten` says something.
+            file=sys.stderr if at_terminal else io.StringIO(),
+            delay=SECONDS_BETWEEN_LOOKS if at_terminal else math.inf,
+            miniters=1,  # with more, tqdm's monitoring thread would write as well
+            dynamic_ncols=at_terminal,
+            bar_format=(at_terminal and terminal_format) or plain_format,
+        )
+        tick = self._show_every_second if at_terminal else self._log_every_ten
+        threading.Thread(target=tick, daemon=True).start()
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        """Adds the time left."""
+        values = super().format_dict
+        return values | {"left": self._left(values)}
+
+    def close(self) -> None:
+        """End the work."""
+        self._ended.set()
+        if self._is_shown:
+            self.last_print_t = self._time()  # else tqdm would leave it on the terminal
+        super().close()
+
+    def _left(self, values: dict[str, Any]) -> str:
+        num_counted = values["n"] - values["initial"]
+        if self._expected_s is not None:
+            seconds = max(self._expected_s - values["elapsed"], 0.0)
+        elif num_counted and values["total"]:
+            seconds = values["elapsed"] / num_counted * max(values["total"] - values["n"], 0)
+        else:
+            return "?"
+        return str(self.format_interval(round(seconds)))
+
+    def _show_every_second(self) -> None:
+        while not self._ended.wait(SECONDS_BETWEEN_LOOKS):
+            with self.get_lock():
+                if not self._ended.is_set():
+                    self.display()
+                    self._is_shown = True
+
+    def _log_every_ten(self) -> None:
+        # Trap: under tqdm's lock this could wait for a handler that waits for that lock.
+        while not self._ended.wait(SECONDS_BETWEEN_LINES):
+            log.info(str(self))
+
+
+def counted(generate: Generate, bar: LiveBar) -> Generate:
+    """``generate``, with each of its answers counted on ``bar``."""
+
+    async def count(
+        agent_index: int,
+        prompt: str,
+        *,
+        turn: TurnKey,
+        seed: int,
+    ) -> Generation | None:
+        generation = await generate(agent_index, prompt, turn=turn, seed=seed)
+        bar.update()
+        return generation
+
+    return count

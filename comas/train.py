@@ -6,7 +6,7 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -32,6 +32,7 @@ from comas.metrics.step import (
 from comas.model_cards import write_model_cards
 from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
 from comas.preflight.preparation import Prepared
+from comas.progress import counted, progress_bar
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import Rewards, offer_evidence
 from comas.run_directory import CheckpointWriter, RunDirectory
@@ -107,9 +108,8 @@ def co_evolve(
             _report(run, bar, 0, validate_agents())
         for step in range(after + 1, num_steps + 1):
             clock = Stopwatch()
-            count_on = _count_on(bar, prepared.sizes.num_discussions)
-            discussions = discuss(config, agents, data, step=step, on_finished=count_on)
-            bar.set_postfix_str("update")
+            num_turns = prepared.sizes.num_turns
+            discussions = discuss(config, agents, data, step=step, num_turns=num_turns)
             clock.lap("rollout_s")
             # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
             wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
@@ -198,9 +198,9 @@ def discuss(
     data: QuestionSet,
     *,
     step: int,
-    on_finished: Callable[[], None] = lambda: None,
+    num_turns: int | None = None,
 ) -> list[Discussion]:
-    """The discussions of a step's batch, all at once; ``on_finished`` is called after each."""
+    """The discussions of a step's batch, all at once; ``num_turns`` is how many are expected."""
     questions = draw_batch(
         data.questions,
         step=step - 1,
@@ -208,17 +208,17 @@ def discuss(
         seed=config.seed,
         shuffle=config.data.shuffle,
     )
-    return asyncio.run(
-        run_discussions(
-            questions,
-            generate=agents.generate,
-            num_agents=config.society.num_agents,
-            rules=config.interaction,
-            seed=config.seed,
-            step=step,
-            on_finished=on_finished,
+    with progress_bar(f"step {step}, rollout", unit="turn", total=num_turns) as bar:
+        return asyncio.run(
+            run_discussions(
+                questions,
+                generate=counted(agents.generate, bar),
+                num_agents=config.society.num_agents,
+                rules=config.interaction,
+                seed=config.seed,
+                step=step,
+            )
         )
-    )
 
 
 def _restore(
@@ -242,19 +242,26 @@ def _validate(config: Config, agents: Agents, verifier: Verifier, held_out: Ques
     started = time.monotonic()
     generate = partial(agents.generate, temperature=config.validation.temperature)
     num_agents, seed = config.society.num_agents, config.seed
-    metrics = validate(
-        held_out, generate=generate, num_agents=num_agents, seed=seed, verifier=verifier
-    )
-    if config.validation.discussions:
-        metrics |= validate_discussions(
+    num_answers = num_agents * len(held_out.questions)
+    with progress_bar("validation", unit="answer", total=num_answers) as bar:
+        metrics = validate(
             held_out,
-            generate=generate,
+            generate=counted(generate, bar),
             num_agents=num_agents,
-            rules=config.interaction,
-            reward_scheme=REWARD_SCHEMES[config.reward.scheme],
             seed=seed,
             verifier=verifier,
         )
+    if config.validation.discussions:
+        with progress_bar("validation, discussions", unit="turn") as bar:
+            metrics |= validate_discussions(
+                held_out,
+                generate=counted(generate, bar),
+                num_agents=num_agents,
+                rules=config.interaction,
+                reward_scheme=REWARD_SCHEMES[config.reward.scheme],
+                seed=seed,
+                verifier=verifier,
+            )
     return metrics | {"time/validation_s": time.monotonic() - started}
 
 
@@ -281,17 +288,4 @@ def _report(run: RunDirectory, bar: tqdm, step: int, metrics: Metrics) -> None:
     """Write a step's metrics, and show them as one line."""
     run.log_metrics(step, metrics)
     log.info(step_line(step, bar.total, metrics))
-    bar.set_postfix_str("")
     bar.update(step - bar.n)
-
-
-def _count_on(bar: tqdm, total: int) -> Callable[[], None]:
-    """Show on the bar how many of a step's discussions have ended."""
-    finished = 0
-
-    def count() -> None:
-        nonlocal finished
-        finished += 1
-        bar.set_postfix_str(f"{finished}/{total} discussions")
-
-    return count

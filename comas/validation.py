@@ -12,6 +12,7 @@ from comas.interaction.prompts import SOLUTION, fill
 from comas.metrics.accusations import false_accusations
 from comas.metrics.reward_effectiveness import reward_effectiveness
 from comas.metrics.step import accuracy_metrics, share_correct
+from comas.progress import progress_bar
 from comas.reward_formulation.scheme import RewardScheme, offer_evidence
 from comas.seeds import sampling_seed
 from comas.types import Discussion, Domain, Generate, Metrics, Question
@@ -39,9 +40,11 @@ def validate(
     asked = [
         (question, text) for own in answers for question, text in zip(questions, own, strict=True)
     ]
-    verdicts = verifier.submit(
+    items = [
         (question.domain, text, held_out.answers[question.question_id]) for question, text in asked
-    ).result()
+    ]
+    with progress_bar("validation, verdicts", unit="verdict", total=len(set(items))) as bar:
+        verdicts = verifier.submit(items, on_verdict=bar.update).result()
     domains = [question.domain for question, _ in asked]
     metrics = accuracy_metrics("validation", list(zip(domains, verdicts, strict=True)))
     for agent in range(num_agents):

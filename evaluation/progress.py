@@ -1,13 +1,18 @@
-"""The progress bar of an evaluation."""
+"""The progress of an evaluation."""
 
 from datetime import datetime, timedelta
 from typing import Any
 
-from tqdm import tqdm
+from comas.progress import LiveBar
+
+BAR = (
+    "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} "
+    "[{elapsed}<{left}, ends {end}, {tasks_per_minute} tasks/min{postfix}]"
+)
 
 
-class TaskBar(tqdm):
-    """Counts tasks, with their number per minute and the expected end; on terminals only.
+class TaskBar(LiveBar):
+    """Counts tasks; on a terminal also with their number per minute and the expected end.
 
     Example::
 
@@ -16,16 +21,12 @@ class TaskBar(tqdm):
 
     def __init__(self, *, description: str, total: int, initial: int) -> None:
         super().__init__(
-            desc=description,
+            description,
+            unit="task",
             total=total,
             initial=initial,
-            disable=None,
-            # The mean over the whole session, because tasks end in bursts.
-            smoothing=0,
-            bar_format=(
-                "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} "
-                "[{elapsed}<{remaining}, ends {end}, {tasks_per_minute} tasks/min{postfix}]"
-            ),
+            terminal_format=BAR,
+            stays=True,
         )
 
     @property
@@ -35,6 +36,7 @@ class TaskBar(tqdm):
         num_counted = values["n"] - values["initial"]
         if not num_counted:
             return values | {"end": "?", "tasks_per_minute": "?"}
+        # The mean over the whole session, because tasks end in bursts.
         seconds_per_task = values["elapsed"] / num_counted
         remaining = timedelta(seconds=seconds_per_task * (values["total"] - values["n"]))
         return values | {

@@ -18,6 +18,7 @@ import httpx
 import psutil
 
 from comas.engines.rollout.vllm_options import cpu_options, engine_environment
+from comas.progress import progress_bar
 from comas.types import Device
 from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig
@@ -82,7 +83,8 @@ class Servers:
         """
         for server in self._own:
             if server.is_lost:
-                server.restart()
+                with progress_bar("starting a server again"):
+                    server.restart()
 
 
 @contextmanager
@@ -123,8 +125,10 @@ def serve(
             # Trap: servers that measure the free memory of one GPU at once disturb each other.
             if share_gpus:
                 server.wait_until_ready(deadline)
-        for server in servers:
-            server.wait_until_ready(deadline)
+        with progress_bar("loading models", unit="server", total=len(servers)) as bar:
+            for server in servers:
+                server.wait_until_ready(deadline)
+                bar.update()
         log.info("all servers ready after %.0f s", time.monotonic() - started)
         yield Servers([server.endpoint for server in servers], servers)
 

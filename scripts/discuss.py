@@ -22,7 +22,7 @@ log = logging.getLogger("discuss")
 
 def main(arguments: Sequence[str]) -> int:
     """Hold the discussion; returns the process's exit status."""
-    start_command("discuss", "evaluation")
+    start_command("discuss", "evaluation", "comas.progress")
     options = parser().parse_args(arguments)
     try:
         target = target_of(options)

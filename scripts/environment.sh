@@ -9,6 +9,8 @@ PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 # Of CUDA 13, for which requirements.txt is built (comas/preflight/machine.py has it, too).
 OLDEST_DRIVER=580
 
+SECONDS_BETWEEN_LINES=10
+
 # Debian's and Ubuntu's python3.12 has no ensurepip without the package python3.12-venv.
 FITS="import ensurepip, sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))"
 
@@ -58,13 +60,39 @@ ERROR
   return 1
 }
 
-# Installs without dependencies: by uv where it is there (half the time), else by pip.
+# Installs without dependencies: by uv where it is there (half the time), else by pip. On a
+# terminal they show their own progress.
 install() {
+  local quiet=(-q)
+  if [[ -t 2 ]]; then
+    quiet=()
+  fi
   if command -v uv >/dev/null 2>&1; then
-    uv pip install -q --python .venv/bin/python --no-deps "$@" && return
+    uv pip install "${quiet[@]}" --python .venv/bin/python --no-deps "$@" && return
     echo "environment: uv could not install $*, trying pip" >&2
   fi
-  .venv/bin/python -m pip install -qq --no-deps "$@"
+  .venv/bin/python -m pip install "${quiet[@]}" "${quiet[@]}" --no-deps "$@"
+}
+
+count_packages() {
+  find .venv/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l
+}
+
+# Says every ten seconds how many of TOTAL packages are there beside those that were there BEFORE.
+# (They come late: most of the time goes into downloads.) Ends when this shell is gone.
+tell_progress() {
+  local total=$1 before=$2 start=$SECONDS elapsed there left idle
+  exec {idle}<> <(:)
+  # Not sleep, a process that would stay behind.
+  while ! read -rt "$SECONDS_BETWEEN_LINES" -u "$idle" && kill -0 $$ 2>/dev/null; do
+    elapsed=$((SECONDS - start))
+    there=$(($(count_packages) - before))
+    left="?"
+    if ((there > 0)); then
+      left="$((elapsed * (total - there) / there)) s"
+    fi
+    echo "environment: $there of $total packages, $elapsed s so far, $left left"
+  done
 }
 
 # uv reads none of pip's configuration: tells it pip's sources, and to take what fits from any of
@@ -102,7 +130,7 @@ install_cpu_torch() {
 }
 
 install_requirements() {
-  local requirements=$1 stamp=$2 python
+  local requirements=$1 stamp=$2 python teller=""
   python="$(find_python)"
   if [[ "$(version_of .venv/bin/python)" != "$(version_of "$python")" ]]; then
     echo "environment: creating .venv with $("$python" --version)"
@@ -110,6 +138,12 @@ install_requirements() {
   fi
   echo "environment: installing $requirements into .venv (about 4 GB, some minutes)"
   rm -f .venv/requirements.stamp
+  if [[ ! -t 2 ]]; then
+    tell_progress "$(grep -c '==' "$requirements")" "$(count_packages)" 9>&- &
+    teller=$!
+    # shellcheck disable=SC2064  # that of now
+    trap "kill $teller" EXIT
+  fi
   share_sources_with_uv
   if [[ "$requirements" == requirements-cpu.txt ]]; then
     install_cpu_torch
@@ -117,6 +151,11 @@ install_requirements() {
   # --no-deps: the file pins everything; see its head for why nothing is resolved.
   install -r "$requirements"
   install --no-build-isolation -e .
+  if [[ -n "$teller" ]]; then
+    trap - EXIT
+    kill "$teller"
+    wait "$teller" || true # it was ended, as asked
+  fi
   printf '%s\n' "$stamp" >.venv/requirements.stamp
   echo "environment: ready"
 }

@@ -70,6 +70,20 @@ def test_the_python_of_the_environment_is_kept_unless_another_is_named(tmp_path)
     assert call("find_python", tmp_path, PYTHON=str(named)).stdout == f"{named}\n"
 
 
+def test_an_installation_without_a_terminal_tells_how_far_it_is(tmp_path):
+    packages = tmp_path / ".venv/lib/python3.11/site-packages"
+    for name in ("pip", "a", "b"):
+        (packages / f"{name}-1.dist-info").mkdir(parents=True)
+    told = call(
+        "SECONDS_BETWEEN_LINES=0.05; tell_progress 6 1 & sleep 0.5; kill $!; wait $! || true",
+        tmp_path,
+    )
+    assert told.returncode == 0
+    lines = told.stdout.splitlines()
+    assert 2 <= len(lines) <= 12
+    assert lines[0] == "environment: 2 of 6 packages, 0 s so far, 0 s left"
+
+
 def pretend_pip(folder: Path, settings: str) -> None:
     """A ``.venv`` whose pip has these settings."""
     python = folder / ".venv/bin/python"

@@ -9,7 +9,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from random import Random
 import pytest
 import torch
 
-from comas import files, progress
+from comas import files
 from comas.data import load_questions
 from comas.files import json_lines, write_text
 from comas.interaction.prompts import APPROVALS
@@ -460,26 +459,6 @@ def test_a_build_waits_for_another_and_takes_the_society_if_it_is_the_same(
         society = build_society(tmp_path, seed=seed)
         assert other.returncode == 0
     assert sorted(folder.name for folder in (society / "models").iterdir()) == taught
-
-
-def test_without_a_terminal_progress_is_logged(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 1e-3)
-    with (
-        caplog.at_level(logging.INFO),
-        progress.progress_bar("teaching qwen2", unit="step") as first,
-        progress.progress_bar("teaching llama", unit="step", position=1) as second,
-    ):
-        for bar in (first, second):
-            time.sleep(0.01)
-            bar.total = 1500
-            bar.update(420)
-            assert bar.miniters == 1  # tqdm's monitoring thread writes whenever it is more
-    assert [line.partition(", ")[0] for line in caplog.messages[:2]] == [
-        "teaching qwen2: 420/1500 steps",
-        "teaching llama: 420/1500 steps",
-    ]
 
 
 @pytest.mark.parametrize("shape", [(3, 96, 96), (2, 288, 96), (2, 96, 288)])

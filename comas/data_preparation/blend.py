@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tqdm import tqdm
-
 from comas.data import Record
 from comas.data_preparation.overlap import Overlap, OverlapIndex
 from comas.data_preparation.record_set import Converted
 from comas.data_preparation.source import DataPreparationError
+from comas.progress import progress_bar
 from comas.types import DOMAINS, Domain
 from comas.verification import AnswerForm, Verdict
 
@@ -131,7 +130,7 @@ class _Drawing:
     ) -> list[Converted]:
         """The first ``number`` candidates that repeat nothing taken before."""
         taken: list[Converted] = []
-        with tqdm(desc=f"{what}: {domain}", total=number, unit="question", disable=None) as bar:
+        with progress_bar(f"{what}: {domain}", unit="question", total=number) as bar:
             while len(taken) < number:
                 candidate = next(candidates, None)
                 if candidate is None:

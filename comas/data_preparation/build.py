@@ -3,12 +3,10 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
-
-from tqdm import tqdm
 
 from comas.data_preparation.blend import Blend, BlendSize, Repetition, draw_blend
 from comas.data_preparation.kodcode import KODCODE
@@ -16,10 +14,17 @@ from comas.data_preparation.loading import HubUnreachableError, load_rows, missi
 from comas.data_preparation.manifest import Entry, Manifest, checksum
 from comas.data_preparation.math_train import MATH
 from comas.data_preparation.overlap import OverlapIndex
-from comas.data_preparation.record_set import Conversion, RecordSet, benchmark_file, convert_rows
+from comas.data_preparation.record_set import (
+    Conversion,
+    RecordSet,
+    Row,
+    benchmark_file,
+    convert_rows,
+)
 from comas.data_preparation.source import DataPreparationError
 from comas.data_preparation.webinstruct import WEBINSTRUCT
 from comas.files import json_lines, locked, read_lines
+from comas.progress import LiveBar, progress_bar
 from comas.types import Domain
 from comas.verification import Verifier
 
@@ -216,14 +221,9 @@ def _content(
 def _convert(job: Job, record_set: RecordSet) -> Conversion:
     log.info("%s: getting %s", record_set.name, record_set.source.hub_name)
     rows = load_rows(record_set.source, local_copies=job.local_copies)
-    bar = tqdm(
-        rows,
-        desc=f"converting {record_set.name}",
-        total=record_set.source.num_rows,
-        unit="row",
-        disable=None,
-    )
-    conversion = convert_rows(record_set, bar)
+    description = f"converting {record_set.name}"
+    with progress_bar(description, unit="row", total=record_set.source.num_rows) as bar:
+        conversion = convert_rows(record_set, _counted(rows, bar))
     log.info(
         "%s: %d of %d rows can be used",
         record_set.name,
@@ -231,6 +231,12 @@ def _convert(job: Job, record_set: RecordSet) -> Conversion:
         conversion.num_rows,
     )
     return conversion
+
+
+def _counted(rows: Iterable[Row], bar: LiveBar) -> Iterator[Row]:
+    for row in rows:
+        yield row
+        bar.update()
 
 
 def _draw(job: Job, conversions: Mapping[Domain, Conversion]) -> Blend:

@@ -1,6 +1,6 @@
 """Interaction: agents discuss questions. A new schedule is one file and one line here."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Protocol
 
@@ -68,25 +68,19 @@ async def run_discussions(
     rules: Interaction,
     seed: int,
     step: int,
-    on_finished: Callable[[], None] = lambda: None,
 ) -> list[Discussion]:
     """Discuss every question of a batch, all discussions at once and without any barrier.
 
-    The result is in the order of ``questions`` (copies of one question side by side).
-    ``on_finished`` is called as each discussion ends. The first error cancels the others.
+    The result is in the order of ``questions`` (copies of one question side by side). The first
+    error cancels the others.
     """
     openings = open_discussions(questions, prompt_reuse=rules.prompt_reuse, seed=seed, step=step)
-    discussions = SCHEDULES[rules.schedule](
-        openings,
-        num_agents=num_agents,
-        rules=rules,
-        rng=Random(f"{seed}/{step}"),
-        generate=generate,
+    return await run_all(
+        SCHEDULES[rules.schedule](
+            openings,
+            num_agents=num_agents,
+            rules=rules,
+            rng=Random(f"{seed}/{step}"),
+            generate=generate,
+        )
     )
-
-    async def announced(discussion: Coroutine[None, None, Discussion]) -> Discussion:
-        finished = await discussion
-        on_finished()
-        return finished
-
-    return await run_all(announced(discussion) for discussion in discussions)

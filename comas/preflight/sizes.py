@@ -22,6 +22,8 @@ class Sizes:
     num_discussions: int
     """Per step."""
     turns_per_discussion: dict[Role, int]
+    num_turns: int
+    """Per step, when every prompt fits."""
     samples_per_policy: tuple[int, ...]
     """Expected per step when every prompt fits, no response is cut off and every turn has a reward;
     rounded. Nobody is trained on those of a frozen policy."""
@@ -48,7 +50,8 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     )
     num_discussions = config.rollout.batch_size * config.interaction.prompt_reuse
     turns = _turns_of_one_discussion(config)
-    samples_per_agent = num_discussions * sum(turns.values()) / config.society.num_agents
+    num_turns = num_discussions * sum(turns.values())
+    samples_per_agent = num_turns / config.society.num_agents
     if config.optimization.loss == "dpo":
         samples_per_agent = 2 * config.rollout.batch_size  # a pair of each question
     agents = Counter(config.policy_of_agent)
@@ -60,6 +63,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_leftover_questions=num_questions % config.rollout.batch_size,
         num_discussions=num_discussions,
         turns_per_discussion=turns,
+        num_turns=num_turns,
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(
             _optimizer_steps(config, n, num_steps=every) for n, every in own

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from comas.progress import progress_bar
 from comas.run_directory.directory import RunDirectory
 
 logger = logging.getLogger(__name__)
@@ -48,7 +49,8 @@ class CheckpointWriter:
     def wait(self) -> None:
         """Wait for the checkpoint under way, if there is one, and raise what its writing raised."""
         if self._under_way is not None:
-            self._under_way.result()
+            with progress_bar("writing the checkpoint"):
+                self._under_way.result()
             self._under_way = None
 
     def settle(self, *, within_s: float | None = GRACE_S) -> None:

@@ -26,6 +26,7 @@ from comas import files
 from comas.config import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
 from comas.files import PARTIAL, blaming, json_lines, locked, written_aside
+from comas.progress import progress_bar
 from comas.run_directory.discussion_log import discussion_record
 from comas.run_directory.inputs import write_inputs
 from comas.run_directory.metrics_log import MetricsLog, read_rows
@@ -200,7 +201,8 @@ class RunDirectory:
             return None
         for step, folder in reversed(checkpoints):
             try:
-                check_seal(folder)
+                with progress_bar(f"checking {folder.name}"):
+                    check_seal(folder)
             except DamagedError as error:
                 logger.warning("damaged checkpoint passed over: %s", error)
                 continue

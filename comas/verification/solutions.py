@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from comas.progress import progress_bar
 from comas.types import AnswerKey, Discussion, TurnKey
 from comas.verification.pool import Verifier
 from comas.verification.verdict import Verdict
@@ -23,4 +24,9 @@ def verify_solutions(
     ]
     turns = [(d.discussion_id, turn.turn_id) for d, turn in solutions]
     pending = verifier.submit(items)
-    return lambda: dict(zip(turns, pending.result(), strict=True))
+
+    def wait() -> Verdicts:
+        with progress_bar("the last verdicts"):
+            return dict(zip(turns, pending.result(), strict=True))
+
+    return wait

@@ -1,7 +1,7 @@
 """Waiting for engines: with a time limit, for all at once, and failing at the first failure."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -9,6 +9,7 @@ import ray
 
 from comas.config.schema import Cluster
 from comas.engines.cluster.actors import Engine
+from comas.progress import progress_bar
 
 TICK_S = 1.0
 """How often it is looked whether what is waited for can still come, in seconds."""
@@ -69,6 +70,7 @@ class Supervisor:
             doing=doing,
             timeout_s=self.limit_s(doing),
             check=check,
+            expected_s=self._longest_s.get(doing),
         )
         took_s = time.monotonic() - started
         self._longest_s[doing] = max(took_s, self._longest_s.get(doing, 0.0))
@@ -121,18 +123,31 @@ def wait_for_all(
     doing: str,
     timeout_s: float,
     check: Callable[[], None] = lambda: None,
+    expected_s: float | None = None,
 ) -> list[Any]:
     """The results of remote calls, in order; each call has the name of the engine it is on.
 
-    The first failure is raised at once: when one rank of a group dies, the others may wait
-    for it in a collective for ever. ``check`` is called every ``TICK_S``, and may raise.
+    Shown while it lasts, with the time that is left of ``expected_s``. The first failure is raised
+    at once: when one rank of a group dies, the others may wait for it in a collective for ever.
+    ``check`` is called every ``TICK_S``, and may raise.
 
     Raises:
         EngineError: an engine raised what it would raise again.
         LostEngineError: an engine died, or did not answer within ``timeout_s``.
     """
     pending = {call: name for name, call in calls.items()}
-    results: dict[str, Any] = {}
+    with progress_bar(f"each engine is {doing}", expected_s=expected_s):
+        results = dict(_as_they_come(pending, doing=doing, timeout_s=timeout_s, check=check))
+    return [results[name] for name in calls]
+
+
+def _as_they_come(
+    pending: dict[ray.ObjectRef, str],
+    *,
+    doing: str,
+    timeout_s: float,
+    check: Callable[[], None],
+) -> Iterator[tuple[str, Any]]:
     remaining = timeout_s
     while pending:
         started = time.monotonic()
@@ -142,7 +157,7 @@ def wait_for_all(
         remaining -= min(time.monotonic() - started, 2 * TICK_S)
         if ready:
             name = pending.pop(ready[0])
-            results[name] = _result(ready[0], name=name, doing=doing)
+            yield name, _result(ready[0], name=name, doing=doing)
         elif remaining <= 0:
             raise LostEngineError(
                 f"no answer while {doing} within {timeout_s:.0f} s from: "
@@ -151,7 +166,6 @@ def wait_for_all(
             )
         else:
             check()
-    return [results[name] for name in calls]
 
 
 def future_of(call: ray.ObjectRef, *, name: str, doing: str) -> Future[None]:

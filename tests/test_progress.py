@@ -1,0 +1,127 @@
+"""Long work shows that it goes on, on a terminal and without one; short work says nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+import sys
+import time
+from collections.abc import Callable
+
+import pytest
+
+from comas import progress
+from comas.progress import counted, progress_bar
+from evaluation.progress import TaskBar
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """Ten seconds are a fiftieth of one."""
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LINES", 0.02)
+    monkeypatch.setattr(progress, "SECONDS_BETWEEN_LOOKS", 0.02)
+    caplog.set_level(logging.INFO)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@pytest.mark.usefixtures("quick")
+def test_work_that_counts_nothing_is_told_again_and_again(caplog):
+    with progress_bar("updating"):
+        wait_until(lambda: len(caplog.messages) >= 3)
+    assert set(caplog.messages) == {"updating: 00:00 so far"}
+
+
+@pytest.mark.usefixtures("quick")
+def test_no_line_comes_after_the_end(caplog):
+    with progress_bar("updating"):
+        wait_until(lambda: caplog.messages)
+    told = len(caplog.messages)
+    time.sleep(0.1)
+    assert len(caplog.messages) == told
+
+
+def test_short_work_says_nothing(caplog, capsys):
+    caplog.set_level(logging.INFO)
+    with progress_bar("updating", unit="answer", total=2) as bar:
+        bar.update(2)
+    assert not caplog.messages and capsys.readouterr() == ("", "")
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_time_left_follows_from_what_was_counted_or_from_how_long_it_took_before(caplog):
+    with progress_bar("rollout", unit="turn", total=288) as bar:
+        assert bar.format_dict["left"] == "?"
+        bar.update(96)
+        bar.start_t -= 100  # seconds: a third of the work
+        assert bar.format_dict["left"] == "03:20"
+        wait_until(lambda: caplog.messages)
+    assert caplog.messages[0] == "rollout: 96/288 turns, 01:40 so far, 03:20 left"
+    with progress_bar("updating", expected_s=90) as bar:
+        assert bar.format_dict["left"] == "01:30"
+        bar.start_t -= 100
+        assert bar.format_dict["left"] == "00:00"
+
+
+@pytest.mark.usefixtures("quick")
+def test_on_a_terminal_a_bar_is_shown_while_it_lasts(monkeypatch, caplog):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar("updating", expected_s=7):
+        wait_until(lambda: terminal.getvalue().count("updating") >= 2)
+    shown, _, after = terminal.getvalue().rpartition("left")
+    assert "updating: 00:00 so far, 00:0" in shown
+    assert not after.strip()  # wiped away
+    assert not caplog.messages
+
+
+@pytest.mark.usefixtures("quick")
+def test_an_evaluation_tells_the_end_on_a_terminal_and_plain_lines_without_one(monkeypatch, caplog):
+    with TaskBar(description="agent_0/gsm8k", total=30, initial=10) as bar:
+        bar.update(10)
+        bar.start_t -= 60
+        wait_until(lambda: caplog.messages)
+    assert caplog.messages[0] == "agent_0/gsm8k: 20/30 tasks, 01:00 so far, 01:00 left"
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with TaskBar(description="agent_0/gsm8k", total=30, initial=10) as bar:
+        bar.update(10)
+        bar.start_t -= 60
+        assert "20/30 [01:00<01:00, ends " in str(bar) and ", 10 tasks/min]" in str(bar)
+
+
+@pytest.mark.usefixtures("quick")
+def test_several_bars_without_a_terminal_do_not_move_its_cursor(caplog):
+    with (
+        progress_bar("teaching qwen2", unit="step") as first,
+        progress_bar("teaching llama", unit="step", position=1) as second,
+    ):
+        for bar in (first, second):
+            bar.total = 1500
+            bar.update(420)
+            assert bar.miniters == 1  # tqdm's monitoring thread writes whenever it is more
+        wait_until(lambda: len(caplog.messages) >= 4)
+    assert {line.partition(", ")[0] for line in caplog.messages} == {
+        "teaching qwen2: 420/1500 steps",
+        "teaching llama: 420/1500 steps",
+    }
+
+
+def test_every_answer_is_counted_and_passed_on():
+    async def generate(agent_index, prompt, *, turn, seed):
+        return (agent_index, prompt, turn, seed)
+
+    with progress_bar("rollout", unit="turn", total=2) as bar:
+        answer = counted(generate, bar)(1, "1 + 1?", turn=("d", "r0.s0"), seed=7)
+        assert asyncio.run(answer) == (1, "1 + 1?", ("d", "r0.s0"), 7)
+        assert bar.n == 1
