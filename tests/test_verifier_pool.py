@@ -96,6 +96,18 @@ def test_an_item_whose_worker_is_lost_is_judged_by_another(caplog, number):
     assert "failed" not in caplog.text
 
 
+def test_a_pool_whose_idle_worker_is_lost_is_replaced():
+    with Verifier(num_workers=1, timeout_s=TIMEOUT_S_HERE) as verifier:
+        right = ("math", r"\boxed{0.5}", r"\frac12")
+        assert verifier.verify_batch([right]) == ["correct"]
+        [worker] = verifier._pools[0]._pool_manager.worker_manager.workers
+        os.kill(worker, signal.SIGKILL)
+        time.sleep(0.5)
+        assert verifier.verify_batch([right]) == ["correct"]
+        assert len(verifier._pools) == 2
+    assert not any(pool.active for pool in verifier._pools)
+
+
 def test_a_verifier_that_fails_is_reported_and_not_wrong(verifier, caplog):
     verdicts = verifier.verify_batch([("science", r"\boxed{1}", "swift")] * 3)
     assert verdicts == ["failed"] * 3

@@ -9,6 +9,7 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from multiprocessing import forkserver
 from threading import Lock
@@ -32,7 +33,7 @@ MAX_WORKERS = 16
 MAX_SCHEDULED_PER_WORKER = 16
 """How many items of one batch wait at the workers; the rest waits with the caller's list."""
 WORKER_MEMORY_MIB = 2048
-WORKER_FAULTS = (TimeoutError, ProcessExpired)
+WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool)
 NICENESS = 10
 _PR_SET_PDEATHSIG = 1
 
@@ -71,18 +72,13 @@ class Verifier:
         ``isolation``: of programs, as ``comas.preflight.machine.settle_isolation`` has settled it;
         None warns with the first program where it is not whole.
         """
-        context = multiprocessing.get_context("forkserver")
-        # Every worker is forked from a process that has sympy already.
-        context.set_forkserver_preload([verify.__module__])
         self._timeout_s = timeout_s
         self._num_workers = num_workers or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
-        self._pool = ProcessPool(
-            max_workers=self._num_workers,
-            initializer=_prepare_worker,
-            initargs=(isolation or "allow_degraded",),
-            context=context,
-        )
+        self._isolation: Isolation = isolation or "allow_degraded"
         self._is_settled = isolation is not None
+        self._pools = [self._new_pool()]
+        self._is_closed = False
+        self._renewing = Lock()
         self._batches: WeakSet[_Batch] = WeakSet()
 
     def verify_batch(self, items: Iterable[Item], *, grader: Grader = "strict") -> list[Verdict]:
@@ -112,8 +108,11 @@ class Verifier:
 
     def close(self) -> None:
         """Stop the workers; what they still had to do is "failed". It cannot be used again."""
-        self._pool.stop()
-        self._pool.join()
+        with self._renewing:
+            self._is_closed = True
+        for pool in self._pools:
+            pool.stop()
+            pool.join()
         for batch in list(self._batches):
             batch.abandon("the verifier was closed")
 
@@ -125,7 +124,27 @@ class Verifier:
 
     def _schedule(self, grader: Grader, item: Item) -> Future[Verdict]:
         limit = self._timeout_s or TIMEOUT_S[grader][item[0]]
-        return self._pool.schedule(verify, args=(*item, grader), timeout=limit)
+        with self._renewing:
+            try:
+                return self._pools[-1].schedule(verify, args=(*item, grader), timeout=limit)
+            except RuntimeError:
+                if self._is_closed:
+                    raise
+                # A pool breaks when a worker is lost that was idle. It is stopped at the end:
+                # this may be its own thread.
+                self._pools.append(self._new_pool())
+                return self._pools[-1].schedule(verify, args=(*item, grader), timeout=limit)
+
+    def _new_pool(self) -> ProcessPool:
+        context = multiprocessing.get_context("forkserver")
+        # Every worker is forked from a process that has sympy already.
+        context.set_forkserver_preload([verify.__module__])
+        return ProcessPool(
+            max_workers=self._num_workers,
+            initializer=_prepare_worker,
+            initargs=(self._isolation,),
+            context=context,
+        )
 
 
 class _Batch:
