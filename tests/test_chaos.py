@@ -26,7 +26,7 @@ def test_a_run_that_loses_an_engine_and_a_rank_ends_as_if_it_had_not(society, ca
     printed = capfd.readouterr().out
     assert status == 0, printed
     assert "its end: as undisturbed, and nothing is left" in printed
-    assert "2 faults planned, 0 things wrong" in printed
+    assert "2 of 2 faults met, 0 things wrong" in printed
     assert printed.count(": by itself, next step after") == 2
 
 
