@@ -28,6 +28,7 @@ PAPERS = (
     "CONTRIBUTING.md",
     "comas/README.md",
     "data/README.md",
+    "evaluation/README.md",
     "results/README.md",
 )
 GENERATED = ("data/", "results/", "saves/")
