@@ -112,6 +112,34 @@ def description_of(model: str) -> Path:
     return Path(model) if Path(model).is_dir() else _download(model, DESCRIPTION_FILES)
 
 
+def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
+    """The layers that LoRA adapts, by the last part of their names: ``["down_proj", ...]``.
+
+    ``wanted`` is ``policy.lora.target_modules``.
+
+    Raises ValueError when the model in ``folder`` lacks one that is asked for.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    head = model.get_output_embeddings()
+    known = {
+        name.rpartition(".")[2]
+        for name, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not head
+    }
+    unknown = set(wanted or ()) - known
+    if unknown:
+        raise ValueError(
+            f"policy.lora.target_modules: {', '.join(sorted(unknown))} is no linear layer of "
+            f"{folder} that can be adapted; choose among {', '.join(sorted(known))}, or write "
+            "null for all of them"
+        )
+    return sorted(known if wanted is None else set(wanted))
+
+
 def load_tokenizer(folder: Path) -> Any:
     """The tokenizer of a model's folder, which can make a prompt of a chat message.
 

@@ -14,11 +14,12 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from vllm import _custom_ops
 
-from comas.config.schema import Cluster, Rollout
+from comas.config.schema import Cluster, Lora, Rollout
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.policy.weights import CHUNK_BYTES, weight_chunks, weight_metadata
 from comas.engines.rollout.cpu_matmul import multiply, padded_height
@@ -26,6 +27,7 @@ from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
 from comas.engines.rollout.messages import Request
 from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
+from comas.engines.rollout.vllm_options import Adapters
 from comas.types import Generation
 
 pytestmark = pytest.mark.stack
@@ -57,21 +59,32 @@ class LocalEngine:
 class Bench:
     """An engine, the event loop it lives in, and the model folder it was started from."""
 
-    def __init__(self, folder: Path, family: str) -> None:
+    def __init__(self, folder: Path, family: str, *, adapters: Adapters | None = None) -> None:
         save_tiny_model(folder, family)
         self.folder = folder
         self.family = family
         self.runner = asyncio.Runner()
         self.engine = RolloutEngine(
-            str(folder), rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
+            str(folder),
+            rollout=ROLLOUT,
+            device="cpu",
+            weight_transfer="shared_memory",
+            seed=0,
+            adapters=adapters,
         )
         self.exchange = Exchange(LocalEngine(self.engine), cluster=Cluster())  # type: ignore[arg-type]
 
     async def ask(
-        self, prompt: str, *, seed: int, temperature: float | None = None
+        self,
+        prompt: str,
+        *,
+        seed: int,
+        temperature: float | None = None,
+        adapter: int | None = None,
     ) -> Generation | None:
         """As the driver asks, over a connection."""
-        return await self.exchange.ask(Request(prompt, seed, temperature), turn=("d", "r0.s0"))
+        request = Request(prompt, seed, temperature, adapter)
+        return await self.exchange.ask(request, turn=("d", "r0.s0"))
 
     async def until_in_flight(self, num: int) -> None:
         while len(self.engine._prompts) < num:
@@ -413,3 +426,107 @@ def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(
         send(doomed_bench, random_model("tied", seed=1), left_out=left_out)
     with pytest.raises(RolloutEngineError, match=named):
         doomed_bench.generate("Hello", seed=0)
+
+
+# ---- LoRA adapters ----
+
+LORA = Lora(rank=4, alpha=12)
+
+
+@pytest.fixture(scope="module")
+def adapted_bench(tmp_path_factory: Any) -> Iterator[Bench]:
+    """An engine with the adapters of the policies 0, 2 and 3."""
+    folder = tmp_path_factory.mktemp("adapted")
+    bench = Bench(folder, "tied", adapters=Adapters(LORA, (0, 2, 3)))
+    bench.run(bench.engine.start())
+    yield bench
+    bench.close()
+
+
+def adapted_model(bench: Bench) -> PeftModel:
+    """Random adapters of their own for the three policies, by PEFT."""
+    config = LoraConfig(
+        r=LORA.rank, lora_alpha=LORA.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    model = PeftModel(load(bench), config, adapter_name="policy_0")
+    for policy in ("policy_2", "policy_3"):
+        model.add_adapter(policy, config)
+    torch.manual_seed(1)
+    for name, weight in model.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    return model
+
+
+def adapter_weights(model: PeftModel, policy: int) -> dict[str, torch.Tensor]:
+    return {
+        name: weight.detach()
+        for name, weight in get_peft_model_state_dict(
+            model, adapter_name=f"policy_{policy}"
+        ).items()
+    }
+
+
+def ask_each(bench: Bench, adapters: list[int | None], *, num: int = 24) -> list[Generation]:
+    """All at once; request i has seed i and the adapter i modulo their number."""
+
+    async def together() -> list[Generation | None]:
+        return await asyncio.gather(
+            *(
+                bench.ask(f"What is {i} + 23?", seed=i, adapter=adapters[i % len(adapters)])
+                for i in range(num)
+            )
+        )
+
+    return [generation for generation in bench.run(together()) if generation is not None]
+
+
+def difference(model: PeftModel, generation: Generation, adapter: int | None) -> float:
+    if adapter is None:
+        with model.disable_adapter():
+            return largest_difference(model, generation)
+    model.set_adapter(f"policy_{adapter}")
+    return largest_difference(model, generation)
+
+
+def test_requests_of_one_batch_are_answered_by_their_own_adapters(adapted_bench: Bench) -> None:
+    model = adapted_model(adapted_bench)
+    for policy in (0, 2, 3):
+        weights = adapter_weights(model, policy)
+        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
+    owners: list[int | None] = [0, 2, None, 3]
+    together = ask_each(adapted_bench, owners)
+    for i, generation in enumerate(together):
+        assert difference(model, generation, owners[i % 4]) < 1e-4
+        assert difference(model, generation, owners[(i + 1) % 4]) > 1e-2
+    alone = [
+        adapted_bench.run(adapted_bench.ask(f"What is {i} + 23?", seed=i, adapter=owners[i % 4]))
+        for i in range(8)
+    ]
+    assert alone == together[:8]  # to the last bit
+
+
+def test_a_sent_adapter_replaces_that_of_its_policy_alone(adapted_bench: Bench) -> None:
+    model = adapted_model(adapted_bench)
+    for policy in (0, 2, 3):
+        weights = adapter_weights(model, policy)
+        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
+    before = {policy: ask_each(adapted_bench, [policy], num=4) for policy in (0, 2)}
+    others = adapter_weights(model, 3)
+    adapted_bench.run(adapted_bench.engine.load_adapter(2, others))
+    after = {policy: ask_each(adapted_bench, [policy], num=4) for policy in (0, 2)}
+    assert after[0] == before[0]
+    assert all(difference(model, generation, 3) < 1e-4 for generation in after[2])
+    versions = [before[2][0].policy_version, after[2][0].policy_version]
+    assert versions[1] == versions[0] + 1
+
+
+def test_adapters_share_no_prefix(adapted_bench: Bench) -> None:
+    model = adapted_model(adapted_bench)
+    for policy in (0, 2):
+        weights = adapter_weights(model, policy)
+        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
+    for adapter in (0, 2, None):
+        generation = adapted_bench.run(adapted_bench.ask(LONG_PROMPT, seed=1, adapter=adapter))
+        assert generation is not None
+        assert difference(model, generation, adapter) < 1e-4

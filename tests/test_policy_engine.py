@@ -203,9 +203,33 @@ def plain_logprobs(model: torch.nn.Module, sample: TrainingSample, temperature: 
 def plain_update(model_path: Path, samples: list[TrainingSample], settings: Optimization):
     """The same update in plain PyTorch, one sample at a time, without OpenRLHF or DeepSpeed."""
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
+    plain_updates(model, samples, settings, num_updates=1)
+    return {name: weight.detach() for name, weight in model.named_parameters()}
+
+
+def plain_updates(
+    model: torch.nn.Module,
+    samples: list[TrainingSample],
+    settings: Optimization,
+    *,
+    num_updates: int,
+) -> None:
+    """So many updates of ``model`` on the same samples, at the steps 0, 1, ..."""
+    trained = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
+        trained, lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0
     )
+    for step in range(num_updates):
+        _one_plain_update(model, optimizer, samples, settings, step)
+
+
+def _one_plain_update(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    samples: list[TrainingSample],
+    settings: Optimization,
+    step: int,
+) -> None:
     mask = response_mask(samples)
     advantages = compute_advantages(
         samples,
@@ -221,7 +245,7 @@ def plain_update(model_path: Path, samples: list[TrainingSample], settings: Opti
     with torch.no_grad():
         old = [plain_logprobs(model, sample) for sample in samples]
     for indices in split_into_steps(
-        len(samples), train_batch_size=settings.train_batch_size, rng=Random("0/0/0")
+        len(samples), train_batch_size=settings.train_batch_size, rng=Random(f"0/{step}/0")
     ):
         num_tokens = sum(len(samples[i].response_token_ids) for i in indices)
         for i in indices:
@@ -232,7 +256,6 @@ def plain_update(model_path: Path, samples: list[TrainingSample], settings: Opti
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
-    return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
 @pytest.fixture(scope="module")
@@ -659,7 +682,6 @@ def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimiz
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
-    return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
         loss_conflicts,
         preference_conflicts,
         _attention,
+        _adapters,
         _gpus,
         _shared_gpus,
         _frozen,
@@ -276,6 +277,24 @@ def _attention(config: Config) -> Iterator[Conflict]:
             ("policy.attn_implementation", "cluster.device"),
             "FlashAttention runs on GPUs only",
             "set policy.attn_implementation to sdpa",
+        )
+
+
+def _adapters(config: Config) -> Iterator[Conflict]:
+    lora = config.policy.lora
+    if lora.rank is None:
+        return
+    if config.policy.zero_stage == 3:
+        yield Conflict(
+            ("policy.zero_stage", "policy.lora.rank"),
+            "ZeRO-3 would divide the base model, which the adapters of a family share",
+            "set policy.zero_stage to 0, 1, 2 or null",
+        )
+    if lora.target_modules is not None and not all([lora.target_modules, *lora.target_modules]):
+        yield Conflict(
+            ("policy.lora.target_modules",),
+            "must name the layers that are adapted",
+            "write [q_proj, v_proj], or null for all linear layers",
         )
 
 

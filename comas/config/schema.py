@@ -131,6 +131,23 @@ class Rollout:
 
 
 @dataclass
+class Lora:
+    """Policies as LoRA adapters (arXiv 2106.09685) over their base models, which stay as they are.
+
+    Those of the same base model are a family: they share its rollout engines and its DeepSpeed
+    group, and whatever is said of the engines, ranks and GPUs of a policy is of the family.
+    """
+
+    rank: int | None = key(None, at_least=1, at_most=512, example=16)
+    """r: the rank of each update B A; null: policies are whole models, and nothing else here is
+    read."""
+    alpha: int = key(32, at_least=1)
+    """The update is weighed by alpha / rank."""
+    target_modules: list[str] | None = key(None, example=["q_proj", "v_proj"])
+    """Names of the linear layers that are adapted; null: all but the output layer."""
+
+
+@dataclass
 class Policy:
     """Training: one DeepSpeed group for each policy."""
 
@@ -157,6 +174,7 @@ class Policy:
     micro_batch_tokens: int | None = key(6144, at_least=1)
     """Tokens that a rank puts through the model at once, a longer sample alone; null: by
     ``micro_batch_size``."""
+    lora: Lora = field(default_factory=Lora)
 
 
 @dataclass
@@ -376,6 +394,19 @@ class Config:
     def trained_policies(self) -> list[int]:
         """The policies that are not frozen."""
         return [policy for policy, every in enumerate(self.update_every) if every > 0]
+
+    @property
+    def families(self) -> list[tuple[int, ...]]:
+        """The policies that share engines: adapters over one base model; else each alone.
+
+        Example: LoRA policies of the models a, b, a are the families ``[(0, 2), (1,)]``.
+        """
+        if self.policy.lora.rank is None:
+            return [(policy,) for policy in range(self.num_policies)]
+        of_model: dict[str, tuple[int, ...]] = {}
+        for policy, model in enumerate(self.models):
+            of_model[model] = (*of_model.get(model, ()), policy)
+        return list(of_model.values())
 
     def _for_every_policy(self, entries: list[Entry]) -> list[Entry]:
         return entries * self.num_policies if len(entries) == 1 else entries

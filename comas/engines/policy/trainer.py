@@ -1,6 +1,6 @@
 """One rank of one policy's training: DeepSpeed around the pure parts."""
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from random import Random
@@ -47,7 +47,19 @@ from comas.policy_optimization.targets import Targets, compute_advantages, k1_to
 from comas.types import TrainingSample, UpdateStats
 
 CHECKPOINT_TAG = "policy"
+Compute = Callable[[MicroBatch], tuple[torch.Tensor, torch.Tensor]]
+"""What ``ResponseModel`` computes."""
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+
+
+def load_policy_model(folder: Path, policy: Policy, *, temperature: float) -> ResponseModel:
+    """The model in ``folder`` as ``policy`` wants it."""
+    return load_response_model(
+        folder,
+        dtype=DTYPES[policy.dtype],
+        attn_implementation=policy.attn_implementation,
+        temperature=temperature,
+    )
 
 
 class PolicyTrainer:
@@ -68,6 +80,9 @@ class PolicyTrainer:
     Raises:
         ValueError: the model cannot be used, or was not loaded as it is stored.
     """
+
+    _is_whole = True
+    """Whether every weight of the model is this policy's."""
 
     def __init__(
         self,
@@ -99,6 +114,7 @@ class PolicyTrainer:
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
         self._base = folder_of(model_path)
         self._start_engine(device, num_optimizer_steps=num_optimizer_steps)
+        self._resident: list[ResponseModel] = []  # on the GPU, beside what DeepSpeed holds
         self._reference = self._load_reference() if optimization.kl_coef > 0 else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
@@ -157,7 +173,12 @@ class PolicyTrainer:
         """Copy weights, optimiser, scheduler and what the estimator remembers, each rank its
         shard, for ``write_checkpoint`` to write into ``folder``."""
         memory = {"estimator_memory": self._estimator_memory}
-        self._engine.save_checkpoint(str(folder), tag=CHECKPOINT_TAG, client_state=memory)
+        self._engine.save_checkpoint(
+            str(folder),
+            tag=CHECKPOINT_TAG,
+            client_state=memory,
+            exclude_frozen_parameters=not self._is_whole,
+        )
 
     def write_checkpoint(self) -> None:
         """Write what was copied, in any thread; not collective. Raises OSError when it cannot."""
@@ -171,7 +192,9 @@ class PolicyTrainer:
         """
         if not (folder / CHECKPOINT_TAG).is_dir():
             raise ValueError(f"resume: no policy checkpoint in {folder}; resume another run")
-        _, kept = self._engine.load_checkpoint(str(folder), tag=CHECKPOINT_TAG)
+        _, kept = self._engine.load_checkpoint(
+            str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
+        )
         # A checkpoint of an older version has none: no estimator kept anything.
         self._estimator_memory = kept.get("estimator_memory", {})
 
@@ -198,8 +221,8 @@ class PolicyTrainer:
                 "set it to 1, 2 or 3, or cluster.placement to disaggregated"
             )
         self._engine.offload_states(pin_memory=self._device.type == "cuda")
-        if self._reference is not None:
-            self._reference.to("cpu")
+        for model in self._resident:
+            model.to("cpu")
         if self._device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -211,8 +234,8 @@ class PolicyTrainer:
     def reload_states(self) -> None:
         """Undo ``offload_states``."""
         self._engine.reload_states()
-        if self._reference is not None:
-            self._reference.to(self._device)
+        for model in self._resident:
+            model.to(self._device)
 
     def close(self) -> None:
         """Let go of the engine; the process stays in its group."""
@@ -227,7 +250,7 @@ class PolicyTrainer:
         self._engine, *_ = deepspeed.initialize(
             model=model,
             config=deepspeed_config(policy, optimization, device=device),
-            model_parameters=list(model.parameters()),
+            model_parameters=[weight for weight in model.parameters() if weight.requires_grad],
             optimizer=lambda parameters: create_optimizer(
                 parameters, policy, optimization, device=device
             ),
@@ -239,6 +262,9 @@ class PolicyTrainer:
         self._engine.checkpoint_engine = self._checkpoints = CopyingCheckpointEngine()
         self._engine.train()
         self._zero_stage = self._engine.zero_optimization_stage()
+        self._check_loaded()
+
+    def _check_loaded(self) -> None:
         check_loaded_weights(self._language_model, self._base, zero_stage=self._zero_stage)
 
     def _checkpoint_activations(self, wanted: bool) -> None:
@@ -256,16 +282,13 @@ class PolicyTrainer:
         return batch.input_ids.numel() > budget
 
     def _load_model(self) -> ResponseModel:
-        return load_response_model(
-            self._base,
-            dtype=DTYPES[self._policy.dtype],
-            attn_implementation=self._policy.attn_implementation,
-            temperature=self._temperature,
-        )
+        return load_policy_model(self._base, self._policy, temperature=self._temperature)
 
-    def _load_reference(self) -> ResponseModel:
+    def _load_reference(self) -> Compute:
         """The base model, frozen and whole on every rank, also after a resume."""
-        return self._load_model().requires_grad_(False).eval().to(self._device)
+        reference = self._load_model().requires_grad_(False).eval().to(self._device)
+        self._resident.append(reference)
+        return reference
 
     def _optimizer_steps(self, num_samples: int, step: int) -> list[list[int]]:
         """Sample indices of every optimiser step of the update, all epochs in order."""
@@ -304,7 +327,7 @@ class PolicyTrainer:
         return [[indices[i] for i in self._samples_of(units)] for units in shares[self._rank]]
 
     @torch.no_grad()
-    def _logprobs(self, model: torch.nn.Module, samples: Sequence[TrainingSample]) -> torch.Tensor:
+    def _logprobs(self, model: Compute, samples: Sequence[TrainingSample]) -> torch.Tensor:
         """Log-probs [N, T] of all responses, 0 where padded, complete on every rank."""
         logprobs = torch.zeros(response_mask(samples).shape, device=self._device)
         for indices in self._micro_batches(samples, range(len(samples))):

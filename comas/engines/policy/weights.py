@@ -138,6 +138,11 @@ def save_model(
         return
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder, state_dict=weights)
+    copy_description(base, folder)
+
+
+def copy_description(base: Path, folder: Path) -> None:
+    """Copy ``base``'s tokenizer files and generation settings."""
     for pattern in COPIED_FILES:
         for source in base.glob(pattern):
             shutil.copyfile(source, folder / source.name)

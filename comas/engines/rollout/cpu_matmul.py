@@ -10,6 +10,8 @@ from vllm import _custom_ops
 
 _multiply = _custom_ops.onednn_mm
 
+CACHED_HEIGHTS = 32
+"""Kernels that vLLM keeps for each shape of weights."""
 _FINEST = 16
 """Rows: powers of two up to here, then steps of this, then of a sixteenth to an eighth."""
 

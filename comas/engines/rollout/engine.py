@@ -1,10 +1,14 @@
 """The rollout engine: prompts in, generations out, weights replaced in between."""
 
-import asyncio
-from collections.abc import Collection, Sequence
-from contextlib import suppress
-from typing import Any
+from __future__ import annotations
 
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
 from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
 from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.inputs import tokens_input
@@ -13,12 +17,17 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from comas.concurrency import run_all
 from comas.config.schema import Rollout
+from comas.engines.rollout.adapters import adapter_request, load_adapter
+from comas.engines.rollout.cpu_lora import use_dense_products
 from comas.engines.rollout.cpu_matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
-from comas.engines.rollout.vllm_options import WeightTransfer, engine_arguments
-from comas.model_folder import chat_messages, folder_of, load_tokenizer
+from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
+from comas.model_folder import adapted_layers, chat_messages, folder_of, load_tokenizer
 from comas.types import Device, Generation
+
+if TYPE_CHECKING:
+    from comas.engines.rollout.engine_thread import EngineRequest
 
 WeightTransferEngineFactory.register_engine(
     "shared_memory", "comas.engines.rollout.weight_receiver", "SharedMemoryWeightTransferEngine"
@@ -31,6 +40,12 @@ TEMPLATE_DATE = "26 Jul 2024"
 
 PULSE_S = 2.0
 """Between two signs of life, in seconds."""
+
+
+class _Prompt(NamedTuple):
+    token_ids: Sequence[int]
+    adapter: int | None
+
 
 _Result = list[RequestOutput] | RolloutEngineError | None
 """What a step finished, what broke the engine, or the end of a conversation."""
@@ -56,17 +71,22 @@ class RolloutEngine:
         weight_transfer: WeightTransfer,
         seed: int,
         engine_index: int = 0,
+        adapters: Adapters | None = None,
     ) -> None:
-        """``engine_index`` counts the engines that take weights from the same trainer."""
+        """``engine_index`` counts the engines that take weights from the same trainer.
+
+        With ``adapters`` the engine's own weights never change, and every request may name one.
+        """
         self._model_path = model_path
         self._rollout = rollout
         self._device = device
         self._weight_transfer = weight_transfer
         self._seed = seed
         self._engine_index = engine_index
-        self._policy_version = 0
+        self._adapters = adapters
+        self._policy_versions = Counter[int | None]()  # by adapter
         self._is_updating = False
-        self._prompts: dict[int, Sequence[int]] = {}  # of the requests in flight
+        self._prompts: dict[int, _Prompt] = {}  # of the requests in flight
         self._conversation = asyncio.Lock()
         self._results: asyncio.Queue[_Result] = asyncio.Queue()
         self._thread = EngineThread(
@@ -133,12 +153,22 @@ class RolloutEngine:
         """Serve the new weights, and nothing computed with the ones before."""
         await self._on_worker("finish_weight_update")
         await self._thread.call(_reset_prefix_cache)
-        self._policy_version += 1
+        self._policy_versions[None] += 1
         self._is_updating = False
 
-    async def count_updates_from(self, version: int) -> None:
+    async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
+        """Serve ``weights`` (PEFT's names) as the adapter of ``policy``; no request may be in
+        flight."""
+        assert self._adapters is not None and policy in self._adapters.policies
+        assert not self._prompts, "an adapter was sent with requests in flight"
+        arguments = {"policy": policy, "weights": weights, "lora": self._adapters.lora}
+        await self._on_worker(load_adapter, **arguments)
+        await self._thread.call(_reset_prefix_cache)
+        self._policy_versions[policy] += 1
+
+    async def count_updates_from(self, version: int, adapter: int | None = None) -> None:
         """Go on counting weight updates after ``version``: a resumed run has already made some."""
-        self._policy_version = version
+        self._policy_versions[adapter] = version
 
     # ---- Phases of a GPU that rollout and training share. ----
 
@@ -146,11 +176,13 @@ class RolloutEngine:
         """Free the GPU memory of weights and KV cache; no request may be in flight.
 
         The weights are dropped, not kept aside: wake them, sync, then wake the KV cache, or the
-        engine serves garbage. vLLM has no sleep mode on CPU, where this and waking do nothing.
+        engine serves garbage. Those that adapters share are kept in host memory, as no sync would
+        bring them back. vLLM has no sleep mode on CPU, where this and waking do nothing.
         """
         assert not self._prompts, "the engine was sent to sleep with requests in flight"
+        level = 2 if self._adapters is None else 1
         if self._device == "cuda":
-            await self._thread.call(lambda engine: engine.sleep(level=2))
+            await self._thread.call(lambda engine: engine.sleep(level=level))
 
     async def wake_weights(self) -> None:
         """Allocate the weights again, with undefined values until the next weight update."""
@@ -167,6 +199,11 @@ class RolloutEngine:
     def _load(self) -> LLMEngine:
         if self._device == "cpu":
             use_few_heights()
+        layers: list[str] = []
+        if self._adapters is not None:
+            layers = adapted_layers(self._folder, self._adapters.lora.target_modules)
+            if self._device == "cpu":
+                use_dense_products()
         return _load_engine(
             engine_arguments(
                 str(self._folder),
@@ -174,10 +211,12 @@ class RolloutEngine:
                 device=self._device,
                 weight_transfer=self._weight_transfer,
                 seed=self._seed,
+                adapters=self._adapters,
+                adapted_layers=layers,
             )
         )
 
-    async def _on_worker(self, method: str, **arguments: Any) -> None:
+    async def _on_worker(self, method: str | Callable[..., None], **arguments: Any) -> None:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -219,10 +258,12 @@ class RolloutEngine:
         prompts = dict(zip(requests, self._encode(requests.values()), strict=True))
         limit = self._rollout.max_prompt_tokens
         fitting = {key: prompt for key, prompt in prompts.items() if len(prompt) <= limit}
-        self._prompts |= fitting
+        self._prompts |= {
+            key: _Prompt(prompt, requests[key].adapter) for key, prompt in fitting.items()
+        }
         self._thread.add(
             {
-                str(key): (tokens_input(prompt), self._sampling_params(requests[key]))
+                str(key): self._engine_request(prompt, requests[key])
                 for key, prompt in fitting.items()
             }
         )
@@ -232,6 +273,12 @@ class RolloutEngine:
         in_flight = [key for key in cancelled if self._prompts.pop(key, None) is not None]
         if in_flight:
             self._thread.abort([str(key) for key in in_flight])
+
+    def _engine_request(self, prompt: list[int], request: Request) -> EngineRequest:
+        tokens, params = tokens_input(prompt), self._sampling_params(request)
+        if request.adapter is None:
+            return tokens, params
+        return tokens, params, None, adapter_request(request.adapter)
 
     def _sampling_params(self, request: Request) -> SamplingParams:
         temperature = request.temperature
@@ -264,7 +311,7 @@ class RolloutEngine:
         )
 
     def _as_generation(
-        self, completion: CompletionOutput, text: str, prompt_token_ids: Sequence[int]
+        self, completion: CompletionOutput, text: str, prompt: _Prompt
     ) -> Generation:
         if completion.finish_reason not in ("stop", "length"):
             raise RolloutEngineError(
@@ -275,12 +322,12 @@ class RolloutEngine:
         logprobs = tuple(completion.logprobs.logprobs)
         assert len(logprobs) == len(response_token_ids)
         return Generation(
-            prompt_token_ids=tuple(prompt_token_ids),
+            prompt_token_ids=tuple(prompt.token_ids),
             response_token_ids=response_token_ids,
             response_text=text,
             rollout_logprobs=logprobs,
             finish_reason=completion.finish_reason,
-            policy_version=self._policy_version,
+            policy_version=self._policy_versions[prompt.adapter],
         )
 
     def _decode(self, responses: Sequence[Sequence[int]]) -> list[str]:

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
     from vllm.inputs import TokensInput
+    from vllm.lora.request import LoRARequest
     from vllm.v1.engine.llm_engine import LLMEngine
+
+    # Arguments of vLLM's add_request after the name; None: it arrives now.
+    EngineRequest = (
+        tuple[TokensInput, SamplingParams] | tuple[TokensInput, SamplingParams, None, LoRARequest]
+    )
 
 logger = logging.getLogger(__name__)
 
@@ -76,7 +82,7 @@ class EngineThread:
         self._thread.start()
         await self.call(lambda engine: None)
 
-    def add(self, requests: Mapping[str, tuple[TokensInput, SamplingParams]]) -> None:
+    def add(self, requests: Mapping[str, EngineRequest]) -> None:
         """Start requests; the name of each comes back in its output."""
         self.check()
         self._commands.put(

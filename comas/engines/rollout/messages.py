@@ -19,6 +19,8 @@ class Request(NamedTuple):
     temperature: float | None = None
     """None: ``rollout.temperature``. At 0 the likeliest token is taken, and log-probs are those
     at temperature 1."""
+    adapter: int | None = None
+    """The policy whose LoRA adapter answers; None: the engine's own weights."""
 
 
 class Orders(NamedTuple):

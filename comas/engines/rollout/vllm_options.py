@@ -1,8 +1,10 @@
 """What a process with vLLM in it is started with, and what vLLM is told."""
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
-from comas.config.schema import Rollout
+from comas.config.schema import Lora, Rollout
 from comas.types import Device
 
 WeightTransfer = Literal["shared_memory", "ipc", "nccl"]
@@ -11,8 +13,20 @@ WeightTransfer = Literal["shared_memory", "ipc", "nccl"]
 _CPU_PREFILL_TOKENS = 4096
 """Prompt tokens an engine on CPU puts through the model at once, unless one prompt has more."""
 
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""Those for which vLLM makes room; an adapter of another rank takes the room of the next."""
+
 QUIET_VLLM = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 """Environment variables of any process that imports vLLM."""
+
+
+@dataclass(frozen=True)
+class Adapters:
+    """The LoRA adapters of an engine whose own weights never change."""
+
+    lora: Lora
+    policies: tuple[int, ...]
+    """That have one each."""
 
 
 def engine_environment(device: Device) -> dict[str, str]:
@@ -46,12 +60,15 @@ def engine_arguments(
     device: Device,
     weight_transfer: WeightTransfer,
     seed: int,
+    adapted_layers: Sequence[str] = (),
+    adapters: Adapters | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of vLLM's ``EngineArgs``.
 
     The context length is ``rollout.max_prompt_tokens + rollout.max_response_tokens``.
     Log-probs are those of the distribution sampled from (temperature applied), and the model's
-    own generation_config gives the stop tokens but no sampling defaults.
+    own generation_config gives the stop tokens but no sampling defaults. ``adapted_layers`` are
+    the layers that ``adapters`` adapt, by the last part of their names.
     """
     max_model_len = rollout.max_prompt_tokens + rollout.max_response_tokens
     arguments = {
@@ -63,10 +80,13 @@ def engine_arguments(
         "enable_prefix_caching": True,
         "generation_config": "vllm",
         "logprobs_mode": "processed_logprobs",
-        "weight_transfer_config": {"backend": weight_transfer},
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
     }
+    if adapters is None:
+        arguments["weight_transfer_config"] = {"backend": weight_transfer}
+    else:
+        arguments |= _lora_options(adapters, adapted_layers)
     if device == "cuda":
         return arguments | {
             "gpu_memory_utilization": rollout.gpu_memory_utilization,
@@ -77,6 +97,20 @@ def engine_arguments(
         max_num_seqs=rollout.max_num_seqs,
         kv_cache_mib=rollout.cpu_kv_cache_mib,
     )
+
+
+def _lora_options(adapters: Adapters, adapted_layers: Sequence[str]) -> dict[str, Any]:
+    rank, num_adapters = adapters.lora.rank, len(adapters.policies)
+    assert rank is not None
+    return {
+        "enable_lora": True,
+        # All of them at once in any batch, and none is ever evicted.
+        "max_loras": num_adapters,
+        "max_cpu_loras": num_adapters,
+        "max_lora_rank": next(room for room in _LORA_RANKS if room >= rank),
+        # Else vLLM would also multiply by nothing for embeddings and the output layer.
+        "lora_target_modules": list(adapted_layers),
+    }
 
 
 def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> dict[str, Any]:

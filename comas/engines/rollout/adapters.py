@@ -1,0 +1,55 @@
+"""LoRA adapters in a rollout engine: vLLM's own, filled from tensors instead of files."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from vllm.lora.lora_model import LoRAModel
+from vllm.lora.peft_helper import PEFTHelper
+from vllm.lora.request import LoRARequest
+
+from comas.config.schema import Lora
+from comas.engines.rollout.cpu_lora import DenseAdapters
+
+IN_MEMORY = "(in memory)"
+"""Where vLLM would look for an adapter that it does not have: nowhere."""
+
+
+def adapter_request(policy: int) -> LoRARequest:
+    """By what a request names the adapter of ``policy``.
+
+    vLLM counts adapters from 1, and keeps their entries in the prefix cache apart by the name.
+    """
+    return LoRARequest(f"policy {policy}", policy + 1, IN_MEMORY)
+
+
+def load_adapter(
+    worker: Any, *, policy: int, weights: Mapping[str, torch.Tensor], lora: Lora
+) -> None:
+    """Make vLLM's ``worker`` serve ``weights`` as the adapter of ``policy``.
+
+    ``weights`` have PEFT's names, ``base_model.model.model.layers.0.mlp.up_proj.lora_A.weight``.
+
+    Raises ValueError when the model lacks layers that are adapted.
+    """
+    manager = worker.model_runner.lora_manager
+    layers = manager._adapter_manager
+    mapper = getattr(layers.model, "hf_to_vllm_mapper", None)
+    assert lora.rank is not None
+    adapter = LoRAModel.from_lora_tensors(
+        policy + 1,
+        # vLLM puts the scale into them.
+        {name: weight.clone() for name, weight in weights.items()},
+        PEFTHelper(r=lora.rank, lora_alpha=lora.alpha, target_modules=[]),  # type: ignore[arg-type]
+        device="cpu",
+        dtype=manager.lora_config.lora_dtype,
+        weights_mapper=None if mapper is None else mapper.get_rename_mapper(),
+    )
+    layers.remove_adapter(adapter.id)
+    layers.add_adapter(adapter)
+    if missing := adapter.loras.keys() - layers.modules.keys():
+        raise ValueError(f"vLLM's model has no layers {', '.join(sorted(missing))} to adapt")
+    layers.activate_adapter(adapter.id)
+    for punica in layers.punica_wrapper_mapping.values():
+        if isinstance(punica, DenseAdapters):
+            punica.forget_layers()

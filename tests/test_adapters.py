@@ -1,0 +1,200 @@
+"""Policies as LoRA adapters: several over one base model, each with its own optimiser."""
+
+from __future__ import annotations
+
+import os
+
+os.environ["DS_ACCELERATOR"] = "cpu"
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from peft import PeftModel
+from test_policy_engine import (
+    OPTIMIZATION,
+    POLICY,
+    largest_difference,
+    make_samples,
+    plain_updates,
+    save_tiny_models,
+)
+from transformers import AutoModelForCausalLM
+
+from comas.config.schema import Lora, Optimization, Policy
+from comas.engines.policy.family import FamilyTrainer
+from comas.types import TrainingSample
+
+pytestmark = pytest.mark.stack
+
+LORA = Lora(rank=3, alpha=12)
+STEPS = replace(OPTIMIZATION, train_batch_size=6, learning_rate=1e-3)
+Weights = dict[str, torch.Tensor]
+
+
+@pytest.fixture(scope="module")
+def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("adapters")
+    save_tiny_models(folder)
+    yield folder / "qwen2"
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
+def make_family(
+    model: Path,
+    *,
+    policies: Sequence[int] = (0, 1),
+    lora: Lora = LORA,
+    optimization: Optimization = STEPS,
+    **changes: Any,
+) -> FamilyTrainer:
+    policy: Policy = replace(POLICY, lora=lora, **changes)
+    return FamilyTrainer(
+        str(model),
+        policy=policy,
+        optimizations=dict.fromkeys(policies, optimization),
+        num_optimizer_steps=dict.fromkeys(policies),
+        temperature=1.0,
+        max_response_tokens=15,
+        device="cpu",
+        rank=0,
+        world_size=1,
+        rendezvous=model.parent / "rendezvous",
+        seed=0,
+    )
+
+
+def adapters_of(family: FamilyTrainer) -> list[Weights]:
+    return [{n: w.clone() for n, w in family.adapter(policy).items()} for policy in (0, 1)]
+
+
+def buffers() -> dict[int, list[TrainingSample]]:
+    return {policy: make_samples(11, seed=policy) for policy in (0, 1)}
+
+
+def test_a_new_adapter_changes_nothing_and_each_begins_with_its_own_numbers(qwen2: Path) -> None:
+    one, other = adapters_of(make_family(qwen2))
+    again = adapters_of(make_family(qwen2))
+    assert largest_difference(one, again[0]) == largest_difference(other, again[1]) == 0
+    assert next(iter(one)) == "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
+    assert len(one) == 2 * 2 * 7  # A and B, layers, linear layers in each
+    for name, weight in one.items():
+        assert (weight == 0).all() == ("lora_B" in name)
+        assert ("lora_B" in name) == torch.equal(weight, other[name])
+
+
+@pytest.mark.parametrize("zero_stage", [0, 1, 2])
+def test_adapters_of_one_base_train_as_adapters_of_bases_of_their_own(
+    qwen2: Path, tmp_path: Path, zero_stage: int
+) -> None:
+    family = make_family(qwen2, zero_stage=zero_stage)
+    before = adapters_of(family)
+    for policy in (0, 1):
+        family.save_model(policy, tmp_path / str(policy))
+    # Twice and in turns, so that the optimisers' states count too.
+    for step in (0, 1):
+        stats = family.update(buffers(), step=step)
+    after = adapters_of(family)
+    for policy in (0, 1):
+        alone = PeftModel.from_pretrained(
+            AutoModelForCausalLM.from_pretrained(qwen2, dtype=torch.float32),
+            tmp_path / str(policy),
+            is_trainable=True,
+        )
+        plain_updates(alone, buffers()[policy], STEPS, num_updates=2)
+        expected = {
+            name.replace(".default", ""): weight.detach()
+            for name, weight in alone.named_parameters()
+            if weight.requires_grad
+        }
+        assert largest_difference(after[policy], expected) < 2e-5
+        assert largest_difference(after[policy], before[policy]) > 1e-3
+        assert stats[policy].num_optimizer_steps == 2
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2])
+def test_only_the_adapter_whose_buffer_is_trained_moves(qwen2: Path, zero_stage: int) -> None:
+    family = make_family(qwen2, zero_stage=zero_stage)
+    before = adapters_of(family)
+    model = family.of(0)._language_model
+    everything = {name: weight.clone() for name, weight in model.named_parameters()}
+    family.update({1: buffers()[1]}, step=0)
+    after = adapters_of(family)
+    assert largest_difference(after[0], before[0]) == 0
+    assert largest_difference(after[1], before[1]) > 1e-4
+    for name, weight in model.named_parameters():
+        assert torch.equal(weight, everything[name]) or ".policy_1." in name
+    # In the other order nothing differs: no gradient is left over.
+    family.update({0: buffers()[0]}, step=0)
+    reverse = make_family(qwen2, zero_stage=zero_stage)
+    reverse.update({0: buffers()[0]}, step=0)
+    reverse.update({1: buffers()[1]}, step=0)
+    for one, other in zip(adapters_of(family), adapters_of(reverse), strict=True):
+        assert largest_difference(one, other) == 0
+
+
+def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
+    family = make_family(qwen2, optimization=replace(STEPS, kl_coef=0.1, train_batch_size=None))
+    first = family.update(buffers(), step=0)
+    assert first[0].kl == first[1].kl == 0.0
+    second = family.update({1: buffers()[1]}, step=1)
+    samples = buffers()[1]
+    assert second[1].kl != 0.0
+    whole = make_family(qwen2, lora=Lora(), policies=(1,))
+    reference = torch.cat(whole.of(1).response_logprobs(samples))
+    before = make_family(qwen2, optimization=replace(STEPS, kl_coef=0.1, train_batch_size=None))
+    before.update(buffers(), step=0)
+    policy = torch.cat(before.of(1).response_logprobs(samples))
+    assert second[1].kl == pytest.approx((policy - reference).mean().item(), abs=1e-6)
+
+
+@pytest.mark.parametrize(("zero_stage", "dtype"), [(0, "float32"), (2, "float32"), (2, "bfloat16")])
+def test_a_resumed_family_equals_an_uninterrupted_one(
+    qwen2: Path, tmp_path: Path, zero_stage: int, dtype: str
+) -> None:
+    whole = make_family(qwen2, zero_stage=zero_stage, dtype=dtype)
+    whole.update(buffers(), step=0)
+    whole.copy_checkpoint(tmp_path)
+    whole.write_checkpoint()
+    [file] = tmp_path.glob("policy_1/policy/*model_states.pt")
+    saved = torch.load(file, weights_only=False)["module"]
+    assert saved and all(name.endswith(".policy_1.weight") for name in saved)  # nothing else
+    whole.update(buffers(), step=1)
+    resumed = make_family(qwen2, zero_stage=zero_stage, dtype=dtype)
+    resumed.load_checkpoint(tmp_path)
+    resumed.update(buffers(), step=1)
+    for one, other in zip(adapters_of(whole), adapters_of(resumed), strict=True):
+        assert largest_difference(one, other) == 0
+
+
+def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2: Path, tmp_path: Path) -> None:
+    family = make_family(qwen2)
+    family.update(buffers(), step=0)
+    family.save_model(1, tmp_path / "adapter")
+    base = AutoModelForCausalLM.from_pretrained(qwen2, dtype=torch.float32)
+    opened = PeftModel.from_pretrained(base, tmp_path / "adapter")
+    sample = buffers()[1][0]
+    ids = torch.tensor([sample.prompt_token_ids + sample.response_token_ids])
+    with torch.no_grad():
+        logits = opened(ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
+    response = torch.tensor(sample.response_token_ids)[:, None]
+    expected = logits.log_softmax(-1).gather(1, response)[:, 0]
+    [logprobs] = family.of(1).response_logprobs([sample])
+    assert torch.allclose(logprobs, expected, atol=1e-5)
+    assert (tmp_path / "adapter" / "tokenizer.json").is_file()
+
+
+def test_layers_that_the_model_lacks_are_an_error_that_names_those_it_has(qwen2: Path) -> None:
+    with pytest.raises(ValueError, match=r"target_modules: c_attn is no .* choose among down_proj"):
+        make_family(qwen2, lora=replace(LORA, target_modules=["q_proj", "c_attn"]))
+
+
+def test_a_whole_model_is_a_family_of_one(qwen2: Path) -> None:
+    family = make_family(qwen2, policies=(2,), lora=Lora())
+    stats = family.update({2: buffers()[0]}, step=0)
+    assert stats.keys() == {2}
+    assert stats[2].num_samples == 11
