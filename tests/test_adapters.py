@@ -120,7 +120,7 @@ def test_adapters_of_one_base_train_as_adapters_of_bases_of_their_own(
 def test_only_the_adapter_whose_buffer_is_trained_moves(qwen2: Path, zero_stage: int) -> None:
     family = make_family(qwen2, zero_stage=zero_stage)
     before = adapters_of(family)
-    model = family.of(0)._language_model
+    model = family.trainers[0]._language_model
     everything = {name: weight.clone() for name, weight in model.named_parameters()}
     family.update({1: buffers()[1]}, step=0)
     after = adapters_of(family)
@@ -145,10 +145,10 @@ def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
     samples = buffers()[1]
     assert second[1].kl != 0.0
     whole = make_family(qwen2, lora=Lora(), policies=(1,))
-    reference = torch.cat(whole.of(1).response_logprobs(samples))
+    reference = torch.cat(whole.trainers[1].response_logprobs(samples))
     before = make_family(qwen2, optimization=replace(STEPS, kl_coef=0.1, train_batch_size=None))
     before.update(buffers(), step=0)
-    policy = torch.cat(before.of(1).response_logprobs(samples))
+    policy = torch.cat(before.trainers[1].response_logprobs(samples))
     assert second[1].kl == pytest.approx((policy - reference).mean().item(), abs=1e-6)
 
 
@@ -183,7 +183,7 @@ def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2: Path, tmp_path:
         logits = opened(ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
     response = torch.tensor(sample.response_token_ids)[:, None]
     expected = logits.log_softmax(-1).gather(1, response)[:, 0]
-    [logprobs] = family.of(1).response_logprobs([sample])
+    [logprobs] = family.trainers[1].response_logprobs([sample])
     assert torch.allclose(logprobs, expected, atol=1e-5)
     assert (tmp_path / "adapter" / "tokenizer.json").is_file()
 

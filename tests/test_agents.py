@@ -10,10 +10,11 @@ import psutil
 import pytest
 import ray
 import torch
+from peft import PeftModel
 from tiny_models import save_tiny_model
 from transformers import AutoModelForCausalLM
 
-from comas.config.schema import Cluster, Config, Optimization, Policy, Rollout, Society
+from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import EngineError
@@ -96,6 +97,11 @@ def buffers_of(agents: Agents, num_agents: int) -> dict[int, list[TrainingSample
 def logprobs_of(model_folder: Path, generation: Generation) -> torch.Tensor:
     """What transformers says of the sampled tokens."""
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
+    return response_logprobs(model, generation)
+
+
+def response_logprobs(model: torch.nn.Module, generation: Generation) -> torch.Tensor:
+    """Of the sampled tokens."""
     ids = torch.tensor([generation.prompt_token_ids + generation.response_token_ids])
     with torch.no_grad():
         logprobs = torch.log_softmax(model(ids).logits[0, :-1], dim=-1)
@@ -161,6 +167,66 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         process.kill()
     psutil.wait_procs(processes)
+
+
+def adapted_logprobs(base: str, adapter: Path, generation: Generation) -> torch.Tensor:
+    """What PEFT says of the sampled tokens."""
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    return response_logprobs(PeftModel.from_pretrained(model, adapter), generation)
+
+
+def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_agent(
+    models, tmp_path
+):
+    """Agents 0 and 2 adapt one model, 1 another, 3 is frozen and stays the first; two ranks and
+    two engines for each model."""
+    config = society_config(num_agents=4, update_every=[1, 1, 1, 0])
+    config.policy.zero_stage = 2
+    config.policy.lora = Lora(rank=4)
+    bases = [models[0], models[1], models[0], models[0]]
+    config.society.models = bases
+    with Agents(config, models=bases, device="cpu", recoveries=Recoveries(4)) as agents:
+        assert len(_rollout_processes()) == 4  # two for each base
+        agents.sync_weights()
+        plain = [Path(base) for base in bases]
+        assert largest_difference(agents, plain) < MAX_LOGPROB_DIFFERENCE
+        spoken = [generate(agents, agent) for agent in range(4)]
+        assert [s.response_token_ids for s in spoken[0]] == [
+            s.response_token_ids for s in spoken[2]
+        ]  # B is 0 as yet
+
+        buffers = buffers_of(agents, 3)
+        stats = agents.update({2: buffers[2]}, step=1)
+        agents.sync_weights(stats)
+        assert generate(agents, 0) == spoken[0]
+        assert generate(agents, 1) == spoken[1]
+        assert generate(agents, 2) != spoken[2]
+        agents.sync_weights(agents.update({0: buffers[0], 1: buffers[1]}, step=2))
+        for part in agents.save_checkpoint(tmp_path / "checkpoint"):
+            part.result(timeout=60)
+        agents.save_models(tmp_path / "trained")
+        saved = sorted(folder.name for folder in (tmp_path / "trained").iterdir())
+        assert saved == ["agent_0", "agent_1", "agent_2"]
+        _check_adapters(agents, bases[:3], tmp_path / "trained")
+        said = [generate(agents, agent) for agent in range(4)]
+        assert [own[0].policy_version for own in said] == [2, 2, 2, 0]
+        _kill(_rollout_processes())
+        assert [generate(agents, agent) for agent in range(4)] == said  # all started again
+        agents.update(buffers, step=3)
+        agents.load_checkpoint(tmp_path / "checkpoint", step=2)
+        agents.sync_weights()
+        _check_adapters(agents, bases[:3], tmp_path / "trained")
+
+
+def _check_adapters(agents: Agents, bases: Sequence[str], trained: Path) -> None:
+    """Each agent samples with its own adapter."""
+    for agent, base in enumerate(bases):
+        for generation in generate(agents, agent, seed=100):
+            sampled = torch.tensor(generation.rollout_logprobs)
+            own = adapted_logprobs(base, trained / f"agent_{agent}", generation)
+            assert (own - sampled).abs().max() < MAX_LOGPROB_DIFFERENCE
+            plain = logprobs_of(Path(base), generation)
+            assert (plain - sampled).abs().max() > 10 * MAX_LOGPROB_DIFFERENCE
 
 
 def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named(models):

@@ -432,14 +432,14 @@ def test_a_malformed_file_is_one_fault_that_names_it(
 def test_a_missing_file_is_a_fault_that_lists_its_neighbours():
     missing, command_line = faults("qqq=1", file=CONFIGS / "coma.yaml")
     assert "No such file" in missing
-    assert "name one of configs/comas.yaml, configs/comas_paper_memory.yaml," in missing
+    assert "name one of configs/comas.yaml, configs/comas_lora.yaml," in missing
     assert "qqq" in command_line
 
 
 def test_hidden_files_are_not_offered_as_configurations():
     [fault] = faults(file=REPOSITORY / "comas.yaml")
     assert ".pre-commit-config.yaml" not in fault
-    assert "name one of configs/comas.yaml, configs/comas_paper_memory.yaml," in fault
+    assert "name one of configs/comas.yaml, configs/comas_lora.yaml," in fault
 
 
 def test_validation_never_mutates():

@@ -35,7 +35,7 @@ class ScriptedEngine:
         self, *, policy: int = 0, answer: Answer | None = echo, error: Exception | None = None
     ) -> None:
         self.name = f"rollout engine 0 of policy {policy}"
-        self.policy = policy
+        self.policies = (policy,)
         self.orders: list[Orders] = []
         self.num_conversations = 0
         self._answer = answer

@@ -66,8 +66,9 @@ def recording_actors(log: Path) -> tuple[type, type]:
         def __init__(self, model: str, config: Config, *, rank: int, **others: Any) -> None:
             self.name = f"rank {rank} of {model}"
 
-        def call(self, method: str, *arguments: Any, **named: Any) -> None:
+        def call(self, method: str, *arguments: Any, **named: Any) -> dict[int, None]:
             self.record(method)
+            return dict.fromkeys(arguments[0]) if method == "update" else {}
 
         def open_rendezvous(self) -> Path:
             return log
@@ -78,7 +79,7 @@ def recording_actors(log: Path) -> tuple[type, type]:
         def connect(self, engines: Any) -> None:
             self.record("connect")
 
-        def send_weights(self) -> None:
+        def send_weights(self, policies: Any) -> None:
             self.record("send_weights")
 
     return RecordingRollout, RecordingPolicy

@@ -200,10 +200,17 @@ def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
 
 def test_the_quick_start_needs_a_few_gib_on_a_cpu():
     config = load_config(REPOSITORY / "configs/quickstart.yaml", [])
-    need = checks.cpu_memory_need(config, sizes=[400_000, 400_000], host_bytes=8 * GIB)
+    need = checks.cpu_memory_need(
+        config, sizes=[400_000] * 2, trained=[400_000] * 2, host_bytes=8 * GIB
+    )
     assert need.fault is None
     assert 4 < float(need.needed.removesuffix(" GiB")) < 6
-    assert checks.cpu_memory_need(config, sizes=[10**9] * 2, host_bytes=8 * GIB).fault is not None
+    assert (
+        checks.cpu_memory_need(
+            config, sizes=[10**9] * 2, trained=[10**9] * 2, host_bytes=8 * GIB
+        ).fault
+        is not None
+    )
 
 
 def test_a_containers_limit_counts(tmp_path):

@@ -408,5 +408,16 @@ class Config:
             of_model[model] = (*of_model.get(model, ()), policy)
         return list(of_model.values())
 
+    @property
+    def trained_families(self) -> list[tuple[int, ...]]:
+        """The families that have a policy that is not frozen."""
+        trained = set(self.trained_policies)
+        return [family for family in self.families if not trained.isdisjoint(family)]
+
+    @property
+    def adapter_policies(self) -> list[int]:
+        """The policies that are LoRA adapters; one that is frozen is its base model."""
+        return [] if self.policy.lora.rank is None else self.trained_policies
+
     def _for_every_policy(self, entries: list[Entry]) -> list[Entry]:
         return entries * self.num_policies if len(entries) == 1 else entries

@@ -63,19 +63,25 @@ def gpu_host_bytes(config: Config, shapes: Sequence[ModelShape], machine: Machin
     return ranks_here(config, machine) * need.host + config.cluster.object_store_mib * MIB
 
 
-def cpu_memory_need(config: Config, *, sizes: Sequence[int], host_bytes: float) -> Need:
-    """Of a run on a CPU whose policies have so many parameters: every process with its weights,
-    each rank also with gradients, Adam's states and the copy that a checkpoint is written from.
+def cpu_memory_need(
+    config: Config, *, sizes: Sequence[int], trained: Sequence[int], host_bytes: float
+) -> Need:
+    """Of a run on a CPU whose policies have models of so many parameters, of which so many are
+    ``trained``: every process with its weights, each rank also with gradients, Adam's states and
+    the copy that a checkpoint is written from.
     (What activations need is in the plan of the update, where there is one.)"""
     num_engines, num_ranks = config.rollout.engines_per_policy, config.policy.ranks_per_policy
     cache = config.rollout.cpu_kv_cache_mib * MIB
     # vLLM keeps a packed copy beside the weights that an update fills.
     engines = sum(
-        ENGINE_PROCESS_BYTES + cache + 2 * BYTES[config.rollout.dtype] * size for size in sizes
+        ENGINE_PROCESS_BYTES + cache + 2 * BYTES[config.rollout.dtype] * sizes[family[0]]
+        for family in config.families
     )
     ranks = sum(
-        RANK_PROCESS_BYTES + (28 + BYTES[config.policy.dtype]) * sizes[policy]
-        for policy in config.trained_policies
+        RANK_PROCESS_BYTES
+        + BYTES[config.policy.dtype] * sizes[family[0]]
+        + 28 * sum(trained[policy] for policy in family if policy in config.trained_policies)
+        for family in config.trained_families
     )
     store = config.cluster.object_store_mib * MIB
     return host_need(num_engines * engines + num_ranks * ranks + RAY_BYTES + store, host_bytes)
@@ -132,7 +138,7 @@ def store_need(config: Config, *, free: int) -> Need:
 def num_ports(config: Config) -> int:
     """Ports that a run opens on this machine, roughly."""
     per_policy = config.rollout.engines_per_policy + config.policy.ranks_per_policy
-    return RAY_PORTS + 2 * per_policy * config.num_policies
+    return RAY_PORTS + 2 * per_policy * len(config.families)
 
 
 def port_need(needed: int, *, free: int) -> Need:
@@ -152,7 +158,7 @@ def port_need(needed: int, *, free: int) -> Need:
 def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
     """Of a run on "cuda": a driver that its torch can use, and GPUs for every policy."""
     placement = plan_policy(config, device="cuda")
-    in_all = gpus_in_all(placement, config.num_policies)
+    in_all = gpus_in_all(placement, len(config.families))
     wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"
     fault = None
     if gpus.num_usable == 0:
@@ -165,7 +171,7 @@ def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
         listed = f"0 (the driver lists {gpus.num_listed})" if gpus.num_listed else "0"
         return [driver, Need("GPUs", wanted, listed, fault)]
     try:
-        check_gpus(placement, num_policies=config.num_policies, node_gpus=[gpus.num_usable])
+        check_gpus(placement, num_policies=len(config.families), node_gpus=[gpus.num_usable])
     except ValueError as error:
         fault = str(error)
     return [driver, Need("GPUs", wanted, str(gpus.num_usable), fault)]

@@ -95,7 +95,7 @@ def choose_config() -> tuple[Path, str]:
 
 def _missing_for(config: Config) -> list[str]:
     missing = []
-    needed = gpus_in_all(plan_policy(config, device="cuda"), config.num_policies)
+    needed = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
     gpus = read_gpus()
     if gpus.num_usable < needed:
         reason = f": {why_unusable(gpus)}" if gpus.num_listed >= needed else ""

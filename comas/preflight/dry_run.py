@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from comas.config.schema import Config
-from comas.engines.cluster.placement import PolicyPlacement, Slot, plan_policy
+from comas.engines.cluster.placement import PolicyPlacement, Slot, family_in_words, plan_policy
 from comas.preflight.earlier_runs import MeasuredRun, earlier_run
 from comas.preflight.hours import Assumptions, hours, one_step
 from comas.preflight.memory import ModelShape
@@ -44,12 +44,12 @@ def describe_placement(config: Config, *, device: Device) -> list[str]:
     if device == "cuda":
         where = f"{config.cluster.placement}; the GPUs of a group are on one node"
     rows = []
-    for group in range(placement.num_groups(config.num_policies)):
-        policies = range(config.num_policies)[group * sharers : (group + 1) * sharers]
+    for group in range(placement.num_groups(len(config.families))):
+        families = config.families[group * sharers : (group + 1) * sharers]
         for bundle in range(len(placement.bundles)):
             number = group * len(placement.bundles) + bundle
             slot = f"GPU {number} (group {group})" if device == "cuda" else "CPU"
-            rows.append([f"  {slot}", _on_bundle(config, placement, bundle, policies)])
+            rows.append([f"  {slot}", _on_bundle(config, placement, bundle, families)])
     return [f"placement: {where}", *aligned(rows)]
 
 
@@ -96,17 +96,17 @@ def describe_time(
 
 
 def _on_bundle(
-    config: Config, placement: PolicyPlacement, bundle: int, policies: Sequence[int]
+    config: Config, placement: PolicyPlacement, bundle: int, families: Sequence[tuple[int, ...]]
 ) -> str:
     """``policy 0 (agent 0): rollout engine 0, rank 0; policy 1 (agent 1): ...``"""
     words = []
-    for policy in policies:
+    for family in families:
         own = _numbered("rollout engine", placement.rollout_slots, bundle)
-        if policy in config.trained_policies:
+        if family in config.trained_families:
             own += _numbered("rank", placement.policy_slots, bundle)
-        agents = [str(a) for a, of in enumerate(config.policy_of_agent) if of == policy]
+        agents = [str(a) for a, of in enumerate(config.policy_of_agent) if of in family]
         who = f"agent{'s' * (len(agents) != 1)} {', '.join(agents)}"
-        words.append(f"policy {policy} ({who}): {', '.join(own)}")
+        words.append(f"{family_in_words(family)} ({who}): {', '.join(own)}")
     return "; ".join(words)
 
 

@@ -141,7 +141,7 @@ def decode_step_seconds(
 
 def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
     """The slowest chain of a discussion, and the prompts of an engine."""
-    engines = config.num_policies * config.rollout.engines_per_policy
+    engines = len(config.families) * config.rollout.engines_per_policy
     rounds = config.interaction.num_rounds
     chain = rounds * (given.solution_tokens + given.evaluation_tokens) + given.scoring_tokens
     in_flight = sum(sizes.turns_per_discussion.values()) * response_tokens(given) / chain

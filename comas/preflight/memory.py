@@ -96,6 +96,8 @@ def rank_memory(
     shape: ModelShape, config: Config, sharding: Sharding, *, shares_gpu: bool
 ) -> RankMemory:
     """What a rank needs when its longest samples fill its micro batches."""
+    if config.policy.lora.rank is not None:
+        return _adapters_memory(shape, config, sharding, shares_gpu=shares_gpu)
     stage, offload = sharding
     policy, size = config.policy, BYTES[config.policy.dtype]
     whole = shape.num_parameters
@@ -124,6 +126,47 @@ def rank_memory(
         waiting=sum(map(_pinned, waiting)) if shares_gpu else 0,
         checkpoint=saved / policy.ranks_per_policy,
     )
+
+
+def _adapters_memory(
+    shape: ModelShape, config: Config, sharding: Sharding, *, shares_gpu: bool
+) -> RankMemory:
+    """Of a family of all policies: the base once, without gradients and optimiser, and each
+    adapter with both. On a GPU that is shared with the rollout engine nothing leaves it."""
+    stage, offload = sharding
+    size, adapter = BYTES[config.policy.dtype], adapter_parameters(shape, config)
+    whole = adapter * max(len(family) for family in config.trained_families)
+    part = whole / (config.policy.ranks_per_policy if stage > 0 else 1)
+    masters = 0 if stage == 0 and config.policy.dtype == "float32" else 4 * part
+    states = masters + 8 * part
+    return RankMemory(
+        weights=size * (shape.num_parameters + whole),
+        optimizer=0 if offload else states,
+        gradients=0 if offload and stage > 1 else size * adapter + 4 * part,
+        reduction=size * min(adapter, BUCKET_ELEMENTS),
+        averaging=4 * adapter,
+        activations=_activations(shape, config),
+        # The output layer has no gradient.
+        head=shape.vocab_size * 2 * 4 * CHUNK_SIZE,
+        syncing=BYTES[config.rollout.dtype] * shape.num_parameters if shares_gpu else 0,
+        offloaded=20 * part if offload else 0,
+        # The rollout engine's base model, while it sleeps.
+        waiting=_pinned(BYTES[config.rollout.dtype] * shape.num_parameters) if shares_gpu else 0,
+        checkpoint=(size * whole + 12 * whole) / config.policy.ranks_per_policy,
+    )
+
+
+def adapter_parameters(shape: ModelShape, config: Config) -> int:
+    """Of one LoRA adapter of all linear layers, which is the most that
+    ``policy.lora.target_modules`` can ask for.
+
+    Example: rank 16 on Qwen2.5-3B (36 layers, 2048, 11008, keys 256) are 16 x (4 x 2048 +
+    2 x 2304 + 3 x 13056) a layer, 30 million in all.
+    """
+    assert config.policy.lora.rank is not None
+    hidden, inner, keys = shape.hidden_size, shape.intermediate_size, shape.kv_size
+    ends = 4 * hidden + 2 * (hidden + keys) + 3 * (hidden + inner)
+    return config.policy.lora.rank * shape.num_layers * ends
 
 
 def in_words(num_bytes: float) -> str:

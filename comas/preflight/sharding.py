@@ -52,7 +52,9 @@ def choices(config: Config, machine: Machine) -> list[Sharding]:
         ValueError: the settings exclude each other on this device.
     """
     policy = config.policy
-    stages = range(4) if policy.zero_stage is None else (policy.zero_stage,)
+    # ZeRO-3 would divide the base that adapters share.
+    num_stages = 4 if policy.lora.rank is None else 3
+    stages = range(num_stages) if policy.zero_stage is None else (policy.zero_stage,)
     offloads = (False, True) if policy.adam_offload is None else (policy.adam_offload,)
     if machine.device == "cpu":
         offloads = (False,)
@@ -67,7 +69,7 @@ def choices(config: Config, machine: Machine) -> list[Sharding]:
 def fits(need: RankMemory, config: Config, machine: Machine) -> bool:
     """Whether every GPU has room for the ranks that are on it, and the host for all of its own."""
     if machine.device == "cpu":
-        num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
+        num_ranks = len(config.trained_families) * config.policy.ranks_per_policy
         return num_ranks * (need.peak + need.host) <= USABLE_SHARE * machine.host_bytes
     gpu_bytes = on_one_gpu(config, rank=need.peak, engine=engine_bytes(config, machine))
     host_bytes = ranks_here(config, machine) * need.host
@@ -117,7 +119,7 @@ def ranks_here(config: Config, machine: Machine) -> int:
     """Ranks on this machine, as many as its GPUs have room for."""
     placement = plan_policy(config, device="cuda")
     room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
-    return min(len(config.trained_policies), room) * config.policy.ranks_per_policy
+    return min(len(config.trained_families), room) * config.policy.ranks_per_policy
 
 
 def on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
@@ -126,15 +128,21 @@ def on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
 
     Those of frozen policies are awake, and those of others that are updated in other steps.
     """
-    sharers, every = config.cluster.policies_per_gpu, config.update_every
+    sharers = config.cluster.policies_per_gpu
+    every = [_intervals(config, family) for family in config.families]
     groups = [every[start : start + sharers] for start in range(0, len(every), sharers)]
     sums = []
     for group in groups:
-        intervals = [interval for interval in group if interval > 0]
+        intervals = [own for own in group if own]
         trained = rank if len(set(intervals)) == 1 else max(rank, engine)
         if intervals:
             sums.append(len(intervals) * trained + (len(group) - len(intervals)) * engine)
     return max(sums)
+
+
+def _intervals(config: Config, family: Sequence[int]) -> frozenset[int]:
+    """Steps between the updates of a family's policies, those of frozen ones left out."""
+    return frozenset(config.update_every[policy] for policy in family) - {0}
 
 
 def engine_bytes(config: Config, machine: Machine) -> float:
@@ -176,7 +184,7 @@ def _need(need: RankMemory, config: Config, machine: Machine) -> str:
     """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; ...``, and what is left to a
     rollout engine that shares the GPU while the policy's states wait in host memory."""
     if machine.device == "cpu":
-        num_ranks = len(config.trained_policies) * config.policy.ranks_per_policy
+        num_ranks = len(config.trained_families) * config.policy.ranks_per_policy
         needed = num_ranks * (need.peak + need.host)
         return f"all ranks need up to {gib(needed)} of {gib(machine.host_bytes)} GiB"
     sharers, num_ranks = config.cluster.policies_per_gpu, ranks_here(config, machine)

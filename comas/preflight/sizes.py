@@ -82,7 +82,8 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
     size = config.optimization.train_batch_size
     batch = "the whole buffer" if size is None else f"{size} samples"
     return [
-        f"society: {config.society.num_agents} agents with {config.num_policies} policies",
+        f"society: {config.society.num_agents} agents with {config.num_policies} policies"
+        + _adapted(config),
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items() if num)} "
@@ -117,6 +118,15 @@ def _optimizer_steps_of_run(
     num_whole, rest = divmod(num_steps, every)
     whole = _optimizer_steps(config, samples_per_step, num_steps=every)
     return num_whole * whole + _optimizer_steps(config, samples_per_step, num_steps=rest)
+
+
+def _adapted(config: Config) -> str:
+    """``", LoRA adapters of rank 16 over 1 base model"``"""
+    if config.policy.lora.rank is None:
+        return ""
+    num_bases = len(config.families)
+    models = f"{num_bases} base model{'s' * (num_bases != 1)}"
+    return f", LoRA adapters of rank {config.policy.lora.rank} over {models}"
 
 
 def _describe_updates(config: Config) -> list[str]:

@@ -9,7 +9,7 @@ from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.model_folder import is_here
+from comas.model_folder import description_of, is_here
 from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.disk import num_parameters
@@ -31,7 +31,7 @@ from comas.preflight.machine import (
     read_gpus,
     settle_isolation,
 )
-from comas.preflight.memory import GIB, ModelShape, in_words, model_shape
+from comas.preflight.memory import GIB, ModelShape, adapter_parameters, in_words, model_shape
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import Sizes, derive_sizes
@@ -80,6 +80,8 @@ class Survey:
         self.is_built = True
         """Whether nothing that is embedded is still to be built."""
         self._num_parameters: dict[str, int] = {}
+        self._num_trained: dict[str, int] = {}
+        """Parameters of a policy that are trained: those of its model, or of its adapter."""
         self._checklist = Checklist()
         self._cluster = cluster_address(config.cluster)
         self.device, self._machine = self._look_at_device()
@@ -108,7 +110,7 @@ class Survey:
         """The device, and the machine to plan for: this one, the nodes of a Ray cluster, or one
         like the paper's where there are no GPUs to plan for."""
         config, gpus = self.config, read_gpus()
-        needed = gpus_in_all(plan_policy(config, device="cuda"), config.num_policies)
+        needed = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
         device = choose_device(config.cluster.device, gpus)
         if self._cluster is not None:
             find = partial(cluster_machine, config, self._cluster)
@@ -149,7 +151,7 @@ class Survey:
     def _model(self, name: str) -> str:
         location = self._locate(name, embedded=EMBEDDED_MODELS)
         if location is None:
-            self._num_parameters[name] = EMBEDDED_PARAMETERS
+            self._num_parameters[name] = self._num_trained[name] = EMBEDDED_PARAMETERS
             return "built at the start"
         check_model(
             location,
@@ -157,6 +159,10 @@ class Survey:
             system_prompt=self.config.rollout.system_prompt,
         )
         self._num_parameters[name] = num_parameters(location)
+        self._num_trained[name] = self._num_parameters[name]
+        if self.config.policy.lora.rank is not None:
+            shape = model_shape(str(description_of(location)))
+            self._num_trained[name] = adapter_parameters(shape, self.config)
         return "here" if is_here(location) else "downloaded at the start"
 
     def _training(self) -> int:
@@ -197,11 +203,13 @@ class Survey:
         if len(self._num_parameters) < len(set(self.config.models)):
             return  # a model that cannot be used has a fault of its own
         if self.device == "cpu" and self._cluster is None:
-            sizes = [self._num_parameters[name] for name in self.config.models]
-            machine = self._machine
-            self._add(
-                checks.cpu_memory_need(self.config, sizes=sizes, host_bytes=machine.host_bytes)
+            need = checks.cpu_memory_need(
+                self.config,
+                sizes=[self._num_parameters[name] for name in self.config.models],
+                trained=[self._num_trained[name] for name in self.config.models],
+                host_bytes=self._machine.host_bytes,
             )
+            self._add(need)
         if not self.is_built:
             return
         self._checklist.find("update", "a plan that fits", self._settle)
@@ -225,7 +233,7 @@ class Survey:
 
     def _look_at_disk(self) -> None:
         config = self.config
-        sizes = [self._num_parameters.get(config.models[p]) for p in config.trained_policies]
+        sizes = [self._num_trained.get(config.models[p]) for p in config.trained_policies]
         folder = Path(config.resume or config.saves)
         num_kept = len(list(folder.glob("checkpoints/step_*"))) if config.resume else 0
         try:

@@ -4,20 +4,25 @@ The engines are imported inside the actors' processes only, so the driver loads 
 their methods by name.
 """
 
+from __future__ import annotations
+
 import gc
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import ray
 from ray.actor import ActorHandle
 
 from comas.config.schema import Config, Optimization
-from comas.engines.rollout.vllm_options import WeightTransfer
+from comas.engines.rollout.vllm_options import Adapters, WeightTransfer
 from comas.types import Device
+
+if TYPE_CHECKING:
+    import torch
 
 WRITING = "writing"
 """Ray's name of the thread that writes checkpoints, beside the one of all other calls."""
@@ -30,12 +35,13 @@ class Engine:
     """An actor as the driver sees it."""
 
     name: str
-    """For people: "rollout engine 1 of policy 0", "rank 0 of policy 1"."""
-    policy: int
+    """For people: "rollout engine 1 of policy 0", "rank 0 of policies 1, 2"."""
+    policies: tuple[int, ...]
+    """Its family: more than one share an engine as LoRA adapters."""
     actor: ActorHandle
 
     def call(self, method: str, *arguments: Any, **named: Any) -> ray.ObjectRef:
-        """Start ``method`` of the ``RolloutEngine`` or ``PolicyTrainer`` in the actor."""
+        """Start ``method`` of the ``RolloutEngine`` or ``FamilyTrainer`` in the actor."""
         return self.actor.call.remote(method, *arguments, **named)
 
 
@@ -83,6 +89,7 @@ class RolloutActor:
         device: Device,
         backend: WeightTransfer,
         engine_index: int,
+        adapters: Adapters | None,
     ) -> None:
         with _importing():
             from comas.engines.rollout.engine import RolloutEngine
@@ -94,6 +101,7 @@ class RolloutActor:
             weight_transfer=backend,
             seed=config.seed,
             engine_index=engine_index,
+            adapters=adapters,
         )
 
     async def call(self, method: str, *arguments: Any, **named: Any) -> Any:
@@ -153,22 +161,46 @@ class RayUpdateCalls:
         return [engine.call.remote(method, *arguments) for engine in self._engines]
 
 
+class AdapterSender:
+    """Sends LoRA adapters, which are small, through Ray: on GPUs by way of host memory, too."""
+
+    def __init__(
+        self,
+        engines: Sequence[ActorHandle],
+        adapter: Callable[[int], dict[str, torch.Tensor]],
+        *,
+        rank: int,
+    ) -> None:
+        """``adapter`` gives the weights of a policy's; every rank has them, and the first sends."""
+        self._engines = engines
+        self._adapter = adapter
+        self._is_sender = rank == 0
+
+    def send_adapters(self, policies: Collection[int]) -> None:
+        """Make the engines serve the present adapters of ``policies``."""
+        if not self._is_sender:
+            return
+        for policy in policies:
+            weights = ray.put(self._adapter(policy))
+            ray.get([e.call.remote("load_adapter", policy, weights) for e in self._engines])
+
+
 @dataclass(eq=False, repr=False)  # Ray puts an actor's whole repr into its log
 class PolicyActor:
-    """One rank of a policy's DeepSpeed group; every method is collective over its ranks."""
+    """One rank of a family's DeepSpeed group; every method is collective over its ranks."""
 
     model: str
     config: Config
     device: Device
     backend: WeightTransfer
-    optimization: Optimization
-    """That of the run, with this policy's learning rate."""
+    optimizations: Mapping[int, Optimization]
+    """Of each policy that is trained: that of the run, with the policy's learning rate."""
     rank: int
-    num_optimizer_steps: int | None
-    _sender: WeightSender = field(init=False, repr=False)
+    num_optimizer_steps: Mapping[int, int | None]
+    _sender: WeightSender | AdapterSender = field(init=False, repr=False)
 
     def open_rendezvous(self) -> Path:
-        """Where the ranks of the policy meet: a path that leads to memory of this one.
+        """Where the ranks meet: a path that leads to memory of this one.
 
         They are on one node, where only this user can open it; nothing is left of it behind this
         process.
@@ -180,12 +212,12 @@ class PolicyActor:
     def start(self, rendezvous: Path) -> None:
         """Load the model, when all ranks have met at ``rendezvous``."""
         with _importing():
-            from comas.engines.policy.trainer import PolicyTrainer
+            from comas.engines.policy.family import FamilyTrainer
 
-        self._trainer = PolicyTrainer(
+        self._trainer = FamilyTrainer(
             self.model,
             policy=self.config.policy,
-            optimization=self.optimization,
+            optimizations=self.optimizations,
             temperature=self.config.rollout.temperature,
             max_response_tokens=self.config.rollout.max_response_tokens,
             device=self.device,
@@ -197,7 +229,7 @@ class PolicyActor:
         )
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """What ``method`` of the ``PolicyTrainer`` returns."""
+        """What ``method`` of the ``FamilyTrainer`` returns."""
         return getattr(self._trainer, method)(*arguments, **named)
 
     @ray.method(concurrency_group=PULSE)
@@ -210,18 +242,22 @@ class PolicyActor:
 
     @ray.method(concurrency_group=WRITING)
     def write_checkpoint(self) -> None:
-        """What ``PolicyTrainer.write_checkpoint`` does, while other calls go on."""
+        """What ``FamilyTrainer.write_checkpoint`` does, while other calls go on."""
         self._trainer.write_checkpoint()
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:
-        """Prepare the transfer of this policy's weights to its rollout engines."""
+        """Prepare the transfer of the family's weights to its rollout engines."""
+        if self.config.policy.lora.rank is not None:
+            self._sender = AdapterSender(engines, self._trainer.adapter, rank=self.rank)
+            return
+        [trainer] = self._trainer.trainers.values()
         if self.backend == "shared_memory":
             from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
 
             self._sender = SharedMemoryWeightSender(
                 engines=RayUpdateCalls(engines),
-                chunks=self._trainer.weight_chunks,
-                metadata=self._trainer.weight_metadata(),
+                chunks=trainer.weight_chunks,
+                metadata=trainer.weight_metadata(),
                 rank=self.rank,
             )
             return
@@ -234,11 +270,14 @@ class PolicyActor:
         self._sender = create_weight_sender(
             self.backend,
             client=RayVLLMWeightSyncClient(list(engines)),
-            source=PolicyWeights(self._trainer.named_weights, self._trainer.weight_metadata),
+            source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
             num_engines=len(engines),
         )
 
-    def send_weights(self) -> None:
-        """Make the connected engines serve this policy's present weights."""
-        self._sender.send_weights()
+    def send_weights(self, policies: Collection[int]) -> None:
+        """Make the connected engines serve the present weights of ``policies``."""
+        if isinstance(self._sender, AdapterSender):
+            self._sender.send_adapters(policies)
+        else:
+            self._sender.send_weights()

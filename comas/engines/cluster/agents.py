@@ -117,11 +117,14 @@ class Agents:
             self._on(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
             self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
         stats = self._on(
-            ranks, "updating", lambda rank: rank.call("update", buffers[rank.policy], step=step)
+            ranks,
+            "updating",
+            lambda rank: rank.call(
+                "update", {p: buffers[p] for p in rank.policies if p in buffers}, step=step
+            ),
         )
-        num_ranks = self._config.policy.ranks_per_policy
-        firsts = zip(ranks[::num_ranks], stats[::num_ranks], strict=True)
-        return {rank.policy: own for rank, own in firsts}
+        firsts = stats[:: self._config.policy.ranks_per_policy]
+        return {policy: own for of_family in firsts for policy, own in of_family.items()}
 
     def sync_weights(self, policies: Collection[int] | None = None) -> None:
         """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
@@ -137,10 +140,11 @@ class Agents:
             self._on(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
             # Weights, then sync, then cache: waking all at once needs memory for everything.
             self._on(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
+        own = {rank: [p for p in rank.policies if p in policies] for rank in ranks}
         self._on(
             ranks,
             "sending its weights",
-            lambda rank: rank.actor.send_weights.remote(),
+            lambda rank: rank.actor.send_weights.remote(own[rank]),
             watched=rollouts,
         )
         if self._shares_gpus:
@@ -156,7 +160,7 @@ class Agents:
         self._on(
             self._ranks,
             "copying its state",
-            lambda rank: rank.call("copy_checkpoint", folder / f"policy_{rank.policy}"),
+            lambda rank: rank.call("copy_checkpoint", folder),
         )
         writing = "writing a checkpoint"
         return [
@@ -182,7 +186,7 @@ class Agents:
         self._on(
             self._ranks,
             "loading a checkpoint",
-            lambda rank: rank.call("load_checkpoint", folder / f"policy_{rank.policy}"),
+            lambda rank: rank.call("load_checkpoint", folder),
         )
         trained = self._config.trained_policies
         # The last step has an update also where it is no multiple.
@@ -192,7 +196,9 @@ class Agents:
     def save_models(self, folder: Path) -> None:
         """Save every trained agent's model in Hugging Face format as ``folder/agent_<i>``."""
         for agent, policy in enumerate(self._config.policy_of_agent):
-            save = methodcaller("call", "save_model", folder / f"agent_{agent}")
+            if policy not in self._config.trained_policies:
+                continue
+            save = methodcaller("call", "save_model", policy, folder / f"agent_{agent}")
             self._on(_of([policy], self._ranks), "saving its model", save)
 
     def _start(self) -> None:
@@ -218,6 +224,7 @@ class Agents:
         self._sampler = Sampler(
             self._rollouts,
             policy_of_agent=self._config.policy_of_agent,
+            adapters=self._config.adapter_policies,
             exchange=self._exchange,
             restart=self._restart,
         )
@@ -225,8 +232,8 @@ class Agents:
 
     def _start_ranks(self) -> dict[str, ray.ObjectRef]:
         firsts = self._ranks[:: self._config.policy.ranks_per_policy]
-        meetings = {rank.policy: rank.actor.open_rendezvous.remote() for rank in firsts}
-        return {rank.name: rank.actor.start.remote(meetings[rank.policy]) for rank in self._ranks}
+        meetings = {rank.policies: rank.actor.open_rendezvous.remote() for rank in firsts}
+        return {rank.name: rank.actor.start.remote(meetings[rank.policies]) for rank in self._ranks}
 
     def _wait_for_start(self, starting: Mapping[str, ray.ObjectRef]) -> None:
         wait_for_all(
@@ -238,13 +245,13 @@ class Agents:
 
     def _connect(self, ranks: Sequence[Engine]) -> None:
         actors = {
-            rank.policy: [engine.actor for engine in _of([rank.policy], self._rollouts)]
+            rank.policies: [engine.actor for engine in _of(rank.policies, self._rollouts)]
             for rank in ranks
         }
         self._on(
             ranks,
             "connecting to its rollout engines",
-            lambda rank: rank.actor.connect.remote(actors[rank.policy]),
+            lambda rank: rank.actor.connect.remote(actors[rank.policies]),
         )
 
     def _exchange(self, engine: Engine) -> Exchange:
@@ -256,11 +263,10 @@ class Agents:
         )
 
     def _tell_versions(self, policies: Collection[int]) -> None:
-        self._on(
-            _of(policies, self._rollouts),
-            "learning its policy version",
-            lambda engine: engine.call("count_updates_from", self._versions[engine.policy]),
-        )
+        for policy in policies:
+            adapter = policy if policy in self._config.adapter_policies else None
+            told = methodcaller("call", "count_updates_from", self._versions[policy], adapter)
+            self._on(_of([policy], self._rollouts), "learning its policy version", told)
 
     def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
         """Start a rollout engine again, with its policy's present weights."""
@@ -271,16 +277,16 @@ class Agents:
         self.recoveries.count("engine", error)
         log.warning("%s", error)
         self._report(error)
-        of_policy = _of([lost.policy], self._rollouts)
+        of_policy = _of(lost.policies, self._rollouts)
         # The sync goes to all of them, so it has to be known now who else is lost.
         gone = [own for own in of_policy if own == lost or not self._is_alive(own)]
         names = ", ".join(own.name for own in gone)
         log.warning("started again, to be asked again what was left unanswered: %s", names)
-        if self._shares_gpus and self._ranks_of(lost.policy):
+        if self._shares_gpus and _of(lost.policies, self._ranks):
             others = [own for own in of_policy if own not in gone]
             self._on(others, "going to sleep", lambda engine: engine.call("sleep"))
         new = [self._start_in_place_of(own) for own in gone]
-        self._send_present_weights(lost.policy, new)
+        self._send_present_weights(lost.policies, new)
         return new[gone.index(lost)]
 
     def _is_alive(self, engine: Engine) -> bool:
@@ -299,20 +305,18 @@ class Agents:
         self._launch.locate([engine])
         return engine
 
-    def _send_present_weights(self, policy: int, new: Sequence[Engine]) -> None:
-        """Make all engines of a policy serve its weights, where ``new`` ones hold the base
+    def _send_present_weights(self, family: Sequence[int], new: Sequence[Engine]) -> None:
+        """Make all engines of a family serve its weights, where ``new`` ones hold the base
         model's; a frozen policy's are these."""
-        if not (ranks := self._ranks_of(policy)):
+        if not (ranks := _of(family, self._ranks)):
             return
         if self._shares_gpus:
             self._on(new, "going to sleep", lambda engine: engine.call("sleep"))
             self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
         self._connect(ranks)
-        self._send_weights([policy])
-        self._tell_versions([policy])
-
-    def _ranks_of(self, policy: int) -> list[Engine]:
-        return _of([policy], self._ranks)
+        trained = [policy for policy in family if policy in self._config.trained_policies]
+        self._send_weights(trained)
+        self._tell_versions(trained)
 
     def _report(self, error: LostEngineError) -> None:
         """Say what is known of the engines that an error names."""
@@ -335,4 +339,4 @@ class Agents:
 
 
 def _of(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:
-    return [engine for engine in engines if engine.policy in policies]
+    return [engine for engine in engines if not set(policies).isdisjoint(engine.policies)]

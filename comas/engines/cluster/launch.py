@@ -37,6 +37,7 @@ from comas.engines.cluster.placement import (
     PolicyPlacement,
     Slot,
     check_gpus,
+    family_in_words,
     label_selectors,
     num_host_threads,
     plan_policy,
@@ -44,7 +45,12 @@ from comas.engines.cluster.placement import (
 from comas.engines.cluster.ray_processes import RayProcesses
 from comas.engines.cluster.supervision import LostEngineError, wait_for_all
 from comas.engines.policy.deepspeed_options import process_environment
-from comas.engines.rollout.vllm_options import QUIET_VLLM, WeightTransfer, engine_environment
+from comas.engines.rollout.vllm_options import (
+    QUIET_VLLM,
+    Adapters,
+    WeightTransfer,
+    engine_environment,
+)
 from comas.files import last_lines
 from comas.temporary import end_process, end_processes
 from comas.terminal import undisturbed
@@ -96,16 +102,24 @@ class Launch:
             stack.pop_all()
 
     def rollouts(self) -> list[Engine]:
-        """Create the rollout engines, policy by policy; they load nothing yet."""
+        """Create the rollout engines, family by family; they load nothing yet."""
         remote = ray.remote(max_concurrency=MAX_CALLS_IN_FLIGHT)(RolloutActor)
         environment = engine_environment(self._device)
         return [
             self._engine(
-                f"rollout engine {index} of policy {policy}",
-                policy,
-                partial(self._create, remote, policy, slot, environment, engine_index=index),
+                f"rollout engine {index} of {family_in_words(family)}",
+                family,
+                partial(
+                    self._create,
+                    remote,
+                    family,
+                    slot,
+                    environment,
+                    engine_index=index,
+                    adapters=self._adapters(family),
+                ),
             )
-            for policy in range(len(self._models))
+            for family in self._config.families
             for index, slot in enumerate(self._placement.rollout_slots)
         ]
 
@@ -113,40 +127,41 @@ class Launch:
         """``engines`` in turns: no two rollout engines of a turn share a GPU."""
         sharers = self._placement.policies_per_group
         return [
-            [engine for engine in engines if engine.policy % sharers == turn]
+            [engine for engine in engines if self._number_of(engine.policies) % sharers == turn]
             for turn in range(sharers)
         ]
 
     def ranks(self, *, num_optimizer_steps: Sequence[int | None]) -> list[Engine]:
-        """Create the ranks that train, policy by policy; they load nothing yet.
+        """Create the ranks that train, family by family; they load nothing yet.
 
         A frozen policy has none.
         """
         config = self._config
-        trained = config.trained_policies
+        trained = config.trained_families
         remote = ray.remote(concurrency_groups={WRITING: 1, PULSE: 1})(PolicyActor)
         threads = num_host_threads(self._placement, num_policies=len(trained), nodes=self._nodes)
         # On GPUs a policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM
-        optimizations = [
-            replace(config.optimization, learning_rate=rate) for rate in config.learning_rates
-        ]
+        optimizations = {
+            policy: replace(config.optimization, learning_rate=config.learning_rates[policy])
+            for policy in config.trained_policies
+        }
         return [
             self._engine(
-                f"rank {rank} of policy {policy}",
-                policy,
+                f"rank {rank} of {family_in_words(family)}",
+                family,
                 partial(
                     self._create,
                     remote,
-                    policy,
+                    family,
                     slot,
                     environment,
-                    optimization=optimizations[policy],
+                    optimizations={p: optimizations[p] for p in family if p in optimizations},
                     rank=rank,
-                    num_optimizer_steps=num_optimizer_steps[policy],
+                    num_optimizer_steps={p: num_optimizer_steps[p] for p in family},
                 ),
             )
-            for policy in trained
+            for family in trained
             for rank, slot in enumerate(self._placement.policy_slots)
         ]
 
@@ -164,12 +179,12 @@ class Launch:
         if where is not None:
             nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
             on_nodes(nodes, end_process, where.pid)
-        return self._engine(engine.name, engine.policy, self._creators[engine.name])
+        return self._engine(engine.name, engine.policies, self._creators[engine.name])
 
     def describe(self, engine: Engine) -> str:
         """Whose and where an engine was, and the last lines of its log."""
         policies = self._config.policy_of_agent
-        agents = [str(agent) for agent, policy in enumerate(policies) if policy == engine.policy]
+        agents = [str(agent) for agent, policy in enumerate(policies) if policy in engine.policies]
         title = f"{engine.name} (agents {', '.join(agents)})"
         where = self._whereabouts.get(engine.name)
         if where is None:
@@ -222,11 +237,11 @@ class Launch:
             )
         self._nodes = alive_nodes()
         node_gpus = [node.num_gpus for node in self._nodes]
-        check_gpus(self._placement, num_policies=len(self._models), node_gpus=node_gpus)
+        check_gpus(self._placement, num_policies=len(self._config.families), node_gpus=node_gpus)
 
     def _placement_groups(self) -> list[PlacementGroup]:
         selectors = label_selectors(
-            self._placement.num_groups(len(self._models)),
+            self._placement.num_groups(len(self._config.families)),
             holders=[node.node_id for node in self._nodes if node.num_cpus],
             device=self._device,
         )
@@ -247,10 +262,10 @@ class Launch:
         calls = {f"group {number}": group.ready() for number, group in enumerate(groups)}
         wait_for_all(calls, doing="being placed", timeout_s=limit, check=self.check_nodes)
         places: dict[str, list[str]] = {}
-        for policy in range(len(self._models)):
-            group = groups[policy // self._placement.policies_per_group]
+        for number, family in enumerate(self._config.families):
+            group = groups[number // self._placement.policies_per_group]
             node_id = ray.util.placement_group_table(group)["bundles_to_node_id"][0]
-            places.setdefault(node_id, []).append(str(policy))
+            places.setdefault(node_id, []).extend(map(str, family))
         addresses = {node.node_id: node.address for node in self._nodes}
         by_node = [f"{addresses[node]}: {', '.join(held)}" for node, held in places.items()]
         log.info("policies by node: %s", "; ".join(by_node))
@@ -260,24 +275,40 @@ class Launch:
             return "shared_memory"
         return "ipc" if self._config.cluster.placement == "colocated" else "nccl"
 
-    def _engine(self, name: str, policy: int, create: Callable[[], ActorHandle]) -> Engine:
+    def _adapters(self, family: tuple[int, ...]) -> Adapters | None:
+        policies = tuple(policy for policy in family if policy in self._config.adapter_policies)
+        return Adapters(self._config.policy.lora, policies) if policies else None
+
+    def _number_of(self, family: tuple[int, ...]) -> int:
+        return self._config.families.index(family)
+
+    def _engine(
+        self, name: str, family: tuple[int, ...], create: Callable[[], ActorHandle]
+    ) -> Engine:
         self._creators[name] = create
         self._actors[name] = create()
-        return Engine(name, policy, self._actors[name])
+        return Engine(name, family, self._actors[name])
 
     def _create(
-        self, remote: Any, policy: int, slot: Slot, environment: dict[str, str], **arguments: Any
+        self,
+        remote: Any,
+        family: tuple[int, ...],
+        slot: Slot,
+        environment: dict[str, str],
+        **arguments: Any,
     ) -> ActorHandle:
-        """Create one actor of ``policy``, of the class ``remote``, on ``slot``."""
+        """Create one actor of ``family``, of the class ``remote``, on ``slot``."""
         backend = self._weight_transfer_backend()
         return remote.options(
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus,
             runtime_env={"env_vars": environment},
             scheduling_strategy=PlacementGroupSchedulingStrategy(
-                placement_group=self._groups[policy // self._placement.policies_per_group],
+                placement_group=self._groups[
+                    self._number_of(family) // self._placement.policies_per_group
+                ],
                 placement_group_bundle_index=slot.bundle_index,
             ),
         ).remote(
-            self._models[policy], self._config, device=self._device, backend=backend, **arguments
+            self._models[family[0]], self._config, device=self._device, backend=backend, **arguments
         )

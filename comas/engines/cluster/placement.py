@@ -3,7 +3,8 @@
 A policy's engines are in one Ray placement group whose bundles lie on one node, because
 colocated engines exchange weights by CUDA IPC. A bundle is a whole GPU: of bundles that hold a
 part of one, Ray puts as many as fit on the first, and two ranks of a policy would meet there.
-Policies that share GPUs therefore share the group.
+Policies that share GPUs therefore share the group. Here, a family of LoRA policies, which share
+their engines, counts as one policy.
 """
 
 from collections.abc import Sequence
@@ -90,6 +91,11 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
         policy_slots=tuple(Slot(i, gpu_share) for i in range(num_ranks)),
         policies_per_group=sharers,
     )
+
+
+def family_in_words(family: Sequence[int]) -> str:
+    """``(0,) -> "policy 0"``, ``(0, 2) -> "policies 0, 2"``"""
+    return f"{'policy' if len(family) == 1 else 'policies'} {', '.join(map(str, family))}"
 
 
 def label_selectors(num_groups: int, *, holders: Sequence[str], device: Device) -> list[Labels]:

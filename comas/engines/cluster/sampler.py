@@ -1,7 +1,7 @@
 """Who answers for an agent: the rollout engines of its policy."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.exchange import Exchange
@@ -34,13 +34,16 @@ class Sampler:
         engines: Sequence[Engine],
         *,
         policy_of_agent: Sequence[int],
+        adapters: Collection[int] = (),
         exchange: Callable[[Engine], Exchange],
         restart: Restart = no_restart,
     ) -> None:
-        """``exchange`` opens one with an engine."""
+        """``adapters`` are the policies that are LoRA adapters; ``exchange`` opens one with an
+        engine."""
         self._exchange = exchange
         self._restart = restart
         self._policy_of_agent = policy_of_agent
+        self._adapters = adapters
         self._exchanges = [exchange(engine) for engine in engines]
         self._lost: dict[Exchange, LostEngineError] = {}
         self._replacing: asyncio.Task[None] | None = None
@@ -62,18 +65,20 @@ class Sampler:
         Raises:
             EngineError: an engine failed, or was lost and could not be replaced.
         """
-        request = Request(prompt, seed, temperature)
+        policy = self._policy_of_agent[agent_index]
+        adapter = policy if policy in self._adapters else None
+        request = Request(prompt, seed, temperature, adapter)
         while True:
             if self._replacing is not None:
                 await asyncio.shield(self._replacing)
-            exchange = self._least_busy(self._policy_of_agent[agent_index])
+            exchange = self._least_busy(policy)
             try:
                 return await exchange.ask(request, turn=turn)
             except LostEngineError as error:
                 self._note_lost(exchange, error)
 
     def _least_busy(self, policy: int) -> Exchange:
-        of_policy = (own for own in self._exchanges if own.engine.policy == policy)
+        of_policy = (own for own in self._exchanges if policy in own.engine.policies)
         return min(of_policy, key=lambda exchange: exchange.num_asked)
 
     def _note_lost(self, exchange: Exchange, error: LostEngineError) -> None:

@@ -47,66 +47,63 @@ class FamilyTrainer:
             base = _load_base(
                 model_path, policy, policies=list(optimizations), temperature=temperature, seed=seed
             )
-        self._trainers: dict[int, PolicyTrainer] = {}
+        self.trainers: dict[int, PolicyTrainer] = {}
+        """Of each trained policy."""
         for index, optimization in optimizations.items():
             own: dict[str, Any] = others | {
                 "optimization": optimization,
                 "num_optimizer_steps": num_optimizer_steps[index],
             }
             if base is None:
-                self._trainers[index] = PolicyTrainer(model_path, **own)
+                self.trainers[index] = PolicyTrainer(model_path, **own)
             else:
-                self._trainers[index] = AdapterTrainer(model_path, base=base, index=index, **own)
-
-    def of(self, policy: int) -> PolicyTrainer:
-        """The trainer of ``policy``."""
-        return self._trainers[policy]
+                self.trainers[index] = AdapterTrainer(model_path, base=base, index=index, **own)
 
     def update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> dict[int, UpdateStats]:
         """Update the policies of ``buffers``, each on its own: policy -> result."""
         return {
-            policy: self._trainers[policy].update(samples, step=step)
+            policy: self.trainers[policy].update(samples, step=step)
             for policy, samples in sorted(buffers.items())
         }
 
     def adapter(self, policy: int) -> dict[str, torch.Tensor]:
         """The weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
-        return {name: weight.cpu() for name, weight in self._trainers[policy].named_weights()}
+        return {name: weight.cpu() for name, weight in self.trainers[policy].named_weights()}
 
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy the states of every policy for ``write_checkpoint``: ``folder/policy_<i>``."""
-        for policy, trainer in self._trainers.items():
+        for policy, trainer in self.trainers.items():
             trainer.copy_checkpoint(folder / f"policy_{policy}")
 
     def write_checkpoint(self) -> None:
         """Write what was copied, in any thread; not collective. Raises OSError when it cannot."""
-        for trainer in self._trainers.values():
+        for trainer in self.trainers.values():
             trainer.write_checkpoint()
 
     def load_checkpoint(self, folder: Path) -> None:
         """Continue where ``copy_checkpoint`` was called. Raises ValueError when one is missing."""
-        for policy, trainer in self._trainers.items():
+        for policy, trainer in self.trainers.items():
             trainer.load_checkpoint(folder / f"policy_{policy}")
 
     def save_model(self, policy: int, folder: Path) -> None:
         """Write the model of ``policy``, or its adapter."""
-        self._trainers[policy].save_model(folder)
+        self.trainers[policy].save_model(folder)
 
     def offload_states(self) -> None:
         """Leave a GPU that is shared with a rollout engine, until ``reload_states``."""
-        for trainer in self._trainers.values():
+        for trainer in self.trainers.values():
             trainer.offload_states()
 
     def reload_states(self) -> None:
         """Undo ``offload_states``."""
-        for trainer in self._trainers.values():
+        for trainer in self.trainers.values():
             trainer.reload_states()
 
     def release_cache(self) -> None:
         """Give the GPU back what the allocator holds unused."""
-        for trainer in self._trainers.values():
+        for trainer in self.trainers.values():
             trainer.release_cache()
 
 
