@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -12,6 +12,8 @@ from safetensors import SafetensorError, safe_open
 
 from comas.files import read_json
 
+ADAPTER_CONFIG = "adapter_config.json"
+"""By which PEFT, and everybody, knows the folder of an adapter."""
 DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
 """Tokenizer and configuration."""
 MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
@@ -33,6 +35,14 @@ OBJECTS = (
 )
 """Files that hold one JSON object each."""
 _OBJECT = TypeAdapter(dict[str, Any])
+
+
+class Adapter(NamedTuple):
+    """A LoRA adapter in a folder."""
+
+    base: str
+    """The model that it adapts: a folder or a hub name."""
+    rank: int
 
 
 def check_model_folder(folder: Path) -> None:
@@ -57,6 +67,20 @@ def check_model_folder(folder: Path) -> None:
                 f"{weights} cannot be read ({error}): the file is damaged or incomplete; get it "
                 "again"
             ) from error
+
+
+def adapter_of(folder: Path) -> Adapter | None:
+    """What PEFT says of the LoRA adapter in ``folder``; None: it is no adapter's.
+
+    Raises ValueError when it is damaged.
+    """
+    path = folder / ADAPTER_CONFIG
+    if not path.is_file():
+        return None
+    said = read_json(path, _OBJECT, remedy="Get the adapter again")
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ValueError(f"{folder} lacks adapter_model.safetensors: get the adapter again")
+    return Adapter(base=said["base_model_name_or_path"], rank=said["r"])
 
 
 def may_be_hub_name(name: str) -> bool:

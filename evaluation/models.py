@@ -4,7 +4,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import httpx
@@ -13,7 +13,13 @@ from pydantic import BaseModel, ValidationError
 from comas.config import Config, load
 from comas.config.schema import Data
 from comas.files import faults_in_words
-from comas.model_folder import MODEL_FILES, check_model_folder, folder_of, may_be_hub_name
+from comas.model_folder import (
+    MODEL_FILES,
+    adapter_of,
+    check_model_folder,
+    folder_of,
+    may_be_hub_name,
+)
 from comas.preflight.locations import QUICKSTART_PREFIX, locate, reading_rules
 from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint
@@ -54,6 +60,9 @@ class LocalModel:
     """Tokens of prompt and reply: the model's maximum, at most ``MAX_CONTEXT``."""
     dtype: str
     """That of the stored weights, so that nothing is rounded."""
+    adapter: Path | None = None
+    """Folder of the LoRA adapter that makes this model of the one in ``folder``."""
+    adapter_rank: int = 0
 
     @property
     def identity(self) -> dict[str, str]:
@@ -145,7 +154,14 @@ def find_remote(base_url: str, *, model: str | None) -> Target:
 
 
 def read_model(folder: Path) -> LocalModel:
-    """Inspect a model folder. Raises ValueError that says what it lacks."""
+    """Inspect the folder of a model, or of a LoRA adapter of one.
+
+    Raises ValueError that says what it lacks.
+    """
+    if (adapter := adapter_of(folder)) is not None:
+        base = read_model(_folder_of(adapter.base))
+        own = hashlib.sha256(f"{base.fingerprint} {_fingerprint(folder)}".encode()).hexdigest()
+        return replace(base, fingerprint=own, adapter=folder, adapter_rank=adapter.rank)
     try:
         check_model_folder(folder)
     except ValueError as error:

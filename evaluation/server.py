@@ -20,6 +20,7 @@ import psutil
 from comas.engines.rollout.vllm_options import cpu_options, engine_environment
 from comas.progress import progress_bar
 from comas.types import Device
+from evaluation.adapters import groups_of, lora_flags
 from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
@@ -97,6 +98,7 @@ def serve(
 ) -> Iterator[Servers]:
     """Serve the models on this machine's loopback interface while the block runs.
 
+    LoRA adapters of the same model share a server, whose log is that of the first of them.
     They start concurrently, or one after the other if they share GPUs. ``logs[i]`` gets the
     output of model i's server. All processes of the servers are stopped when the block ends, or
     when this process does, in whatever way.
@@ -105,20 +107,22 @@ def serve(
         ServerError: a server died or took longer than ``config.start_timeout_s`` to start.
         ValueError: a port is in use, or there are too few GPUs.
     """
-    slots = plan_slots(len(models), config=config, device=device)
-    ports = choose_ports(len(models), first=config.port)
+    groups = groups_of(models)
+    slots = plan_slots(len(groups), config=config, device=device)
+    ports = choose_ports(len(groups), first=config.port)
     share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
     started = time.monotonic()
     deadline = started + config.start_timeout_s
     with ExitStack() as stack:
         servers: list[_Server] = []
-        for model, slot, port, path in zip(models, slots, ports, logs, strict=True):
+        for group, slot, port in zip(groups, slots, ports, strict=True):
+            served = [models[index] for index in group]
             server = _Server(
-                model,
+                served[0],
                 port=port,
-                arguments=server_arguments(model, port=port, slot=slot, config=config),
+                arguments=server_arguments(served, port=port, slot=slot, config=config),
                 environment=server_environment(slot),
-                log_path=path,
+                log_path=logs[group[0]],
                 start_timeout_s=config.start_timeout_s,
             )
             servers.append(stack.enter_context(server))
@@ -130,7 +134,13 @@ def serve(
                 server.wait_until_ready(deadline)
                 bar.update()
         log.info("all servers ready after %.0f s", time.monotonic() - started)
-        yield Servers([server.endpoint for server in servers], servers)
+        endpoints = [
+            server.endpoint_of(models[index])
+            for index in range(len(models))
+            for group, server in zip(groups, servers, strict=True)
+            if index in group
+        ]
+        yield Servers(endpoints, servers)
 
 
 def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) -> list[Slot]:
@@ -188,9 +198,10 @@ def choose_ports(count: int, *, first: int | None) -> list[int]:
 
 
 def server_arguments(
-    model: LocalModel, *, port: int, slot: Slot, config: EvaluationConfig
+    models: Sequence[LocalModel], *, port: int, slot: Slot, config: EvaluationConfig
 ) -> list[str]:
-    """The command line of vLLM's server."""
+    """The command line of vLLM's server of a model, or of some adapters of one."""
+    model = models[0]
     values: dict[str, object] = {
         "model": model.folder,
         "host": HOST,
@@ -212,7 +223,8 @@ def server_arguments(
             max_num_seqs=config.concurrency,
             kv_cache_mib=config.cpu_kv_cache_mib,
         )
-    return [_flag(name.replace("_", "-"), value) for name, value in values.items()]
+    flags = [_flag(name.replace("_", "-"), value) for name, value in values.items()]
+    return flags + lora_flags([model for model in models if model.adapter is not None])
 
 
 def _flag(name: str, value: object) -> str:
@@ -246,7 +258,6 @@ class _Server:
         log_path: Path,
         start_timeout_s: float,
     ) -> None:
-        self.endpoint = Endpoint(f"http://{HOST}:{port}/v1", str(model.folder))
         self.is_lost = False
         """Whether it died or hangs."""
         self._model = model
@@ -265,6 +276,10 @@ class _Server:
 
     def __exit__(self, *error: object) -> None:
         self._stop()
+
+    def endpoint_of(self, model: LocalModel) -> Endpoint:
+        """Where a model of this server is asked, and by what name."""
+        return Endpoint(f"http://{HOST}:{self._port}/v1", str(model.adapter or model.folder))
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""

@@ -351,7 +351,7 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
     monkeypatch.setenv("VLLM_API_KEY", "of another server")
     config = dataclasses.replace(CONFIG, tensor_parallel_size=2)
     slot = Slot(("4", "5"), 0.4)
-    arguments = server_arguments(model, port=8000, slot=slot, config=config)
+    arguments = server_arguments([model], port=8000, slot=slot, config=config)
     assert {
         "--host=127.0.0.1",
         "--max-model-len=512",

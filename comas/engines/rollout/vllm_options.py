@@ -107,10 +107,15 @@ def _lora_options(adapters: Adapters, adapted_layers: Sequence[str]) -> dict[str
         # All of them at once in any batch, and none is ever evicted.
         "max_loras": num_adapters,
         "max_cpu_loras": num_adapters,
-        "max_lora_rank": next(room for room in _LORA_RANKS if room >= rank),
+        "max_lora_rank": lora_room(rank),
         # Else vLLM would also multiply by nothing for embeddings and the output layer.
         "lora_target_modules": list(adapted_layers),
     }
+
+
+def lora_room(rank: int) -> int:
+    """The rank for which vLLM has to make room: ``lora_room(12) == 16``."""
+    return next(room for room in _LORA_RANKS if room >= rank)
 
 
 def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> dict[str, Any]:

@@ -1,0 +1,55 @@
+"""Adapters become whole models that say the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from peft import LoraConfig, PeftModel
+from tiny_models import save_tiny_model
+from transformers import AutoModelForCausalLM
+
+from comas.model_folder import check_model_folder
+from scripts.merge_models import main
+
+
+def save_adapter(base: Path, folder: Path) -> PeftModel:
+    """A random adapter with the base's tokenizer beside it, as a run saves it."""
+    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    config = LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM")
+    adapted = PeftModel(model, config)
+    torch.manual_seed(3)
+    for name, weight in adapted.named_parameters():
+        if "lora_B" in name:
+            torch.nn.init.normal_(weight, std=0.1)
+    adapted.peft_config["default"].base_model_name_or_path = str(base)
+    adapted.save_pretrained(str(folder))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (folder / name).write_bytes((base / name).read_bytes())
+    return adapted
+
+
+def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path: Path) -> None:
+    base = Path(save_tiny_model(tmp_path / "base", "tied"))
+    adapted = save_adapter(base, tmp_path / "run/models/agent_1")
+    assert main([str(tmp_path / "run")]) == 0
+    output = tmp_path / "run/merged/agent_1"
+    check_model_folder(output)
+    assert (output / "tokenizer.json").is_file()
+    assert not list(output.glob("adapter_*"))
+    merged = AutoModelForCausalLM.from_pretrained(output, dtype=torch.float32)
+    ids = torch.arange(3, 40)[None]
+    with torch.no_grad():
+        assert torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-4)
+        plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(ids).logits
+        assert (plain - merged(ids).logits).abs().max() > 0.1
+    assert main([str(tmp_path / "run")]) != 0  # it is there already
+
+
+def test_a_run_without_adapters_has_nothing_to_merge(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    save_tiny_model(tmp_path / "models/agent_0", "tied")
+    assert main([str(tmp_path)]) != 0
+    assert "holds no LoRA adapters" in caplog.text
