@@ -19,6 +19,7 @@ from comas.preflight.memory import (
     ModelShape,
     RankMemory,
     Sharding,
+    adapter_parameters,
     layer_activations,
     model_shape,
     rank_memory,
@@ -325,3 +326,38 @@ def test_the_quick_start_trains_without_zero_on_a_cpu(tmp_path):
 def test_the_papers_memory_is_a_recipe_of_its_own():
     policy = load_config(REPOSITORY / "configs/comas_paper_memory.yaml", []).policy
     assert (policy.zero_stage, policy.adam_offload, policy.micro_batch_size) == (3, True, 2)
+
+
+# ---------------------------------------------------------------- LoRA
+
+
+def family_of(num_agents: int) -> Config:
+    overrides = [f"society.num_agents={num_agents}"]
+    return load_config(REPOSITORY / "configs/comas_lora.yaml", overrides)
+
+
+def test_an_adapter_has_its_rank_times_the_ends_of_every_layer():
+    # 36 layers; q and o: 2 x 4096, k and v: 2 x 2304, gate, up and down: 3 x 13056.
+    assert adapter_parameters(QWEN_3B, family_of(4)) == 32 * 36 * (8192 + 4608 + 39168)
+
+
+def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
+    adapter = 32 * 36 * 51_968  # 59.9 million
+    need = need_of(family_of(4), 2, False)
+    assert need.weights == 2 * (PARAMETERS + 4 * adapter)  # bfloat16
+    assert need.optimizer == 12 * 4 * adapter
+    assert need.gradients == 2 * adapter + 4 * 4 * adapter
+    assert need.checkpoint == 14 * 4 * adapter
+
+
+def test_four_agents_as_adapters_need_hardly_more_than_one():
+    one, four = need_of(family_of(1), 2, False), need_of(family_of(4), 2, False)
+    assert four.peak < 1.15 * one.peak
+    assert four.host < 1.15 * one.host + 4 * GB
+
+
+def test_zero_never_divides_the_base_of_adapters():
+    config = family_of(4)
+    config.policy.ranks_per_policy = 2
+    assert {choice.zero_stage for choice in choices(config, EIGHT_A100)} <= {0, 1, 2}
+    assert 3 in {choice.zero_stage for choice in choices(paper(), EIGHT_A100)}

@@ -13,8 +13,10 @@ import pytest
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
+from comas.config.faults import ConfigError
 from comas.config.schema import Config, Interaction, Society
 from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.engines.policy.progress import no_update
 from comas.interaction import SCHEDULES, run_discussions
 from comas.metrics.step import update_metrics
@@ -305,3 +307,34 @@ def test_a_frozen_agent_leaves_nothing_and_is_evaluated_as_it_began(run: Path):
 def turns_of(run: Path, step: int) -> list[dict[str, Any]]:
     with (run / f"discussions/step_{step:04d}.jsonl").open(encoding="utf-8") as lines:
         return [turn for line in lines for turn in json.loads(line)["turns"]]
+
+
+# ---------------------------------------------------------------- families of LoRA policies
+
+
+def test_adapters_of_one_base_are_a_family_and_whole_models_are_alone():
+    mixed = (
+        "society.models=[quickstart/models/qwen2,quickstart/models/llama,quickstart/models/qwen2]",
+        "society.num_agents=3",
+        "society.update_every=[1,0,2]",
+        "training.save_every=10",
+    )
+    assert society(*mixed).families == [(0,), (1,), (2,)]
+    assert society(*mixed).adapter_policies == []
+    adapted = society(*mixed, "policy.lora.rank=8")
+    assert adapted.families == [(0, 2), (1,)]
+    assert adapted.trained_families == [(0, 2)]
+    assert adapted.adapter_policies == [0, 2]
+
+
+def test_a_family_counts_as_one_policy_of_the_gpus():
+    settings = ("society.num_agents=4", "policy.lora.rank=8", "cluster.device=cuda")
+    config = society(*settings, "cluster.policies_per_gpu=1")
+    assert gpus_in_all(plan_policy(config, device="cuda"), len(config.families)) == 1
+
+
+def test_adapters_exclude_a_divided_base():
+    with pytest.raises(ConfigError, match="ZeRO-3 would divide the base model"):
+        society("policy.lora.rank=8", "policy.zero_stage=3")
+    with pytest.raises(ConfigError, match="must name the layers"):
+        society("policy.lora.rank=8", "policy.lora.target_modules=[]")
