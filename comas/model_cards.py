@@ -55,7 +55,7 @@ def _card_data(prepared: Prepared, agent: int) -> ModelCardData:
     return ModelCardData(
         base_model=hub_name_of(base),
         datasets=_hub_datasets(prepared),
-        library_name="transformers",
+        library_name="transformers" if prepared.config.policy.lora.rank is None else "peft",
         pipeline_tag="text-generation",
         tags=["comas", "multi-agent", "reinforcement-learning"],
         **(_licence(prepared, base) or {"license": "unknown"}),
@@ -80,6 +80,7 @@ def _facts(
             ("held out", _shown(config.data.validation), _counts(prepared.validation)),
         ],
         "sources": _sources(Path(prepared.locations[config.data.train])),
+        "adapter_rank": config.policy.lora.rank,
         "temperature": config.validation.temperature,
         "first_step": first["step"],
         "last_step": last["step"],

@@ -12,7 +12,7 @@ from huggingface_hub import HfApi, ModelCard, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from comas.model_folder import CARD, MODEL_FILES, check_model_folder
+from comas.model_folder import CARD, MODEL_FILES, adapter_of, check_model_folder
 from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 
 log = logging.getLogger("push_models")
@@ -98,7 +98,8 @@ def push(uploads: Sequence[Upload], hub: HfApi, *, public: bool) -> None:
 
 
 def _upload(folder: Path, repository: str) -> Upload:
-    check_model_folder(folder)
+    if adapter_of(folder) is None:
+        check_model_folder(folder)
     try:
         validate_repo_id(repository)
     except HFValidationError as error:

@@ -18,6 +18,7 @@ import pytest
 from tiny_models import save_tiny_model
 
 from evaluation import server
+from evaluation.adapters import groups_of
 from evaluation.client import Client, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
@@ -345,6 +346,27 @@ def test_too_few_gpus_are_an_error_with_the_numbers(monkeypatch):
     config = dataclasses.replace(CONFIG, tensor_parallel_size=2)
     with pytest.raises(ValueError, match=r"tensor_parallel_size=2, but .* 1 GPUs \(3\)"):
         plan_slots(1, config=config, device="cuda")
+
+
+def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
+    def adapted(name: str) -> LocalModel:
+        return dataclasses.replace(model, adapter=Path(name), adapter_rank=12)
+
+    other = dataclasses.replace(model, folder=Path("other"))
+    models = [adapted("a"), model, adapted("b"), other, model]
+    assert groups_of(models) == [[0, 2], [1], [3], [4]]
+    together = server_arguments([adapted("a"), adapted("b")], port=1, slot=Slot(), config=CONFIG)
+    assert f"--model={model.folder}" in together
+    assert together[together.index("--enable-lora") :] == [
+        "--enable-lora",
+        "--max-loras=2",
+        "--max-lora-rank=16",  # the next that vLLM has room for
+        "--lora-modules",
+        '{"name": "a", "path": "a"}',
+        '{"name": "b", "path": "b"}',
+    ]
+    alone = server_arguments([model], port=1, slot=Slot(), config=CONFIG)
+    assert "--enable-lora" not in alone
 
 
 def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, monkeypatch):
