@@ -137,6 +137,14 @@ def test_only_the_adapter_whose_buffer_is_trained_moves(qwen2: Path, zero_stage:
         assert largest_difference(one, other) == 0
 
 
+def test_recomputed_activations_give_the_same_gradients(qwen2: Path) -> None:
+    kept, recomputed = (make_family(qwen2, gradient_checkpointing=way) for way in (False, True))
+    for family in (kept, recomputed):
+        family.update(buffers(), step=0)
+    for one, other in zip(adapters_of(kept), adapters_of(recomputed), strict=True):
+        assert largest_difference(one, other) < 1e-6
+
+
 def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
     family = make_family(qwen2, optimization=replace(STEPS, kl_coef=0.1, train_batch_size=None))
     first = family.update(buffers(), step=0)

@@ -286,7 +286,8 @@ def test_every_config_makes_a_step_on_the_whole_stack(
     for agent, policy in enumerate(config.policy_of_agent):
         trained = policy in config.trained_policies
         assert (f"agent_{agent}/policy/loss" in step) == trained
-        assert (run.path / f"models/agent_{agent}/config.json").exists() == trained
+        saved = "config.json" if config.policy.lora.rank is None else "adapter_config.json"
+        assert (run.path / f"models/agent_{agent}/{saved}").exists() == trained
         if not trained:
             continue
         num_samples = step[f"agent_{agent}/policy/num_samples"]
