@@ -6,7 +6,7 @@ import os
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,12 +36,11 @@ Weights = dict[str, torch.Tensor]
 
 
 @pytest.fixture(scope="module")
-def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("adapters")
     save_tiny_models(folder)
-    yield folder / "qwen2"
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    # Trap: DeepSpeed makes no second group in a process; test_policy_engine.py goes on with this.
+    return folder / "qwen2"
 
 
 def make_family(
