@@ -682,6 +682,7 @@ def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimiz
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
         optimizer.zero_grad()
+    return {name: weight.detach() for name, weight in model.named_parameters()}
 
 
 @pytest.mark.parametrize(
