@@ -4,6 +4,7 @@ with two GPUs that it is told of, and engines that only write down what they are
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -15,6 +16,7 @@ import ray
 
 from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster import launch
+from comas.engines.cluster.actors import Whereabouts
 from comas.engines.cluster.agents import Agents
 
 pytestmark = pytest.mark.stack
@@ -40,6 +42,12 @@ def recording_actors(log: Path) -> tuple[type, type]:
             with log.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
+        def whereabouts(self) -> Whereabouts:
+            return Whereabouts("node", "127.0.0.1", os.getpid(), log)
+
+        def pulse(self) -> None:
+            """A sign of life."""
+
         def start_with_others(self) -> None:
             started = time.monotonic()
             starts = log.with_name("starts")
@@ -60,7 +68,8 @@ def recording_actors(log: Path) -> tuple[type, type]:
             if method == "start":
                 self.start_with_others()
             else:
-                self.record(" ".join([method, *map(str, arguments)]))
+                known = (str(argument) for argument in arguments if argument is not None)
+                self.record(" ".join([method, *known]))
 
     class RecordingPolicy(Recorder):
         def __init__(self, model: str, config: Config, *, rank: int, **others: Any) -> None:
