@@ -253,7 +253,7 @@ def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench:
     assert generation.response_text == tokenizer.decode(
         generation.response_token_ids, skip_special_tokens=True
     )
-    assert generation.policy_version == bench.engine._policy_version
+    assert generation.policy_version == bench.engine._policy_versions[None]
 
 
 def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(bench: Bench) -> None:
@@ -322,7 +322,7 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(
 
 
 def test_updates_are_counted_from_where_a_resumed_run_stopped(bench: Bench) -> None:
-    version = bench.engine._policy_version
+    version = bench.engine._policy_versions[None]
     bench.run(bench.engine.count_updates_from(40))
     assert bench.generate("Hello", seed=0).policy_version == 40
     bench.run(bench.engine.count_updates_from(version))

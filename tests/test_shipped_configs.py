@@ -28,6 +28,7 @@ from comas.config import Config, config_as_yaml
 from comas.config.schema import Data, Interaction, Reward, Training, Validation
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import check_gpus, plan_policy
+from comas.engines.cluster.recoveries import Recoveries
 from comas.interaction import run_discussions
 from comas.metrics.step import rollout_metrics
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
@@ -256,7 +257,9 @@ def society_of() -> Iterator[Callable[[Config, Prepared], Agents]]:
             if engines not in running:
                 stack.close()
                 running.clear()
-                running[engines] = stack.enter_context(driver.agents_of(config, prepared))
+                running[engines] = stack.enter_context(
+                    driver.agents_of(config, prepared, Recoveries(0))
+                )
             return running[engines]
 
         yield society_of
