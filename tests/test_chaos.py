@@ -20,14 +20,21 @@ from scripts.chaos.trial import Training, unused_memory
 
 
 @pytest.mark.stack
-def test_a_run_that_loses_an_engine_and_a_rank_ends_as_if_it_had_not(society, capfd):
-    kinds = "SIGKILL rollout engine,SIGKILL policy rank"
-    status = main(Arguments(faults=2, steps=10, kinds=kinds))
+def test_a_run_that_is_disturbed_ends_as_if_it_had_not_been(society, capfd):
+    """Stopped by Ctrl-C, killed, and robbed of an engine, in a random order."""
+    kinds = "SIGINT driver,SIGKILL driver,SIGKILL rollout engine"
+    status = main(Arguments(faults=3, steps=14, kinds=kinds))
     printed = capfd.readouterr().out
     assert status == 0, printed
     assert "its end: as undisturbed, and nothing is left" in printed
-    assert "2 of 2 faults met, 0 things wrong" in printed
-    assert printed.count(": by itself, next step after") == 2
+    assert "3 of 3 faults met, 0 things wrong" in printed
+    for kind, way in (
+        ("SIGINT driver", "by one resume"),
+        ("SIGKILL driver", "by one resume"),
+        ("SIGKILL rollout engine", "by itself"),
+    ):
+        [line] = [line for line in printed.splitlines() if line.startswith(kind)]
+        assert f": {way}, next step after" in line
 
 
 def test_every_kind_is_met_before_any_is_met_again():
@@ -77,7 +84,9 @@ def test_what_outlives_a_run_is_noticed(tmp_path: Path):
     trial = Training(tmp_path, tmp_path, "run1", num_steps=2)
     before = unused_memory()
     environment = os.environ | {"TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", "input()"], env=environment) as process:
+    with subprocess.Popen(
+        [sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=environment
+    ) as process:
         assert [line.split(":")[0] for line in trial.leftovers(before)] == [
             f"process {process.pid}"
         ]

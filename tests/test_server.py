@@ -16,6 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tiny_models import save_tiny_model
+from waiting import wait_until
 
 from evaluation import server
 from evaluation.adapters import groups_of
@@ -234,6 +235,20 @@ def test_a_server_that_is_lost_is_started_again(model, told, tmp_path, monkeypat
             asyncio.run(watched_for(servers, 0.5))
 
 
+def test_what_a_guard_that_was_killed_leaves_is_ended(model, told, tmp_path, monkeypatch):
+    """Else it would keep the port of the next one."""
+    orphan = "import subprocess; subprocess.Popen(['sleep', '60'])\n"
+    monkeypatch.setattr(sys.modules[__name__], "STAND_IN", orphan + STAND_IN)
+    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+        guard = psutil.Process(servers._own[0]._process.pid)
+        [left] = guard.children()
+        guard.kill()
+        with pytest.raises(ServerError, match="died with exit status -9"):
+            asyncio.run(watched_for(servers, 60))
+        servers.restart()
+        left.wait(timeout=10)
+
+
 def test_a_server_that_is_lost_again_and_again_ends_the_evaluation(model, told, tmp_path):
     with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
         for _ in range(server.MAX_RESTARTS):
@@ -278,9 +293,13 @@ def stubborn(tmp_path: Path) -> Iterator[tuple[psutil.Popen, list[psutil.Process
         text=True,
         env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
     )
-    pids = process.stdout.readline().split()
+    *pids, name = process.stdout.readline().split()
     servers = [psutil.Process(int(pid)) for pid in pids]
+    memory = Path("/dev/shm") / f"sem.{name}"
+    assert memory.exists()
     yield process, servers
+    assert_gone(servers)
+    wait_until(lambda: not memory.exists())
     for each in [process, *servers]:
         if each.is_running():
             each.kill()

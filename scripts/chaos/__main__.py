@@ -21,6 +21,7 @@ from pathlib import Path
 from random import Random
 
 from comas.quickstart.build import build_society
+from comas.terminal import EXIT_INTERRUPTED, start_command
 from scripts.benchmarks import read_arguments
 from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
 from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory
@@ -117,9 +118,9 @@ def one_trial(
 
 def one_fault(trial: Trial, kind: str, rng: Random) -> list[str]:
     """Strike, wait for the next step, and print what happened; returns what was wrong."""
-    step, resumes = trial.step(), trial.num_resumes
-    struck_at = time.monotonic()
+    resumes, struck_at = trial.num_resumes, time.monotonic()
     FAULTS[kind](trial, rng)
+    step = trial.step()  # what was on record before counts for nothing
     while not trial.wait_until_beyond(step):
         if trial.driver.wait() == 0:
             break
@@ -162,4 +163,10 @@ def say(line: str) -> None:
 
 if __name__ == "__main__":
     assert __doc__ is not None
-    sys.exit(main(read_arguments(Arguments, about=__doc__)))
+    arguments = read_arguments(Arguments, about=__doc__)
+    start_command("comas")
+    try:
+        status = main(arguments)
+    except KeyboardInterrupt:
+        status = EXIT_INTERRUPTED
+    sys.exit(status)

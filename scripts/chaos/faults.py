@@ -10,7 +10,8 @@ from random import Random
 
 import psutil
 
-from comas.terminal import EXIT_MACHINE
+from comas.terminal import EXIT_INTERRUPTED, EXIT_MACHINE
+from evaluation.server_process import VLLM_SERVER
 from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
 
 Fault = Callable[[Trial, Random], None]
@@ -23,25 +24,41 @@ NAMES = {
     "raylet": "raylet",
     "gcs": "gcs_server",
     "verifier worker": "verifiers",
-    "evaluation server": "evaluation.server_process",
+    "guard of an evaluation server": "evaluation.server_process",
+    "evaluation server": VLLM_SERVER,
     "engine of an evaluation server": "VLLM::EngineCore",
 }
 """What a kind of process is known by."""
+VICTIM_S = 60.0
 FROZEN_DRIVER_S = 20.0
 IDLE_SHARE = 0.2
 
 
 def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
-    """Send a signal to one process of a kind, drawn at random."""
-    victims = run.processes(NAMES[kind])
-    if victims:
-        rng.choice(victims).send_signal(number)
+    """Send a signal to one process of a kind, drawn at random, as soon as there is one.
+
+    Raises TrialError when none comes.
+    """
+    deadline = time.monotonic() + VICTIM_S
+    while not (victims := run.processes(NAMES[kind])):
+        if run.has_ended() or time.monotonic() > deadline:
+            raise TrialError(f"there is no {kind} to strike\n{run.last_words()}")
+        time.sleep(0.1)
+    rng.choice(victims).send_signal(number)
 
 
 def kill_driver(run: Trial, rng: Random) -> None:
     """The driver alone: whatever it started is an orphan."""
     run.driver.kill()
     run.driver.wait()
+
+
+def interrupt_driver(run: Trial, rng: Random) -> None:
+    """As by Ctrl-C: it stops its engines and says how to go on."""
+    run.driver.send_signal(signal.SIGINT)
+    status = run.driver.wait(timeout=PATIENCE_S)
+    if status != EXIT_INTERRUPTED:
+        raise TrialError(f"Ctrl-C ended it with exit status {status}\n{run.last_words()}")
 
 
 def freeze_driver(run: Trial, rng: Random) -> None:
@@ -111,6 +128,7 @@ def _signals(*kinds: str) -> dict[str, Fault]:
 
 FULL_DISK = "full disk"
 FAULTS_OF_TRAINING: dict[str, Fault] = {
+    "SIGINT driver": interrupt_driver,
     "SIGKILL driver": kill_driver,
     "SIGSTOP driver": freeze_driver,
     **_signals("rollout engine", "policy rank", "raylet", "gcs", "verifier worker"),
@@ -122,7 +140,9 @@ FAULTS_OF_TRAINING: dict[str, Fault] = {
 }
 FAULTS_OF_EVALUATION: dict[str, Fault] = {
     "SIGKILL evaluation": kill_driver,
-    **_signals("evaluation server", "engine of an evaluation server"),
+    **_signals(
+        "guard of an evaluation server", "evaluation server", "engine of an evaluation server"
+    ),
 }
 FAULTS = FAULTS_OF_TRAINING | FAULTS_OF_EVALUATION
 

@@ -22,6 +22,8 @@ HERE = Path(__file__).resolve().parents[2]
 SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_S = 400.0
 """For the next step, with a recovery and the start of all engines in between."""
+LASTING_S = 2.0
+"""What is made and mapped, or given up, within it is no leftover: others make such things, too."""
 UNDISTURBED_ONLY = ("time/", "recovery/")
 """Prefixes of metrics in which a disturbed run may differ."""
 
@@ -46,6 +48,7 @@ class Trial(ABC):
         self.num_steps = num_steps
         self.num_resumes = -1
         self.log = temporary / "output.txt"
+        self._seen: set[psutil.Process] = set()
 
     @property
     @abstractmethod
@@ -98,11 +101,11 @@ class Trial(ABC):
         return True
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Those of the run whose command line begins with ``name``, or has it as a file."""
+        """Those of the run whose command line begins with ``name``, or names it further on."""
         return [
             process
             for process in self._all_processes()
-            if process.cmdline() and _is_named(process.cmdline(), name)
+            if (command_line := _command_line(process)) and _is_named(command_line, name)
         ]
 
     def finish(self) -> None:
@@ -130,21 +133,27 @@ class Trial(ABC):
     def leftovers(self, shared_before: set[Path]) -> Iterator[str]:
         """Processes and files that outlived the run."""
         for process in self._all_processes():
-            yield f"process {process.pid}: {' '.join(process.cmdline())[:100]}"
+            yield f"process {process.pid}: {' '.join(_command_line(process))[:100]}"
         for path in self._temporary.iterdir():
             if path != self.log:
                 yield str(path)
-        for path in unused_memory() - shared_before:
+        found = unused_memory() - shared_before
+        if found:
+            time.sleep(LASTING_S)
+        for path in found & unused_memory():
             yield str(path)
 
     def _all_processes(self) -> list[psutil.Process]:
-        found = []
-        for process in psutil.process_iter(["environ", "status"]):
+        """Those that carry its temporary folder in their environment, all that these have started,
+        and of both what was alive when this was asked before."""
+        for process in psutil.process_iter(["environ"]):
             folder = (process.info["environ"] or {}).get("TMPDIR", "")
-            is_ours = folder == str(self._temporary) or folder.startswith(f"{self._temporary}/")
-            if is_ours and process.info["status"] != psutil.STATUS_ZOMBIE:
-                found.append(process)
-        return found
+            if folder == str(self._temporary) or folder.startswith(f"{self._temporary}/"):
+                with suppress(psutil.NoSuchProcess):
+                    # A title that a process gives itself may be written over its environment.
+                    self._seen |= {process, *process.children(recursive=True)}
+        self._seen = {process for process in self._seen if _is_alive(process)}
+        return sorted(self._seen, key=lambda process: process.pid)
 
 
 class Training(Trial):
@@ -169,7 +178,7 @@ class Training(Trial):
         metrics = self.folder / "metrics.jsonl" if self.folder else None
         if metrics is None or not metrics.is_file():
             return -1
-        lines = metrics.read_text().splitlines()
+        lines = metrics.read_bytes().split(b"\n")[:-1]  # a last one may be half written
         return json.loads(lines[-1])["step"] if lines else -1
 
     def differences(self, reference: Path) -> Iterator[str]:
@@ -186,7 +195,7 @@ class Evaluation(Trial):
     """An evaluation of the agents that the reference run has trained, each on its own; a step is
     an answer."""
 
-    NUM_TASKS, NUM_SEEDS, NUM_AGENTS = 100, 4, 2
+    NUM_TASKS, NUM_SEEDS, NUM_AGENTS = 300, 12, 2
 
     def __init__(self, temporary: Path, saves: Path, name: str, *, subject: Path) -> None:
         num_steps = self.NUM_TASKS * self.NUM_SEEDS * self.NUM_AGENTS
@@ -205,8 +214,9 @@ class Evaluation(Trial):
         return ["-m", "evaluation", self._name, str(self._subject), where, *sizes]
 
     def step(self) -> int:
-        """Answers on record."""
-        return sum(len(path.read_bytes().splitlines()) for path in self._answer_files())
+        """Answers on record, by the agent that has fewest: one that is struck is waited for."""
+        answers = [path.read_bytes().count(b"\n") for path in self._answer_files()]
+        return self.NUM_AGENTS * min(answers) if len(answers) == self.NUM_AGENTS else 0
 
     def differences(self, reference: Path) -> Iterator[str]:
         """In the answers: lost, twice, or others."""
@@ -267,6 +277,21 @@ def freeze(process: psutil.Process, *, for_s: float) -> None:
     process.send_signal(signal.SIGCONT)
 
 
+def _is_alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
 def _is_named(command_line: Sequence[str], name: str) -> bool:
     title = command_line[0]
-    return title.startswith(name) or Path(title).name == name or name in command_line[-1]
+    is_title = title.startswith(name) or Path(title).name == name
+    return is_title or name in command_line or name in command_line[-1]
