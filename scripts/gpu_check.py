@@ -7,15 +7,17 @@ import itertools
 import sys
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from comas.config.schema import Cluster, Config, Optimization, Policy, Rollout, Society
+from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import EngineError
-from comas.preflight.machine import describe_machine, read_gpus, why_unusable
-from comas.preflight.memory import GIB, model_shape
+from comas.preflight.checks import cpu_memory_need, gpu_memory_needs
+from comas.preflight.machine import Machine, describe_machine, read_gpus, why_unusable
+from comas.preflight.memory import GIB, ModelShape, adapter_parameters, model_shape
+from comas.preflight.needs import Need
 from comas.preflight.sharding import settle_sharding
 from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.terminal import start_command
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 MAX_MISMATCH = 0.02
 """Mean |policy - engine| log-prob difference of a token, and the least that an update changes."""
 MAX_PROMPT_TOKENS = 512
+ADAPTER_RATE = 10
+"""Adapters learn at so many times the rate of whole models."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,12 @@ class Arguments:
     size: str = "0.5b,3b"
     """Names in ``SIZES``."""
     agents: str = "1,2"
+    lora_rank: str = "0"
+    """Of LoRA adapters over one model; 0: every agent is a model of its own."""
+    requests: int = 0
+    """For each agent; 0: as many as the size names."""
+    response_tokens: int = 0
+    """Of each request, at most; 0: as many as the size names."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +78,7 @@ class Row:
 
     size: str
     num_agents: int
+    lora_rank: int
     zero: str
     start_s: float
     tokens_per_s: float
@@ -77,6 +88,8 @@ class Row:
     utilisation: float
     """Of the floating-point operations per second of a plain matrix product."""
     sync_s: float
+    planned: str
+    """What preflight expects a run to need, which also keeps a copy for its checkpoints."""
     memory_gib: float
     mismatch: tuple[float, ...]
     """Of each step, the larger of the agents'."""
@@ -86,7 +99,7 @@ class Row:
     @property
     def faults(self) -> list[str]:
         """What is wrong with it."""
-        where = f"{self.size} with {self.num_agents} agents"
+        where = society_in_words(self.size, self.num_agents, self.lora_rank)
         faults = [
             f"{where}: policy and engine differ by {mismatch:.4f} a token in step {step}"
             for step, mismatch in enumerate(self.mismatch, start=1)
@@ -104,8 +117,12 @@ class DoesNotFitError(ValueError):
 def main(arguments: Arguments) -> int:
     """Check every size with every number of agents; returns the exit status."""
     sizes, counts = arguments.size.split(","), arguments.agents.split(",")
-    if set(sizes) - set(SIZES) or not all(count.isdigit() and int(count) > 0 for count in counts):
-        sys.stderr.write(f"error: size= takes {', '.join(SIZES)}; agents= takes numbers\n")
+    ranks = arguments.lora_rank.split(",")
+    is_number = all(number.isdigit() for number in (*counts, *ranks))
+    if set(sizes) - set(SIZES) or not is_number or "0" in counts:
+        sys.stderr.write(
+            f"error: size= takes {', '.join(SIZES)}; agents= and lora_rank= take numbers\n"
+        )
         return 2
     if arguments.device not in ("cuda", "cpu"):
         sys.stderr.write("error: device= takes cuda or cpu\n")
@@ -123,38 +140,57 @@ def main(arguments: Arguments) -> int:
     faults: list[str] = []
     peak = matrix_flops(device)
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
-        for size, count in itertools.product(sizes, map(int, counts)):
-            model = Path(folder) / size
+        for name, count, rank in itertools.product(sizes, map(int, counts), map(int, ranks)):
+            size = asked_size(SIZES[name], arguments)
+            model = Path(folder) / name
             if not model.exists():
-                save_model(model, SIZES[size], device=device)
+                save_model(model, size, device=device)
+            config = society_config(size, count, device=device, lora_rank=rank)
             try:
-                row = check(size, count, model=str(model), device=device, peak_flops=peak)
+                row = check(name, size, config, model=str(model), device=device, peak_flops=peak)
                 rows.append(row)
                 faults += row.faults
             except DoesNotFitError as error:
-                sys.stdout.write(f"left out: {size} with {count} agents: {error}\n")
+                sys.stdout.write(f"left out: {society_in_words(name, count, rank)}: {error}\n")
             except EngineError as error:
-                faults.append(f"{size} with {count} agents: {error}")
+                faults.append(f"{society_in_words(name, count, rank)}: {error}")
     sys.stdout.write(report(rows, faults, device=device, peak_flops=peak))
     return 0 if rows and not faults else 1
 
 
-def check(name: str, num_agents: int, *, model: str, device: Device, peak_flops: float) -> Row:
-    """Two steps of ``num_agents`` agents that share one GPU, and a third update to see what the
-    second one changed.
+def asked_size(size: Size, arguments: Arguments) -> Size:
+    """``size`` with the requests and response tokens of the command line."""
+    return replace(
+        size,
+        num_requests=arguments.requests or size.num_requests,
+        response_tokens=arguments.response_tokens or size.response_tokens,
+    )
+
+
+def society_in_words(size: str, num_agents: int, lora_rank: int) -> str:
+    """``("0.5b", 2, 16) -> "0.5b with 2 agents, LoRA of rank 16"``."""
+    return f"{size} with {num_agents} agents{f', LoRA of rank {lora_rank}' if lora_rank else ''}"
+
+
+def check(
+    name: str, size: Size, config: Config, *, model: str, device: Device, peak_flops: float
+) -> Row:
+    """Two steps of agents that share one GPU, and a third update to see what the second one
+    changed.
 
     Raises EngineError when an engine fails, DoesNotFitError before anything is started.
     """
-    size, shape = SIZES[name], model_shape(model)
+    num_agents, shape = config.society.num_agents, model_shape(model)
+    lora_rank = config.policy.lora.rank or 0
+    machine = describe_machine(device)
     try:
-        config, line = settle_sharding(
-            society_config(size, num_agents, device=device),
-            models=[model],
-            machine=describe_machine(device),
-        )
+        config, line = settle_sharding(config, models=[model], machine=machine)
     except ValueError as error:
         raise DoesNotFitError(str(error)) from error
-    sys.stderr.write(f"{name}, {num_agents} agents: {line}\n")
+    planned = planned_memory(config, shape, machine)
+    if planned.fault is not None:
+        raise DoesNotFitError(planned.fault)
+    sys.stderr.write(f"{society_in_words(name, num_agents, lora_rank)}: {line}\n")
     clock = Clock()
     with (
         memory_peak(device) as peak,
@@ -178,20 +214,39 @@ def check(name: str, num_agents: int, *, model: str, device: Device, peak_flops:
     return Row(
         size=name,
         num_agents=num_agents,
+        lora_rank=lora_rank,
         zero=f"{config.policy.zero_stage}{' offload' if config.policy.adam_offload else ''}",
         start_s=clock.seconds["start"],
         tokens_per_s=num_tokens / clock.seconds["rollout"],
         update_s=clock.seconds["update"],
         utilisation=flops / clock.seconds["update"] / peak_flops,
         sync_s=clock.seconds["sync"],
+        planned=planned.needed.split(" (")[0],
         memory_gib=peak.bytes / GIB,
         mismatch=tuple(max(s.mismatch_mean for s in of_step.values()) for of_step in stats),
         movement=min(s.mismatch_mean for s in moved.values()),
     )
 
 
-def society_config(size: Size, num_agents: int, *, device: Device) -> Config:
-    """A policy for each agent, all of them on one GPU, as in training."""
+def planned_memory(config: Config, shape: ModelShape, machine: Machine) -> Need:
+    """Of the machine on a CPU, else of the GPU during an update."""
+    num_policies = config.num_policies
+    if machine.device == "cuda":
+        return gpu_memory_needs(config, [shape] * num_policies, machine)[0]
+    is_whole = config.policy.lora.rank is None
+    trained = shape.num_parameters if is_whole else adapter_parameters(shape, config)
+    return cpu_memory_need(
+        config,
+        sizes=[shape.num_parameters] * num_policies,
+        trained=[trained] * num_policies,
+        host_bytes=machine.host_bytes,
+    )
+
+
+def society_config(size: Size, num_agents: int, *, device: Device, lora_rank: int) -> Config:
+    """A policy for each agent, all of them on one GPU, as in training; with a LoRA rank they share
+    one engine and one trainer."""
+    num_sharers = 1 if lora_rank else num_agents
     dtype = "bfloat16" if device == "cuda" else "float32"
     return Config(
         society=Society(num_agents=num_agents),
@@ -200,16 +255,24 @@ def society_config(size: Size, num_agents: int, *, device: Device) -> Config:
             dtype=dtype,
             max_prompt_tokens=MAX_PROMPT_TOKENS,
             max_response_tokens=size.response_tokens,
-            gpu_memory_utilization=0.8 / num_agents,
+            # The trainer of adapters does not leave the GPU to the engine.
+            gpu_memory_utilization=0.4 if lora_rank else 0.8 / num_agents,
         ),
-        policy=Policy(ranks_per_policy=1, dtype=dtype, micro_batch_tokens=8192),
+        policy=Policy(
+            ranks_per_policy=1,
+            dtype=dtype,
+            micro_batch_tokens=8192,
+            lora=Lora(rank=lora_rank or None, alpha=2 * max(lora_rank, 1)),
+        ),
         optimization=Optimization(
-            learning_rate=size.learning_rate, warmup_steps=0, train_batch_size=None
+            learning_rate=size.learning_rate * (ADAPTER_RATE if lora_rank else 1),
+            warmup_steps=0,
+            train_batch_size=None,
         ),
         cluster=Cluster(
             device=device,
             gpus_per_policy=1,
-            policies_per_gpu=num_agents,
+            policies_per_gpu=num_sharers,
             start_timeout_s=1800,
             call_timeout_s=1800,
         ),
@@ -292,15 +355,16 @@ def training_sample(agent: int, generation: Generation, *, reward: float) -> Tra
 def report(rows: Sequence[Row], faults: Sequence[str], *, device: Device, peak_flops: float) -> str:
     """The table in Markdown, then what is wrong."""
     heads = (
-        "model", "agents", "ZeRO", "start s", "tokens/s", "update s", "FLOPs utilisation",
-        "sync s", "memory GiB", "mismatch", "moved",
+        "model", "agents", "LoRA rank", "ZeRO", "start s", "tokens/s", "update s",
+        "FLOPs utilisation", "sync s", "planned", "memory GiB", "mismatch", "moved",
     )  # fmt: skip
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for row in rows:
         cells = (
-            row.size, str(row.num_agents), row.zero, f"{row.start_s:.0f}",
+            row.size, str(row.num_agents), str(row.lora_rank or "-"), row.zero,
+            f"{row.start_s:.0f}",
             f"{row.tokens_per_s:.0f}", f"{row.update_s:.2f}", f"{row.utilisation:.1%}",
-            f"{row.sync_s:.2f}", f"{row.memory_gib:.1f}",
+            f"{row.sync_s:.2f}", row.planned, f"{row.memory_gib:.1f}",
             " ".join(f"{mismatch:.1e}" for mismatch in row.mismatch), f"{row.movement:.2g}",
         )  # fmt: skip
         lines.append(f"| {' | '.join(cells)} |")

@@ -15,6 +15,9 @@ of a sync, most memory) that can be copied into results/README.md.
   size=0.5b,3b  which models; what does not fit is left out: two agents of 3b need a GPU of 80 GB
                 and 140 GB of memory
   agents=1,2    how many agents share the GPU, in one run after another
+  lora_rank=0   0,16 also has the agents as LoRA adapters over one model
+  requests=N, response_tokens=N
+                of each agent, if fewer than 128 and 512
   device=cpu    the same steps on a CPU, for which there is size=tiny
 
 Exit status: 0 when policies and engines agree after every sync (mean difference of log-probs below

@@ -17,7 +17,8 @@ from comas.preflight.memory import ModelShape
 from comas.types import Device, TrainingSample
 
 MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
-SAMPLING_S = 0.2
+SAMPLING_S = {"cuda": 0.2, "cpu": 1.0}
+"""Between two looks at the memory; one at all of our processes takes tens of milliseconds."""
 
 
 def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
@@ -84,11 +85,11 @@ class MemoryPeak:
 
 @contextmanager
 def memory_peak(device: Device) -> Iterator[MemoryPeak]:
-    """Look at the memory in use several times a second while the block lasts."""
+    """Look at the memory in use again and again while the block lasts."""
     peak, stop = MemoryPeak(), threading.Event()
 
     def watch() -> None:
-        while not stop.wait(SAMPLING_S):
+        while not stop.wait(SAMPLING_S[device]):
             peak.bytes = max(peak.bytes, gpu_bytes() if device == "cuda" else process_bytes())
 
     thread = threading.Thread(target=watch)
@@ -108,11 +109,12 @@ def gpu_bytes() -> int:
 
 
 def process_bytes() -> int:
-    """Resident memory of the processes that this one started, pages they share counted in each."""
+    """Memory of the processes that this one started; of a page that several share, each counts its
+    part."""
     total = 0
     for process in psutil.Process().children(recursive=True):
         try:
-            total += process.memory_info().rss
+            total += process.memory_full_info().pss
         except psutil.NoSuchProcess:
             continue
     return total

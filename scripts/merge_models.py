@@ -2,10 +2,13 @@
 
 import argparse
 import logging
+import re
 import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+from huggingface_hub import ModelCard
 
 from comas.model_folder import CARD, DESCRIPTION_FILES, adapter_of, folder_of
 from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
@@ -13,6 +16,8 @@ from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 log = logging.getLogger("merge_models")
 
 OF_ADAPTERS = "adapter_*"
+ABOUT_ADAPTER = re.compile(r"^This is a LoRA adapter.*?(?=\n\n)", re.DOTALL | re.MULTILINE)
+"""The paragraph of a card (comas/model_card.md) on how an adapter is opened."""
 MERGED = "merged"
 
 
@@ -67,9 +72,20 @@ def merge(adapter: Path, output: Path) -> None:
     base = AutoModelForCausalLM.from_pretrained(folder_of(found.base), dtype="auto")
     model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
     model.save_pretrained(output)
-    others = {path for pattern in (*DESCRIPTION_FILES, CARD) for path in adapter.glob(pattern)}
+    others = {path for pattern in DESCRIPTION_FILES for path in adapter.glob(pattern)}
     for path in sorted(others - set(adapter.glob(OF_ADAPTERS))):
         shutil.copyfile(path, output / path.name)
+    if (adapter / CARD).is_file():
+        _card_of_merged(adapter / CARD, rank=found.rank).save(output / CARD)
+
+
+def _card_of_merged(path: Path, *, rank: int) -> ModelCard:
+    """The adapter's card, of a model that is whole."""
+    card = ModelCard.load(path)
+    card.data.library_name = "transformers"
+    merged = f"A LoRA adapter of rank {rank} is merged into it."
+    card.text = ABOUT_ADAPTER.sub(merged, card.text)
+    return card
 
 
 if __name__ == "__main__":

@@ -70,12 +70,13 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def plan(run: Path, name: str) -> list[Upload]:
-    """What becomes of every trained agent of ``run``: the repository ``<name>-agent_<i>``.
+    """What becomes of every trained agent of ``run``, or of the folder of agents that
+    scripts/merge_models.sh has written: the repository ``<name>-agent_<i>``.
 
     Raises ValueError when the run has no models, one of them is not complete, or the hub allows
     no such name.
     """
-    folders = sorted(run.glob("models/agent_*"))
+    folders = sorted(run.glob("models/agent_*")) or sorted(run.glob("agent_*"))
     if not folders:
         raise ValueError(
             f"{run} holds no trained models: name a run that has ended, such as saves/latest"
@@ -98,8 +99,14 @@ def push(uploads: Sequence[Upload], hub: HfApi, *, public: bool) -> None:
 
 
 def _upload(folder: Path, repository: str) -> Upload:
-    if adapter_of(folder) is None:
+    adapter = adapter_of(folder)
+    if adapter is None:
         check_model_folder(folder)
+    elif Path(adapter.base).is_dir():
+        raise ValueError(
+            f"{folder} is an adapter of the model in {adapter.base}, a folder that nobody else "
+            "has: write whole models with bash scripts/merge_models.sh, and push those"
+        )
     try:
         validate_repo_id(repository)
     except HFValidationError as error:

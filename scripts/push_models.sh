@@ -9,7 +9,7 @@ usage: bash scripts/push_models.sh RUN NAME [--push] [--public]
 Shows which files of which agents would go where, and uploads nothing without --push. Agent 0
 becomes the model NAME-agent_0 on the hub, and so on, each with its model card (README.md).
 
-  RUN       a run that has ended, such as saves/latest
+  RUN       a run that has ended, such as saves/latest, or what scripts/merge_models.sh has written
   NAME      such as your-account/my-society
   --push    uploads them, with the login of `.venv/bin/hf auth login` or of HF_TOKEN
   --public  models that are new there can be seen by everybody; without it only by you

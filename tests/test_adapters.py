@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
@@ -176,6 +177,16 @@ def test_a_resumed_family_equals_an_uninterrupted_one(
     resumed.update(buffers(), step=1)
     for one, other in zip(adapters_of(whole), adapters_of(resumed), strict=True):
         assert largest_difference(one, other) == 0
+
+
+@pytest.mark.parametrize(("zero_stage", "dtype"), [(0, "float32"), (2, "float32"), (2, "bfloat16")])
+def test_an_adapter_that_is_sent_holds_itself_alone(
+    qwen2: Path, zero_stage: int, dtype: str
+) -> None:
+    """Its weights may be parts of one tensor of DeepSpeed's, which each would take along."""
+    weights = make_family(qwen2, zero_stage=zero_stage, dtype=dtype).adapter(1)
+    size = sum(weight.numel() * weight.element_size() for weight in weights.values())
+    assert sum(len(pickle.dumps(weight)) - 2048 for weight in weights.values()) < size
 
 
 def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2: Path, tmp_path: Path) -> None:

@@ -79,6 +79,23 @@ def test_an_update_costs_some_operations_for_each_weight_and_token(name, operati
     assert update_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected)
 
 
+def test_adapters_of_one_base_are_updated_one_after_another_without_its_gradients():
+    config, sizes = paper("comas_lora")
+    length, head = 7600 / 3, 151936 * 2048 * (1250 / 3) / (7600 / 3)
+    adapter = 32 * 36 * (4 * 2048 + 2 * 2304 + 3 * 13056)  # 60 million
+    attention = 36 * 2048 * length
+    # 8.2 for each weight as of whole models, of which 2 are the gradient.
+    per_token = 6.2 * (body_weights(QWEN_3B) + head) + 8.2 * (attention + adapter)
+    expected = per_token * 4 * 1536 * length / (312e12 * 0.45)  # one rank for four policies
+    assert update_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected)
+    # The engine's base model leaves the GPU, and nothing of the trainer's.
+    assert state_bytes(config, QWEN_3B) == 2 * 3_085_938_688
+    step = one_step(config, sizes, QWEN_3B, GIVEN)
+    between = 8 * 45 + 4 * 4 * 14 * adapter / 2e9
+    found = hours(step, config, sizes, QWEN_3B, GIVEN)
+    assert found == pytest.approx((31 * step.seconds + between) / 3600, rel=1e-4)
+
+
 def test_offloading_moves_all_gradients_in_every_micro_batch():
     config, sizes = paper("comas_paper_memory")
     # 1536 / 2 ranks / 2 samples = 384 micro batches: 12.3 GB over PCIe, 6.2 GB over NVLink; and

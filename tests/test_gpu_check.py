@@ -16,7 +16,7 @@ from scripts.gpu_check import SIZES, Arguments, Row, main, model_config, report
 from scripts.gpu_measures import model_flops
 
 REPOSITORY = Path(__file__).parents[1]
-ROW = Row("0.5b", 2, "2", 60.0, 9000.0, 2.5, 0.4, 1.25, 40.0, (0.004, 0.006), 0.5)
+ROW = Row("0.5b", 2, 0, "2", 60.0, 9000.0, 2.5, 0.4, 1.25, "45.0 GiB", 40.0, (0.004, 0.006), 0.5)
 
 
 @pytest.mark.skipif(read_gpus().num_usable > 0, reason="a GPU is here")
@@ -29,7 +29,13 @@ def test_without_a_gpu_it_says_what_a_cpu_can_do(capsys):
 
 @pytest.mark.parametrize(
     "arguments",
-    [Arguments(size="70b"), Arguments(agents="none"), Arguments(agents="0"), Arguments("tpu")],
+    [
+        Arguments(size="70b"),
+        Arguments(agents="none"),
+        Arguments(agents="0"),
+        Arguments(lora_rank="16,all"),
+        Arguments("tpu"),
+    ],
     ids=str,
 )
 def test_a_wrong_value_is_an_error(arguments, capsys):
@@ -63,7 +69,8 @@ def test_an_update_without_effect_would_show_nothing_and_is_a_fault():
 def test_the_report_is_a_table_and_a_verdict():
     text = report([ROW], [], device="cuda", peak_flops=2.5e14)
     assert (
-        "| 0.5b | 2 | 2 | 60 | 9000 | 2.50 | 40.0% | 1.25 | 40.0 | 4.0e-03 6.0e-03 | 0.5 |" in text
+        "| 0.5b | 2 | - | 2 | 60 | 9000 | 2.50 | 40.0% | 1.25 | 45.0 GiB | 40.0 "
+        "| 4.0e-03 6.0e-03 | 0.5 |" in text
     )
     assert "matrix product on cuda: 250 TFLOP/s\nall checks passed" in text
     faulty = report([ROW], ["it fell over"], device="cuda", peak_flops=2.5e14)
@@ -78,9 +85,11 @@ def test_its_models_have_the_shapes_of_qwen(name, parameters, tmp_path):
 
 
 @pytest.mark.stack
-def test_two_agents_take_the_same_steps_on_a_cpu():
-    command = [sys.executable, "-m", "scripts.gpu_check", "device=cpu", "size=tiny", "agents=2"]
+@pytest.mark.parametrize("lora_rank", [0, pytest.param(16, marks=pytest.mark.slow)])
+def test_two_agents_take_the_same_steps_on_a_cpu(lora_rank):
+    settings = ["device=cpu", "size=tiny", "agents=2", f"lora_rank={lora_rank}"]
+    command = [sys.executable, "-m", "scripts.gpu_check", *settings]
     result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "\n| tiny | 2 | 0 | " in result.stdout
+    assert f"\n| tiny | 2 | {lora_rank or '-'} | 0 | " in result.stdout
     assert result.stdout.endswith("all checks passed\n")

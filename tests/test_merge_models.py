@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from peft import LoraConfig, PeftModel
 from tiny_models import save_tiny_model
 from transformers import AutoModelForCausalLM
 
+from comas import model_cards
 from comas.model_folder import check_model_folder
 from scripts.merge_models import main
+from scripts.push_models import plan
 
 
 def save_adapter(base: Path, folder: Path) -> PeftModel:
@@ -33,8 +36,20 @@ def save_adapter(base: Path, folder: Path) -> PeftModel:
 def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path: Path) -> None:
     base = Path(save_tiny_model(tmp_path / "base", "tied"))
     adapted = save_adapter(base, tmp_path / "run/models/agent_1")
+    template = (Path(model_cards.__file__).parent / "model_card.md").read_text()
+    [about] = re.findall("{% if adapter_rank %}(.*?){% endif %}", template, re.DOTALL)
+    card = f"---\nlibrary_name: peft\nlicense: mit\n---\n# Agent 1\n\n{about}## Data\n"
+    (tmp_path / "run/models/agent_1/README.md").write_text(card)
     assert main([str(tmp_path / "run")]) == 0
     output = tmp_path / "run/merged/agent_1"
+    assert (output / "README.md").read_text() == (
+        "---\nlibrary_name: transformers\nlicense: mit\n---\n"
+        "# Agent 1\n\nA LoRA adapter of rank 4 is merged into it.\n\n## Data\n"
+    )
+    [upload] = plan(tmp_path / "run/merged", "me/society")
+    assert upload.licence == "mit"
+    with pytest.raises(ValueError, match=r"an adapter of the model in .*/base, a folder that nob"):
+        plan(tmp_path / "run", "me/society")
     check_model_folder(output)
     assert (output / "tokenizer.json").is_file()
     assert not list(output.glob("adapter_*"))

@@ -84,17 +84,23 @@ def cpu_memory_need(
         for family in config.trained_families
     )
     store = config.cluster.object_store_mib * MIB
-    return host_need(num_engines * engines + num_ranks * ranks + RAY_BYTES + store, host_bytes)
+    needed = num_engines * engines + num_ranks * ranks + RAY_BYTES + store
+    return host_need(needed, host_bytes, less="train LoRA adapters (policy.lora.rank)")
 
 
-def host_need(needed: float, host_bytes: float) -> Need:
-    """Memory of the host, of which some is left to the system."""
+def host_need(
+    needed: float,
+    host_bytes: float,
+    *,
+    less: str = "keep Adam's states on the GPU (policy.adam_offload)",
+) -> Need:
+    """Memory of the host, of which some is left to the system; ``less`` is what would save most."""
     fault = doubt = None
     if needed > host_bytes:
         fault = (
             f"host memory: {gib(needed)} GiB are needed by estimate, and the machine has "
-            f"{gib(host_bytes)}; keep Adam's states on the GPU (policy.adam_offload), use fewer "
-            "agents (society.num_agents) or engines, or lower cluster.object_store_mib"
+            f"{gib(host_bytes)}; {less}, use fewer agents (society.num_agents) or engines, or "
+            "lower cluster.object_store_mib"
         )
     elif needed > USABLE_SHARE * host_bytes:
         doubt = (

@@ -8,14 +8,15 @@ A step has three parts, taken one after another:
            then the prompts' tokens that no prefix cache holds, at 2 operations per weight
   update   prompts and responses at 8 operations per weight and token: 2 for the log-probs before
            the update, 6 for the update; 2 more where gradient checkpointing repeats them, which is
-           in samples over policy.micro_batch_tokens; attention on top
+           in samples over policy.micro_batch_tokens; attention on top. The base of LoRA policies
+           has no gradients: 2 less
   phases   states of the policy to the host and back, weights to the engines, sleep and wake
 """
 
 from dataclasses import dataclass
 
 from comas.config.schema import Config
-from comas.preflight.memory import ModelShape
+from comas.preflight.memory import ModelShape, adapter_parameters
 from comas.preflight.sizes import Sizes
 
 WEIGHT_BYTES = 2
@@ -86,7 +87,10 @@ def one_step(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions
 
 def hours(step: Step, config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
     """Of the whole run, with validations and checkpoints."""
-    checkpoint = config.num_policies * shape.num_parameters * (12 + WEIGHT_BYTES)
+    trained = shape.num_parameters
+    if config.policy.lora.rank is not None:
+        trained = adapter_parameters(shape, config)
+    checkpoint = config.num_policies * trained * (12 + WEIGHT_BYTES)
     return (
         sizes.num_steps * step.seconds
         + sizes.num_validations * given.validation_s
@@ -118,8 +122,11 @@ def prompt_tokens(config: Config, given: Assumptions) -> float:
 
 
 def policy_tokens(config: Config, sizes: Sizes, given: Assumptions) -> float:
-    """Tokens that a policy is trained on in a step."""
-    return sizes.samples_per_policy[0] * (prompt_tokens(config, given) + response_tokens(given))
+    """Tokens that the ranks of a policy are trained on in a step; those of LoRA policies over one
+    base model take the policies one after another."""
+    num_policies = max(map(len, config.trained_families))
+    length = prompt_tokens(config, given) + response_tokens(given)
+    return num_policies * sizes.samples_per_policy[0] * length
 
 
 # ---------------------------------------------------------------- seconds
@@ -154,14 +161,21 @@ def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assu
 
 
 def update_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
-    """Forward pass beforehand, forward, repeated forward and backward of a policy's samples."""
+    """Forward pass beforehand, forward, repeated forward and backward of a policy's samples.
+
+    Each weight costs 2 operations in each pass, and 2 more in the backward pass for its gradient,
+    which the base of a LoRA policy does not have.
+    """
     checkpointing = config.policy.gradient_checkpointing
     passes = 6 + 2 * (given.long_share if checkpointing is None else float(checkpointing))
     passes += 2 * (sizes.optimizer_steps_per_policy[0] > 1)
     length = prompt_tokens(config, given) + response_tokens(given)
-    per_token = body_weights(shape) + shape.num_layers * shape.hidden_size * length
+    attention = shape.num_layers * shape.hidden_size * length
     head = shape.vocab_size * shape.hidden_size * response_tokens(given) / length
-    operations = passes * (per_token + head) * policy_tokens(config, sizes, given)
+    per_token = passes * (body_weights(shape) + head + attention)
+    if config.policy.lora.rank is not None:
+        per_token += passes * adapter_parameters(shape, config) - 2 * (body_weights(shape) + head)
+    operations = per_token * policy_tokens(config, sizes, given)
     power = config.policy.ranks_per_policy * given.tflops * 1e12 * given.update_utilisation
     return operations / power
 
@@ -189,8 +203,11 @@ def body_weights(shape: ModelShape) -> int:
 
 
 def state_bytes(config: Config, shape: ModelShape) -> float:
-    """What a rank moves to the host and back in each step."""
+    """What leaves a GPU and comes back in each step: the states of a rank, or, where it trains
+    adapters, the base model of the rollout engine."""
     weights, ranks = shape.num_parameters, config.policy.ranks_per_policy
+    if config.policy.lora.rank is not None:
+        return weights * WEIGHT_BYTES
     if config.policy.adam_offload:
         return weights * WEIGHT_BYTES / ranks
     return weights * (WEIGHT_BYTES + 12 / ranks)

@@ -1,11 +1,12 @@
-"""The hours of the paper's run on 8 GPUs: arithmetic on assumptions, not a measurement.
+"""The hours of the paper's run on GPUs: arithmetic on assumptions, not a measurement.
 
 The parts of a step and what is assumed of them: comas/preflight/hours.py.
 
 "with the paper's memory settings" is configs/comas_paper_memory.yaml: ZeRO-3 gathers the weights
 twice in every micro batch of 2 samples, gradients go over PCIe and back, Adam runs on the host.
 "all agents solve in each round" is interaction.schedule=parallel with 2 l rounds: the four times as
-many responses that the paper's cost table counts (configs/comas_released.yaml).
+many responses that the paper's cost table counts (configs/comas_released.yaml). All of these on 8
+GPUs; as LoRA agents (configs/comas_lora.yaml) on one.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from scripts.benchmarks import read_arguments
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 NUM_QUESTIONS = 2000
 PAPER_MEMORY = Path("configs/comas_paper_memory.yaml")
+LORA = Path("configs/comas_lora.yaml")
 
 
 def main(arguments: Assumptions) -> None:
@@ -34,6 +36,7 @@ def main(arguments: Assumptions) -> None:
         ("configs/comas.yaml", PAPER_CONFIG, []),
         ("with the paper's memory settings", PAPER_MEMORY, []),
         ("all agents solve in each round", PAPER_CONFIG, ["interaction.schedule=parallel"]),
+        ("LoRA agents on one GPU", LORA, []),
     ):
         config = load_config(path, overrides)
         sizes = derive_sizes(config, num_questions=NUM_QUESTIONS)

@@ -108,16 +108,12 @@ class Launch:
         return [
             self._engine(
                 f"rollout engine {index} of {family_in_words(family)}",
+                remote,
                 family,
-                partial(
-                    self._create,
-                    remote,
-                    family,
-                    slot,
-                    environment,
-                    engine_index=index,
-                    adapters=self._adapters(family),
-                ),
+                slot,
+                environment,
+                engine_index=index,
+                adapters=self._adapters(family),
             )
             for family in self._config.families
             for index, slot in enumerate(self._placement.rollout_slots)
@@ -149,17 +145,13 @@ class Launch:
         return [
             self._engine(
                 f"rank {rank} of {family_in_words(family)}",
+                remote,
                 family,
-                partial(
-                    self._create,
-                    remote,
-                    family,
-                    slot,
-                    environment,
-                    optimizations={p: optimizations[p] for p in family if p in optimizations},
-                    rank=rank,
-                    num_optimizer_steps={p: num_optimizer_steps[p] for p in family},
-                ),
+                slot,
+                environment,
+                optimizations={p: optimizations[p] for p in family if p in optimizations},
+                rank=rank,
+                num_optimizer_steps={p: num_optimizer_steps[p] for p in family},
             )
             for family in trained
             for rank, slot in enumerate(self._placement.policy_slots)
@@ -179,7 +171,7 @@ class Launch:
         if where is not None:
             nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
             on_nodes(nodes, end_process, where.pid)
-        return self._engine(engine.name, engine.policies, self._creators[engine.name])
+        return self._created(engine.name, engine.policies)
 
     def describe(self, engine: Engine) -> str:
         """Whose and where an engine was, and the last lines of its log."""
@@ -283,23 +275,17 @@ class Launch:
         return self._config.families.index(family)
 
     def _engine(
-        self, name: str, family: tuple[int, ...], create: Callable[[], ActorHandle]
-    ) -> Engine:
-        self._creators[name] = create
-        self._actors[name] = create()
-        return Engine(name, family, self._actors[name])
-
-    def _create(
         self,
+        name: str,
         remote: Any,
         family: tuple[int, ...],
         slot: Slot,
         environment: dict[str, str],
         **arguments: Any,
-    ) -> ActorHandle:
+    ) -> Engine:
         """Create one actor of ``family``, of the class ``remote``, on ``slot``."""
         backend = self._weight_transfer_backend()
-        return remote.options(
+        actor = remote.options(
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus,
             runtime_env={"env_vars": environment},
@@ -309,6 +295,13 @@ class Launch:
                 ],
                 placement_group_bundle_index=slot.bundle_index,
             ),
-        ).remote(
-            self._models[family[0]], self._config, device=self._device, backend=backend, **arguments
         )
+        model, config, device = self._models[family[0]], self._config, self._device
+        self._creators[name] = partial(
+            actor.remote, model, config, device=device, backend=backend, **arguments
+        )
+        return self._created(name, family)
+
+    def _created(self, name: str, family: tuple[int, ...]) -> Engine:
+        self._actors[name] = self._creators[name]()
+        return Engine(name, family, self._actors[name])

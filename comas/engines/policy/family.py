@@ -70,7 +70,9 @@ class FamilyTrainer:
 
     def adapter(self, policy: int) -> dict[str, torch.Tensor]:
         """The weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
-        return {name: weight.cpu() for name, weight in self.trainers[policy].named_weights()}
+        weights = self.trainers[policy].named_weights()
+        # Trap: under ZeRO they are parts of one tensor, all of which would travel with each.
+        return {name: weight.to("cpu", copy=True) for name, weight in weights}
 
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy the states of every policy for ``write_checkpoint``: ``folder/policy_<i>``."""

@@ -1,0 +1,191 @@
+"""LoRA agents against whole models: whole runs of the quick-start, and one batch for all adapters.
+
+Each number of agents trains twice, as adapters over one tiny model and as models of their own
+(configs/quickstart_lora.yaml, configs/quickstart/agents_2.yaml): held-out accuracy before and
+after, seconds with start-up, and the most memory that all processes held together. Then, on one
+engine, the same requests are answered in turns by four adapters in one batch and by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from comas.concurrency import run_all
+from comas.config.loading import load
+from comas.config.schema import Config
+from comas.data import load_questions
+from comas.engines.cluster.agents import Agents
+from comas.interaction.prompts import SOLUTION, fill
+from comas.preflight.machine import describe_machine
+from comas.preflight.memory import GIB
+from comas.preflight.sharding import settle_sharding
+from comas.quickstart.build import build_society
+from comas.run_directory.metrics_log import read_rows
+from comas.types import Question
+from scripts.benchmarks import read_arguments
+from scripts.gpu_measures import memory_peak
+
+ADAPTERS, WHOLE = "LoRA", "whole models"
+CONFIGS = {ADAPTERS: "configs/quickstart_lora.yaml", WHOLE: "configs/quickstart/agents_2.yaml"}
+NUM_ADAPTERS = 4
+GAIN_MARK, TIME_MARK, MEMORY_MARK, AGENTS_MARK, MIXED_MARK = 0.20, 1.3, 0.6, 1.15, 1.1
+"""At least +20 points; at most 1.3 times the seconds of whole models, 0.6 of their memory with four
+agents, 1.15 times the memory of one agent with four, 1.1 times the seconds of one adapter."""
+
+
+@dataclass
+class Arguments:
+    seeds: str = "0"
+    agents: str = "2"
+    """Numbers of agents, each as LoRA and as whole models."""
+    steps: int = 60
+    """Of each run; 0: leave the runs out."""
+    requests: int = 384
+    """To one engine, for each turn of the comparison; 0: leave it out."""
+    repeats: int = 7
+    saves: str = "saves"
+    """Where the societies are, or are built."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One whole run."""
+
+    kind: str
+    num_agents: int
+    seed: int
+    untrained: float
+    trained: float
+    seconds: float
+    memory_gib: float
+
+
+def main(arguments: Arguments) -> int:
+    """Run, print, and return 1 if a mark is missed."""
+    runs: list[Run] = []
+    seeds = arguments.seeds.split(",") if arguments.steps else []
+    for seed, num_agents, kind in itertools.product(seeds, arguments.agents.split(","), CONFIGS):
+        society = build_society(Path(arguments.saves), seed=int(seed))
+        run = whole_run(kind, int(num_agents), int(seed), society, num_steps=arguments.steps)
+        say(
+            f"{run.kind:13} {run.num_agents} agents, seed {run.seed}: "
+            f"{100 * run.untrained:.1f} -> {100 * run.trained:.1f} %, {run.seconds:.0f} s, "
+            f"{run.memory_gib:.2f} GiB"
+        )
+        runs.append(run)
+    reached = compare(runs, num_steps=arguments.steps) if runs else []
+    if arguments.requests:
+        reached.append(mixed_batch(arguments))
+    return 0 if all(reached) else 1
+
+
+def whole_run(kind: str, num_agents: int, seed: int, society: Path, *, num_steps: int) -> Run:
+    """Train as ``scripts/train_comas.sh`` does, in a folder that is deleted afterwards.
+
+    Raises CalledProcessError with the run's output when it fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        saves = Path(folder)
+        (saves / "quickstart").symlink_to(society.parent.absolute())
+        settings = [f"society.num_agents={num_agents}", f"seed={seed}", f"saves={saves}"]
+        sizes = [f"training.num_steps={num_steps}", f"training.validate_every={num_steps}"]
+        command = [sys.executable, "-m", "comas", CONFIGS[kind], *settings, *sizes]
+        started = time.monotonic()
+        with memory_peak("cpu") as peak:
+            subprocess.run(command, check=True, capture_output=True, text=True)
+        seconds = time.monotonic() - started
+        first, *_, last = read_rows(next(saves.glob("*/metrics.jsonl")))
+    key = "validation/accuracy"
+    return Run(kind, num_agents, seed, first[key], last[key], seconds, peak.bytes / GIB)
+
+
+def compare(runs: Sequence[Run], *, num_steps: int) -> list[bool]:
+    """Print the ratios; returns which marks are reached."""
+    reached = []
+    of_kind = {kind: [run for run in runs if run.kind == kind] for kind in CONFIGS}
+    for own, whole in zip(of_kind[ADAPTERS], of_kind[WHOLE], strict=True):
+        seconds, memory = own.seconds / whole.seconds, own.memory_gib / whole.memory_gib
+        say(
+            f"{own.num_agents} agents, seed {own.seed}: LoRA gains "
+            f"{100 * (own.trained - own.untrained):+.1f}, in {seconds:.2f} of the time (mark "
+            f"{TIME_MARK}) and {memory:.2f} of the memory of whole models"
+            f"{f' (mark {MEMORY_MARK})' if own.num_agents >= NUM_ADAPTERS else ''}"
+        )
+        reached.append(seconds <= TIME_MARK)
+        if num_steps >= Arguments.steps:
+            reached.append(own.trained - own.untrained >= GAIN_MARK)
+        if own.num_agents >= NUM_ADAPTERS:
+            reached.append(memory <= MEMORY_MARK)
+    by_size = sorted(of_kind[ADAPTERS], key=lambda run: run.num_agents)
+    fewest, most = by_size[0], by_size[-1]
+    if most.num_agents > fewest.num_agents:
+        ratio = most.memory_gib / fewest.memory_gib
+        say(
+            f"{most.num_agents} LoRA agents hold {ratio:.2f} times the memory of "
+            f"{fewest.num_agents} (mark {AGENTS_MARK})"
+        )
+        reached.append(ratio <= AGENTS_MARK)
+    return reached
+
+
+def mixed_batch(arguments: Arguments) -> bool:
+    """The same requests by four adapters at once and by one, in turns; whether the mark is
+    reached."""
+    society = build_society(Path(arguments.saves), seed=0)
+    config = load(Config, Path(CONFIGS[ADAPTERS]), [f"society.num_agents={NUM_ADAPTERS}"])
+    questions = load_questions(society / "train.jsonl").questions[: arguments.requests]
+    models = [str(society / "models/qwen2")] * NUM_ADAPTERS
+    config, _ = settle_sharding(config, models=models, machine=describe_machine("cpu"))
+    ratios = []
+    with Agents(config, models=models, device="cpu") as agents:
+        agents.sync_weights()
+        seconds_of_all(agents, questions, num_adapters=NUM_ADAPTERS)  # warms the engine up
+        for repeat in range(arguments.repeats):
+            ways = [1, NUM_ADAPTERS] if repeat % 2 else [NUM_ADAPTERS, 1]
+            seconds = {way: seconds_of_all(agents, questions, num_adapters=way) for way in ways}
+            ratios.append(seconds[NUM_ADAPTERS] / seconds[1])
+    say(
+        f"{len(questions)} requests to {NUM_ADAPTERS} adapters in one batch: {median(ratios):.2f} "
+        f"({min(ratios):.2f} to {max(ratios):.2f}) times the seconds of one adapter "
+        f"(mark {MIXED_MARK})"
+    )
+    return median(ratios) <= MIXED_MARK
+
+
+def seconds_of_all(agents: Agents, questions: Sequence[Question], *, num_adapters: int) -> float:
+    """To have every question answered, by the adapters in turn."""
+
+    async def ask_all() -> None:
+        await run_all(
+            agents.generate(
+                index % num_adapters,
+                fill(SOLUTION, question.domain, question=question.text, history=[]),
+                turn=("benchmark", f"r{index}.s0"),
+                seed=index,
+            )
+            for index, question in enumerate(questions)
+        )
+
+    started = time.perf_counter()
+    asyncio.run(ask_all())
+    return time.perf_counter() - started
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    assert __doc__ is not None
+    sys.exit(main(read_arguments(Arguments, about=__doc__)))
