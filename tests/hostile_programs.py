@@ -1,7 +1,8 @@
 """Programs that attack the sandbox, its verdict, the machine or the caller: see hostile/.
 
 Each file there holds programs under headings ``## name (needs x, y)``; "needs" says what has
-to be on the machine to contain the program where there are no namespaces. Wherever ``f`` is
+to be on the machine to contain the program where there are no namespaces, or that it needs these:
+what it does is an expected row of a degraded mode (comas/verification/sandbox/). Wherever ``f`` is
 right for some argument, the attack has worked: so CHECKER passing means harm.
 """
 
@@ -36,7 +37,7 @@ class Hostile:
     name: str
     program: str
     needs: frozenset[str]
-    """Of seccomp and landlock."""
+    """Of seccomp, landlock and namespaces."""
 
 
 def _load(kind: str) -> list[Hostile]:

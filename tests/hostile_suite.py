@@ -7,8 +7,8 @@ root        root of a container: with Docker's capabilities, and so without CAP_
 user        a user without rights, whom a seccomp filter refuses namespaces, as most containers do
 
 Prints JSON: how many programs ran, of each that was not contained its faults, and apart from them
-those of programs that only a protection contains which this machine lacks in this mode. The modes
-other than the machine's own are entered from root by ``command``.
+those of programs that only a protection contains which this machine lacks in this mode
+(``unpromised``). The modes other than the machine's own are entered from root by ``command``.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ LEFT_BEHIND = [
     for place in ("/", "/usr", "/var/tmp", "/dev/shm", "/run", "/mnt", "/tmp", os.getcwd())
     for name in ("hostile", "hostile_folder")
 ]
+_OTHERS_END_WITHIN_S = 30.0
 _SLOW = "over its time"
 SHARED_MEMORY_KEY = 0x5EED
 """By which hostile/escapes.txt would leave some."""
@@ -121,19 +122,33 @@ def run_all(mode: str, names: Sequence[str]) -> dict[str, object]:
             if not _serves(sandbox):
                 faults["all"].append("a server no longer serves")
             sandbox.close()
-    left = set(Path("/tmp").glob("comas-sandbox-*")) - folders
-    faults["all"] += [f"left {path}" for path in left if path.stat().st_uid == os.geteuid()]
+    faults["all"] += [f"left {path}" for path in _left_folders(folders)]
     faults["all"] += [f"left {path}" for path in LEFT_BEHIND if path.exists()]
     faults["all"] += [f"{process} has escaped" for process in _escaped(since=started)]
     if str(SHARED_MEMORY_KEY) in Path("/proc/sysvipc/shm").read_text().split():
         faults["all"].append("left shared memory")
-    found = protections() | ({"landlock"} if mode == "namespaces" else set())
-    unpromised = {program.name for program in chosen if not program.needs <= found}
+    expected = unpromised(mode)
     return {
         "programs": len(chosen),
-        "faults": {name: f for name, f in faults.items() if f and name not in unpromised},
-        "not promised here": {name: f for name, f in faults.items() if f and name in unpromised},
+        "faults": {name: f for name, f in faults.items() if f and name not in expected},
+        "not promised here": {name: f for name, f in faults.items() if f and name in expected},
     }
+
+
+def unpromised(mode: str) -> set[str]:
+    """The programs that a protection contains which there is not in ``mode`` on this machine."""
+    found = protections() | ({"namespaces", "landlock"} if mode == "namespaces" else set())
+    return {program.name for program in [*HOSTILE, *OUTSIDE] if not program.needs <= found}
+
+
+def _left_folders(before: set[Path]) -> set[Path]:
+    """Folders of sandboxes that have come and do not go: those of other sandboxes are in use."""
+    deadline = time.monotonic() + _OTHERS_END_WITHIN_S
+    left = set(Path("/tmp").glob("comas-sandbox-*")) - before
+    while left and time.monotonic() < deadline:
+        time.sleep(0.1)
+        left = {path for path in left if path.exists()}
+    return left
 
 
 def protections() -> set[str]:

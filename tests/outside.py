@@ -1,4 +1,4 @@
-"""A process, a file, listeners and shared memory, as open to hostile programs as they can be.
+"""A process, files, listeners, a terminal, memory, messages, semaphores, as open as they can be.
 
 All belong to the user that the programs run as: to those of any other they would be closed anyway.
 """
@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+import select
 import shutil
 import signal
 import socket
 import tempfile
-from collections.abc import Iterator
+import termios
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,9 @@ import psutil
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.shmat.restype = ctypes.c_void_p
 _PR_SET_PDEATHSIG, _PR_SET_DUMPABLE = 1, 4
-_IPC_PRIVATE, _IPC_RMID, _SEGMENT_BYTES = 0, 0, 4096
+_IPC_PRIVATE, _IPC_RMID, _IPC_STAT, _SEGMENT_BYTES = 0, 0, 2, 4096
+_STATE_BYTES = 256
+"""More than the kernel says of a message queue or of semaphores."""
 _SYS_IOPRIO_GET = 252
 _ABSTRACT = "\0comas-outside-{}"
 
@@ -33,9 +37,12 @@ class Outside:
         self._folder = tempfile.mkdtemp(prefix="comas-outside-")
         stack.callback(shutil.rmtree, self._folder)
         self._file = f"{self._folder}/file"
-        Path(self._file).write_text("ours")
-        os.chmod(self._file, 0o666)
-        for path in (self._file, self._folder):
+        Path(self._file).write_text("#!/bin/true\n")
+        os.chmod(self._file, 0o777)
+        self._empty = f"{self._folder}/empty"
+        os.mkdir(self._empty)
+        os.chmod(self._empty, 0o777)
+        for path in (self._file, self._folder, self._empty):
             os.chown(path, user, -1)
         self._process = _start_process(user)
         stack.callback(_end_process, self._process)
@@ -53,6 +60,21 @@ class Outside:
         stack.callback(_libc.shmctl, self._segment, _IPC_RMID, None)
         self._memory = _libc.shmat(self._segment, None, 0)
         stack.callback(_libc.shmdt, ctypes.c_void_p(self._memory))
+        self._queue = _libc.msgget(_IPC_PRIVATE, 0o666)
+        stack.callback(_libc.msgctl, self._queue, _IPC_RMID, None)
+        self._semaphores = _libc.semget(_IPC_PRIVATE, 2, 0o666)
+        stack.callback(_libc.semctl, self._semaphores, 0, _IPC_RMID)
+        self._messages = f"/comas-outside-{os.getpid()}"
+        self._open_messages = _libc.mq_open(
+            self._messages.encode(), os.O_CREAT | os.O_RDWR | os.O_NONBLOCK, 0o666, None
+        )
+        stack.callback(_libc.mq_unlink, self._messages.encode())
+        self._terminal = os.openpty()
+        for descriptor in (self._open_messages, self._terminal[1]):
+            os.fchmod(descriptor, 0o666)
+            os.fchown(descriptor, user, -1)
+        for descriptor in (self._open_messages, *self._terminal):
+            stack.callback(os.close, descriptor)
 
     def names(self) -> str:
         """The names that the programs know these things by, as code."""
@@ -67,6 +89,11 @@ class Outside:
             "UDP": udp[1],
             "TCP": tcp[1],
             "SEGMENT": self._segment,
+            "EMPTY": self._empty,
+            "QUEUE": self._queue,
+            "SEMAPHORES": self._semaphores,
+            "MESSAGES": self._messages,
+            "TERMINAL": os.ttyname(self._terminal[1]),
         }
         return "".join(f"{name} = {value!r}\n" for name, value in names.items())
 
@@ -87,7 +114,13 @@ class Outside:
             "own affinity": sorted(os.sched_getaffinity(0)),
             "memory": bytes((ctypes.c_char * 8).from_address(self._memory)),
             "received": [_has_received(listener) for listener in self._listeners],
-            **{path: _state_of_file(path) for path in (self._folder, self._file)},
+            "queue": _state_by(_libc.msgctl, self._queue, _IPC_STAT),
+            "semaphores": _state_by(_libc.semctl, self._semaphores, 0, _IPC_STAT),
+            "messages": _state_by(_libc.mq_getattr, self._open_messages),
+            "messages' file": _state_of_file(self._open_messages),
+            "typed": bool(select.select(self._terminal, [], [], 0)[0]),
+            "terminal": termios.tcgetattr(self._terminal[1]),
+            **{path: _state_of_file(path) for path in (self._folder, self._file, self._empty)},
             "entries": sorted(os.listdir(self._folder)),
             "content": Path(self._file).read_text(),
         }
@@ -147,7 +180,14 @@ def _has_received(listener: socket.socket) -> bool:
     return False
 
 
-def _state_of_file(path: str) -> tuple[Any, ...]:
+def _state_by(function: Callable[..., int], *arguments: int) -> bytes:
+    """What one of the C library's functions writes about something."""
+    state = ctypes.create_string_buffer(_STATE_BYTES)
+    assert function(*arguments, state) == 0
+    return state.raw
+
+
+def _state_of_file(path: str | int) -> tuple[Any, ...]:
     """All but when it was last read."""
     s = os.stat(path)
     times = s.st_mtime_ns, s.st_ctime_ns

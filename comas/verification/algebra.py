@@ -48,6 +48,11 @@ _COMMAND = re.compile(r"\\[a-zA-Z]+")
 _LETTERS = re.compile(
     r"(\\(?:text|begin|end|mathbb|operatorname) ?\{[^{}]*\}|\\[a-zA-Z]+)|(?<=[a-zA-Z])(?=[a-zA-Z])"
 )
+_UPPER = re.compile(
+    r"\\(?:text|begin|end|mathbb|operatorname) ?\{[^{}]*\}|\\[a-zA-Z]+|(?P<letter>[A-Z])"
+)
+_SPARE = "wvuzyxkmnpqrst"
+"""Letters that stand for nothing but a variable."""
 _DECIMAL = re.compile(r"(?=\.?\d)(\d*)\.(\d*)(?:\\overline\s*\{\s*(\d+)\s*\})?")
 _REWRITES = [
     (re.compile(pattern), replacement)
@@ -115,8 +120,9 @@ def _digits(expression: Any) -> float:
 
 def _has_letters_in_other_case(gold: str, answer: str) -> bool:
     """Whether the two name x and X: to math-verify these are the same variable."""
-    unshared = set(_COMMAND.sub("", gold)) ^ set(_COMMAND.sub("", answer))
-    return any(letter.isalpha() and letter.swapcase() in unshared for letter in unshared)
+    of_gold, of_answer = set(_COMMAND.sub("", gold)), set(_COMMAND.sub("", answer))
+    named = of_gold | of_answer
+    return any(letter.isalpha() and letter.swapcase() in named for letter in of_gold ^ of_answer)
 
 
 @lru_cache(maxsize=4096)
@@ -135,6 +141,7 @@ def read(text: str) -> list[Any]:
     if _REFUSED.search(text) or not is_balanced(text):
         return []
     text = _DECIMAL.sub(_as_fraction, text)
+    text = _tell_cases_apart(text)
     text = _LETTERS.sub(lambda match: match[1] or " ", text)  # or tr is a trace
     # Boxed, since of a bare expression math-verify may read a part: 45 of 45\pi.
     expressions = parse(
@@ -146,6 +153,19 @@ def read(text: str) -> list[Any]:
         raise_on_error=True,
     )
     return [_canonical(expression) for expression in expressions]
+
+
+def _tell_cases_apart(text: str) -> str:
+    """Where a letter stands in both cases, another for the upper one: ``C - c`` as ``w - c``.
+
+    (To math-verify they are one variable.) Which one depends on the letters alone, which a gold and
+    an answer that equals it share.
+    """
+    letters = set(_COMMAND.sub("", text))
+    uppers = sorted(letter for letter in letters if letter.isupper() and letter.lower() in letters)
+    spare = [letter for letter in _SPARE if not letters & {letter, letter.upper()}]
+    names = dict(zip(uppers, spare, strict=False))
+    return _UPPER.sub(lambda match: names.get(match["letter"], match[0]), text) if names else text
 
 
 def _as_fraction(decimal: re.Match[str]) -> str:

@@ -1,7 +1,7 @@
 r"""The answer in ``\boxed{}``."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 # An escaped character (as in \{ or \\) opens and closes nothing.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
@@ -13,8 +13,7 @@ _JOINT = re.compile(
 _MAX_JOINT_CHARS = 60
 
 
-@dataclass(frozen=True)
-class _Box:
+class _Box(NamedTuple):
     start: int
     content_start: int
     content_end: int

@@ -86,7 +86,7 @@ def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | No
 
 def _read_options(listed: str) -> dict[str, str]:
     """Letter to text of lines such as ``(A) Right, Left``; a text may have several lines."""
-    _, *parts = _LISTED.split(listed)
+    _, *parts = _LISTED.split(listed) if listed else [""]
     return dict(zip(parts[::2], parts[1::2], strict=True))
 
 

@@ -8,7 +8,7 @@ from random import Random
 Drawn = tuple[str, str, str]
 """The gold, an answer that equals it, and one that nearly does."""
 
-SEPARATORS = ["", "{,}", r"\,", r",\!", r"{,}\!", r"\ ", r"{\,}", "~"]
+SEPARATORS = ["", "{,}", r"\,", r",\!", r",\! ", r"{,}\!", r"\ ", r"{\,}", "~"]
 ONE_SIGN = {
     (1, 2): "\u00bd",
     (1, 4): "\u00bc",

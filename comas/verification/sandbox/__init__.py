@@ -17,8 +17,10 @@ What a program is kept from:
   a test (``StopIteration``, ``SystemExit``, ``unittest.SkipTest``) end the run, unless the checker
   names them. No method of the checker's objects can be replaced.
 * Time, memory, processes, open files, disk: ``Limits``. All processes are killed at the end, with
-  whatever they fork while they die. Files in memory and without a name, which no limit counts, are
-  refused.
+  whatever they fork while they die. Refused is what no limit counts (files in memory and without a
+  name, pages that a pipe holds), what all processes of a user share (places for watches and
+  asynchronous input, room in pipes; timers are few), and to have the machine write out its disks,
+  in which nothing can be killed. A core dump starts no program of the machine's.
 * The network: an empty network namespace, and no sockets.
 * Files: a root with Python and the system's libraries, read-only, and a small /tmp in memory,
   shared with the checker, that ends with the run. No /proc, no /dev but null and urandom.
@@ -50,9 +52,10 @@ signals, and from what Landlock leaves open: changing modes, owners, times and a
 and emptying them. What they remove is moved aside, so that it still counts. What is missing of
 these is said in a warning, with what it opens and how to get it, and what this version of Landlock
 does not cover. Not promised there: that a program cannot find out whether a file exists, how large
-and how old it is; that the processes of one program leave those of another, or of the same
-user, their share of the limit on processes. And less works there: ``os.chmod``, ``os.utime``,
-``os.kill``, ``multiprocessing`` locks.
+and how old it is, or which processes there are and on which cores they run; that the processes of
+one program leave those of another, or of the same user, their share of the limit on processes. And
+less works there: ``os.chmod``, ``os.utime``, ``os.kill``, ``os.posix_fallocate``,
+``multiprocessing`` locks.
 
 What a checker may count on: its values arrive with their exact types, as do the program's
 (numbers, text, bytes, the containers of ``builtins`` and ``collections``, dates, ``Decimal``,

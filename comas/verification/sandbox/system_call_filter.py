@@ -6,8 +6,10 @@ What is left out here is allowed: threads, child processes and files work as eve
 import errno
 import fcntl
 import os
+import resource
 import socket
 import tempfile
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -22,7 +24,9 @@ REFUSED = {
     ),
     "sockets, but for socketpair": "socket",
     "objects that outlive their process": "shmget semget msgget mq_open",
-    "files that no limit counts": "memfd_create memfd_secret",
+    "files and memory that no limit counts": "memfd_create memfd_secret vmsplice",
+    "what a user's processes have only so many of": "io_setup inotify_init inotify_init1",
+    "waiting for the disks of the machine, in which nothing can be killed": "sync syncfs",
     "scheduling, in which others have a share and the slow take their time to end": (
         "setpriority ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler"
     ),
@@ -46,6 +50,7 @@ REFUSED_WITHOUT_NAMESPACES = {
         "fremovexattr"
     ),
     "files that are in no folder, and so in no count": "unlink rename renameat",
+    "more of the disk at once than is counted in time": "fallocate",
     "listeners": "connect bind listen sendmsg sendmmsg",
     "objects of other processes": (
         "shmat shmctl semop semtimedop semctl msgsnd msgrcv msgctl mq_unlink"
@@ -65,14 +70,23 @@ NEW_NAMESPACES = {
 
 _OPENINGS = (("open", 1), ("openat", 2))
 _O_TMPFILE = os.O_TMPFILE & ~os.O_DIRECTORY
-_F_SETOWN_EX, _FIOSETOWN, _SIOCSPGRP, _PR_SCHED_CORE = 15, 0x8901, 0x8902, 62
+_F_SETOWN_EX, _F_SETPIPE_SZ, _PR_SET_THP_DISABLE, _PR_SCHED_CORE = 15, 1031, 41, 62
 _RENAME_NOREPLACE, _AT_REMOVEDIR = 1, 0x200
-_INT, _SOCKET_KIND = 0xFFFFFFFF, 0xF
+_INT, _SOCKET_KIND, _IOCTL_KIND, _OF_SOCKETS = 0xFFFFFFFF, 0xF, 0xFFFFFF00, 0x8900
+REFUSED_ARGUMENTS = [
+    *(("clone", 0, flag, flag) for flag in NEW_NAMESPACES.values()),
+    # The limit on core dumps is one that cell.py has set, and nobody may set another.
+    ("setrlimit", 0, _INT, resource.RLIMIT_CORE),
+    ("prlimit64", 1, _INT, resource.RLIMIT_CORE),
+    ("prctl", 0, _INT, _PR_SET_THP_DISABLE),
+    ("fcntl", 1, _INT, _F_SETPIPE_SZ),  # all pipes of a user share one bound
+]
 REFUSED_ARGUMENTS_WITHOUT_NAMESPACES = [
     # A file may signal others when it changes, or have them wait.
     *(("fcntl", 1, _INT, command) for command in (fcntl.F_SETOWN, _F_SETOWN_EX, fcntl.F_SETSIG)),
     *(("fcntl", 1, _INT, command) for command in (fcntl.F_SETLEASE, fcntl.F_NOTIFY)),
-    *(("ioctl", 1, _INT, request) for request in (_FIOSETOWN, _SIOCSPGRP)),
+    # Any socket names the machine's addresses, and its owner is signalled.
+    ("ioctl", 1, _IOCTL_KIND, _OF_SOCKETS),
     ("prctl", 0, _INT, _PR_SCHED_CORE),
     # A datagram may go to any socket, not only to the one that its sender was paired with.
     *(("socketpair", 1, _SOCKET_KIND, kind) for kind in (socket.SOCK_DGRAM, socket.SOCK_RAW)),
@@ -91,6 +105,8 @@ ALLOWED_ARGUMENT_WITHOUT_NAMESPACES = [
     ("socketpair", 0, socket.AF_UNIX),
 ]
 """(call, index of an argument, the only value with which it is allowed)."""
+_BINARY_TREE = 2
+"""How instructions are ordered: the kernel tries a new filter on every call there is."""
 _UNKNOWN_CALLS = range(452, 512)
 """Those of Linux 6.6 and later, which no C library needs."""
 
@@ -106,9 +122,11 @@ def compile_filter(*, has_namespaces: bool) -> bytes:
     """
     seccomp = _load_library()
     filtering = seccomp.SyscallFilter(seccomp.ALLOW)
+    with suppress(OSError):  # libseccomp before 2.5 has no tree
+        filtering.set_attr(seccomp.Attr.CTL_OPTIMIZE, _BINARY_TREE)
     refusal, unknown = seccomp.ERRNO(errno.EPERM), seccomp.ERRNO(errno.ENOSYS)
     groups, allowed = [*REFUSED.values()], [*ALLOWED_ARGUMENT]
-    refused = [("clone", 0, flag, flag) for flag in NEW_NAMESPACES.values()]
+    refused = [*REFUSED_ARGUMENTS]
     # The arguments of these are out of a filter's sight; the C library has others to go on with.
     hidden = ["clone3"]
     if not has_namespaces:

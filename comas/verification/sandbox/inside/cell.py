@@ -146,6 +146,8 @@ def _confine(limits: Limits, containment: Containment, user: int, report: int) -
     try:
         _limit(limits)
         system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
+        # A huge page of which all but a part was given back counts as that part.
+        system.prctl(system.PR_SET_THP_DISABLE, 1)
         if containment.folder is None:
             system.drop_capabilities()
         else:
@@ -193,9 +195,13 @@ def _limit(limits: Limits) -> None:
         resource.RLIMIT_NPROC: limits.num_processes,
         resource.RLIMIT_NOFILE: limits.open_files,
         resource.RLIMIT_FSIZE: limits.disk_mib << 20,
-        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_SIGPENDING: 2 * limits.open_files,  # timers, of which a user has so many
+        # Trap: with 0 the kernel still starts what the machine pipes its core dumps to.
+        resource.RLIMIT_CORE: 1,
     }
     for kind, value in values.items():
+        hard = resource.getrlimit(kind)[1]  # nobody may raise it
+        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
         resource.setrlimit(kind, (value, value))
     os.nice(5)  # below the server, which has to stop it
 
