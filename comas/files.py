@@ -47,6 +47,12 @@ def blaming(path: Path) -> Iterator[None]:
         ) from error
 
 
+def from_here(path: Path) -> Path:
+    """``path`` for people to read: as seen from the current folder if it lies in there."""
+    path, here = path.resolve(), Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
 # ---------------------------------------------------------------- whole files and folders
 
 

@@ -16,9 +16,9 @@ log = logging.getLogger(__name__)
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
 """On a terminal; what ends sooner is not shown there."""
-COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far, {left} left"
-EXPECTED = "{desc}: {elapsed} so far, {left} left"
-TIMED = "{desc}: {elapsed} so far"
+UNKNOWN = "?"
+COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far{and_left}"
+TIMED = "{desc}: {elapsed} so far{and_left}"
 
 
 def progress_bar(
@@ -38,14 +38,13 @@ def progress_bar(
     Example of a line without a terminal: ``teaching qwen2: 420/1500 steps, 00:28 so far, 01:12
     left``
     """
-    untold = TIMED if expected_s is None else EXPECTED
     return LiveBar(
         description,
         unit=unit or "",
         total=total,
         expected_s=expected_s,
         position=position,
-        plain_format=COUNTED if unit else untold,
+        plain_format=COUNTED if unit else TIMED,
     )
 
 
@@ -90,9 +89,10 @@ class LiveBar(tqdm):
 
     @property
     def format_dict(self) -> dict[str, Any]:
-        """Adds the time left."""
+        """Adds the time left, and words for it where it is known."""
         values = super().format_dict
-        return values | {"left": self._left(values)}
+        left = self._left(values)
+        return values | {"left": left, "and_left": "" if left == UNKNOWN else f", {left} left"}
 
     def close(self) -> None:
         """End the work."""
@@ -100,6 +100,9 @@ class LiveBar(tqdm):
         if self._is_shown:
             self.last_print_t = self._time()  # else tqdm would leave it on the terminal
         super().close()
+        if self._is_shown:
+            self.fp.write("\r")  # tqdm leaves the cursor behind a wiped bar that is not the first
+            self.fp.flush()
 
     def _left(self, values: dict[str, Any]) -> str:
         num_counted = values["n"] - values["initial"]
@@ -108,7 +111,7 @@ class LiveBar(tqdm):
         elif num_counted and values["total"]:
             seconds = values["elapsed"] / num_counted * max(values["total"] - values["n"], 0)
         else:
-            return "?"
+            return UNKNOWN
         return str(self.format_interval(round(seconds)))
 
     def _show_every_second(self) -> None:

@@ -61,13 +61,16 @@ def turn_text(turn_id: str, agent: int, text: str) -> str:
     """A turn for the terminal.
 
     Example: ``turn_text("r0.s1.e0.t0", 0, "It holds. <score>1</score>")`` gives
-    ``"agent 0, scoring of r0.s1.e0: score 1\\n    It holds. <score>1</score>"``
+    ``"round 0, agent 0: scoring of solution 1, score 1\\n    It holds. <score>1</score>"``
     """
-    parent, _, own = turn_id.rpartition(".")
-    role = ROLE_OF_LETTER[own[0]]
-    heading = f"agent {agent}, {role} {turn_id if role == 'solution' else f'of {parent}'}"
+    round_, solution, *_ = turn_id.split(".")
+    role = ROLE_OF_LETTER[turn_id.rpartition(".")[2][0]]
+    what = f"solution {solution[1:]}"
+    if role != "solution":
+        what = f"{role} of {what}"  # one evaluation of each, and one scoring of that
     if role == "scoring":
-        heading += f": score {parse_score(text) or 'unreadable'}"
+        what += f", score {parse_score(text) or 'unreadable'}"
+    heading = f"round {round_[1:]}, agent {agent}: {what}"
     return "\n".join([heading, *(INDENT + line for line in text.splitlines())])
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
 from comas.config.schema import Data
-from comas.files import faults_in_words
+from comas.files import faults_in_words, from_here
 from comas.model_folder import (
     MODEL_FILES,
     adapter_of,
@@ -32,6 +32,8 @@ CONTEXT_SHARE_OF_REPLY = 8
 needs, and leave room for the task and the next reply."""
 
 LIST_TIMEOUT_S = 10.0
+
+NAME_IT = "name the model: model=NAME (bash scripts/discuss.sh: --name NAME)"
 
 WHAT_IT_MAY_BE = (
     "Give a model folder in Hugging Face format (config.json, *.safetensors), a hub name "
@@ -205,7 +207,7 @@ def _run_target(run: Path, *, weights: str) -> Target:
     if len(policies) > 1:
         subjects["society"] = tuple(policies)
     return Target(
-        title=f"the {weights} agents of {run}",
+        title=f"the {weights} agents of {from_here(run)}",
         models=models,
         subjects=subjects,
         held_out=locations[config.data.validation],
@@ -220,9 +222,9 @@ def _trained(run: Path, config: Config, policy: int) -> Path:
     folder = run / "models" / f"agent_{config.policy_of_agent.index(policy)}"
     if not folder.is_dir():
         raise ValueError(
-            f"{folder} is not there: the run has not ended. Finish it with bash "
-            f"scripts/train_comas.sh resume={run}, or evaluate the models it began with: "
-            "weights=untrained"
+            f"{from_here(folder)} is not there: the run has not ended. Finish it with bash "
+            f"scripts/train_comas.sh resume={from_here(run)}, or take the models it began with: "
+            "weights=untrained (bash scripts/discuss.sh: --untrained)"
         )
     return folder
 
@@ -255,16 +257,15 @@ def _only_model(base_url: str, api_key: str) -> _Listed:
         reply.raise_for_status()
         listed = _Listing.model_validate_json(reply.content).data
     except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
+        reason = str(error).partition("\n")[0]
         raise ValueError(
-            f"base_url={base_url} does not list its models ({error}). Is the server running, does "
-            "the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY set if it needs "
-            "a key? If it has no such list, give model=..."
+            f"{base_url} does not list its models ({reason}). Is the server "
+            "running, does the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY "
+            f"set if it needs a key? If it has no such list, {NAME_IT}"
         ) from error
     if len(listed) != 1:
         names = ", ".join(model.id for model in listed) or "none"
-        raise ValueError(
-            f"base_url={base_url} does not serve exactly one model; give model=... ({names})"
-        )
+        raise ValueError(f"{base_url} does not serve exactly one model, but {names}: {NAME_IT}")
     return listed[0]
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from comas.files import from_here
 from comas.pages.page import Details, PageTable, PageTurn, Source, Thread
 from comas.types import ROLE_LETTERS
 from evaluation.inference_log import ANSWERS, read_inference
@@ -35,7 +36,7 @@ def results_source(folder: Path) -> Source:
                 }
     return Source(
         name=folder.resolve().name,
-        path=str(folder.resolve()),
+        path=str(from_here(folder)),
         threads=threads,
         tables=[_accuracies(subjects)],
         details=details,

@@ -78,20 +78,32 @@ count_packages() {
   find .venv/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l
 }
 
-# Says every ten seconds how many of TOTAL packages are there beside those that were there BEFORE.
-# (They come late: most of the time goes into downloads.) Ends when this shell is gone.
+# Prints a line about THERE of TOTAL packages after ELAPSED seconds. All downloads come before all but
+# the first package, so what is left follows from the seconds since DOWNLOADED, when they ended, and
+# only once a fifth is there.
+tell_packages() {
+  local there=$1 total=$2 elapsed=$3 downloaded=$4 more=""
+  if ((there * 20 <= total)); then
+    more=", downloading the others"
+  elif ((there * 5 >= total)); then
+    more=", $((((elapsed - downloaded) * (total - there) / there + 59) / 60)) min left at this pace"
+  fi
+  echo "environment: $elapsed s so far, $there of $total packages installed$more"
+}
+
+# Tells every ten seconds how many of TOTAL packages are there beside those that were there BEFORE.
+# Ends when this shell is gone.
 tell_progress() {
-  local total=$1 before=$2 start=$SECONDS elapsed there left idle
+  local total=$1 before=$2 start=$SECONDS elapsed there downloaded=0 idle
   exec {idle}<> <(:)
   # Not sleep, a process that would stay behind.
   while ! read -rt "$SECONDS_BETWEEN_LINES" -u "$idle" && kill -0 $$ 2>/dev/null; do
     elapsed=$((SECONDS - start))
     there=$(($(count_packages) - before))
-    left="?"
-    if ((there > 0)); then
-      left="$((elapsed * (total - there) / there)) s"
+    if ((there * 20 <= total)); then
+      downloaded=$elapsed
     fi
-    echo "environment: $there of $total packages, $elapsed s so far, $left left"
+    tell_packages "$there" "$total" "$elapsed" "$downloaded"
   done
 }
 

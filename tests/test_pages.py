@@ -133,6 +133,12 @@ def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path)
     assert source.featured == [WRONG.discussion.discussion_id]
 
 
+def test_a_page_tells_no_more_of_where_a_run_lies_than_it_must(run: Path, monkeypatch):
+    assert run_source(run).path == str(run)
+    monkeypatch.chdir(run.parents[1])
+    assert run_source(run).path == f"{run.parent.name}/{run.name}"
+
+
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match=f"{tmp_path} is no run directory"):
         run_rows(tmp_path)

@@ -7,9 +7,9 @@ import io
 import logging
 import sys
 import time
-from collections.abc import Callable
 
 import pytest
+from waiting import wait_until
 
 from comas import progress
 from comas.progress import counted, progress_bar
@@ -27,13 +27,6 @@ def quick(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> 
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    deadline = time.monotonic() + 20
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 @pytest.mark.usefixtures("quick")
@@ -62,7 +55,7 @@ def test_short_work_says_nothing(caplog, capsys):
 @pytest.mark.usefixtures("quick")
 def test_the_time_left_follows_from_what_was_counted_or_from_how_long_it_took_before(caplog):
     with progress_bar("rollout", unit="turn", total=288) as bar:
-        assert bar.format_dict["left"] == "?"
+        assert str(bar) == "rollout: 0/288 turns, 00:00 so far"
         bar.update(96)
         bar.start_t -= 100  # seconds: a third of the work
         assert bar.format_dict["left"] == "03:20"
@@ -84,6 +77,15 @@ def test_on_a_terminal_a_bar_is_shown_while_it_lasts(monkeypatch, caplog):
     assert "updating: 00:00 so far, 00:0" in shown
     assert not after.strip()  # wiped away
     assert not caplog.messages
+
+
+@pytest.mark.usefixtures("quick")
+def test_whatever_is_said_after_a_lower_bar_begins_at_the_margin(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    with progress_bar("teaching llama", position=1):
+        wait_until(lambda: "teaching" in terminal.getvalue())
+    assert terminal.getvalue().endswith("\r")
 
 
 @pytest.mark.usefixtures("quick")

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from comas.config import changed_keys
 from comas.config.loading import read
 from comas.config.schema import Config
+from comas.files import from_here
 from comas.metrics.figures import run_figures
 from comas.pages.discussions import disagreements, discussion_files, read_threads
 from comas.pages.page import PageFigure, PageTable, Source, Thread, write_page
@@ -74,7 +75,7 @@ def report_source(run: Path, rows: Sequence[Row], figures: Mapping[str, Figure])
     worth_a_look = disagreements(run)
     return Source(
         name=run.resolve().name,
-        path=str(run.resolve()),
+        path=str(from_here(run)),
         threads=worth_a_look,
         figures=[PageFigure(title, _svg(figure)) for title, figure in figures.items()],
         tables=[_settings(config), _sizes(run, rows), *_versions(run)],

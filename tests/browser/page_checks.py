@@ -1,6 +1,7 @@
 """The page of a run in a real browser. Started by scripts/test_pages.sh, which brings Playwright.
 
-Chromium is the one that Playwright installs, or where $CHROMIUM points.
+Chromium is the one that Playwright installs, or where $CHROMIUM points. Trap: Playwright repeats
+``wait_for_function`` within the page, whose policy forbids eval; it fails unless it holds at once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from page_runs import discussion, write_run
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from comas.pages.page import Source, write_page
 from comas.pages.run_view import run_source
@@ -101,7 +102,7 @@ def test_filters_of_turns_hold_for_one_and_the_same_turn(page: Page):
     page.select_option("select[name=agent]", "0")
     assert count(page) == "0 of 3 discussions"
     page.click("button[type=reset]")
-    page.wait_for_function("document.getElementById('count').textContent.startsWith('3')")
+    expect(page.locator("#count")).to_have_text("3 of 3 discussions")
 
 
 def test_a_search_looks_into_questions_and_responses(page: Page):
@@ -123,10 +124,10 @@ def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_
     page.wait_for_selector(".prompt")
     assert page.locator(".prompt").first.inner_text() == "What is 48 + 23"
     page.keyboard.press("b")
-    page.wait_for_function("document.querySelectorAll('.thread').length === 2")
+    expect(page.locator(".thread")).to_have_count(2)
     assert page.locator(".thread h3").all_inner_texts() == ["step 1", "step 3"]
     page.keyboard.press("b")
-    page.wait_for_function("document.querySelectorAll('.thread').length === 1")
+    expect(page.locator(".thread")).to_have_count(1)
 
 
 def test_everything_fits_on_a_laptop_screen_in_light_and_dark(page: Page):
