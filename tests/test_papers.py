@@ -27,6 +27,7 @@ PAPERS = (
     "README.md",
     "CONTRIBUTING.md",
     "comas/README.md",
+    "configs/README.md",
     "data/README.md",
     "evaluation/README.md",
     "results/README.md",
@@ -87,6 +88,28 @@ def test_the_search_for_wrong_names_finds_them():
     ]
 
 
+@pytest.mark.parametrize("paper", PAPERS)
+def test_every_link_in_a_paper_leads_somewhere(paper: str):
+    text = read(paper)
+    targets = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
+    assert [target for target in targets if not leads_somewhere(paper, target)] == []
+
+
+def test_the_search_for_dead_links_finds_them():
+    right = ["data/README.md", "README.md#data", "#hardware-and-time", "saves/"]
+    wrong = ["data/nothing.md", "README.md#nothing", "#nothing", "configs/README.md#data"]
+    assert [link for link in right + wrong if not leads_somewhere("README.md", link)] == wrong
+    assert leads_somewhere("data/README.md", "../README.md#data")
+
+
+def test_the_first_page_is_short_and_its_pictures_are_light():
+    text = read("README.md")
+    assert len(text.splitlines()) <= 150
+    pictures = [REPOSITORY / path for path in re.findall(r"!\[.+\]\((.+)\)", text)]
+    assert len(pictures) == 2
+    assert sum(path.stat().st_size for path in pictures) < 150 * 1024
+
+
 def test_the_recipes_do_what_they_say():
     made: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", read("CONTRIBUTING.md"), re.S):
@@ -136,6 +159,16 @@ async def say_two(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) ->
 
 def read(paper: str) -> str:
     return (REPOSITORY / paper).read_text(encoding="utf-8")
+
+
+def leads_somewhere(paper: str, link: str) -> bool:
+    """Whether a relative link of ``paper`` names a file or folder, and a heading if it has one."""
+    path, _, heading = link.partition("#")
+    target = (REPOSITORY / paper).parent / path if path else REPOSITORY / paper
+    if not heading or not target.exists():
+        return target.exists()
+    titles = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
+    return heading in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
 
 
 def words_of(text: str) -> list[str]:

@@ -319,6 +319,7 @@ def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
 # ---------------------------------------------------------------- for real
 
 
+@pytest.mark.slow
 def test_runs_are_made_once_and_reported(saves: Path, tmp_path: Path):
     command = [sys.executable, "-m", "comas.reproduction", "only=[constant]", "seeds=[0]"]
     command += ["num_steps=1", f"saves={saves}", f"results={tmp_path}"]

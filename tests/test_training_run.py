@@ -306,6 +306,7 @@ def stop_in_step(step: int, process: subprocess.Popen[str], saves: Path, number:
     return process.communicate(timeout=180)[0]
 
 
+@pytest.mark.slow  # scripts.chaos does as much in less time
 def test_a_run_that_is_interrupted_then_killed_continues_to_the_very_same_numbers(finished, saves):
     """Ctrl-C in step 2, then SIGKILL in step 4, when the checkpoint of step 2 is old news."""
     uninterrupted, _ = finished
