@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 
 from comas.files import LOCK_NAME, FileError, blaming, locked
+from comas.processes import is_resource_tracker
 
 PREFIX = "comas-"
 VARIABLE = "TMPDIR"
@@ -59,7 +60,7 @@ def outer_folder() -> Path:
 def end_processes(*, variable: str, value: str) -> None:
     """Kill whatever this user runs that was started with this environment variable."""
     found = list(_processes(variable, value))
-    trackers = [process for process in found if _is_resource_tracker(process)]
+    trackers = [process for process in found if is_resource_tracker(process)]
     _kill(process for process in found if process not in trackers)
     # They end by themselves, now that nobody is left for whom they keep track.
     _, slow = psutil.wait_procs(trackers, timeout=GRACE_S)
@@ -107,15 +108,9 @@ def _processes(variable: str, value: str) -> Iterator[psutil.Process]:
     """Not this process's own resource tracker, which ends with it."""
     for process in psutil.process_iter(["environ", "ppid", "uids"]):
         environment = process.info["environ"] or {}  # None: of another user, or just ended
-        is_ours = process.info["ppid"] == os.getpid() and _is_resource_tracker(process)
+        is_ours = process.info["ppid"] == os.getpid() and is_resource_tracker(process)
         if environment.get(variable) == value and process.pid != os.getpid() and not is_ours:
             yield process
-
-
-def _is_resource_tracker(process: psutil.Process) -> bool:
-    with suppress(psutil.Error):
-        return any("multiprocessing.resource_tracker" in word for word in process.cmdline())
-    return False
 
 
 def _kill(processes: Iterable[psutil.Process]) -> None:

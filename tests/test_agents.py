@@ -18,6 +18,7 @@ from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rol
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import EngineError
+from comas.processes import command_line
 from comas.types import Generation, TrainingSample
 
 pytestmark = pytest.mark.stack
@@ -159,7 +160,7 @@ def _rollout_processes() -> list[psutil.Process]:
     return [
         process
         for process in psutil.Process().children(recursive=True)
-        if "RolloutActor" in " ".join(process.cmdline())
+        if "RolloutActor" in " ".join(command_line(process))
     ]
 
 

@@ -17,6 +17,7 @@ LAYERS = (
     "types",
     "seeds",
     "files",
+    "processes",
     "temporary",
     "concurrency",
     "terminal",

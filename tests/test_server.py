@@ -18,6 +18,7 @@ import pytest
 from tiny_models import save_tiny_model
 from waiting import wait_until
 
+from comas.processes import command_line
 from evaluation import server
 from evaluation.adapters import groups_of
 from evaluation.client import Client, RequestOptions
@@ -60,12 +61,12 @@ def replies(servers: Servers, prompts: list[str], *, seeds: list[int], at_once: 
 
 
 def processes_of(parent: int) -> list[psutil.Process]:
-    return [
+    guards = [
         process
-        for process in psutil.Process(parent).children(recursive=True)
-        if "evaluation.server_process" in process.cmdline()
-        or any("evaluation.server_process" in p.cmdline() for p in process.parents())
+        for process in psutil.Process(parent).children()
+        if "evaluation.server_process" in command_line(process)
     ]
+    return guards + [process for guard in guards for process in guard.children(recursive=True)]
 
 
 def assert_gone(processes: list[psutil.Process], *, within_s: float = 15) -> None:

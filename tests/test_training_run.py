@@ -18,6 +18,7 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from comas.processes import command_line
 from comas.run_directory.token_log import read_tokens
 from evaluation.config import EvaluationConfig
 from evaluation.models import read_model
@@ -363,7 +364,7 @@ def test_resuming_a_finished_run_trains_nothing_and_says_so(finished, saves):
 def test_a_run_that_is_terminated_while_its_engines_start_leaves_nothing_behind(saves):
     process = start(saves, "configs/quickstart.yaml", *SETTINGS, "name=terminated")
     terminated = wait_for_run_directory(saves, "terminated", process)
-    while not any("RolloutActor" in " ".join(each.cmdline()) for each in descendants()):
+    while not any("RolloutActor" in " ".join(command_line(each)) for each in descendants()):
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
     process.send_signal(signal.SIGTERM)

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -22,6 +23,7 @@ import psutil
 from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.rollout.vllm_options import engine_environment
+from comas.processes import command_line
 from scripts.benchmarks import read_arguments
 from scripts.benchmarks.sync import save_model
 
@@ -77,9 +79,10 @@ def _start_agents(folder: str, num_policies: int) -> Start:
         seconds = time.perf_counter() - started
         cpu_s = dict.fromkeys([*KINDS.values(), "Ray"], 0.0)
         for process in psutil.Process().children(recursive=True):
-            command = " ".join(process.cmdline())
+            command = " ".join(command_line(process))
             kind = next((kind for name, kind in KINDS.items() if name in command), "Ray")
-            cpu_s[kind] += sum(process.cpu_times()[:2])
+            with suppress(psutil.NoSuchProcess):
+                cpu_s[kind] += sum(process.cpu_times()[:2])
     return Start(seconds, cpu_s)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 
+from comas.processes import command_line, is_alive
 from evaluation.inference_log import ANSWERS, read_inference
 from scripts.golden_run import compare
 
@@ -105,7 +106,7 @@ class Trial(ABC):
         return [
             process
             for process in self._all_processes()
-            if (command_line := _command_line(process)) and _is_named(command_line, name)
+            if (words := command_line(process)) and _is_named(words, name)
         ]
 
     def finish(self) -> None:
@@ -133,7 +134,7 @@ class Trial(ABC):
     def leftovers(self, shared_before: set[Path]) -> Iterator[str]:
         """Processes and files that outlived the run."""
         for process in self._all_processes():
-            yield f"process {process.pid}: {' '.join(_command_line(process))[:100]}"
+            yield f"process {process.pid}: {' '.join(command_line(process))[:100]}"
         for path in self._temporary.iterdir():
             if path != self.log:
                 yield str(path)
@@ -152,7 +153,7 @@ class Trial(ABC):
                 with suppress(psutil.NoSuchProcess):
                     # A title that a process gives itself may be written over its environment.
                     self._seen |= {process, *process.children(recursive=True)}
-        self._seen = {process for process in self._seen if _is_alive(process)}
+        self._seen = {process for process in self._seen if is_alive(process)}
         return sorted(self._seen, key=lambda process: process.pid)
 
 
@@ -277,21 +278,7 @@ def freeze(process: psutil.Process, *, for_s: float) -> None:
     process.send_signal(signal.SIGCONT)
 
 
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def _command_line(process: psutil.Process) -> list[str]:
-    try:
-        return process.cmdline()
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _is_named(command_line: Sequence[str], name: str) -> bool:
-    title = command_line[0]
+def _is_named(words: Sequence[str], name: str) -> bool:
+    title = words[0]
     is_title = title.startswith(name) or Path(title).name == name
-    return is_title or name in command_line or name in command_line[-1]
+    return is_title or name in words or name in words[-1]

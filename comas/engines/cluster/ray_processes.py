@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import psutil
 
 from comas.engines.cluster.supervision import LostEngineError
+from comas.processes import name
 
 ESSENTIAL = ("gcs_server", "raylet")
 """Without one of these Ray answers nothing, or ends whoever is connected to it after a minute."""
@@ -23,7 +24,7 @@ class RayProcesses:
     def __init__(self, processes: Sequence[psutil.Process], *, patience_s: float) -> None:
         """Those of ``processes`` that are essential; one that is frozen may be so for
         ``patience_s``."""
-        self._processes = [process for process in processes if process.name() in ESSENTIAL]
+        self._processes = [process for process in processes if name(process) in ESSENTIAL]
         self._patience_s = patience_s
         self._frozen_since: dict[psutil.Process, float] = {}
 
