@@ -19,6 +19,9 @@ ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": 
 """How a role appears in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of
 solution 1 of round 0."""
 
+Message = Mapping[str, str]
+"""``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat API."""
+
 Metrics = dict[str, float | None]
 """Values under names with slashes, such as ``reward/solution``; None: a mean over nothing."""
 

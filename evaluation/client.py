@@ -11,7 +11,8 @@ from pydantic import BaseModel, Field, ValidationError
 from yarl import URL
 
 from comas.files import faults_in_words
-from evaluation.types import Message, OverlongPromptError, RequestError
+from comas.types import Message
+from evaluation.types import OverlongPromptError, RequestError
 
 CONNECT_TIMEOUT_S = 10.0
 RETRIED_STATUSES = frozenset({408, 409, 425, 429, *range(500, 600)})

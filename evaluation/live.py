@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import ROLE_LETTERS, Domain, Role
+from comas.types import ROLE_LETTERS, Domain, Message, Role
 from comas.verification.boxed import last_boxed
 from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.runner import request_seed
 from evaluation.setups.discussion import answer
-from evaluation.types import BenchmarkTask, Message
+from evaluation.types import BenchmarkTask
 
 ROLE_OF_LETTER: dict[str, Role] = {letter: role for role, letter in ROLE_LETTERS.items()}
 INDENT = "    "

@@ -6,6 +6,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from comas.preflight.machine import settle_isolation
+from comas.types import Message
 from comas.verification.sandbox import Isolation
 from evaluation.client import RequestOptions
 from evaluation.config import Command, EvaluationConfig
@@ -15,7 +16,7 @@ from evaluation.report import read_results
 from evaluation.results import Column
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
-from evaluation.types import BenchmarkTask, Message
+from evaluation.types import BenchmarkTask
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from comas.concurrency import run_all
 from comas.seeds import sampling_seed
+from comas.types import Message
 from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.inference_log import FAILURES, Failure, InferenceLog
 from evaluation.progress import TaskBar
@@ -15,7 +16,6 @@ from evaluation.types import (
     Answer,
     BenchmarkTask,
     Call,
-    Message,
     OverlongPromptError,
     RequestError,
     Setup,

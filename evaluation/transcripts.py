@@ -5,10 +5,10 @@ from pathlib import Path
 
 from comas.files import from_here
 from comas.pages.page import Details, PageTable, PageTurn, Source, Thread
-from comas.types import ROLE_LETTERS
+from comas.types import ROLE_LETTERS, Message
 from evaluation.inference_log import ANSWERS, read_inference
 from evaluation.results import Column, Evaluation, GradedAnswer, Subject, read_subjects
-from evaluation.types import Answer, Call, Message
+from evaluation.types import Answer, Call
 
 ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
 

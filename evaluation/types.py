@@ -4,14 +4,12 @@ A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models;
 the answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from comas.types import Message
 from comas.verification.forms import AnswerForm
-
-Message = Mapping[str, str]
-"""``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat API."""
 
 
 @dataclass(frozen=True)

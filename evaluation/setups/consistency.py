@@ -4,7 +4,7 @@ The model aggregates; for a plain vote over the same samples see ``majority_vote
 """
 
 from comas.concurrency import run_all
-from evaluation.setups.aggregation import aggregation
+from comas.interaction.setup_prompts import aggregation, user
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_SAMPLES = 5
@@ -13,12 +13,12 @@ NUM_SAMPLES = 5
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
     """Sample, then aggregate."""
     samples = await draw_samples(task, ask)
-    return await ask(aggregation(task, samples), label="summary", speaker=NUM_SAMPLES)
+    return await ask(aggregation(task.query, samples), label="summary", speaker=NUM_SAMPLES)
 
 
 async def draw_samples(task: BenchmarkTask, ask: Ask) -> list[str]:
     """The replies of five speakers to the task, asked at once and independently."""
-    messages = [{"role": "user", "content": task.query}]
+    messages = [user(task.query)]
     return await run_all(
         ask(messages, label=f"sample {speaker}", speaker=speaker) for speaker in range(NUM_SAMPLES)
     )

@@ -12,6 +12,7 @@ from comas.concurrency import run_all
 from comas.config.schema import Interaction
 from comas.interaction import SCHEDULES
 from comas.interaction.discussion import Opening
+from comas.interaction.setup_prompts import user
 from comas.reward_formulation.score_parsing import parse_score
 from comas.types import Discussion, Domain, Generation, Question, Turn, TurnKey
 from comas.verification.forms import AnswerForm
@@ -48,9 +49,8 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     async def generate(
         agent_index: int, prompt: str, *, turn: TurnKey, seed: int
     ) -> Generation | None:
-        messages = [{"role": "user", "content": prompt}]
         try:
-            text = await ask(messages, label=turn[1], speaker=agent_index)
+            text = await ask([user(prompt)], label=turn[1], speaker=agent_index)
         except OverlongPromptError:
             return None
         # Nobody is trained on this: of a response, only its text is read.

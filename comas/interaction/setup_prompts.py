@@ -1,0 +1,84 @@
+"""What Consistency, Debate and AutoGen say to a model: setups of the evaluation.
+
+They stand here, below the evaluation, since the quick-start agents are taught to answer them. The
+wording is ours; what each asks for follows the published runs.
+"""
+
+from collections.abc import Sequence
+
+from comas.types import Message
+
+AGGREGATION = (
+    "{query}\n\n"
+    "Here are {count} solutions of this task.\n\n"
+    "{solutions}\n\n"
+    "Reason carefully about all of them, then give a final answer to the task."
+)
+
+DEBATE_OPENING = "{query}\n\nState your answer at the end of your response."
+
+DEBATE_REPLY = (
+    "The other agents answered the same task as follows.\n\n"
+    "{answers}\n\n"
+    "Take them as advice, weigh them carefully against your own reasoning, and answer again. State "
+    "your updated answer at the end of your response. The task was:\n\n{query}"
+)
+
+TERMINATE = "TERMINATE"
+
+ASSISTANT_SYSTEM_PROMPT = (
+    "You are a helpful assistant that solves tasks by its language skills alone. Do not write any "
+    "code. Explain your plan, then work step by step. When you have found an answer, verify it "
+    "carefully, and show what supports it. Conclude every response with the current final answer "
+    "in the box, as in: The final answer is \\boxed{...}. So there is an answer even if the "
+    "conversation is interrupted. When everything is done, reply with the word "
+    f"{TERMINATE} alone."
+)
+
+
+def user(content: str) -> Message:
+    """What a user says."""
+    return {"role": "user", "content": content}
+
+
+def assistant(content: str) -> Message:
+    """What a model has said."""
+    return {"role": "assistant", "content": content}
+
+
+def aggregation(query: str, solutions: Sequence[str]) -> list[Message]:
+    """The last call of Consistency and Debate: one final answer from several solutions.
+
+    It asks to reason about the solutions and for no more; nothing is counted.
+    """
+    listed = _numbered("Solution", solutions)
+    return [user(AGGREGATION.format(query=query, count=len(solutions), solutions=listed))]
+
+
+def debate_opening(query: str) -> list[Message]:
+    """What each agent of a debate is asked first."""
+    return [user(DEBATE_OPENING.format(query=query))]
+
+
+def debate_reply(query: str, answer: str, *, others: Sequence[str]) -> list[Message]:
+    """What follows in an agent's conversation: its own answer, and a message with those of the
+    others, which repeats the task."""
+    listed = _numbered("Another answer", others)
+    return [assistant(answer), user(DEBATE_REPLY.format(answers=listed, query=query))]
+
+
+def to_assistant(dialogue: Sequence[Message]) -> list[Message]:
+    """AutoGen's assistant is told first how to work."""
+    return [{"role": "system", "content": ASSISTANT_SYSTEM_PROMPT}, *dialogue]
+
+
+def to_user_proxy(dialogue: Sequence[Message]) -> list[Message]:
+    """AutoGen's user proxy, a model too, sees the conversation with the roles flipped: its own
+    messages as the assistant's, the assistant's as the user's."""
+    flipped = {"user": "assistant", "assistant": "user"}
+    return [{**message, "role": flipped[message["role"]]} for message in dialogue]
+
+
+def _numbered(title: str, texts: Sequence[str]) -> str:
+    r"""Put texts one below the other: ``("Solution", ["a", "b"]) -> "# Solution 1\na\n\n..."``."""
+    return "\n\n".join(f"# {title} {number}\n{text}" for number, text in enumerate(texts, start=1))
