@@ -22,6 +22,7 @@ from comas.data import load_questions
 from comas.files import json_lines, write_text
 from comas.interaction.prompts import APPROVALS
 from comas.quickstart import build, build_society
+from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon, orthogonalise
 from comas.quickstart.questions import (
     HELD_OUT_ONE_IN,
@@ -37,7 +38,6 @@ from comas.quickstart.worked import (
     UNSEEN,
     Mixture,
     Worked,
-    discussion_examples,
     evaluate,
     evaluations,
     score,
@@ -267,7 +267,8 @@ def test_nobody_is_ever_shown_the_unseen_kind() -> None:
     rng = Random(8)
     num_made = 0
     for _ in range(300):
-        for prompt, response in discussion_examples(rng, mixture):
+        for example in discussion_examples(rng, mixture):
+            prompt, response = example.prompt, example.response
             if asked := re.search(r"What is (\d+) \+ (\d+)\?", prompt):
                 a, b = map(int, asked.groups())
                 made = work(Problem("math", "", "", (a, b)), UNSEEN)
@@ -326,7 +327,8 @@ def test_what_ablations_ask_is_taught_too() -> None:
     rng = Random(11)
     said: dict[str, set[str | int | None]] = {"judgment": set(), "score": set()}
     for _ in range(200):
-        for prompt, response in discussion_examples(rng, Mixture(ablation=1.0)):
+        for example in discussion_examples(rng, Mixture(ablation=1.0)):
+            prompt, response = example.prompt, example.response
             if "<judgment>" in prompt:
                 judgment = parse_judgment(response)
                 is_approval = response.split(" <")[0] in APPROVALS.values()

@@ -18,6 +18,8 @@ from comas.interaction.prompts import (
     Template,
     fill,
 )
+from comas.interaction.setup_prompts import user
+from comas.quickstart.examples import Example, discussion_examples
 from comas.quickstart.models import build_model
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.tokenizers import (
@@ -38,9 +40,7 @@ from comas.quickstart.warm_start import (
 from comas.quickstart.worked import (
     MISTAKES,
     SCORINGS,
-    Example,
     Mixture,
-    discussion_examples,
     work,
 )
 from comas.reward_formulation.score_parsing import parse_score
@@ -71,7 +71,7 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer: PreTrainedTokenizer
         text
         for _ in range(50)
         for example in discussion_examples(rng, Mixture())
-        for text in example
+        for text in (example.prompt, example.response)
     ]
     texts += ["", "  two  spaces \n\n", "3.14 Ångström → naïve?", "def f(x):\n\treturn {'a': x}"]
     for text in texts:
@@ -122,7 +122,7 @@ def test_the_real_prompts_cost_few_tokens(
             evaluation=LONGEST_ACCUSATION[domain],
         ),
     ]
-    lengths = [len(token_ids) for token_ids in encode_prompts(tokenizer, prompts)]
+    lengths = [len(ids) for ids in encode_prompts(tokenizer, [[user(p)] for p in prompts])]
     assert all(length <= bound for length, bound in zip(lengths, (20, 77, 47, 47), strict=True)), (
         lengths
     )
@@ -133,7 +133,7 @@ def test_prompts_are_encoded_as_the_chat_template_does(tokenizer: PreTrainedToke
     prompt = fill(SOLUTION, "math", question=PROBLEMS["math"].text, history=history)
     message = [{"role": "user", "content": prompt}]
     expected = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-    assert encode_prompts(tokenizer, [prompt]) == [expected]
+    assert encode_prompts(tokenizer, [[user(prompt)]]) == [expected]
     assert tokenizer.decode(expected).count(prompt) == 1
 
 
@@ -193,7 +193,7 @@ def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
     quoted = {"solution": RIGHT["science"], "evaluation": LONGEST_ACCUSATION["science"]}
     prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)
     (lesson,) = encode_lessons(
-        tokenizer, [Example(prompt, SCORINGS[1])], quoted_solution_weight=0.25
+        tokenizer, [Example((user(prompt),), SCORINGS[1])], quoted_solution_weight=0.25
     )
     text = {
         weight: tokenizer.decode([t for t, w in zip(*lesson, strict=True) if w == weight])
@@ -211,9 +211,9 @@ def test_a_prompt_that_quotes_no_solution_is_not_learned(
 ) -> None:
     prompt = fill(SOLUTION, "math", question=PROBLEMS["math"].text)
     (lesson,) = encode_lessons(
-        tokenizer, [Example(prompt, RIGHT["math"])], quoted_solution_weight=0.25
+        tokenizer, [Example((user(prompt),), RIGHT["math"])], quoted_solution_weight=0.25
     )
-    (prompt_ids,) = encode_prompts(tokenizer, [prompt])
+    (prompt_ids,) = encode_prompts(tokenizer, [[user(prompt)]])
     assert lesson.token_ids[: len(prompt_ids)] == prompt_ids
     num_learned = len(lesson.token_ids) - len(prompt_ids)
     assert lesson.weights == [0.0] * len(prompt_ids) + [1.0] * num_learned
@@ -290,9 +290,9 @@ def test_a_saved_agent_loads_as_any_model(
     loaded_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     rng = Random(8)
-    prompts = [example.prompt for _ in range(20) for example in discussion_examples(rng, Mixture())]
-    prompts.append("Any other text, e.g. 3.14 → naïve?\n\n  def f(): pass")
-    assert encode_prompts(loaded_tokenizer, prompts) == encode_prompts(tokenizer, prompts)
+    asked = [example.messages for _ in range(20) for example in discussion_examples(rng, Mixture())]
+    asked.append((user("Any other text, e.g. 3.14 → naïve?\n\n  def f(): pass"),))
+    assert encode_prompts(loaded_tokenizer, asked) == encode_prompts(tokenizer, asked)
     assert loaded_tokenizer.chat_template == tokenizer.chat_template
     assert loaded.generation_config.eos_token_id == loaded_tokenizer.eos_token_id
     assert loaded_tokenizer.eos_token == tokenizer.eos_token
@@ -315,7 +315,7 @@ def test_the_built_agents_speak_in_every_role(
 
     def answer(template: Template, **quoted: str) -> str:
         prompt = fill(template, domain, question=problem.text, **quoted)
-        token_ids = torch.tensor(encode_prompts(tokenizer, [prompt]))
+        token_ids = torch.tensor(encode_prompts(tokenizer, [[user(prompt)]]))
         output = model.generate(token_ids, max_new_tokens=48, do_sample=False)[0]
         return tokenizer.decode(output[token_ids.shape[1] :], skip_special_tokens=True)
 

@@ -34,9 +34,10 @@ from comas.interaction.prompts import (
     SCORING_ALONE,
     TEMPLATES,
 )
+from comas.quickstart.examples import discussion_examples
 from comas.quickstart.questions import draw_problem
-from comas.quickstart.worked import Mixture, discussion_examples
-from comas.types import DOMAINS
+from comas.quickstart.worked import Mixture
+from comas.types import DOMAINS, Message
 
 MAX_LENGTH = 1024
 _NUM_SAMPLED_DISCUSSIONS = 1500
@@ -137,15 +138,13 @@ def solution_openers() -> list[str]:
     return [piece for piece in template_pieces() if piece + _MARK in filled]
 
 
-def encode_prompts(tokenizer: PreTrainedTokenizerFast, prompts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each prompt as a single user message, the answer being asked for.
-
-    The chat template is rendered once: the same ids as ``apply_chat_template``, far sooner.
-    """
-    message = [{"role": "user", "content": _MARK}]
-    rendered = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
-    before, after = rendered.split(_MARK)
-    texts = [before + prompt + after for prompt in prompts]
+def encode_prompts(
+    tokenizer: PreTrainedTokenizerFast, conversations: Sequence[Sequence[Message]]
+) -> list[list[int]]:
+    """Token ids of each conversation, the next message being asked for."""
+    texts = tokenizer.apply_chat_template(
+        list(map(list, conversations)), tokenize=False, add_generation_prompt=True
+    )
     return tokenizer(texts, add_special_tokens=False)["input_ids"]
 
 

@@ -15,6 +15,7 @@ import torch
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from comas.quickstart.examples import Example, discussion_examples
 from comas.quickstart.models import build_model
 from comas.quickstart.muon import Muon
 from comas.quickstart.tokenizers import (
@@ -23,7 +24,7 @@ from comas.quickstart.tokenizers import (
     encode_prompts,
     solution_openers,
 )
-from comas.quickstart.worked import Example, Mixture, discussion_examples
+from comas.quickstart.worked import Mixture
 
 
 @dataclass(frozen=True)
@@ -151,7 +152,7 @@ def encode_lessons(
         0 | 0.5 | 0.5 | 0.5 | 1
     """
     openers = set(tokenizer.convert_tokens_to_ids(solution_openers()))
-    prompts = encode_prompts(tokenizer, [example.prompt for example in examples])
+    prompts = encode_prompts(tokenizer, [example.messages for example in examples])
     texts = [example.response + tokenizer.eos_token for example in examples]
     responses = tokenizer(texts, add_special_tokens=False)["input_ids"]
     lessons = []

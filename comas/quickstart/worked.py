@@ -1,4 +1,4 @@
-"""Worked discussions, from which the tiny agents first learn to speak in every role.
+"""What the tiny agents learn to say: worked solutions, evaluations and scorings.
 
 Solvers make mistakes of several kinds in every domain; an evaluator names the kind, or approves.
 The scorer believes an approval, and of an accusation it checks only whether the named mistake is
@@ -20,17 +20,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
-from comas.interaction.prompts import (
-    APPROVALS,
-    EVALUATION,
-    EVALUATION_WITH_JUDGMENT,
-    SCORING,
-    SCORING_ALONE,
-    SOLUTION,
-    HistoryItem,
-    fill,
-)
-from comas.quickstart.questions import Problem, draw_problem
+from comas.interaction.prompts import APPROVALS
+from comas.quickstart.questions import Problem
 from comas.types import Domain
 
 MISTAKES: dict[Domain, dict[str, str]] = {
@@ -59,8 +50,6 @@ MISTAKES: dict[Domain, dict[str, str]] = {
 """What evaluators say of each kind of mistake that they and the scorers are taught."""
 UNSEEN = "twice"
 """A kind of mistake, in every domain, that judges are never shown."""
-LESSONS: dict[Domain, int] = {"math": 3, "coding": 2, "science": 3}
-"""Worked discussions of each domain, in proportion: the more arithmetic, the more of them."""
 SCORINGS = {
     1: "The mistake is fatal. <score>1</score>",
     2: "The flaw is minor. <score>2</score>",
@@ -102,36 +91,6 @@ class Worked(NamedTuple):
 
     text: str
     mistake: str | None
-
-
-class Example(NamedTuple):
-    """One turn to learn: a prompt as real models get it, and a response."""
-
-    prompt: str
-    response: str
-
-
-def discussion_examples(rng: Random, mixture: Mixture) -> list[Example]:
-    """The turns of one worked discussion of a random training question."""
-    (domain,) = rng.choices(list(LESSONS), list(LESSONS.values()))
-    problem = draw_problem(rng, domain=domain, held_out=False)
-    is_ablation = rng.random() < mixture.ablation
-    examples = [
-        _solution_example(rng, problem, mixture, history=[]) for _ in range(mixture.solutions)
-    ]
-    if rng.random() < mixture.second_round:
-        history = _draw_history(rng, problem, mixture)
-        if is_ablation:
-            history = [
-                HistoryItem(item.solution, None, is_own=place == 0)
-                for place, item in enumerate(history)
-            ]
-        examples.append(_solution_example(rng, problem, mixture, history=history))
-    examples.append(_evaluation_example(rng, problem, mixture))
-    examples += [_scoring_example(rng, problem, mixture) for _ in range(mixture.scorings)]
-    if is_ablation:
-        examples += _ablation_examples(rng, problem, mixture)
-    return examples
 
 
 def solve(rng: Random, problem: Problem, *, mistake: float, unseen_mistake: float = 0.0) -> Worked:
@@ -181,63 +140,6 @@ def score(
     holds = evaluation == MISTAKES[domain].get(solution.mistake or "")
     errs = rng.random() < mixture.scorer_errs
     return SCORINGS[1 if holds != errs else 3]
-
-
-def _solution_example(
-    rng: Random, problem: Problem, mixture: Mixture, *, history: list[HistoryItem]
-) -> Example:
-    prompt = fill(SOLUTION, problem.domain, question=problem.text, history=history)
-    worked = solve(rng, problem, mistake=mixture.mistake, unseen_mistake=mixture.unseen_mistake)
-    return Example(prompt, worked.text)
-
-
-def _evaluation_example(rng: Random, problem: Problem, mixture: Mixture) -> Example:
-    has_history = rng.random() < mixture.evaluation_with_history
-    history = _draw_history(rng, problem, mixture) if has_history else []
-    worked = solve(rng, problem, mistake=mixture.mistake)
-    prompt = fill(
-        EVALUATION, problem.domain, question=problem.text, history=history, solution=worked.text
-    )
-    response = evaluate(rng, problem.domain, worked, errs=mixture.evaluator_errs)
-    return Example(prompt, response)
-
-
-def _scoring_example(rng: Random, problem: Problem, mixture: Mixture) -> Example:
-    domain = problem.domain
-    worked = solve(rng, problem, mistake=mixture.mistake)
-    evaluation = evaluate(rng, domain, worked, errs=0.0)
-    if rng.random() < mixture.scorer_sees_random_evaluation:
-        evaluation = rng.choice(evaluations(domain))
-    prompt = fill(
-        SCORING, domain, question=problem.text, solution=worked.text, evaluation=evaluation
-    )
-    return Example(prompt, score(rng, domain, worked, evaluation=evaluation, mixture=mixture))
-
-
-def _ablation_examples(rng: Random, problem: Problem, mixture: Mixture) -> list[Example]:
-    """An evaluation with a judgment; and a scorer that, where nothing is named, finds nothing."""
-    domain = problem.domain
-    worked = solve(rng, problem, mistake=mixture.mistake)
-    evaluation = evaluate(rng, domain, worked, errs=mixture.evaluator_errs)
-    judgment = "correct" if evaluation == APPROVALS[domain] else "incorrect"
-    judging, scoring = (
-        fill(template, domain, question=problem.text, solution=worked.text)
-        for template in (EVALUATION_WITH_JUDGMENT, SCORING_ALONE)
-    )
-    return [
-        Example(judging, f"{evaluation} <judgment>{judgment}</judgment>"),
-        Example(scoring, SCORINGS[3]),
-    ]
-
-
-def _draw_history(rng: Random, problem: Problem, mixture: Mixture) -> list[HistoryItem]:
-    """One or two earlier solutions with an evaluation of each."""
-    history = []
-    for _ in range(rng.choice((1, 2, 2))):
-        worked = solve(rng, problem, mistake=mixture.mistake)
-        evaluation = evaluate(rng, problem.domain, worked, errs=mixture.evaluator_errs)
-        history.append(HistoryItem(worked.text, evaluation))
-    return history
 
 
 def _work_sum(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
