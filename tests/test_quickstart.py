@@ -21,6 +21,7 @@ from comas import files
 from comas.data import load_questions
 from comas.files import json_lines, write_text
 from comas.interaction.prompts import APPROVALS
+from comas.interaction.setup_prompts import TERMINATE
 from comas.quickstart import build, build_society
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon, orthogonalise
@@ -31,11 +32,13 @@ from comas.quickstart.questions import (
     is_held_out,
     records,
 )
+from comas.quickstart.setup_examples import setup_example
 from comas.quickstart.tokenizers import CHAT_FORMATS
 from comas.quickstart.worked import (
     MISTAKES,
     SCORINGS,
     UNSEEN,
+    Example,
     Mixture,
     Worked,
     evaluate,
@@ -340,6 +343,57 @@ def test_what_ablations_ask_is_taught_too() -> None:
     assert said == {"judgment": {"correct", "incorrect"}, "score": {3}}
 
 
+def conversations(*, mixture: Mixture, role: str) -> list[Example]:
+    """What setups teach whom the system prompt makes AutoGen's assistant, or those whom it does
+    not ("proxy": who sees the question as said by itself; "solver": everybody else)."""
+    rng = Random(12)
+    problems = [draw_problem(rng, domain=rng.choice(DOMAINS), held_out=False) for _ in range(600)]
+    first = {"assistant": "system", "proxy": "assistant", "solver": "user"}[role]
+    drawn = [setup_example(rng, problem, mixture) for problem in problems]
+    return [example for example in drawn if example.messages[0]["role"] == first]
+
+
+@pytest.mark.parametrize("role", ["assistant", "solver"])
+def test_solvers_err_in_setups_as_anywhere(role: str) -> None:
+    """400 and 200 draws; the standard deviation of a share of 0.5 of 200 is 0.035."""
+    drawn = conversations(mixture=Mixture(mistake=0.5, unseen_mistake=0.0), role=role)
+    right = {work(problem_of(example), None).text for example in drawn}
+    share = sum(example.response in right for example in drawn) / len(drawn)
+    assert share == pytest.approx(0.5, abs=0.15)
+    assert {TERMINATE} & {example.response for example in drawn} == set()
+
+
+def test_a_user_proxy_names_the_mistake_or_ends_the_conversation() -> None:
+    said = set()
+    for example in conversations(mixture=Mixture(evaluator_errs=0.0), role="proxy"):
+        problem = problem_of(example)
+        named = MISTAKES[problem.domain]
+        mistake_in = dict(work(problem, kind) for kind in (None, *named))
+        mistake = mistake_in[example.messages[-1]["content"]]
+        assert example.response == (named[mistake] if mistake else TERMINATE)
+        said.add(example.response)
+        # What it has said itself before was a mistake's name, never the end.
+        earlier = [m["content"] for m in example.messages[1:] if m["role"] == "assistant"]
+        assert set(earlier) <= set(named.values())
+    assert TERMINATE in said
+    assert len(said) > 10
+
+
+def problem_of(example: Example) -> Problem:
+    """The problem that a conversation of a setup is about."""
+    text = example.prompt
+    if asked := re.search(r"What is (\d+) \+ (\d+)\?", text):
+        domain: Domain = "math"
+    elif asked := re.search(r"are (\d+) (?:h|min) (\d+) (?:min|s)\?", text):
+        domain = "science"
+    else:
+        asked = re.search(r"len\(range\((\d+), (\d+)\)\)", text)
+        domain = "coding"
+    assert asked is not None
+    first, second = map(int, asked.groups())
+    return Problem(domain, text, "", (first, second))
+
+
 def test_every_scoring_can_be_parsed() -> None:
     assert {number: parse_score(text) for number, text in SCORINGS.items()} == {1: 1, 2: 2, 3: 3}
 
@@ -370,7 +424,8 @@ def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path: Path) -> None:
 
 def test_the_recipe_is_this_room_and_the_prompt_templates() -> None:
     names = {path.name for path in build.recipe_sources()}
-    assert {"prompts.py", "worked.py", "warm_start.py", "questions.py", "models.py"} <= names
+    assert {"prompts.py", "setup_prompts.py"} <= names
+    assert {"worked.py", "warm_start.py", "questions.py", "models.py"} <= names
 
 
 def test_every_architecture_has_a_chat_format() -> None:

@@ -18,7 +18,15 @@ from comas.interaction.prompts import (
     Template,
     fill,
 )
-from comas.interaction.setup_prompts import user
+from comas.interaction.setup_prompts import (
+    CONSISTENCY_SAMPLES,
+    aggregation,
+    assistant,
+    debate_opening,
+    debate_reply,
+    to_assistant,
+    user,
+)
 from comas.quickstart.examples import Example, discussion_examples
 from comas.quickstart.models import build_model
 from comas.quickstart.questions import draw_problem
@@ -91,15 +99,18 @@ def test_every_template_piece_is_one_token(tokenizer: PreTrainedTokenizerFast) -
         assert len(tokenizer.encode(piece, add_special_tokens=False)) == 1
 
 
-def test_solutions_are_quoted_after_six_template_pieces() -> None:
+def test_solutions_are_quoted_after_certain_template_pieces() -> None:
     """Those of a history stand with and without the blank line that parts them from others."""
-    assert [piece.strip() for piece in solution_openers()] == [
+    last_lines = [piece.strip().rpartition("\n")[2] for piece in solution_openers()]
+    assert last_lines == [
         "# Solution to evaluate",
         "# Solution",
         "## Earlier solution",
         "## Your own earlier solution",
         "## Earlier solution",
         "## Your own earlier solution",
+        *(f"# Solution {number}" for number in (1, 2, 3, 4, 5, 1)),
+        *(f"# Another answer {number}" for number in (1, 2)),
     ]
 
 
@@ -131,10 +142,36 @@ def test_the_real_prompts_cost_few_tokens(
 def test_prompts_are_encoded_as_the_chat_template_does(tokenizer: PreTrainedTokenizerFast) -> None:
     history = [HistoryItem("a", "b")]
     prompt = fill(SOLUTION, "math", question=PROBLEMS["math"].text, history=history)
-    message = [{"role": "user", "content": prompt}]
-    expected = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=False)
-    assert encode_prompts(tokenizer, [[user(prompt)]]) == [expected]
-    assert tokenizer.decode(expected).count(prompt) == 1
+    for conversation in (
+        [user(prompt)],
+        [*to_assistant([user(prompt)]), assistant("c"), user("d")],
+    ):
+        expected = tokenizer.apply_chat_template(
+            conversation, add_generation_prompt=True, return_dict=False
+        )
+        assert encode_prompts(tokenizer, [conversation]) == [expected]
+        assert tokenizer.decode(expected).count(prompt) == 1
+
+
+def test_what_setups_say_costs_few_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
+    """Their constant texts are a token each; five solutions have one before each and one after."""
+    query = fill(SOLUTION, "math", question=PROBLEMS["math"].text)
+    (alone,) = encode_prompts(tokenizer, [[user(query)]])
+    solutions = ["1"] * CONSISTENCY_SAMPLES
+    aggregated, opening, reply, system = encode_prompts(
+        tokenizer,
+        [
+            aggregation(query, solutions),
+            debate_opening(query),
+            debate_opening(query) + debate_reply(query, "1", others=["1", "1"]),
+            to_assistant([user(query)]),
+        ],
+    )
+    assert len(aggregated) == len(alone) + 2 * len(solutions) + 1
+    assert len(opening) == len(alone) + 1
+    header = len(system) - len(alone) - 1
+    assert header <= 5
+    assert len(reply) <= 2 * len(alone) + header + 7
 
 
 def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:

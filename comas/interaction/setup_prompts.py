@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 from comas.types import Message
 
+CONSISTENCY_SAMPLES = 5
+DEBATE_AGENTS = 3
+
 AGGREGATION = (
     "{query}\n\n"
     "Here are {count} solutions of this task.\n\n"

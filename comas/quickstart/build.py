@@ -13,7 +13,7 @@ from pathlib import Path
 
 from comas.concurrency import run_all
 from comas.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
-from comas.interaction import prompts
+from comas.interaction import prompts, setup_prompts
 from comas.progress import progress_bar
 from comas.quickstart.questions import records
 
@@ -59,8 +59,9 @@ def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
 
 
 def recipe_sources() -> list[Path]:
-    """The files that decide what is built: this room, and the prompt templates."""
-    return [*sorted(Path(__file__).parent.glob("*.py")), Path(prompts.__file__)]
+    """The files that decide what is built: this room, and all prompts."""
+    room = sorted(Path(__file__).parent.glob("*.py"))
+    return [*room, Path(prompts.__file__), Path(setup_prompts.__file__)]
 
 
 def _build(society: Path, *, seed: int) -> None:

@@ -1,7 +1,6 @@
 """Worked discussions, from which the tiny agents first learn to speak in every role."""
 
 from random import Random
-from typing import NamedTuple
 
 from comas.interaction.prompts import (
     APPROVALS,
@@ -15,23 +14,12 @@ from comas.interaction.prompts import (
 )
 from comas.interaction.setup_prompts import user
 from comas.quickstart.questions import Problem, draw_problem
-from comas.quickstart.worked import SCORINGS, Mixture, evaluate, evaluations, score, solve
-from comas.types import Domain, Message
+from comas.quickstart.setup_examples import setup_example
+from comas.quickstart.worked import SCORINGS, Example, Mixture, evaluate, evaluations, score, solve
+from comas.types import Domain
 
 LESSONS: dict[Domain, int] = {"math": 3, "coding": 2, "science": 3}
 """Worked discussions of each domain, in proportion: the more arithmetic, the more of them."""
-
-
-class Example(NamedTuple):
-    """One turn to learn: a conversation as real models get it, and what is said then."""
-
-    messages: tuple[Message, ...]
-    response: str
-
-    @property
-    def prompt(self) -> str:
-        """The text of the conversation."""
-        return "\n".join(message["content"] for message in self.messages)
 
 
 def discussion_examples(rng: Random, mixture: Mixture) -> list[Example]:
@@ -54,6 +42,8 @@ def discussion_examples(rng: Random, mixture: Mixture) -> list[Example]:
     examples += [_scoring_example(rng, problem, mixture) for _ in range(mixture.scorings)]
     if is_ablation:
         examples += _ablation_examples(rng, problem, mixture)
+    if rng.random() < mixture.setup:
+        examples.append(setup_example(rng, problem, mixture))
     return examples
 
 

@@ -34,8 +34,16 @@ from comas.interaction.prompts import (
     SCORING_ALONE,
     TEMPLATES,
 )
+from comas.interaction.setup_prompts import (
+    DEBATE_AGENTS,
+    aggregation,
+    debate_opening,
+    debate_reply,
+    to_assistant,
+)
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.questions import draw_problem
+from comas.quickstart.setup_examples import NUM_AGGREGATED
 from comas.quickstart.worked import Mixture
 from comas.types import DOMAINS, Message
 
@@ -84,7 +92,7 @@ class ChatFormat:
 CHAT_FORMATS = {
     "qwen2": ChatFormat(
         chat_template=_CHATML,
-        wrapping=("user\n", "assistant\n", "\n"),
+        wrapping=("system\n", "user\n", "assistant\n", "\n"),
         bos_token=None,
         eos_token="<|im_end|>",
         pad_token="<|endoftext|>",
@@ -93,7 +101,7 @@ CHAT_FORMATS = {
     ),
     "llama": ChatFormat(
         chat_template=_LLAMA_HEADERS,
-        wrapping=("user", "assistant", "\n\n"),
+        wrapping=("system", "user", "assistant", "\n\n"),
         bos_token="<|begin_of_text|>",
         eos_token="<|eot_id|>",
         pad_token="<|end_of_text|>",
@@ -125,16 +133,16 @@ def build_tokenizer(chat_format: ChatFormat) -> PreTrainedTokenizerFast:
 def template_pieces() -> list[str]:
     """The constant texts between the placeholders of all prompt templates, each once."""
     pieces = chain.from_iterable(map(_constant_pieces, _templates()))
+    of_setups = chain.from_iterable(text.split(_MARK) for text in _setup_texts(_MARK, _MARK))
     # The first item of a discussion stands without the blank line that parts it from others.
     first_items = [_constant_pieces(item.lstrip("\n"))[0] for item in (HISTORY_ITEM, OWN_ITEM)]
-    return list(dict.fromkeys([*pieces, *first_items, EMPTY_HISTORY]))
+    return list(dict.fromkeys([*pieces, *first_items, EMPTY_HISTORY, *filter(None, of_setups)]))
 
 
 def solution_openers() -> list[str]:
     """The template pieces right after which a prompt quotes a solution."""
-    filled = "".join(
-        template.format_map(defaultdict(str, solution=_MARK)) for template in _templates()
-    )
+    prompts = (template.format_map(defaultdict(str, solution=_MARK)) for template in _templates())
+    filled = "\n".join([*prompts, *_setup_texts("", _MARK)])
     return [piece for piece in template_pieces() if piece + _MARK in filled]
 
 
@@ -152,6 +160,19 @@ def _templates() -> list[str]:
     templates = (*TEMPLATES.values(), EVALUATION_WITH_JUDGMENT, SCORING_ALONE)
     prompts = [prompt for template in templates for prompt in template.values()]
     return [*prompts, HISTORY_ITEM, OWN_ITEM]
+
+
+def _setup_texts(query: str, solution: str) -> list[str]:
+    """What the setups of the evaluation say in their prompts."""
+    aggregated = (aggregation(query, [solution] * count) for count in NUM_AGGREGATED)
+    others = [solution] * (DEBATE_AGENTS - 1)
+    messages = [
+        *chain.from_iterable(aggregated),
+        *debate_opening(query),
+        *debate_reply(query, solution, others=others),
+        *to_assistant([]),
+    ]
+    return [message["content"] for message in messages]
 
 
 def _constant_pieces(template: str) -> list[str]:

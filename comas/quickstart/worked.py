@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from comas.interaction.prompts import APPROVALS
 from comas.quickstart.questions import Problem
-from comas.types import Domain
+from comas.types import Domain, Message
 
 MISTAKES: dict[Domain, dict[str, str]] = {
     "math": {
@@ -80,10 +80,24 @@ class Mixture:
     ablation: float = 0.2
     """A discussion also teaches what ablations ask: an evaluation that ends with a judgment, a
     scoring without an evaluation, and solutions that follow the own and others' without any."""
+    setup: float = 0.4
+    """A discussion also teaches one turn of a setup of the evaluation."""
     solutions: int = 2
     """First solutions that a discussion teaches."""
     scorings: int = 3
     """Scorings that a discussion teaches."""
+
+
+class Example(NamedTuple):
+    """One turn to learn: a conversation as real models get it, and what is said then."""
+
+    messages: tuple[Message, ...]
+    response: str
+
+    @property
+    def prompt(self) -> str:
+        """The text of the conversation."""
+        return "\n".join(message["content"] for message in self.messages)
 
 
 class Worked(NamedTuple):

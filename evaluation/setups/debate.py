@@ -2,16 +2,15 @@
 (7 calls per task). The second round repeats the task."""
 
 from comas.concurrency import run_all
-from comas.interaction.setup_prompts import aggregation, debate_opening, debate_reply
+from comas.interaction.setup_prompts import DEBATE_AGENTS, aggregation, debate_opening, debate_reply
 from evaluation.types import Ask, BenchmarkTask, Setup
 
-NUM_AGENTS = 3
 NUM_ROUNDS = 2
 
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
     """Debate, then aggregate the answers of the last round."""
-    dialogues = [debate_opening(task.query) for _ in range(NUM_AGENTS)]
+    dialogues = [debate_opening(task.query) for _ in range(DEBATE_AGENTS)]
     answers: list[str] = []
     for round_index in range(NUM_ROUNDS):
         for agent, own in enumerate(answers):
@@ -21,7 +20,7 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
             ask(dialogue, label=f"round {round_index}, agent {agent}", speaker=agent)
             for agent, dialogue in enumerate(dialogues)
         )
-    return await ask(aggregation(task.query, answers), label="summary", speaker=NUM_AGENTS)
+    return await ask(aggregation(task.query, answers), label="summary", speaker=DEBATE_AGENTS)
 
 
-DEBATE = Setup(answer, num_speakers=NUM_AGENTS + 1)
+DEBATE = Setup(answer, num_speakers=DEBATE_AGENTS + 1)

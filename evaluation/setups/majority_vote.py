@@ -7,13 +7,14 @@ does. Correct ones need not, so where all programs differ the first one is taken
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from comas.interaction.setup_prompts import CONSISTENCY_SAMPLES
 from comas.verification.boxed import last_boxed
 from comas.verification.choice import read_letter
 from comas.verification.coding import last_python_block
 from comas.verification.forms import AnswerForm
 from comas.verification.latex import spelling
 from comas.verification.science import RELATIVE_TOLERANCE, read_number
-from evaluation.setups.consistency import NUM_SAMPLES, draw_samples
+from evaluation.setups.consistency import draw_samples
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 
@@ -85,4 +86,4 @@ BALLOTS: dict[AnswerForm, Ballot] = {
     "coding": Ballot(last_python_block, same_program),
 }
 
-MAJORITY_VOTE = Setup(answer, num_speakers=NUM_SAMPLES)
+MAJORITY_VOTE = Setup(answer, num_speakers=CONSISTENCY_SAMPLES)
