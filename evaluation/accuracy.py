@@ -17,6 +17,8 @@ NUM_RESAMPLES = 10_000
 BOOTSTRAP_SEED = 0
 CONFIDENCE = 0.95
 MEAN_PART = "agents"
+SINGLE_MODEL = "model"
+"""The title of results that have no parts."""
 
 TaskKey = tuple[str, str]
 """(task_id, fingerprint of its question)"""
@@ -72,9 +74,14 @@ class Difference:
 class Row:
     """A line of a table: a subject, or the mean over the agents of a run."""
 
-    label: str
+    run: str
+    """The results folder."""
     part: str
     """``agent_0``, ``society``, ``agents`` (their mean), or "" for a single model."""
+    title: str
+    """The part in words: ``mean of 2 agents``."""
+    label: str
+    """Run and part: ``quickstart/agent_0``."""
     accuracies: Mapping[Grader, Mapping[Column, Accuracy]]
 
 
@@ -205,8 +212,10 @@ def _columns_in_words(rows: Sequence[Row]) -> str:
 
 def _row(name: str, subject: Subject) -> Row:
     return Row(
-        label=subject.label(name),
+        run=name,
         part=subject.part,
+        title=subject.part or SINGLE_MODEL,
+        label=subject.label(name),
         accuracies={
             grader: {key: accuracy_of(e, grader) for key, e in subject.evaluations.items()}
             for grader in GRADERS
@@ -222,7 +231,8 @@ def _mean_row(name: str, agents: Sequence[Row]) -> Row:
         shared = [key for key in of_agents[0] if all(key in agent for agent in of_agents)]
         means = {key: _mean([agent[key] for agent in of_agents]) for key in shared}
         accuracies[grader] = {key: mean for key, mean in means.items() if mean is not None}
-    return Row(f"{name}, mean of {len(agents)} agents", MEAN_PART, accuracies)
+    title = f"mean of {len(agents)} agents"
+    return Row(name, MEAN_PART, title, f"{name}, {title}", accuracies)
 
 
 def _mean(accuracies: Sequence[Accuracy]) -> Accuracy | None:

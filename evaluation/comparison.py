@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evaluation.plots import draw_accuracies
-from evaluation.report import line_up, read_results, sections
+from evaluation.report import differences, line_up, overview, read_results
 
 
 def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
@@ -31,7 +31,8 @@ def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
     figure = results / f"comparison-{joined}.png"
     draw_accuracies([line.row for line in lines], figure)
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
-    return "\n\n".join([title, *sections(lines, [first, *others])]) + "\n", figure
+    parts = [title, *overview(lines, [first, *others]), *differences(lines)]
+    return "\n\n".join(parts) + "\n", figure
 
 
 def _under(results: Path, name: str) -> str:

@@ -20,7 +20,7 @@ from evaluation.accuracy import (
     uncompared,
 )
 from evaluation.identity import read_sampling
-from evaluation.results import Subject, read_subjects
+from evaluation.results import GRADERS, Subject, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
     DIFFERENCE_LEGEND,
@@ -32,6 +32,7 @@ from evaluation.tables import (
 )
 
 PUBLISHED_TITLE = "Accuracy by the published graders, with their faults"
+SAME_BY_PUBLISHED = "The published graders, with their faults, give the same accuracies."
 COMPLETE = "Nothing: every answer is there and judged."
 DIFFERENCE_KEYS = (
     "reference",
@@ -65,7 +66,8 @@ def read_results(folder: Path, *, name: str) -> Results:
 
 
 def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
-    """Write summary.json, .md and .csv into ``folder`` (``results/NAME``); returns the Markdown.
+    """Write summary.json, .md and .csv into ``folder`` (``results/NAME``); returns what of the
+    Markdown fits a screen: all but the intervals of differences and the cost.
 
     ``baseline`` is the results folder that NAME is compared with: every subject with the only
     one there, or with its counterpart. Its rows come first in each block of the tables, as those
@@ -89,11 +91,12 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
         "missing": missing_from(everyone),
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
-    text = "\n\n".join([f"# Results of {results.name}", *sections(lines, everyone), cost]) + "\n"
+    screen = "\n\n".join([f"# Results of {results.name}", *overview(lines, everyone)])
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / "summary.csv", _as_csv(rows))
+    text = "\n\n".join([screen, *differences(lines), cost]) + "\n"
     write_text(folder / "summary.md", text)
-    return text
+    return f"{screen}\n"
 
 
 def line_up(first: Results, others: Sequence[Results]) -> list[ComparedRow]:
@@ -121,23 +124,29 @@ def missing_from(everyone: Sequence[Results]) -> list[str]:
     return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
 
 
-def sections(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[str]:
-    """Accuracies under both graders, differences, and what is missing, as Markdown."""
-    legend, warning, differences = LEGEND, [], []
+def overview(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[str]:
+    """Accuracies under both graders, and what is missing, as Markdown."""
+    legend, warning = LEGEND, []
     if differing := asked_differently(everyone):
         warning = ["## Asked differently", _listed(differing)]
     if any(line.reference is not None for line in lines):
         legend += f"\n{DIFFERENCE_LEGEND}"
-        differences.append(f"## Differences\n\n{difference_table(lines)}")
+    strict, published = (accuracy_table(lines, grader=grader) for grader in GRADERS)
     return [
         legend,
         *warning,
-        f"## Accuracy\n\n{accuracy_table(lines, grader='strict')}",
-        f"## {PUBLISHED_TITLE}\n\n{accuracy_table(lines, grader='published')}",
-        *differences,
+        f"## Accuracy\n\n{strict}",
+        SAME_BY_PUBLISHED if published == strict else f"## {PUBLISHED_TITLE}\n\n{published}",
         "## Missing",
         _listed(missing_from(everyone)) or COMPLETE,
     ]
+
+
+def differences(lines: Sequence[ComparedRow]) -> list[str]:
+    """The differences with their intervals, as Markdown, if anything is compared."""
+    if all(line.reference is None for line in lines):
+        return []
+    return [f"## Differences\n\n{difference_table(lines)}"]
 
 
 def records(line: ComparedRow) -> list[Record]:

@@ -31,9 +31,14 @@ def benchmarks_of(rows: Iterable[Row]) -> list[str]:
 
 
 def accuracy_table(lines: Sequence[ComparedRow], *, grader: Grader) -> str:
-    """Like the paper's Table 1: a block per setup, a line per row, a column per benchmark."""
+    """Like the paper's Table 1: a block per setup, a line per row, a column per benchmark.
+
+    Of a single benchmark, the parts of a run stand beside each other instead.
+    """
     rows = [line.row for line in lines]
     benchmarks = benchmarks_of(rows)
+    if len(benchmarks) == 1 and len({row.part for row in rows}) > 1:
+        return _table_by_part(lines, benchmarks[0], grader=grader)
     body = []
     for setup in setups_of(rows):
         block = [line for line in lines if any(s == setup for s, _ in line.row.accuracies[grader])]
@@ -41,6 +46,23 @@ def accuracy_table(lines: Sequence[ComparedRow], *, grader: Grader) -> str:
             cells = (_accuracy_cell(line, grader, Column(setup, name)) for name in benchmarks)
             body.append(["" if i else setup, line.row.label, *cells])
     return markdown_table(["setup", "model", *benchmarks], body, num_left_aligned=2)
+
+
+def _table_by_part(lines: Sequence[ComparedRow], benchmark: str, *, grader: Grader) -> str:
+    """A block per setup, a line per run, a column per part."""
+    rows = [line.row for line in lines]
+    by_part = {(line.row.run, line.row.part): line for line in lines}
+    titles = {row.part: row.title for row in rows}
+    runs = list(dict.fromkeys(row.run for row in rows))
+    body = []
+    for setup in setups_of(rows):
+        column = Column(setup, benchmark)
+        for i, run in enumerate(runs):
+            of_run = (by_part.get((run, part)) for part in titles)
+            cells = (_accuracy_cell(line, grader, column) if line else NOTHING for line in of_run)
+            body.append(["" if i else setup, *[run][: len(runs) - 1], *cells])
+    header = [f"setup, on {benchmark}", *["run"][: len(runs) - 1], *titles.values()]
+    return markdown_table(header, body, num_left_aligned=len(header) - len(titles))
 
 
 def difference_table(lines: Sequence[ComparedRow]) -> str:
