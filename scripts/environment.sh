@@ -82,11 +82,15 @@ count_packages() {
 # the first package, so what is left follows from the seconds since DOWNLOADED, when they ended, and
 # only once a fifth is there.
 tell_packages() {
-  local there=$1 total=$2 elapsed=$3 downloaded=$4 more=""
+  local there=$1 total=$2 elapsed=$3 downloaded=$4 left more=""
   if ((there * 20 <= total)); then
     more=", downloading the others"
-  elif ((there * 5 >= total)); then
-    more=", $((((elapsed - downloaded) * (total - there) / there + 59) / 60)) min left at this pace"
+  elif ((there * 5 >= total && there < total)); then
+    left=$(((elapsed - downloaded) * (total - there) / there))
+    more=", $((left / 60 + 1)) min left at this pace"
+    if ((left < 60)); then
+      more=", less than a minute left at this pace"
+    fi
   fi
   echo "environment: $elapsed s so far, $there of $total packages installed$more"
 }
