@@ -113,11 +113,11 @@ def test_the_downloads_last_until_packages_begin_to_come(tmp_path):
     names = " ".join(f"{packages}/{name}.dist-info" for name in "abc")
     told = call(
         "SECONDS_BETWEEN_LINES=0.1; tell_packages() { echo $*; }; tell_progress 6 0 & "
-        f"sleep 2.5; mkdir {names}; sleep 0.5; kill $!; wait $! || true",
+        f"sleep 2.5; mkdir {names}; sleep 2; kill $!; wait $! || true",
         tmp_path,
     )
     lines = told.stdout.splitlines()
-    assert lines[0] == "0 6 0 0"
+    assert lines[0].startswith("0 6 ")
     there, total, elapsed, downloaded = map(int, lines[-1].split())
     assert (there, total) == (3, 6)
     assert 1 <= downloaded <= elapsed
