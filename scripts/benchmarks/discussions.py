@@ -6,6 +6,9 @@ heavy-tailed lengths (log-normal). Then exactly the same requests are timed thre
   barrier-free    as ``run_discussions`` sends them: each as soon as what it needs is there
   phase-by-phase  all solutions of a round, then all evaluations, then all scorings
   raw engine      all at once, as if every prompt had been known beforehand
+
+Beside the engine's steps stand those that it would take if nothing between a response and the
+next request took any time: what is more is lost by us, what is not lies in who waits for whom.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -49,6 +53,27 @@ class Request:
     phase: tuple[int, int]
     """(round, role): what phase-by-phase waits for."""
     seed: int
+
+
+def undelayed_steps(chains: Sequence[Sequence[int]], *, capacity: int) -> int:
+    """Steps of an engine that answers ``capacity`` requests at once, first come, first served.
+
+    ``chains`` holds the lengths of requests in tokens; each comes when the one before it in its
+    chain is answered, at once. Example: ``undelayed_steps([[2, 1], [4]], capacity=2)`` is 4.
+    """
+    waiting = deque(iter(chain) for chain in chains)
+    running: list[tuple[int, Iterator[int]]] = []
+    num_steps = 0
+    while True:
+        while waiting and len(running) < capacity:
+            chain = waiting.popleft()
+            if (length := next(chain, None)) is not None:
+                running.append((length, chain))
+        if not running:
+            return num_steps
+        num_steps += 1
+        waiting += [chain for left, chain in running if left == 1]
+        running = [(left - 1, chain) for left, chain in running if left > 1]
 
 
 class Requests:
@@ -124,7 +149,13 @@ async def _benchmark(arguments: Arguments) -> str:
             for name, way in ways.items():
                 results[name].append(await _measure(engine, way, counter))
         await engine.thread.close()
-    return _report(arguments, requests, results)
+    chains = [[response_length(r.seed) for r in _requests([d])] for d in discussions]
+    singles = [[length] for chain in chains for length in chain]
+    undelayed = {
+        "barrier-free": undelayed_steps(chains, capacity=arguments.capacity),
+        "raw engine": undelayed_steps(singles, capacity=arguments.capacity),
+    }
+    return _report(arguments, requests, results, undelayed=undelayed)
 
 
 async def _discuss(engine: Requests, arguments: Arguments) -> list[Discussion]:
@@ -192,6 +223,8 @@ def _report(
     arguments: Arguments,
     requests: Sequence[Request],
     results: dict[str, list[Measurement]],
+    *,
+    undelayed: Mapping[str, int],
 ) -> str:
     num_tokens = sum(response_length(request.seed) for request in requests)
     lines = [
@@ -199,14 +232,15 @@ def _report(
         f"{len(requests)} responses, {num_tokens} tokens (log-normal: median {MEDIAN_TOKENS}, "
         f"sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} sequences decoded at once; "
         f"median of {arguments.repeats}",
-        f"{'':16} {'seconds':>8} {'tokens/s':>9} {'engine steps':>13}",
+        f"{'':16} {'seconds':>8} {'tokens/s':>9} {'engine steps':>13} {'with no delay':>14}",
     ]
     seconds, steps = {}, {}
     for name, measured in results.items():
         seconds[name] = median(m.seconds for m in measured)
         steps[name] = median(m.num_engine_steps for m in measured)
         lines.append(
-            f"{name:16} {seconds[name]:8.2f} {num_tokens / seconds[name]:9.0f} {steps[name]:13.0f}"
+            f"{name:16} {seconds[name]:8.2f} {num_tokens / seconds[name]:9.0f} {steps[name]:13.0f} "
+            f"{undelayed.get(name, ''):>14}"
         )
     ratios = [
         p.seconds / f.seconds
