@@ -99,6 +99,9 @@ def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path: Path
     clean = git_state(tmp_path)
     assert clean is not None
     assert (len(clean["commit"]), clean["dirty"]) == (40, False)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/report.md").write_text("written by a run")
+    assert git_state(tmp_path) == clean
     (tmp_path / "comas" / "a.py").write_text("changed")
     assert git_state(tmp_path) == {**clean, "dirty": True}
 

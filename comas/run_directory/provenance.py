@@ -68,12 +68,14 @@ def _read(folder: Path) -> list[dict[str, Any]]:
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """The commit that ``folder`` is a checkout of, and whether files differ from it."""
+    """The commit that ``folder`` is a checkout of, and whether files differ from it that a run may
+    depend on: reports in ``results`` are written by runs."""
     git = ["git", "-C", str(folder)]
     commit = _lines_of([*git, "rev-parse", "--verify", "HEAD"])
     if not commit or not _lines_of([*git, "ls-files", "comas"]):
         return None  # no checkout, or the installed package lies inside somebody else's
-    return {"commit": commit[0], "dirty": bool(_lines_of([*git, "status", "--porcelain"]))}
+    changed = _lines_of([*git, "status", "--porcelain", "--", ":/", ":(top,exclude)results"])
+    return {"commit": commit[0], "dirty": bool(changed)}
 
 
 def cpu_name() -> str:
