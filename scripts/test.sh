@@ -8,7 +8,7 @@ usage: bash scripts/test.sh [--quick | --slow] [pytest arguments]
 
 Makes the environment (.venv) where there is none, then runs the tests:
 
-  --quick     what needs no engine: within 90 s on 2 cores
+  --quick     what needs no engine: some minutes on 2 cores
   (neither)   those, and the whole stack on tiny models: about 18 minutes on 2 cores
   --slow      everything: also full learning runs, soak tests, installations from nothing
 USAGE
