@@ -15,6 +15,7 @@ import sys
 import time
 from pathlib import Path
 
+import matplotlib
 import pytest
 from matplotlib.figure import Figure
 
@@ -564,7 +565,12 @@ def test_tensorboard_gets_the_figures_and_a_table_of_discussions(config: Config)
 
 
 @pytest.mark.stack
-def test_wandb_writes_offline_into_the_run_directory(config: Config):
+def test_wandb_writes_offline_into_the_run_directory(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+):
+    # As in a run that has drawn its figures without it.
+    monkeypatch.delitem(sys.modules, "matplotlib.pyplot", raising=False)
+    monkeypatch.delattr(matplotlib, "pyplot", raising=False)
     config.logging.wandb = "offline"
     with RunDirectory.create(config) as run:
         run.log_metrics(1, {"a/b": 0.5, "none": None})

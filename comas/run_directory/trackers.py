@@ -108,6 +108,7 @@ class WandbTracker:
         self._run.log({key: value for key, value in row.items() if value is not None})
 
     def log_findings(self, findings: Findings) -> None:
+        import matplotlib.pyplot  # noqa: F401  Trap: wandb.Image asks for it and does not import it
         from wandb import Image, Table
 
         images = {title: Image(figure) for title, figure in findings.figures.items()}
