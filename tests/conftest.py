@@ -64,6 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.stack)
+    # Whatever takes long comes first, so that neither of two workers has to wait for the other.
+    long = {item.path for item in items if item.get_closest_marker("stack")}
+    items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -40,7 +40,7 @@ Weights = dict[str, torch.Tensor]
 def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("adapters")
     save_tiny_models(folder)
-    # Trap: DeepSpeed makes no second group in a process; test_policy_engine.py goes on with this.
+    # Trap: DeepSpeed makes no second group in a process; test_policy_engine.py has the same one.
     return folder / "qwen2"
 
 

@@ -20,6 +20,7 @@ from scripts.chaos.trial import Training, unused_memory
 
 
 @pytest.mark.stack
+@pytest.mark.slow
 def test_a_run_that_is_disturbed_ends_as_if_it_had_not_been(society, capfd):
     """Killed, and robbed of an engine, in a random order."""
     kinds = "SIGKILL driver,SIGKILL rollout engine"

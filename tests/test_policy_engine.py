@@ -14,7 +14,7 @@ import math
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -259,12 +259,11 @@ def _one_plain_update(
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("policy")
     save_tiny_models(path)
-    yield path
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
+    # Trap: DeepSpeed makes no second group in a process; test_adapters.py has the same one.
+    return path
 
 
 @pytest.fixture

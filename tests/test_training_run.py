@@ -23,6 +23,8 @@ from comas.run_directory.token_log import read_tokens
 from evaluation.config import EvaluationConfig
 from evaluation.models import read_model
 from evaluation.server import serve
+from scripts.chaos.trial import UNDISTURBED_ONLY, hashes
+from scripts.golden_run import compare
 
 pytestmark = pytest.mark.stack
 
@@ -307,7 +309,26 @@ def stop_in_step(step: int, process: subprocess.Popen[str], saves: Path, number:
     return process.communicate(timeout=180)[0]
 
 
-@pytest.mark.slow  # scripts.chaos does as much in less time
+def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(finished, saves):
+    """SIGKILL of a rollout engine after step 1, and of the driver after step 3."""
+    undisturbed, _ = finished
+    process = start(saves, "configs/quickstart.yaml", *SETTINGS, "name=disturbed")
+    disturbed = wait_for_run_directory(saves, "disturbed", process)
+    wait_for_step(disturbed, 1, process)
+    engines = [p for p in descendants() if "RolloutActor" in " ".join(command_line(p))]
+    assert len(engines) == 2
+    engines[0].kill()
+    output = stop_in_step(4, process, saves, signal.SIGKILL)
+    assert "step 3/6" in output  # by itself
+    # What the killed run left behind may still be ending meanwhile.
+    status, output = run(saves, f"resume={disturbed}")
+    assert status == 0, output
+    assert "continuing after step 2" in output
+    assert list(compare(undisturbed, disturbed, ignored=UNDISTURBED_ONLY)) == []
+    assert hashes(disturbed / "models") == hashes(undisturbed / "models")
+
+
+@pytest.mark.slow
 def test_a_run_that_is_interrupted_then_killed_continues_to_the_very_same_numbers(finished, saves):
     """Ctrl-C in step 2, then SIGKILL in step 4, when the checkpoint of step 2 is old news."""
     uninterrupted, _ = finished
