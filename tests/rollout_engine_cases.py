@@ -21,7 +21,7 @@ from vllm import _custom_ops
 
 from comas.config.schema import Cluster, Lora, Rollout
 from comas.engines.cluster.exchange import Exchange
-from comas.engines.policy.weights import CHUNK_BYTES, weight_chunks, weight_metadata
+from comas.engines.policy.weights import CHUNK_BYTES, Shard, weight_metadata, weight_shards
 from comas.engines.rollout.cpu_matmul import multiply, padded_height
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
@@ -169,16 +169,20 @@ def send(
 ) -> LoopCalls:
     """Run one whole weight update from a trainer's thread, without parameter ``left_out``."""
 
-    def chunks() -> Iterator[list[tuple[str, torch.Tensor]]]:
-        for chunk in weight_chunks(model, zero_stage=0, max_bytes=chunk_bytes):
-            yield [(name, weight) for name, weight in chunk if name != left_out]
+    def chunks() -> Iterator[list[Shard]]:
+        for chunk in weight_shards(model, zero_stage=0, rank=0, max_bytes=chunk_bytes):
+            yield [shard for shard in chunk if shard.name != left_out]
 
     async def update() -> LoopCalls:
         calls = LoopCalls(bench.engine, asyncio.get_running_loop())
 
         def trainer() -> None:
             SharedMemoryWeightSender(
-                engines=calls, chunks=chunks, metadata=weight_metadata(model), rank=0
+                engines=calls,
+                chunks=chunks,
+                metadata=weight_metadata(model),
+                rank=0,
+                is_sharded=False,
             ).send_weights()
 
         await asyncio.to_thread(trainer)

@@ -46,7 +46,13 @@ from comas.engines.policy.attention import check_attention
 from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.model import check_logits, load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
-from comas.engines.policy.weights import check_loaded_weights, chunked, weight_chunks
+from comas.engines.policy.weights import (
+    Shard,
+    check_loaded_weights,
+    chunked,
+    weight_chunks,
+    weight_shards,
+)
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import assemble, response_mask, split_into_steps
 from comas.policy_optimization.targets import compute_advantages
@@ -804,12 +810,24 @@ def test_weights_have_their_hugging_face_names_and_metadata(model, zero_stage):
 
 
 @pytest.mark.parametrize("zero_stage", [0, 3])
-def test_chunks_of_weights_are_the_whole_weights(model, zero_stage):
+def test_a_lone_rank_has_every_weight_whole(model, zero_stage):
     trainer = make_trainer(model, policy=replace(POLICY, zero_stage=zero_stage))
-    in_chunks = [[(n, w.clone()) for n, w in chunk] for chunk in trainer.weight_chunks()]
-    whole = list(trainer.named_weights())  # each of its own, valid after the last
-    assert [n for n, _ in chain(*in_chunks)] == [n for n, _ in whole]
-    assert all(torch.equal(a, b) for (_, a), (_, b) in zip(chain(*in_chunks), whole, strict=True))
+    trainer.update(make_samples(), step=0)
+    whole = dict(trainer.named_weights())
+    assert not trainer.is_sharded
+    assert_whole([list(chain(*trainer.weight_shards()))], whole)
+
+
+def assert_whole(shards_of_ranks: list[list[Shard]], whole: dict[str, torch.Tensor]) -> None:
+    """The ranks' shards of the same weights follow each other, and are ``whole`` together."""
+    assert [shard.name for shard in shards_of_ranks[0]] == list(whole)
+    for parts in zip(*shards_of_ranks, strict=True):
+        assert {part.name for part in parts} == {parts[0].name}
+        assert [p.start for p in parts] == [
+            sum(len(before.values) for before in parts[:i]) for i in range(len(parts))
+        ]
+        together = torch.cat([part.values for part in parts])
+        assert torch.equal(together, whole[parts[0].name].flatten())
 
 
 def test_chunks_hold_at_most_the_limit_and_a_larger_parameter_stands_alone():
@@ -983,17 +1001,22 @@ def run_rank(rank: int, work: Path) -> None:
         "stats": paired.update(make_candidates(), step=0),
         "weights": weights_of(paired),
     }
-    found["wrong_gathers"] = count_wrong_gathers(times=30)
+    found["is_sharded"] = paired.is_sharded
+    found["dpo"]["shards"] = list(chain(*paired.weight_shards()))
+    layers, weights = sharded_layers()
+    shards = list(chain(*weight_shards(layers, zero_stage=3, rank=rank)))
+    found["layers"] = {"weights": weights, "shards": shards}
+    found["wrong_gathers"] = count_wrong_gathers(layers, weights, times=30)
     torch.save(found, work / f"rank{rank}.pt")
 
 
-def count_wrong_gathers(times: int) -> int:
-    """How often a chunk that ends with a small weight is read before its large ones are there."""
-    sizes = [1024, 1024, 1024, 4]
+def sharded_layers() -> tuple[torch.nn.ModuleList, dict[str, torch.Tensor]]:
+    """Three large layers and a small one, of an odd number of elements, and their weights."""
+    sizes = [1024, 1024, 1024, 3]
     model = torch.nn.ModuleList([torch.nn.Linear(size, size, bias=False) for size in sizes])
     for parameter in model.parameters():
         distributed.broadcast(parameter.data, src=0)
-    expected = [parameter.detach().clone() for parameter in model.parameters()]
+    weights = {name: weight.detach().clone() for name, weight in model.named_parameters()}
     deepspeed.initialize(
         model=model,
         config={
@@ -1003,11 +1026,18 @@ def count_wrong_gathers(times: int) -> int:
         model_parameters=list(model.parameters()),
         optimizer=torch.optim.AdamW(model.parameters()),
     )
+    return model, weights
+
+
+def count_wrong_gathers(
+    layers: torch.nn.ModuleList, weights: dict[str, torch.Tensor], *, times: int
+) -> int:
+    """How often a chunk that ends with a small weight is read before its large ones are there."""
     wrong = 0
     for _ in range(times):
-        for chunk in weight_chunks(model, zero_stage=3):
-            assert len(chunk) == len(sizes)
-            wrong += not all(map(torch.equal, (weight for _, weight in chunk), expected))
+        for chunk in weight_chunks(layers, zero_stage=3):
+            assert len(chunk) == len(weights)
+            wrong += not all(torch.equal(weight, weights[name]) for name, weight in chunk)
     return wrong
 
 
@@ -1074,6 +1104,12 @@ def test_pairs_on_two_ranks_equal_those_on_one(qwen2, two_ranks):
     for rank in two_ranks:
         assert_alike(rank["dpo"]["stats"], expected)
         assert largest_difference(weights_of(alone), rank["dpo"]["weights"]) < 1e-5
+
+
+def test_the_shards_of_two_ranks_are_the_weights(two_ranks):
+    assert all(rank["is_sharded"] for rank in two_ranks)
+    for model in ("dpo", "layers"):
+        assert_whole([rank[model]["shards"] for rank in two_ranks], two_ranks[0][model]["weights"])
 
 
 def test_a_chunk_is_whole_when_it_is_read(two_ranks):

@@ -6,7 +6,6 @@ Cases on real vLLM engines are in rollout_engine_cases.py, which the last test r
 from __future__ import annotations
 
 import asyncio
-import itertools
 import os
 import stat
 import subprocess
@@ -312,24 +311,28 @@ class ReadingEngines:
         self.read = {name: self.shared[name].clone() for chunk in self.chunks for name in chunk}
 
 
-def two_chunks() -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Three tensors; the memory of a chunk is taken by others when the next is asked for."""
-    chunks = [
-        {"a": torch.tensor([1.0, 2.0, 3.0])},
-        {"b": torch.tensor([[4.0], [5.0]]), "c": torch.tensor(6.0, dtype=torch.bfloat16)},
-    ]
-    for chunk in chunks:
-        yield list(chunk.items())
-        for weight in chunk.values():
-            weight.fill_(-1)
+WEIGHTS = {
+    "a": torch.tensor([1.0, 2.0, 3.0]),
+    "b": torch.tensor([[4.0], [5.0]]),
+    "c": torch.tensor(6.0, dtype=torch.bfloat16),
+}
+METADATA = metadata_of(WEIGHTS)
 
 
-METADATA = metadata_of({name: weight for chunk in two_chunks() for name, weight in chunk})
+def two_chunks() -> Iterator[list[tuple[str, int, torch.Tensor]]]:
+    """In shards; the memory of a chunk is taken by others when the next is asked for."""
+    a, b, c = (weight.flatten().clone() for weight in WEIGHTS.values())
+    for chunk in ([("a", 0, a[:2]), ("a", 2, a[2:])], [("b", 0, b), ("c", 0, c)]):
+        yield chunk
+        for _, _, values in chunk:
+            values.fill_(-1)
 
 
 def test_rank_0_writes_every_chunk_where_the_engines_read_it() -> None:
     engines = ReadingEngines()
-    sender = SharedMemoryWeightSender(engines=engines, chunks=two_chunks, metadata=METADATA, rank=0)
+    sender = SharedMemoryWeightSender(
+        engines=engines, chunks=two_chunks, metadata=METADATA, rank=0, is_sharded=False
+    )
     for _ in range(2):
         sender.send_weights()
         assert {name: weight.tolist() for name, weight in engines.read.items()} == {
@@ -338,7 +341,7 @@ def test_rank_0_writes_every_chunk_where_the_engines_read_it() -> None:
             "c": 6.0,
         }
         assert metadata_of(engines.read) == METADATA
-    assert engines.chunks == [["a"], ["b", "c"]] * 2
+    assert engines.chunks == [["a", "a"], ["b", "c"]] * 2
     assert engines.calls == ["init", *["start", "update", "update", "finish"] * 2]
 
 
@@ -347,20 +350,14 @@ def test_shared_tensors_begin_at_cache_lines() -> None:
     assert num_bytes(METADATA) == 3 * 64
 
 
-def test_other_ranks_gather_but_say_nothing() -> None:
+def test_where_rank_0_has_all_the_others_say_and_write_nothing() -> None:
     engines = ReadingEngines()
-    num_gathered = itertools.count()
-
-    def gather() -> Iterator[list[tuple[str, torch.Tensor]]]:
-        for chunk in two_chunks():
-            next(num_gathered)
-            yield chunk
-
-    sender = SharedMemoryWeightSender(engines=engines, chunks=gather, metadata=METADATA, rank=1)
-    sender.send_weights()
+    sender = SharedMemoryWeightSender(
+        engines=engines, chunks=two_chunks, metadata=METADATA, rank=1, is_sharded=False
+    )
     sender.send_weights()
     assert engines.calls == []
-    assert next(num_gathered) == 4
+    assert engines.read == {}
 
 
 class SmallSource(WeightSource):

@@ -256,9 +256,10 @@ class PolicyActor:
 
             self._sender = SharedMemoryWeightSender(
                 engines=RayUpdateCalls(engines),
-                chunks=trainer.weight_chunks,
+                chunks=trainer.weight_shards,
                 metadata=trainer.weight_metadata(),
                 rank=self.rank,
+                is_sharded=trainer.is_sharded,
             )
             return
         from comas.engines.rollout.weight_transfer import (

@@ -50,10 +50,6 @@ class AdapterTrainer(PolicyTrainer):
         for name, weight in self._shared.weights(self._index):
             yield name, weight.detach()
 
-    def weight_chunks(self) -> Iterator[list[tuple[str, torch.Tensor]]]:
-        """All of them as one."""
-        yield list(self.named_weights())
-
     def weight_metadata(self) -> list[WeightMetadata]:
         """Name, dtype and shape of each."""
         return [

@@ -22,12 +22,13 @@ from comas.engines.policy.gradient import apply_gradient, weights_are_finite
 from comas.engines.policy.model import ResponseModel, load_response_model
 from comas.engines.policy.progress import Progress, no_update
 from comas.engines.policy.weights import (
+    Shard,
     WeightMetadata,
     check_loaded_weights,
     named_weights,
     save_model,
-    weight_chunks,
     weight_metadata,
+    weight_shards,
 )
 from comas.model_folder import folder_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
@@ -161,9 +162,14 @@ class PolicyTrainer:
         """Yield every parameter whole under its Hugging Face name; iterate on all ranks."""
         return named_weights(self._language_model, zero_stage=self._zero_stage)
 
-    def weight_chunks(self) -> Iterator[list[tuple[str, torch.Tensor]]]:
-        """The same in chunks whose tensors are valid until the next is asked for."""
-        return weight_chunks(self._language_model, zero_stage=self._zero_stage)
+    def weight_shards(self) -> Iterator[list[Shard]]:
+        """What this rank holds of them, some at a time; not collective."""
+        return weight_shards(self._language_model, zero_stage=self._zero_stage, rank=self._rank)
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether each rank holds a part of every weight, and none a whole one."""
+        return self._zero_stage == 3 and self._world_size > 1
 
     def weight_metadata(self) -> list[WeightMetadata]:
         """Name, dtype and shape of what ``named_weights`` yields, in its order."""

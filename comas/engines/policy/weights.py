@@ -25,6 +25,17 @@ CHUNK_BYTES = 16 << 20
 """Large enough for one gathering to outweigh its overhead, small enough for the caches."""
 
 
+class Shard(NamedTuple):
+    """What one rank holds of a parameter."""
+
+    name: str
+    """The parameter's Hugging Face name."""
+    start: int
+    """Elements of the whole parameter, flat, before the first of ``values``."""
+    values: torch.Tensor
+    """1-D; empty where the rank holds none."""
+
+
 class WeightMetadata(NamedTuple):
     """One parameter as ``named_weights`` will yield it."""
 
@@ -46,6 +57,27 @@ def weight_chunks(
         parameters = [parameter for _, parameter in chunk]
         with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
             yield [(name, parameter.detach()) for name, parameter in chunk]
+
+
+def weight_shards(
+    model: PreTrainedModel, *, zero_stage: int, rank: int, max_bytes: int = CHUNK_BYTES
+) -> Iterator[list[Shard]]:
+    """Yield what this rank holds of every parameter, in the chunks of ``weight_chunks``, without
+    gathering anything.
+
+    Under ZeRO-3 the shards of all ranks are the whole parameter; below, each rank has it whole.
+    They are views, which the next update changes.
+    """
+    for chunk in chunked(model.named_parameters(), max_bytes=max_bytes):
+        yield [_shard(name, parameter, zero_stage, rank) for name, parameter in chunk]
+
+
+def _shard(name: str, parameter: torch.nn.Parameter, zero_stage: int, rank: int) -> Shard:
+    if zero_stage < 3:
+        return Shard(name, 0, parameter.detach().flatten())
+    partition = parameter.ds_tensor.detach()  # equally long on all ranks: the last is padded
+    start = min(rank * len(partition), parameter.ds_numel)
+    return Shard(name, start, partition[: parameter.ds_numel - start])
 
 
 def chunked(

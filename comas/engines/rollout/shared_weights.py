@@ -1,4 +1,4 @@
-"""A policy's weights in host memory that its rank 0 writes and all its rollout engines read."""
+"""A policy's weights in host memory that its ranks write and all its rollout engines read."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -7,12 +7,13 @@ from math import prod
 from typing import Any, Protocol
 
 import torch
+from torch import distributed
 
 WeightMetadata = tuple[str, torch.dtype, tuple[int, ...]]
 """Hugging Face name, dtype and whole shape of a parameter."""
 
-Chunk = Sequence[tuple[str, torch.Tensor]]
-"""Consecutive parameters with their names."""
+Chunk = Sequence[tuple[str, int, torch.Tensor]]
+"""Of consecutive parameters what a rank holds: name, elements of the whole before it, values."""
 
 _ALIGNMENT = 64
 """Bytes: a cache line, and a multiple of the size of every element."""
@@ -35,12 +36,15 @@ class SharedMemoryWeightSender:
     """Sends weights by writing them once into memory that the engines have mapped.
 
     Every rank of the trainer creates one, and calls ``send_weights`` for a whole update. While
-    the engines load a chunk, the next one is gathered and written.
+    the engines load a chunk, the next one is written. Where each rank holds a part of every
+    parameter, each writes its own, and nothing is gathered.
 
     Args:
-        chunks: all parameters, anew at each call; collective over the ranks. A chunk's tensors
-            need to be valid only until the next chunk is asked for.
+        chunks: what this rank holds of all parameters, anew at each call, in the same chunks on
+            all ranks.
         metadata: of the same parameters, in any order.
+        is_sharded: whether the ranks hold parts, which only together are the weights; else rank 0
+            has them whole.
     """
 
     def __init__(
@@ -50,28 +54,48 @@ class SharedMemoryWeightSender:
         chunks: Callable[[], Iterable[Chunk]],
         metadata: Sequence[WeightMetadata],
         rank: int,
+        is_sharded: bool,
     ) -> None:
         self._engines = engines
         self._chunks = chunks
-        self._is_sender = rank == 0
-        if self._is_sender:
+        self._is_first = rank == 0
+        self._is_sharded = is_sharded
+        self._shared: dict[str, torch.Tensor] = {}
+        if self._is_first:
             with _anonymous_file(num_bytes(metadata)) as path:
-                self._shared = mapped_weights(path, metadata)
+                self._share(path, metadata)
                 engines.init_weight_transfer_engine({"path": path, "metadata": list(metadata)})
+        elif is_sharded:
+            self._share(None, metadata)
+
+    def _share(self, path: str | None, metadata: Sequence[WeightMetadata]) -> None:
+        """Map the memory that rank 0 has made at ``path``."""
+        paths = [path]
+        if self._is_sharded:
+            distributed.broadcast_object_list(paths, src=0)
+        assert paths[0] is not None
+        views = mapped_weights(paths[0], metadata)
+        self._shared = {name: view.view(-1) for name, view in views.items()}
+        self._meet()  # before rank 0 takes the path away
 
     @torch.no_grad()
     def send_weights(self) -> None:
         """Make the engines serve the present weights; every rank calls it."""
-        if not self._is_sender:
-            for _ in self._chunks():  # its share of the gathering
-                pass
-            return
-        self._engines.start_weight_update()
-        for chunk in self._chunks():
-            for name, tensor in chunk:
-                self._shared[name].copy_(tensor)
-            self._engines.update_weights({"names": [name for name, _ in chunk]})
-        self._engines.finish_weight_update()
+        if self._is_first:
+            self._engines.start_weight_update()
+        for chunk in self._chunks() if self._shared else ():
+            for name, start, values in chunk:
+                self._shared[name][start : start + len(values)].copy_(values)
+            self._meet()
+            if self._is_first:
+                self._engines.update_weights({"names": [name for name, *_ in chunk]})
+        if self._is_first:
+            self._engines.finish_weight_update()
+
+    def _meet(self) -> None:
+        """Wait until all ranks that write are here."""
+        if self._is_sharded:
+            distributed.barrier()
 
 
 def num_bytes(metadata: Iterable[WeightMetadata]) -> int:
