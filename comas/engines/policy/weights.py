@@ -21,8 +21,9 @@ COPIED_FILES = (
 )
 """Files of the base model that training does not change."""
 
-CHUNK_BYTES = 16 << 20
-"""Large enough for one gathering to outweigh its overhead, small enough for the caches."""
+CHUNK_BYTES = 64 << 20
+"""Large enough to outweigh the calls that each chunk takes, small enough that one is written while
+the engines load another."""
 
 
 class Shard(NamedTuple):
