@@ -4,7 +4,8 @@ Two rollout engines under Ray, as in a run of configs/quickstart.yaml. The discu
 once; then exactly the same requests are timed three ways, in turns:
 
   barrier-free    as ``run_discussions`` sends them: each as soon as what it needs is there
-  phase-by-phase  all solutions of a round, then all evaluations, then all scorings
+  phase-by-phase  by ``run_discussions``, too: all solutions of a round, then all evaluations, then
+                  all scorings, each held back until the last of its phase has come
   all at once     as if every prompt had been known beforehand
 
 Driver: CPU time of this process, which asks and is answered, for each response.
@@ -13,7 +14,6 @@ Driver: CPU time of this process, which asks and is answered, for each response.
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import sys
 import time
@@ -117,23 +117,20 @@ def _compare(
             step=1,
         )
 
-    async def ask(turns: Sequence[TurnKey]) -> None:
-        calls = ((turn, *asked[turn]) for turn in turns)
+    async def by_phase() -> list[Discussion]:
+        return await discuss(_with_barriers(sampler.generate, _phases(discussions)))
+
+    async def at_once() -> None:
         await run_all(
             sampler.generate(agent, prompt, turn=turn, seed=seed)
-            for turn, agent, prompt, seed in calls
+            for turn, (agent, prompt, seed) in asked.items()
         )
 
-    async def by_phase() -> None:
-        for phase in phases:
-            await ask(phase)
-
     discussions = asyncio.run(discuss(recorded))  # also warms the engines up
-    phases = _phases(discussions)
     ways: dict[str, Callable[[], Coroutine[None, None, object]]] = {
         "barrier-free": discuss,
         "phase-by-phase": by_phase,
-        "all at once": lambda: ask(list(itertools.chain(*phases))),
+        "all at once": at_once,
     }
     results: dict[str, list[Measurement]] = {name: [] for name in ways}
     for repeat in range(repeats):
@@ -144,6 +141,21 @@ def _compare(
     )
     heading = f"{size} discussions, {len(asked)} responses, {num_tokens} tokens"
     return _report(heading, num_tokens, results)
+
+
+def _with_barriers(generate: Generate, phases: Sequence[Sequence[TurnKey]]) -> Generate:
+    """``generate`` with each request held back until all of its phase are asked for."""
+    barriers: dict[TurnKey, asyncio.Barrier] = {}
+    for phase in phases:
+        barriers |= dict.fromkeys(phase, asyncio.Barrier(len(phase)))
+
+    async def held_back(
+        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+    ) -> Generation | None:
+        await barriers[turn].wait()
+        return await generate(agent_index, prompt, turn=turn, seed=seed)
+
+    return held_back
 
 
 def _phases(discussions: Sequence[Discussion]) -> list[list[TurnKey]]:
