@@ -366,7 +366,8 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
     ],
 )
 def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
-    load_config(None, overrides)
+    changed = changed_keys(load_config(None, []), load_config(None, overrides))
+    assert changed.keys() <= {override.partition("=")[0] for override in overrides}
 
 
 def test_what_is_checkpointed_by_tokens_needs_a_number_of_tokens():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from functools import cache
 from pathlib import Path
 
 from comas.config import schema
@@ -80,6 +81,7 @@ def last_name(node: ast.AST) -> str | None:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", None)
 
 
+@cache
 def keys_of_properties() -> dict[str, set[str]]:
     """Property of Config -> the keys that it reads, directly or through other properties."""
     tree = ast.parse(Path(schema.__file__).read_text())

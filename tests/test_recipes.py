@@ -324,7 +324,8 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(
     ],
 )
 def test_what_can_be_combined_is_accepted(overrides: list[str]):
-    load_config(None, overrides)
+    changed = changed_keys(load_config(None, []), load_config(None, overrides))
+    assert changed.keys() <= {override.partition("=")[0] for override in overrides}
 
 
 # ---------------------------------------------------------------- schemas
@@ -348,4 +349,5 @@ def test_an_example_fits_its_key():
     for schema_class in (Config, evaluation_config.EvaluationConfig):
         for name, key in keys_of(schema_class).items():
             if key.rules.example is not None:
-                load(schema_class, None, [f"{name}={key.rules.example}"])
+                loaded = load(schema_class, None, [f"{name}={key.rules.example}"])
+                assert changed_keys(schema_class(), loaded).keys() <= {name}

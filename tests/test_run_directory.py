@@ -359,8 +359,9 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(
 def test_the_same_settings_need_no_word(config: Config):
     with RunDirectory.create(config) as run:
         pass
-    with RunDirectory.open(resumed(config, run.path)):
-        pass
+    kept = kept_config(run)
+    with RunDirectory.open(resumed(config, run.path)) as again:
+        assert kept_config(again) == kept
 
 
 @pytest.mark.parametrize("empty", ["resume=", "resume=null", "resume=''"])
