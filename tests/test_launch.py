@@ -6,12 +6,17 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 import ray
 
+from comas.engines.cluster import launch
+from comas.engines.cluster.actors import Engine, Whereabouts
 from comas.engines.cluster.launch import MARK, Launch, check_object_store
+from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
 from comas.temporary import temporary_folder
 
@@ -54,6 +59,21 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
         assert not psutil.pid_exists(frozen)
     assert not folder.exists()
     assert MARK not in os.environ
+
+
+def test_an_engine_whose_node_ray_believed_to_be_alive_is_lost_with_it(monkeypatch):
+    def refuse(nodes, function, *arguments):
+        raise ValueError("node 10.0.0.2 of the Ray cluster cannot take part")
+
+    monkeypatch.setattr(launch, "on_nodes", refuse)
+    monkeypatch.setattr(launch, "alive_nodes", list)
+    monkeypatch.setattr(ray, "kill", lambda actor: None)
+    lost: Any = Engine("rollout engine 0 of policy 0", (0,), None)  # type: ignore[arg-type]
+    society = Launch.__new__(Launch)
+    society._actors = {lost.name: lost.actor}
+    society._whereabouts = {lost.name: Whereabouts("a", "10.0.0.2", 1, Path("log"))}
+    with pytest.raises(LostEngineError, match=r"engine 0 of policy 0 is lost .* node 10\.0\.0\.2"):
+        society.replace(lost)
 
 
 def test_an_object_store_that_does_not_fit_is_told_with_the_numbers():

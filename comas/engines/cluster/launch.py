@@ -165,12 +165,18 @@ class Launch:
         }
 
     def replace(self, engine: Engine) -> Engine:
-        """End ``engine``, also if it is frozen, and create another in its place."""
+        """End ``engine``, also if it is frozen, and create another in its place.
+
+        Raises LostEngineError when its node is lost, which Ray may have noticed only now.
+        """
         ray.kill(self._actors[engine.name])
         where = self._whereabouts.get(engine.name)
         if where is not None:
             nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
-            on_nodes(nodes, end_process, where.pid)
+            try:
+                on_nodes(nodes, end_process, where.pid)
+            except ValueError as error:
+                raise LostEngineError(f"{engine.name} is lost with its node: {error}") from error
         return self._created(engine.name, engine.policies)
 
     def describe(self, engine: Engine) -> str:
