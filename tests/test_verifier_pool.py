@@ -19,14 +19,15 @@ import pytest
 from comas.processes import is_alive
 from comas.verification import ANSWER_FORMS, Verifier
 from comas.verification.pool import MAX_SCHEDULED_PER_WORKER, _Batch
-from comas.verification.verifiers import GRADERS, TIMEOUT_S
+from comas.verification.verifiers import CPU_LIMIT_S, GRADERS
 
 pytestmark = pytest.mark.stack
 
 SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
 ENDLESS = ("math", r"\boxed{(x+y+z+t)^{9000}}", "x+1")
-TIMEOUT_S_HERE = 4.0
+CPU_LIMIT_S_HERE = 2.0
+WALL_LIMIT_S_HERE = 6.0
 
 
 def in_block(code: str) -> str:
@@ -35,14 +36,14 @@ def in_block(code: str) -> str:
 
 @pytest.fixture(scope="module")
 def verifier():
-    with Verifier(num_workers=2, timeout_s=TIMEOUT_S_HERE) as verifier:
+    with Verifier(num_workers=2, cpu_limit_s=CPU_LIMIT_S_HERE) as verifier:
         yield verifier
 
 
 def test_every_grader_judges_every_form_within_a_limit():
-    for table in (*GRADERS.values(), *TIMEOUT_S.values()):
+    for table in GRADERS.values():
         assert set(table) == set(ANSWER_FORMS)
-    assert GRADERS.keys() == TIMEOUT_S.keys() == {"strict", "published"}
+    assert GRADERS.keys() == CPU_LIMIT_S.keys() == {"strict", "published"}
 
 
 def test_a_batch_is_judged_in_order(verifier):
@@ -66,21 +67,32 @@ def test_the_grader_is_chosen_for_a_batch(verifier):
 
 def test_an_item_over_the_limit_fails_and_the_others_are_judged(verifier, caplog):
     others = [("math", rf"\boxed{{\frac{{{n}}}{{7}}}}", rf"\frac {n}7") for n in range(1, 9)]
-    started = time.monotonic()
     verdicts = verifier.verify_batch([ENDLESS, *others])
     assert verdicts == ["failed"] + ["correct"] * 8
-    assert time.monotonic() - started < 2 * TIMEOUT_S_HERE + 5
-    assert "failed on 1 of 9 items: 1 x TimeoutError" in caplog.text
+    assert "failed on 1 of 9 items: 1 x over the limit of CPU time" in caplog.text
     assert verifier.verify_batch(others) == ["correct"] * 8, "the killed worker is replaced"
 
 
 def test_an_endless_item_holds_up_one_worker_only(verifier):
     pending = verifier.submit([ENDLESS])
     time.sleep(0.5)
-    started = time.monotonic()
     assert verifier.verify_batch([("math", r"\boxed{0.5}", r"\frac12")]) == ["correct"]
-    assert time.monotonic() - started < TIMEOUT_S_HERE / 2
+    assert not pending.done()
     assert pending.result() == ["failed"]
+
+
+def test_what_neither_ends_nor_computes_is_given_up(caplog):
+    waiting = ("coding", in_block("import time\ntime.sleep(9)"), "")
+    with Verifier(num_workers=1, wall_limit_s=3.0) as verifier:
+        assert verifier.verify_batch([waiting]) == ["failed"]
+    assert "failed on 1 of 1 items: 1 x TimeoutError" in caplog.text
+
+
+def test_time_in_which_a_worker_does_not_compute_does_not_count():
+    """So a verdict does not depend on how busy the machine is."""
+    waiting = ("coding", in_block("import time\ntime.sleep(2)\n" + SQUARE), CHECKER)
+    with Verifier(num_workers=1, cpu_limit_s=1.0) as verifier:
+        assert verifier.verify_batch([waiting]) == ["correct"]
 
 
 def has_child(process: psutil.Process) -> bool:
@@ -94,7 +106,7 @@ def has_child(process: psutil.Process) -> bool:
 def test_an_item_whose_worker_is_lost_is_judged_by_another(caplog, number):
     items = [("coding", in_block(f"import time\ntime.sleep(1.5)\nx = {n}"), "") for n in range(2)]
     others = set(psutil.Process().children(recursive=True))
-    with Verifier(num_workers=1, timeout_s=TIMEOUT_S_HERE) as verifier:
+    with Verifier(num_workers=1, wall_limit_s=WALL_LIMIT_S_HERE) as verifier:
         assert verifier.verify_batch(items[:1]) == ["correct"]
         started = set(psutil.Process().children(recursive=True)) - others
         [worker] = [own for own in started if own.parent() not in started and has_child(own)]
@@ -106,7 +118,7 @@ def test_an_item_whose_worker_is_lost_is_judged_by_another(caplog, number):
 
 
 def test_a_pool_whose_idle_worker_is_lost_is_replaced():
-    with Verifier(num_workers=1, timeout_s=TIMEOUT_S_HERE) as verifier:
+    with Verifier(num_workers=1) as verifier:
         right = ("math", r"\boxed{0.5}", r"\frac12")
         assert verifier.verify_batch([right]) == ["correct"]
         [worker] = verifier._pools[0]._pool_manager.worker_manager.workers
@@ -129,13 +141,6 @@ def test_published_math_has_its_own_limits_in_a_worker(caplog):
         assert verifier.verify_batch([("math", endless, "$2$")], grader="published") == ["wrong"]
 
 
-def test_equal_items_are_judged_once(verifier):
-    slow = in_block("import time\ntime.sleep(0.5)\n" + SQUARE)
-    started = time.monotonic()
-    assert verifier.verify_batch([("coding", slow, CHECKER)] * 100) == ["correct"] * 100
-    assert time.monotonic() - started < 10  # 100 runs on 2 workers would take 25 s
-
-
 def test_every_verdict_is_told_once(verifier):
     told: list[None] = []
     items = [("choice", rf"\boxed{{{letter}}}", "A") for letter in "ABA"]
@@ -144,12 +149,9 @@ def test_every_verdict_is_told_once(verifier):
 
 
 def test_submitting_does_not_wait(verifier):
-    verifier.verify_batch([("coding", in_block(SQUARE), CHECKER)])
-    started = time.monotonic()
-    pending = verifier.submit(
-        [("coding", in_block("import time\ntime.sleep(1)\n" + SQUARE), CHECKER)]
-    )
-    assert time.monotonic() - started < 0.5
+    slow = in_block("import time\ntime.sleep(2)\n" + SQUARE)
+    pending = verifier.submit([("coding", slow, CHECKER)])
+    assert not pending.done()
     assert pending.result() == ["correct"]
 
 
@@ -160,7 +162,7 @@ def test_only_a_bounded_part_of_a_batch_is_scheduled_at_once():
         scheduled.append((item, future := Future()))
         return future
 
-    items = [("math", rf"\boxed{{{n}}}", "7") for n in range(1000)]
+    items = [("math", rf"\boxed{{{n}}}", "7") for n in range(1000) for _ in range(2)]
     batch = _Batch(items, schedule=schedule, on_verdict=lambda: None)
     batch.start(MAX_SCHEDULED_PER_WORKER)
     assert len(scheduled) == MAX_SCHEDULED_PER_WORKER
@@ -168,7 +170,8 @@ def test_only_a_bounded_part_of_a_batch_is_scheduled_at_once():
         item, future = scheduled[n]
         future.set_result("correct" if item[1] == r"\boxed{7}" else "wrong")
         assert len(scheduled) <= n + 1 + MAX_SCHEDULED_PER_WORKER
-    assert batch.future.result(timeout=0) == ["wrong"] * 7 + ["correct"] + ["wrong"] * 992
+    assert batch.future.result(timeout=0) == ["wrong"] * 14 + ["correct"] * 2 + ["wrong"] * 1984
+    assert len(scheduled) == 1000, "equal items are judged once"
 
 
 def test_it_can_be_called_from_threads_and_coroutines(verifier):
@@ -253,7 +256,7 @@ import time
 from comas.verification import Verifier
 if __name__ == "__main__":
     program = "```python\\nimport time\\ntime.sleep(60)\\n```"
-    with Verifier(num_workers=2, timeout_s=60) as verifier:
+    with Verifier(num_workers=2, cpu_limit_s=60) as verifier:
         verifier.verify_batch([("math", "no box", "1")])
         pending = verifier.submit([("coding", program, ""), ENDLESS])
         print("ready", flush=True)

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from functools import cache
 
 import pytest
@@ -121,26 +120,22 @@ def test_no_text_breaks_or_holds_up_a_math_verifier(num_texts, grader, caplog):
         ("math", rf"\boxed{{{text}}}", MATH_GOLDS[n % len(MATH_GOLDS)])
         for n, text in enumerate(_texts(num_texts))
     ]
-    with Verifier(timeout_s=3.0) as verifier:
+    with Verifier(cpu_limit_s=3.0) as verifier:
         verdicts = verifier.verify_batch(items, grader=grader)
     # A few are beyond computation, as the factorial of a number of ten digits.
     num_failed = verdicts.count("failed")
     assert num_failed <= num_texts * 0.005
-    assert caplog.text.count(f"{num_failed} x TimeoutError") == min(num_failed, 1)
+    assert caplog.text.count(f"{num_failed} x over the limit of CPU time") == min(num_failed, 1)
     assert verdicts.count("wrong") > num_texts / 2
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("grader", ["strict", "published"])
 def test_what_never_ends_is_given_up(grader):
-    limit_s = 1.0
-    with Verifier(num_workers=2, timeout_s=limit_s) as verifier:
-        verifier.verify_batch([("choice", "", "A")])
-        started = time.monotonic()
+    with Verifier(num_workers=2, cpu_limit_s=1.0) as verifier:
         items = [("math", rf"\boxed{{{text}}}", r"\frac{2}{7}") for text in ENDLESS]
         verdicts = verifier.verify_batch(items, grader=grader)
         assert "correct" not in verdicts
-        assert time.monotonic() - started < limit_s * len(ENDLESS) + 5
 
 
 @cache

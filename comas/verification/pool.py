@@ -1,4 +1,4 @@
-"""Verification beside training: worker processes with an outer time limit."""
+"""Verification beside training: worker processes with limits from outside."""
 
 import ctypes
 import logging
@@ -22,7 +22,7 @@ from comas.verification import coding
 from comas.verification.forms import AnswerForm, Grader
 from comas.verification.sandbox import Isolation, Sandbox
 from comas.verification.verdict import Verdict
-from comas.verification.verifiers import TIMEOUT_S, verify
+from comas.verification.verifiers import CPU_LIMIT_S, verify
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +33,9 @@ MAX_WORKERS = 16
 MAX_SCHEDULED_PER_WORKER = 16
 """How many items of one batch wait at the workers; the rest waits with the caller's list."""
 WORKER_MEMORY_MIB = 2048
+WALL_LIMIT_S = 120.0
+"""For an item that waits and does not compute, as where its worker hangs. The limit of CPU time
+decides before this one does, so that a verdict does not depend on how busy the machine is."""
 WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool)
 NICENESS = 10
 _PR_SET_PDEATHSIG = 1
@@ -41,9 +44,9 @@ _PR_SET_PDEATHSIG = 1
 class Verifier:
     """A bounded pool of verifying processes, which starts with the first items.
 
-    A worker that takes longer than its limit (``TIMEOUT_S``) on one item is killed and
-    replaced. Its item, as that of a worker that died, is judged once more, and then "failed": the
-    first time may have been the machine's fault. (A program has its own, shorter limits: over
+    A worker that computes longer than its limit (``CPU_LIMIT_S``) on one item is killed and
+    replaced, and the item is "failed". That of a worker that died or hangs is judged once more
+    before: it may have been the machine's fault. (A program has its own, shorter limits: over
     them it is "wrong".) The workers have a low priority, 2 GiB of memory each, and end with the
     pool or its process.
 
@@ -63,16 +66,18 @@ class Verifier:
         self,
         *,
         num_workers: int | None = None,
-        timeout_s: float | None = None,
+        cpu_limit_s: float | None = None,
+        wall_limit_s: float = WALL_LIMIT_S,
         isolation: Isolation | None = None,
     ) -> None:
         """``num_workers``: by default one a core that this process may use, at most 16.
 
-        ``timeout_s``: one limit in place of all those of ``TIMEOUT_S``.
+        ``cpu_limit_s``: one limit in place of both of ``CPU_LIMIT_S``.
         ``isolation``: of programs, as ``comas.preflight.machine.settle_isolation`` has settled it;
         None warns with the first program where it is not whole.
         """
-        self._timeout_s = timeout_s
+        self._cpu_limit_s = cpu_limit_s
+        self._wall_limit_s = wall_limit_s
         self._num_workers = num_workers or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
         self._isolation: Isolation = isolation or "allow_degraded"
         self._is_settled = isolation is not None
@@ -123,17 +128,18 @@ class Verifier:
         self.close()
 
     def _schedule(self, grader: Grader, item: Item) -> Future[Verdict]:
-        limit = self._timeout_s or TIMEOUT_S[grader][item[0]]
+        cpu_limit_s = self._cpu_limit_s or CPU_LIMIT_S[grader]
+        judge = partial(_judge, item, grader, cpu_limit_s=cpu_limit_s)
         with self._renewing:
             try:
-                return self._pools[-1].schedule(verify, args=(*item, grader), timeout=limit)
+                return self._pools[-1].schedule(judge, timeout=self._wall_limit_s)
             except RuntimeError:
                 if self._is_closed:
                     raise
                 # A pool breaks when a worker is lost that was idle. It is stopped at the end:
                 # this may be its own thread.
                 self._pools.append(self._new_pool())
-                return self._pools[-1].schedule(verify, args=(*item, grader), timeout=limit)
+                return self._pools[-1].schedule(judge, timeout=self._wall_limit_s)
 
     def _new_pool(self) -> ProcessPool:
         context = multiprocessing.get_context("forkserver")
@@ -197,12 +203,16 @@ class _Batch:
 
     def _on_ended(self, item: Item, ended: Future[Verdict]) -> None:
         fault = ended.exception()
+        is_over_limit = _is_over_cpu_limit(fault)
+        may_be_the_machines = isinstance(fault, WORKER_FAULTS) and not is_over_limit
         try:
-            if isinstance(fault, WORKER_FAULTS) and item not in self._tried_again:
+            if may_be_the_machines and item not in self._tried_again:
                 self._tried_again.add(item)
                 self._try(item)
                 return
-            if fault is not None:
+            if is_over_limit:
+                self._record(item, "failed", fault="over the limit of CPU time")
+            elif fault is not None:
                 self._record(item, "failed", fault=f"{type(fault).__name__}: {fault}"[:200])
             else:
                 self._record(item, ended.result())
@@ -237,6 +247,22 @@ def _warn_unless_isolated() -> None:
     """Start a sandbox once in this process, for its warning: the workers keep theirs back."""
     with Sandbox() as sandbox:
         sandbox.start()
+
+
+def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
+    """In a worker: the verdict, or the worker's end by SIGPROF after so many CPU seconds.
+
+    A signal that is not caught ends native code as well, and a caught one could be held back.
+    """
+    signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
+    try:
+        return verify(*item, grader)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _is_over_cpu_limit(fault: BaseException | None) -> bool:
+    return isinstance(fault, ProcessExpired) and fault.exitcode == -signal.SIGPROF
 
 
 def _prepare_worker(isolation: Isolation) -> None:

@@ -30,17 +30,18 @@ GRADERS: dict[Grader, dict[AnswerForm, Callable[[str, str], Verdict]]] = {
 }
 """grader -> form -> (response, gold) -> verdict."""
 
-TIMEOUT_S: dict[Grader, dict[AnswerForm, float]] = {
-    "strict": {"math": 10.0, "science": 10.0, "coding": 60.0, "choice": 10.0},
-    # math-verify's own limits, 5 s a step, belong to the published grader: the outer one must
-    # leave them room, as it must for the 3 s of each program.
-    "published": {"math": 30.0, "science": 10.0, "coding": 120.0, "choice": 10.0},
+CPU_LIMIT_S: dict[Grader, float] = {
+    "strict": 10.0,
+    # math-verify's own limits, 5 s a step, belong to the published grader: this must leave them
+    # room.
+    "published": 30.0,
 }
-"""Seconds for one item, from outside: over them, the verifier has failed."""
+"""CPU seconds of the verifier for one item: over them, it has failed. A program that it runs has
+limits of its own."""
 
 
 def verify(form: AnswerForm, response: str, gold: str, grader: Grader = "strict") -> Verdict:
-    """Judge one response in this process, without an outer time limit.
+    """Judge one response in this process, without a limit.
 
     Raises ValueError when the gold is not of its form: a formula, a number, a letter or checker
     code that can be read.
