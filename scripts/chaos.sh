@@ -7,9 +7,10 @@ usage() {
 usage: bash scripts/chaos.sh [key=value ...]
        bash scripts/chaos.sh --help      what it does, and its keys
 
-Makes the environment (.venv) where there is none, then disturbs runs of the quick-start society at
-random moments: processes killed and frozen, checkpoints damaged, the disk full. Checks that each
-run ends with the numbers of one that nobody disturbed. About an hour on 2 cores.
+Makes the environment (.venv) where there is none, then disturbs training runs of the quick-start
+society, and an evaluation of them, at random moments: processes are killed, frozen or interrupted,
+checkpoints damaged, the disk filled (only as root). Checks that each ends with the numbers of one
+that nobody disturbed. About an hour on 2 cores.
 USAGE
 }
 

@@ -8,9 +8,9 @@ usage: bash scripts/evaluate_model.sh NAME PATH [key=value ...]
        bash scripts/evaluate_model.sh NAME --base-url URL [key=value ...]
        bash scripts/evaluate_model.sh compare A B [C ...]
 
-Makes the environment (.venv) where there is none, serves the model with vLLM, asks it every
-benchmark under every setup, grades the answers and writes results/NAME/. Rerun the
-command to resume an evaluation.
+Makes the environment (.venv) where there is none, serves the model with vLLM, asks it the
+paper's seven benchmarks (of a quick-start run: its held-out questions) under every setup,
+grades the answers and writes results/NAME/. Rerun the command to resume an evaluation.
 
   NAME          names the results
   PATH          a model folder in Hugging Face format, a hub name such as

@@ -4,11 +4,12 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/golden_run.sh BASE [key=value ...]
+usage: bash scripts/golden_run.sh COMMIT [key=value ...]
 
-Trains the quick-start society for three steps under both schedules, once with the code of the
-commit BASE and once with the code here, and compares metrics (times apart) and discussions digit
-by digit. Exit status 1: they differ, or a run failed. The overrides must mean the same to both.
+Trains the quick-start society for three steps under the schedules parallel and sequential, once
+with the code of COMMIT and once with the code here, and compares metrics (times apart) and
+discussions digit by digit. Exit status 1: they differ, or a run failed. The overrides must mean
+the same to both.
 Societies that are not there yet are built first, under saves/golden.
 USAGE
 }

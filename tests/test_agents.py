@@ -212,8 +212,8 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_ag
         _check_adapters(agents, bases[:3], tmp_path / "trained")
         said = [generate(agents, agent) for agent in range(4)]
         assert [own[0].policy_version for own in said] == [2, 2, 2, 0]
-        _kill(_rollout_processes()[::2])
-        assert [generate(agents, agent) for agent in range(4)] == said  # they were started again
+        _kill(_rollout_processes()[:1])
+        assert [generate(agents, agent) for agent in range(4)] == said  # it was started again
         agents.update(buffers, step=3)
         agents.load_checkpoint(tmp_path / "checkpoint", step=2)
         agents.sync_weights()
@@ -252,17 +252,17 @@ def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named
     assert not ray.is_initialized()
 
 
-def test_a_model_that_does_not_load_is_named_with_its_engine(models, tmp_path):
+def test_a_model_that_does_not_load_is_named_with_its_engine(tmp_path):
     broken = Path(save_tiny_model(tmp_path / "broken", "tied"))
     (broken / "model.safetensors").write_bytes(b"not weights")
-    config = society_config(num_each=1, num_agents=2)
+    config = society_config(num_each=1, num_agents=1)
     with (
         # Whichever is first to open the file: a rank, or an engine, which names the folder too.
         pytest.raises(
             EngineError,
-            match=r"of policy 1 failed while starting: (SafetensorError|Rollout.*broken)",
+            match=r"of policy 0 failed while starting: (SafetensorError|Rollout.*broken)",
         ),
-        Agents(config, models=[models[0], str(broken)], device="cpu"),
+        Agents(config, models=[str(broken)], device="cpu"),
     ):
         pass
     assert not ray.is_initialized()

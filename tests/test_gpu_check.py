@@ -85,11 +85,18 @@ def test_its_models_have_the_shapes_of_qwen(name, parameters, tmp_path):
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("lora_rank", [0, pytest.param(16, marks=pytest.mark.slow)])
-def test_two_agents_take_the_same_steps_on_a_cpu(lora_rank):
-    settings = ["device=cpu", "size=tiny", "agents=2", f"lora_rank={lora_rank}"]
+@pytest.mark.parametrize(
+    ("agents", "lora_rank"),
+    [
+        (1, 0),
+        pytest.param(2, 0, marks=pytest.mark.slow),
+        pytest.param(2, 16, marks=pytest.mark.slow),
+    ],
+)
+def test_agents_take_the_same_steps_on_a_cpu(agents, lora_rank):
+    settings = ["device=cpu", "size=tiny", f"agents={agents}", f"lora_rank={lora_rank}"]
     command = [sys.executable, "-m", "scripts.gpu_check", *settings]
     result = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert f"\n| tiny | 2 | {lora_rank or '-'} | 0 | " in result.stdout
+    assert f"\n| tiny | {agents} | {lora_rank or '-'} | 0 | " in result.stdout
     assert result.stdout.endswith("all checks passed\n")

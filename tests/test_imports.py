@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -74,6 +75,28 @@ def test_every_room_has_its_layer():
 
 def test_no_module_imports_a_room_above_its_own():
     assert [arrow for arrow in imports("comas") if points_up(*arrow)] == []
+
+
+def test_the_drawing_of_the_rooms_has_every_import():
+    text = (REPOSITORY / "comas/README.md").read_text()
+    drawing = re.sub(r",\n[ │]+", ", ", text.split("```")[1])  # a long line goes on below
+    ground = set(re.split(r",\s*", re.search(r"ground +(.*)", drawing)[1]))
+    drawn = {
+        (importer, imported)
+        for importer, rooms in re.findall(r"(\w+) ─+► (.*)", drawing)
+        if importer != "train"
+        for imported in rooms.split(", ")
+    }
+    assert "train ────────────────► all below but pages, quickstart, data_preparation" in drawing
+    below = LAYERS[LAYERS.index("model_folder") + 1 : LAYERS.index("train")]
+    drawn |= {("train", room) for room in {*below} - {"pages", "quickstart", "data_preparation"}}
+    arrows = {(room_of(importer), room_of(imported)) for importer, imported in imports("comas")}
+    assert ground == set(LAYERS[: LAYERS.index("config")])
+    assert drawn == {
+        (importer, imported)
+        for importer, imported in arrows
+        if importer != imported and imported not in ground | {"comas"}
+    }
 
 
 def test_the_search_for_arrows_that_point_up_finds_one():

@@ -82,7 +82,8 @@ class Interaction:
     num_evaluations: int = key(1, at_least=1)
     """n in the paper: evaluations of each solution; how often each is scored is the criticism's."""
     horizon: int = key(2, at_least=0)
-    """kappa in the paper: past rounds (sequential), drawn pairs (parallel), or drawn answers of
+    """kappa in the paper: past rounds (sequential), drawn solutions with their evaluations
+    (parallel), or drawn answers of
     others beside one's own (debate) in a prompt."""
     prompt_reuse: int = key(4, at_least=1)
     """Independent discussions of each question in a batch."""
@@ -332,7 +333,7 @@ class Logging:
     """Whether the run directory gets a folder tensorboard/."""
     tokens: bool = key(True)
     """Whether the run directory gets a folder tokens/: every prompt and response as token ids, with
-    log-probs and advantages. About 8 bytes per response token."""
+    log-probs and advantages. About 7 bytes per response token."""
 
 
 @dataclass

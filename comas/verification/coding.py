@@ -1,9 +1,9 @@
 """Coding: a fenced python block of the response, run with the question's checker code.
 
-Two graders. ``verify_coding`` takes the last block and calls it from a checker that it cannot
-touch. ``verify_coding_published`` is the grader of the published tables, faults and all: any
-block counts, and it runs in one process and one namespace with its tests, so that it may pass
-by patching a builtin or by an always-true ``__eq__``. Both only ever run in the sandbox.
+Two verifiers, one for each grader. ``verify_coding`` takes the last block and calls it from a
+checker that it cannot touch. ``verify_coding_published`` is that of the published tables, faults
+and all: any block counts, and it runs in one process and one namespace with its tests, so that it
+may pass by patching a builtin or by an always-true ``__eq__``. Both only ever run in the sandbox.
 """
 
 import ast

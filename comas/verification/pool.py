@@ -44,11 +44,11 @@ _PR_SET_PDEATHSIG = 1
 class Verifier:
     """A bounded pool of verifying processes, which starts with the first items.
 
-    A worker that computes longer than its limit (``CPU_LIMIT_S``) on one item is killed and
-    replaced, and the item is "failed". That of a worker that died or hangs is judged once more
-    before: it may have been the machine's fault. (A program has its own, shorter limits: over
-    them it is "wrong".) The workers have a low priority, 2 GiB of memory each, and end with the
-    pool or its process.
+    A worker that spends more CPU time on one item than its limit (``CPU_LIMIT_S``) is killed and
+    replaced, and the item is "failed". An item whose worker died, or was over the wall limit, is
+    judged a second time before that: it may have been the machine's fault. (A program has its
+    own, shorter limits: over them it is "wrong".) The workers have a low priority, 2 GiB of
+    memory each, and end with the pool or its process.
 
     Processes come from Python's forkserver: a script that uses this needs the guard
     ``if __name__ == "__main__"``. Methods may be called from any thread, coroutine or Ray
@@ -73,6 +73,7 @@ class Verifier:
         """``num_workers``: by default one a core that this process may use, at most 16.
 
         ``cpu_limit_s``: one limit in place of both of ``CPU_LIMIT_S``.
+        ``wall_limit_s``: by the clock, for workers that hang.
         ``isolation``: of programs, as ``comas.preflight.machine.settle_isolation`` has settled it;
         None warns with the first program where it is not whole.
         """

@@ -187,7 +187,10 @@ class AdapterSender:
 
 @dataclass(eq=False, repr=False)  # Ray puts an actor's whole repr into its log
 class PolicyActor:
-    """One rank of a family's DeepSpeed group; every method is collective over its ranks."""
+    """One rank of a family's DeepSpeed group.
+
+    Methods are collective over its ranks unless they say otherwise.
+    """
 
     model: str
     config: Config

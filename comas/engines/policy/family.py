@@ -16,7 +16,8 @@ from comas.types import TrainingSample, UpdateStats
 
 
 class FamilyTrainer:
-    """Trains the policies of a family; every method is collective over the ranks.
+    """Trains the policies of a family; methods are collective over its ranks unless they say
+    otherwise.
 
     A family is one policy with a model of its own, or several that are LoRA adapters of the same
     model, which is then held once. They are trained one after another.

@@ -64,7 +64,8 @@ def load_policy_model(folder: Path, policy: Policy, *, temperature: float) -> Re
 
 
 class PolicyTrainer:
-    """One rank of one policy's DeepSpeed group; every method is collective over its ranks.
+    """One rank of one policy's DeepSpeed group; its methods are collective over the ranks
+    unless they say otherwise.
 
     Args:
         model_path: the base model, a folder or a hub name.
@@ -163,7 +164,7 @@ class PolicyTrainer:
         return named_weights(self._language_model, zero_stage=self._zero_stage)
 
     def weight_shards(self) -> Iterator[list[Shard]]:
-        """What this rank holds of them, some at a time; not collective."""
+        """Yield what this rank holds of every parameter, chunk by chunk; not collective."""
         return weight_shards(self._language_model, zero_stage=self._zero_stage, rank=self._rank)
 
     @property

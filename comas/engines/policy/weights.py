@@ -1,4 +1,4 @@
-"""A policy's weights as whole tensors: to check, to send and to save."""
+"""A policy's weights: whole, to check, to save and to send to GPUs; by shards, to send on a CPU."""
 
 import shutil
 from collections.abc import Iterable, Iterator

@@ -69,7 +69,7 @@ class SharedMemoryWeightSender:
             self._share(None, metadata)
 
     def _share(self, path: str | None, metadata: Sequence[WeightMetadata]) -> None:
-        """Map the memory that rank 0 has made at ``path``."""
+        """Map the memory that rank 0 has made; it alone is given its ``path``."""
         paths = [path]
         if self._is_sharded:
             distributed.broadcast_object_list(paths, src=0)
