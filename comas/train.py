@@ -132,7 +132,7 @@ def co_evolve(
             checkpoints.wait()
             run.save_discussions(step, rewards.discussions, verdicts=verdicts)
             run.save_tokens(step, discussions, advantages=advantages_by_turn(due, stats))
-            _report(run, bar, step, metrics | agents.recoveries.take_metrics())
+            _report(run, bar, step, metrics | agents.recoveries.take_metrics(step))
             if is_due(step, every=config.training.save_every, num_steps=num_steps):
                 checkpoints.save(step)
         with run.models_folder(num_steps) as folder:

@@ -144,6 +144,19 @@ def test_a_call_may_take_ten_times_the_longest_before_it(scripted):
     assert supervisor.limit_s("sending") == 4000
 
 
+def test_how_long_a_call_may_take_is_learnt_for_its_work(scripted):
+    supervisor = Supervisor(Cluster(call_timeout_s=4000), check_ray=lambda: None)
+    rank = engine(scripted, "rank 0")
+    assert supervisor.wait({}, doing="updating") == []
+    scripted.done_at = {"call": scripted.now}
+    supervisor.wait({rank: "call"}, doing="updating", work=0)
+    assert supervisor.limit_s("updating", work=10) == 4000  # nothing was learnt
+    scripted.done_at = {"call": scripted.now + 60}
+    supervisor.wait({rank: "call"}, doing="updating", work=1000)
+    limits = [supervisor.limit_s("updating", work=work) for work in (100, 2000, 20_000)]
+    assert limits == pytest.approx([300, 1200, 4000], rel=0.05)
+
+
 @pytest.mark.parametrize(
     ("cause", "is_lost"),
     [
@@ -164,16 +177,18 @@ def test_what_would_fail_again_is_no_lost_engine(cause: Exception, is_lost: bool
 def test_a_run_recovers_as_often_in_a_row_as_the_limit_says():
     recoveries = Recoveries(2)
     lost = LostEngineError("rank 0 died")
-    for _ in range(3):
+    for step in range(1, 4):
         recoveries.count("engine", lost)
         recoveries.count("society", lost)
-        assert recoveries.take_metrics() == {
+        assert recoveries.take_metrics(step) == {
             "recovery/engine_restarts": 1,
             "recovery/society_restarts": 1,
         }
-    assert set(recoveries.take_metrics().values()) == {0}
+    assert set(recoveries.take_metrics(4).values()) == {0}
     recoveries.count("engine", lost)
     recoveries.count("engine", lost)
+    recoveries.take_metrics(3)
+    recoveries.take_metrics(4)  # repeated from a checkpoint: nothing new
     with pytest.raises(GivenUpError, match=r"(?s)rank 0 died.*cluster\.max_recoveries"):
         recoveries.count("society", lost)
 
@@ -368,9 +383,11 @@ def test_a_society_that_is_lost_goes_on_from_its_newest_checkpoint(saves, monkey
 
 
 @pytest.mark.stack
-def test_a_society_that_is_lost_again_without_a_step_is_given_up(saves, monkeypatch):
-    with pytest.raises(GivenUpError, match=r"failed while updating in step 3"):
-        train(saves, monkeypatch, "given-up", [3, 3])
+@pytest.mark.parametrize("step", [3, 4])
+def test_a_society_that_is_lost_again_at_the_same_step_is_given_up(saves, monkeypatch, step):
+    """Step 3 is the first after a checkpoint; before step 4, step 3 is made again."""
+    with pytest.raises(GivenUpError, match=f"failed while updating in step {step}"):
+        train(saves, monkeypatch, f"given-up-{step}", [step, step])
 
 
 @pytest.mark.stack

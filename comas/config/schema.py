@@ -105,7 +105,8 @@ class Rollout:
 
     batch_size: int = key(64, at_least=1)
     """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
-    temperature: float = key(1.0, above=0)
+    temperature: float = key(1.0, at_least=0.01)
+    """Below 0.01, vLLM would sample at 0.01, and the update compute log-probs at another."""
     """Of sampling in training; validation has its own."""
     system_prompt: str | None = key(None, example="You are careful.")
     """What every agent is told before every prompt, as the chat's system message, in training and
@@ -314,11 +315,12 @@ class Cluster:
     """Limit on the start of all engines, in seconds."""
     call_timeout_s: float = key(3600.0, above=0)
     """Limit on any single update, weight sync or checkpoint, in seconds."""
-    heartbeat_timeout_s: float = key(120.0, above=0)
-    """How long an engine that is waited for may give no sign of life, in seconds."""
+    heartbeat_timeout_s: float = key(120.0, at_least=10)
+    """How long an engine that is waited for may give no sign of life, in seconds. (It gives one
+    every 2 s, or after what it is at.)"""
     max_recoveries: int = key(3, at_least=0)
-    """How often in a row, without a step in between, engines that were lost are started again; 0
-    ends the run at the first."""
+    """How often in a row, without a new step in between, engines that were lost are started again;
+    0 ends the run at the first."""
 
 
 @dataclass

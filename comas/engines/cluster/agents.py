@@ -122,6 +122,7 @@ class Agents:
             lambda rank: rank.call(
                 "update", {p: buffers[p] for p in rank.policies if p in buffers}, step=step
             ),
+            work=max((_num_tokens(family, buffers) for family in self._config.families), default=0),
         )
         firsts = stats[:: self._config.policy.ranks_per_policy]
         return {policy: own for of_family in firsts for policy, own in of_family.items()}
@@ -331,11 +332,18 @@ class Agents:
         call: Callable[[Engine], ray.ObjectRef],
         *,
         watched: Sequence[Engine] = (),
+        work: float = 1.0,
     ) -> list[Any]:
         """The results of ``call`` on all ``engines`` at once, in their order; ``watched`` are
-        others that they wait for."""
+        others that they wait for, ``work`` how much there is to do."""
         calls = {engine: call(engine) for engine in engines}
-        return self._supervisor.wait(calls, doing=doing, watched=watched)
+        return self._supervisor.wait(calls, doing=doing, watched=watched, work=work)
+
+
+def _num_tokens(family: Sequence[int], buffers: Mapping[int, Sequence[TrainingSample]]) -> int:
+    """That a family is trained on, one policy after another."""
+    samples = (sample for policy in family for sample in buffers.get(policy, ()))
+    return sum(len(own.prompt_token_ids) + len(own.response_token_ids) for own in samples)
 
 
 def _of(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:

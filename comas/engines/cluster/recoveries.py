@@ -17,14 +17,16 @@ class GivenUpError(EngineError):
 class Recoveries:
     """Counts what was started again.
 
-    Example: with a limit of 1, an engine may be lost; the next one, too, if a step was made in
-    between.
+    Example: with a limit of 1, an engine may be lost; the next one, too, if a new step was made in
+    between. Steps that are repeated from a checkpoint are not new: what is lost at the same step
+    each time is given up.
     """
 
     def __init__(self, limit: int) -> None:
-        """``limit``: how often in a row, without a step in between (``cluster.max_recoveries``)."""
+        """``limit``: how often in a row, without a new step (``cluster.max_recoveries``)."""
         self._limit = limit
         self._in_a_row = 0
+        self._furthest_step = 0
         self._counts: Counter[Restarted] = Counter()
 
     def count(self, restarted: Restarted, error: LostEngineError) -> None:
@@ -35,14 +37,15 @@ class Recoveries:
         self._in_a_row += 1
         if self._in_a_row > self._limit:
             raise GivenUpError(
-                f"{error}\nThe run has recovered {self._limit} times without a step in between "
+                f"{error}\nThe run has recovered {self._limit} times without a new step in between "
                 "(cluster.max_recoveries), so it ends here"
             ) from error
         self._counts[restarted] += 1
 
-    def take_metrics(self) -> Metrics:
-        """What was started again since this was called last, as a step is on record."""
-        self._in_a_row = 0
+    def take_metrics(self, step: int) -> Metrics:
+        """What was started again since this was called last, as ``step`` goes on record."""
+        if step > self._furthest_step:
+            self._furthest_step, self._in_a_row = step, 0
         counts, self._counts = self._counts, Counter()
         return {
             "recovery/engine_restarts": counts["engine"],
