@@ -24,6 +24,7 @@ from typing import Any
 import deepspeed
 import pytest
 import torch
+from deepspeed.runtime.zero.offload_states import offload_adam_states
 from safetensors.torch import load_file
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import distributed
@@ -41,9 +42,14 @@ from transformers import (
 )
 
 from comas.config.schema import Optimization, Policy
+from comas.engines import LOOPBACK_GROUPS
 from comas.engines.policy import trainer as trainer_module
 from comas.engines.policy.attention import check_attention
-from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
+from comas.engines.policy.deepspeed_options import (
+    deepspeed_config,
+    forget_host_buffers,
+    process_environment,
+)
 from comas.engines.policy.model import check_logits, load_response_model
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.policy.weights import (
@@ -928,6 +934,20 @@ def test_what_is_saved_while_states_are_offloaded_is_whole(
     assert largest_difference(weights_of(trainer), weights_of(resumed)) == 0
 
 
+def test_a_loaded_optimiser_makes_its_host_buffers_anew():
+    """Else they are taken for states, which loading moves to the device."""
+    weight = torch.nn.Parameter(torch.ones(3))
+    saved, loaded = (torch.optim.AdamW([weight]) for _ in range(2))
+    weight.sum().backward()
+    saved.step()
+    offload_adam_states(saved, "cpu")
+    loaded.load_state_dict(saved.state_dict())
+    assert "exp_avg_offload_buffer" in loaded.state[weight]
+    forget_host_buffers(loaded)
+    assert loaded.state[weight].keys() == {"step", "exp_avg", "exp_avg_sq"}
+    assert loaded.state[weight]["exp_avg"].tolist() == pytest.approx([0.1] * 3)
+
+
 def test_without_zero_states_cannot_be_offloaded(qwen2):
     trainer = make_trainer(qwen2, policy=replace(POLICY, zero_stage=0))
     with pytest.raises(ValueError, match=r"policy.zero_stage = 0 .* cluster.placement"):
@@ -948,10 +968,10 @@ def test_a_rank_computes_on_one_thread_on_cpu_and_on_its_part_of_a_gpus_host(mon
     assert process_environment("cpu", host_threads=16) == {
         "DS_ACCELERATOR": "cpu",
         "OMP_NUM_THREADS": "1",
-        "GLOO_SOCKET_IFNAME": "lo",
+        **LOOPBACK_GROUPS,
     }
     on_gpu = process_environment("cuda", host_threads=16)
-    assert on_gpu == {"DS_ACCELERATOR": "cuda", "OMP_NUM_THREADS": "16"}
+    assert on_gpu == {"DS_ACCELERATOR": "cuda", "OMP_NUM_THREADS": "16", **LOOPBACK_GROUPS}
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -121,7 +121,9 @@ def test_only_an_engine_that_shares_its_gpu_can_sleep() -> None:
 
 def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads() -> None:
     for device in ("cpu", "cuda"):
-        assert engine_environment(device)["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+        environment = engine_environment(device)
+        assert environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
+        assert environment["GLOO_SOCKET_IFNAME"] == environment["NCCL_SOCKET_IFNAME"] == "lo"
     assert engine_environment("cpu")["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in engine_environment("cuda")
     assert "TORCHDYNAMO_DISABLE" not in engine_environment("cuda")

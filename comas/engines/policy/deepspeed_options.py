@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from comas.config.schema import Optimization, Policy
+from comas.engines import LOOPBACK_GROUPS
 from comas.types import Device
 
 CPU_BUCKET_ELEMENTS = 50_000_000
@@ -22,15 +23,10 @@ def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
     comes first.
     """
     threads = host_threads if device == "cuda" else 1
-    environment = {
+    return {
         "DS_ACCELERATOR": device,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
-    }
-    if device == "cuda":
-        return environment
-    return environment | {
-        # A policy's ranks are on one node; gloo would listen where the host name leads.
-        "GLOO_SOCKET_IFNAME": "lo",
+        **LOOPBACK_GROUPS,
     }
 
 
@@ -121,6 +117,17 @@ def create_optimizer(
 
         return FusedAdam(parameters, adam_w_mode=True, **settings)
     return torch.optim.AdamW(parameters, fused=True, **settings)
+
+
+def forget_host_buffers(optimizer: torch.optim.Optimizer) -> None:
+    """Have DeepSpeed make its host buffers of Adam's states anew.
+
+    Trap: ZeRO-3 keeps them among the states, so that a checkpoint has them, and loading moves them
+    to the device: the states would never leave a GPU again.
+    """
+    for state in optimizer.state.values():
+        for name in [name for name in state if name.endswith("_offload_buffer")]:
+            del state[name]
 
 
 def create_schedule(

@@ -16,6 +16,7 @@ from comas.engines.policy.deepspeed_options import (
     create_optimizer,
     create_schedule,
     deepspeed_config,
+    forget_host_buffers,
     join_group,
 )
 from comas.engines.policy.gradient import apply_gradient, weights_are_finite
@@ -202,6 +203,7 @@ class PolicyTrainer:
         _, kept = self._engine.load_checkpoint(
             str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
         )
+        forget_host_buffers(self._engine.basic_optimizer)
         # A checkpoint of an older version has none: no estimator kept anything.
         self._estimator_memory = kept.get("estimator_memory", {})
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from comas.config.schema import Lora, Rollout
+from comas.engines import LOOPBACK_GROUPS
 from comas.types import Device
 
 WeightTransfer = Literal["shared_memory", "ipc", "nccl"]
@@ -34,6 +35,7 @@ def engine_environment(device: Device) -> dict[str, str]:
     environment = {
         # The engine runs in this very process, so a killed actor leaves no orphan behind.
         "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
+        **LOOPBACK_GROUPS,
         **QUIET_VLLM,
     }
     if device == "cuda":
