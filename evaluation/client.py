@@ -5,6 +5,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 from pydantic import BaseModel, Field, ValidationError
@@ -35,6 +36,30 @@ class Endpoint:
     model: str
     """The model's name on that server."""
     api_key: str = field(default="none", repr=False)
+
+
+def fault_of_address(base_url: str) -> tuple[str, str] | None:
+    """What is wrong with an endpoint's address, and the remedy; neither shows what it holds."""
+    try:
+        url = URL(base_url)
+    except ValueError:
+        url = URL()
+    if url.scheme not in ("http", "https") or not url.host:
+        return "is no address", "write it like base_url=http://127.0.0.1:8000/v1"
+    if url.user is not None or url.password is not None:
+        # It would be in the log and in the results, whatever the server makes of it.
+        remedy = "write the address without it, and put the endpoint's key into OPENAI_API_KEY"
+        return "holds a user name or a password", remedy
+    return None
+
+
+def proxy_of(base_url: str) -> str | None:
+    """The proxy that the environment names for an address; those on this machine have none."""
+    url = URL(base_url)
+    if url.host is None or url.host in LOOPBACK or proxy_bypass(url.host):
+        return None
+    proxy = getproxies().get(url.scheme)
+    return proxy if proxy is None or "://" in proxy else f"http://{proxy}"
 
 
 @dataclass(frozen=True)
@@ -175,8 +200,9 @@ def _open_http(model: Endpoint, options: RequestOptions) -> aiohttp.ClientSessio
         # Uncompressed, since a few bytes may unpack to gigabytes.
         headers={"Authorization": f"Bearer {model.api_key}", "Accept-Encoding": "identity"},
         auto_decompress=False,
-        # Proxies from the environment are for other machines.
-        trust_env=URL(model.base_url).host not in LOOPBACK,
+        # Trap: with trust_env it reads ~/.netrc as well, and refuses to send two authorizations.
+        trust_env=False,
+        proxy=proxy_of(model.base_url),
     )
 
 

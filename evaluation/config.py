@@ -9,6 +9,7 @@ from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Sett
 from comas.config.keys import key
 from comas.config.loading import read
 from evaluation.benchmarks import BENCHMARKS
+from evaluation.client import fault_of_address
 from evaluation.setups import SETUPS
 from evaluation.tasks import HELD_OUT
 
@@ -119,9 +120,8 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
             remedy = "give base_url as well, or leave it out"
             yield Conflict(("model",), "is for an endpoint", remedy)
         return
-    if not re.match("https?://[^/]", config.base_url):
-        remedy = "write it like base_url=http://127.0.0.1:8000/v1"
-        yield Conflict(("base_url",), "is no address", remedy)
+    if (fault := fault_of_address(config.base_url)) is not None:
+        yield Conflict(("base_url",), *fault)
     for name, is_given, reason in (
         ("port", config.port is not None, "a server is started only without base_url"),
         ("weights", config.weights != "trained", "only a run directory has untrained weights"),

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import ssl
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from comas.model_folder import (
 )
 from comas.preflight.locations import QUICKSTART_PREFIX, locate, reading_rules
 from comas.run_directory.inputs import read_inputs
-from evaluation.client import Endpoint
+from evaluation.client import Endpoint, fault_of_address, proxy_of
 from evaluation.identity import fingerprint
 
 MAX_CONTEXT = 32768
@@ -144,8 +145,12 @@ def find_remote(base_url: str, *, model: str | None) -> Target:
 
     Its key is read from the environment (OPENAI_API_KEY).
 
-    Raises ValueError when the endpoint does not answer or lists several.
+    Raises ValueError when the endpoint does not answer or lists several, or when its address is
+    none or holds a password.
     """
+    if (fault := fault_of_address(base_url)) is not None:
+        constraint, remedy = fault
+        raise ValueError(f"base_url {constraint}: {remedy}")
     api_key = os.environ.get("OPENAI_API_KEY", "none")
     context_length = None
     if model is None:
@@ -253,6 +258,10 @@ def _only_model(base_url: str, api_key: str) -> _Listed:
             f"{base_url.rstrip('/')}/models",
             headers={"Authorization": f"Bearer {api_key}"},
             timeout=LIST_TIMEOUT_S,
+            # As the client asks: with its rule for proxies, and the certificates of the machine.
+            trust_env=False,
+            proxy=proxy_of(base_url),
+            verify=ssl.create_default_context(),
         )
         reply.raise_for_status()
         listed = _Listing.model_validate_json(reply.content).data

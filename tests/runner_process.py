@@ -38,6 +38,7 @@ def run(
     setup_name: str = "vanilla",
     seeds: tuple[int, ...] = (0,),
     reverse: bool = False,
+    api_key: str = "none",
     **options,
 ) -> Inference:
     """Run a setup in this process; ``options`` are those of its requests."""
@@ -45,7 +46,7 @@ def run(
         run_inference(
             tasks(num_tasks)[:: -1 if reverse else 1],
             setup=SETUPS[setup_name],
-            models=[Endpoint(base_url, "m")],
+            models=[Endpoint(base_url, "m", api_key)],
             seeds=seeds,
             options=RequestOptions(**options),
             folder=folder,

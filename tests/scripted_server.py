@@ -45,6 +45,8 @@ class ScriptedServer:
     ) -> None:
         self.requests: list[Body] = []
         """All that came, in order."""
+        self.headers: list[dict[str, str]] = []
+        """Of these, and of whoever asked for the list of models."""
         self.max_in_flight = 0
         self._num_in_flight = 0
         self._model = model
@@ -80,6 +82,7 @@ class ScriptedServer:
     async def _start(self) -> None:
         app = web.Application()
         app.router.add_post("/v1/chat/completions", self._complete)
+        app.router.add_get("/v1/models", self._list)
         # Handlers are cancelled when their client is gone, as those of a killed runner are.
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await self._runner.setup()
@@ -88,9 +91,14 @@ class ScriptedServer:
         host, port = self._runner.addresses[0][:2]
         self.base_url = f"http://{host}:{port}/v1"
 
+    async def _list(self, request: web.Request) -> web.StreamResponse:
+        self.headers.append(dict(request.headers))
+        return web.json_response({"data": [{"id": "scripted"}]})
+
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()
         self.requests.append(body)
+        self.headers.append(dict(request.headers))
         key = repr(body)
         fault = self._fault_of(body, self._attempts[key])
         self._attempts[key] += 1

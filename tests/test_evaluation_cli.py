@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from runner_process import run
 from scripted_server import Body, ScriptedServer, status
 from small_runs import make_run, record, write_records
 from tiny_models import save_tiny_model
@@ -20,10 +21,11 @@ from comas.files import locked
 from comas.terminal import EXIT_FAULT
 from evaluation import execution
 from evaluation.__main__ import main
+from evaluation.client import proxy_of
 from evaluation.config import read_command
 from evaluation.execution import evaluate
 from evaluation.inference_log import read_inference
-from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
+from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_remote, find_target, read_model
 from evaluation.plan import count_calls, make_plan
 from evaluation.server import ServerError, Servers
 from evaluation.setups import SETUPS
@@ -154,6 +156,8 @@ FAULTS: list[tuple[list[str], list[str]]] = [
     (["port=8000"], ["a server is started only without base_url", "leave out port"]),
     (["generation_config=none"], ["the server there decides"]),
     (["base_url=127.0.0.1:8000/v1"], ["is no address", "base_url=http://127.0.0.1:8000/v1"]),
+    (["base_url=http://host:a/b@c/v1"], ["is no address"]),
+    (["base_url=https://a:b@host/v1"], ["holds a user name or a password", "OPENAI_API_KEY"]),
     (["limit=0", "seeds=x", "temprature=1"], ["3 faults"]),
     (["data=nowhere"], ["nowhere/benchmarks/gsm8k.jsonl", "prepare_data.sh --only gsm8k"]),
     (["benchmarks=[held_out]"], ["of a run, and this is not a run"]),
@@ -172,6 +176,58 @@ def test_bad_input_is_named_with_its_remedy(arguments, server, data, caplog, cha
     assert [part for part in said if part not in text] == []
     assert server.requests == []
     assert not Path(arguments[-1].removeprefix("results=")).exists()
+
+
+@pytest.mark.parametrize("password", ["hunter2", "hunter2/x", "hunter2" * 99])
+def test_a_password_in_an_address_is_shown_to_nobody(arguments, server, caplog, capfd, password):
+    address = f"https://me:{password}@host/v1"
+    text = failure([*arguments, f"base_url={address}", "port=8000"], caplog)
+    assert "base_url = https://***@host/v1" in text
+    with pytest.raises(ValueError, match="base_url ") as error:
+        find_remote(address, model="m")
+    assert "hunter2" not in caplog.text + "".join(capfd.readouterr()) + str(error.value)
+    assert not Path(arguments[-1].removeprefix("results=")).exists()
+
+
+@pytest.fixture
+def netrc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ~/.netrc that knows every machine, and a key."""
+    file = tmp_path / "netrc"
+    file.write_text("default login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(file))
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    for name in ("http_proxy", "HTTP_PROXY", "no_proxy", "NO_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_an_endpoint_is_asked_with_its_key_through_the_proxy_whatever_netrc_says(
+    netrc, server, monkeypatch, tmp_path
+):
+    proxy = server.base_url.removesuffix("/v1")
+    monkeypatch.setenv("http_proxy", proxy.replace("://", "://me:pass@"))
+    [remote] = find_remote("http://models.invalid/v1", model=None).models
+    inference = run(remote.endpoint.base_url, tmp_path / "answers", 1, num_retries=0, api_key="key")
+    assert inference.num_done == 1
+    told = [
+        (headers["Host"], headers["Authorization"], headers["Proxy-Authorization"])
+        for headers in server.headers
+    ]
+    assert told == [("models.invalid", "Bearer key", "Basic bWU6cGFzcw==")] * 2
+
+
+def test_an_endpoint_on_this_machine_is_asked_without_a_proxy(netrc, server, monkeypatch, tmp_path):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    [remote] = find_remote(server.base_url, model=None).models
+    assert run(remote.endpoint.base_url, tmp_path / "answers", 1, num_retries=0).num_done == 1
+    assert remote.endpoint.model == "scripted"
+
+
+def test_the_environment_says_who_is_asked_without_a_proxy(netrc, monkeypatch):
+    monkeypatch.setenv("https_proxy", "proxy:3128")
+    monkeypatch.setenv("no_proxy", "near.example")
+    assert proxy_of("https://far.example/v1") == "http://proxy:3128"
+    assert proxy_of("https://near.example/v1") is None
+    assert proxy_of("http://far.example/v1") is None
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """What is wrong with a configuration, in words that name key, value, origin and remedy."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +10,8 @@ import yaml
 DEFAULT_ORIGIN = "default"
 COMMAND_LINE = "command line"
 MAX_SHOWN_CHARS = 200
+CREDENTIALS = re.compile(r"://\S*@")
+"""The user name and the password of a URL; greedy, since a password may hold any character."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +61,10 @@ class ConfigError(ValueError):
 
 
 def yaml_text(value: Any) -> str:
-    """``value`` on one line, as it would stand in a file."""
+    """``value`` on one line, as it would stand in a file, less the passwords of its URLs."""
     text = yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6)
-    text = text.removesuffix("...\n").strip()
+    # Before it is cut off, after which nothing would tell a password from a path.
+    text = CREDENTIALS.sub("://***@", text.removesuffix("...\n").strip())
     return text if len(text) <= MAX_SHOWN_CHARS else text[:MAX_SHOWN_CHARS] + " ..."
 
 
