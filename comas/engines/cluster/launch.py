@@ -158,8 +158,16 @@ class Launch:
         ]
 
     def locate(self, engines: Sequence[Engine]) -> None:
-        """Note where ``engines``, which have started, are."""
-        found = ray.get([engine.actor.whereabouts.remote() for engine in engines])
+        """Note where ``engines``, which have started, are.
+
+        Raises LostEngineError when one died since, or does not answer in time.
+        """
+        found = wait_for_all(
+            {engine.name: engine.actor.whereabouts.remote() for engine in engines},
+            doing="being located",
+            timeout_s=self._config.cluster.start_timeout_s,
+            check=self.check_nodes,
+        )
         self._whereabouts |= {
             engine.name: where for engine, where in zip(engines, found, strict=True)
         }
