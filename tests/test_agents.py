@@ -247,7 +247,9 @@ def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named
         _kill(rollouts)
         with pytest.raises(EngineError, match=r"rollout engine \d of policy [01] failed"):
             generate(agents, 1)
-        with pytest.raises(EngineError, match=r"rank 0 of policy [01] failed while sending"):
+        # Whichever is noticed first: the rank that cannot send, or the engine that is gone.
+        said = r"(rank|rollout engine) 0 of policy [01] failed while sending"
+        with pytest.raises(EngineError, match=said):
             agents.sync_weights()
     assert not ray.is_initialized()
 

@@ -45,10 +45,16 @@ class ScriptedRay:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 0.0
         self.done_at: dict[str, float] = {}
+        self.failed: dict[str, Exception] = {}
         self.frozen_for = 0.0
         monkeypatch.setattr(supervision.ray, "wait", self.wait)
-        monkeypatch.setattr(supervision.ray, "get", lambda call: f"result of {call}")
+        monkeypatch.setattr(supervision.ray, "get", self.get)
         monkeypatch.setattr(supervision.time, "monotonic", lambda: self.now)
+
+    def get(self, call: str) -> str:
+        if call in self.failed:
+            raise self.failed[call]
+        return f"result of {call}"
 
     def wait(
         self, calls: Sequence[str], *, num_returns: int, timeout: float
@@ -131,6 +137,20 @@ def test_a_supervisor_watches_whom_it_calls_and_whom_they_wait_for(scripted):
     with pytest.raises(LostEngineError, match="rollout engine 0 gave no sign of life"):
         supervisor.wait({rank: "never"}, doing="sending", watched=[frozen])
     assert scripted.now < 10
+
+
+def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_named(scripted):
+    supervisor = Supervisor(Cluster(call_timeout_s=1000), check_ray=lambda: None)
+    rank, dead = engine(scripted, "rank 0"), engine(scripted, "rollout engine 0")
+    scripted.failed = {"pulse 2 of rollout engine 0": ActorDiedError()}
+    said = "^rollout engine 0 failed while sending: The actor died"
+    with pytest.raises(LostEngineError, match=said):
+        supervisor.wait({rank: "never"}, doing="sending", watched=[dead])
+    assert dead.actor.num_asked == 3
+    # The call of one that is called tells more of its end than its pulse.
+    scripted.done_at |= {"soon": scripted.now + 8}
+    scripted.failed = {f"pulse {number} of rank 0": ActorDiedError() for number in range(99)}
+    assert supervisor.wait({rank: "soon"}, doing="sending") == ["result of soon"]
 
 
 def test_a_call_may_take_ten_times_the_longest_before_it(scripted):

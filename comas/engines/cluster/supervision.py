@@ -66,7 +66,7 @@ class Supervisor:
         """
         if not calls:
             return []
-        pulses = Pulses([*calls, *watched], timeout_s=self._cluster.heartbeat_timeout_s)
+        pulses = Pulses(list(calls), watched=watched, timeout_s=self._cluster.heartbeat_timeout_s)
 
         def check() -> None:
             self._check_ray()
@@ -101,21 +101,33 @@ class Pulses:
     because it was frozen or its machine asleep, is nobody's silence.
     """
 
-    def __init__(self, engines: Sequence[Engine], *, timeout_s: float) -> None:
-        self._engines = engines
+    def __init__(
+        self, called: Sequence[Engine], *, watched: Sequence[Engine] = (), timeout_s: float
+    ) -> None:
+        """No answer of those ``watched`` is waited for: their pulse alone tells of their end."""
+        self._engines = [*called, *watched]
+        self._watched = frozenset(watched)
         self._timeout_s = timeout_s
         self._asked: dict[Engine, ray.ObjectRef] = {}
         self._silent_s: dict[Engine, float] = {}
 
     def check(self, doing: str) -> None:
-        """Raise LostEngineError when an engine has been silent for too long."""
+        """Ask who has answered for the next sign of life.
+
+        Raises:
+            EngineError: a watched engine failed at it.
+            LostEngineError: an engine has been silent for too long, or a watched one died.
+        """
         waiting = list(self._asked.values())
         answered, _ = (
             ray.wait(waiting, num_returns=len(waiting), timeout=0) if waiting else ([], [])
         )
         for engine in self._engines:
-            # An error is an answer, too: the call that is waited for has it as well.
-            if engine not in self._asked or self._asked[engine] in answered:
+            asked = self._asked.get(engine)
+            if asked in answered and engine in self._watched:
+                # Of the others an error is an answer, too: the call that is waited for has it.
+                _result(asked, name=engine.name, doing=doing)
+            if asked is None or asked in answered:
                 self._asked[engine] = engine.actor.pulse.remote()
                 self._silent_s[engine] = 0.0
                 continue
