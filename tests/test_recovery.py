@@ -18,8 +18,11 @@ from ray.exceptions import ActorDiedError, RayTaskError
 
 from comas import train as driver
 from comas.__main__ import exit_status
-from comas.config.schema import Cluster
+from comas.config.schema import Cluster, Config, Society
 from comas.engines.cluster import supervision
+from comas.engines.cluster.actors import Engine
+from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.ray_processes import RayProcesses
 from comas.engines.cluster.recoveries import GivenUpError, Recoveries
 from comas.engines.cluster.supervision import (
@@ -271,6 +274,20 @@ def caused(error: Exception, cause: Exception) -> Exception:
 )
 def test_the_exit_status_tells_whose_fault_it_was(error: Exception, status: int):
     assert exit_status(error) == status
+
+
+def test_an_error_blames_the_engines_that_it_names_and_none_whose_name_begins_alike(caplog):
+    config = Config(society=Society(num_agents=13))
+    agents = Agents(config, models=["some/model"] * 13, device="cpu")
+    agents._launch = Launch.__new__(Launch)
+    agents._launch._config, agents._launch._whereabouts = config, {}
+    names = [f"rank {rank} of policy {policy}" for policy in range(13) for rank in (0, 1)]
+    agents._ranks = [Engine(name, (int(name.split()[-1]),), None) for name in names]
+    agents._report(LostEngineError("no answer from: rank 0 of policy 12, rank 1 of policy 11."))
+    assert caplog.messages == [
+        "rank 1 of policy 11 (agents 11) had not started",
+        "rank 0 of policy 12 (agents 12) had not started",
+    ]
 
 
 def test_the_end_of_a_log_is_shown_and_a_log_elsewhere_hides_nothing(tmp_path: Path):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,13 @@ class Engine:
     def call(self, method: str, *arguments: Any, **named: Any) -> ray.ObjectRef:
         """Start ``method`` of the ``RolloutEngine`` or ``FamilyTrainer`` in the actor."""
         return self.actor.call.remote(method, *arguments, **named)
+
+    def is_named_in(self, text: str) -> bool:
+        """Whether ``text`` names this engine, and not only one whose name begins alike.
+
+        Example: "rank 0 of policy 1" is not named in "rank 0 of policy 12 failed".
+        """
+        return re.search(rf"\b{re.escape(self.name)}\b", text) is not None
 
 
 class Whereabouts(NamedTuple):

@@ -322,7 +322,7 @@ class Agents:
     def _report(self, error: LostEngineError) -> None:
         """Say what is known of the engines that an error names."""
         for engine in (*self._rollouts, *self._ranks):
-            if engine.name in str(error):
+            if engine.is_named_in(str(error)):
                 log.warning(self._launch.describe(engine))
 
     def _on(
