@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
@@ -94,6 +95,34 @@ def test_time_is_that_of_an_earlier_run_with_the_same_settings(tmp_path):
     assert "288 prompts of at most 512 and responses of at most 48" in describe_tokens(
         config, sizes, None
     )
+
+
+@pytest.mark.parametrize(
+    ("told", "instead"),
+    [
+        ('"step": 3', '"step": 3x'),  # a damaged line
+        ('"tokens/prompt": 6000, ', ""),  # as an older version wrote it
+        ('"tokens/prompt": 6000', '"tokens/prompt": null'),
+        ('"time/validation_s": 2.0', '"time/validation_s": null'),
+    ],
+)
+def test_a_run_whose_metrics_do_not_tell_the_time_is_passed_over(tmp_path, told, instead):
+    config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
+    whole = run_with(tmp_path, config, *[1.0] * 4)
+    newer = run_with(tmp_path, config, *[2.0] * 5)
+    measured = earlier_run(config)
+    assert measured is not None and measured.folder == newer
+    metrics = newer / "metrics.jsonl"
+    metrics.write_text(metrics.read_text().replace(told, instead))
+    assert earlier_run(config) == MeasuredRun(whole, 1.0, 2.0, 6000, 1800)
+
+
+def test_a_run_whose_metrics_cannot_be_read_is_passed_over(tmp_path):
+    config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
+    metrics = run_with(tmp_path, config, *[1.0] * 4) / "metrics.jsonl"
+    metrics.unlink()
+    metrics.mkdir()
+    assert earlier_run(config) is None
 
 
 def test_time_on_gpus_is_arithmetic_and_says_so():

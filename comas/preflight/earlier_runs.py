@@ -1,17 +1,21 @@
 """How long a run takes, from the steps of an earlier one with the same settings."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from comas.config import ConfigError, changed_keys, load
 from comas.config.schema import Config
+from comas.files import FileError
 from comas.preflight.sizes import Sizes
-from comas.run_directory.metrics_log import read_rows
+from comas.run_directory.metrics_log import Row, read_rows
 
 IRRELEVANT = ("name", "seed", "saves", "resume", "training.", "logging.", "cluster.start_timeout_s")
 """Beginnings of the keys that change neither a step nor a validation."""
 MIN_STEPS = 3
+OF_A_STEP = ("time/step_s", "tokens/prompt", "tokens/response")
+OF_A_VALIDATION = ("time/validation_s",)
 
 
 @dataclass(frozen=True)
@@ -30,8 +34,8 @@ class MeasuredRun:
 
 
 def earlier_run(config: Config) -> MeasuredRun | None:
-    """The newest run under ``config.saves`` with the same settings and at least ``MIN_STEPS``
-    steps; None: there is none."""
+    """The newest run under ``config.saves`` with the same settings, metrics that can be read and at
+    least ``MIN_STEPS`` steps; None: there is none."""
     folders = sorted(Path(config.saves).glob("*/metrics.jsonl"), reverse=True)
     for folder in (metrics.parent for metrics in folders if not metrics.parent.is_symlink()):
         if _is_like(folder, config) and (measured := _measure(folder)) is not None:
@@ -48,13 +52,23 @@ def _is_like(folder: Path, config: Config) -> bool:
 
 
 def _measure(folder: Path) -> MeasuredRun | None:
-    rows = read_rows(folder / "metrics.jsonl")
-    steps = [row for row in rows if "time/step_s" in row][1:]  # the first one warms up
-    validations = [row["time/validation_s"] for row in rows if "time/validation_s" in row]
+    """None where the metrics are too few, of an older version or cannot be read."""
+    try:
+        rows = read_rows(folder / "metrics.jsonl")
+    except (FileError, OSError):
+        return None
+    steps = _numbers(rows, OF_A_STEP)[1:]  # the first one warms up
+    validations = _numbers(rows, OF_A_VALIDATION)
     if len(steps) < MIN_STEPS or not validations:
         return None
-    step_s, prompts, responses = (
-        median(row[name] for row in steps)
-        for name in ("time/step_s", "tokens/prompt", "tokens/response")
-    )
-    return MeasuredRun(folder, step_s, median(validations), prompts, responses)
+    step_s, prompts, responses = map(median, zip(*steps, strict=True))
+    return MeasuredRun(folder, step_s, median(s for (s,) in validations), prompts, responses)
+
+
+def _numbers(rows: Iterable[Row], names: Sequence[str]) -> list[list[float]]:
+    """The values under ``names``, of every row that has a number under each."""
+    return [
+        [row[name] for name in names]
+        for row in rows
+        if all(isinstance(row.get(name), int | float) for name in names)
+    ]
