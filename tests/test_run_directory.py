@@ -446,6 +446,52 @@ def test_a_checkpoint_of_somebody_else_needs_a_word(
     assert "loading a checkpoint as resume_foreign=true asks" in caplog.text
 
 
+def test_a_damaged_checkpoint_of_somebody_else_is_passed_over_for_the_whole_one_before(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
+):
+    path = begun(config, checkpoints=2, reached=20)
+    damage(path / "checkpoints/step_0020/policy_0/weights")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+    with pytest.raises(ValueError, match=r"step_0010 was not sealed with .*resume_foreign=true"):
+        newest(config, path)
+    assert newest(config, path, "resume_foreign=true") == (10, path / "checkpoints/step_0010")
+    assert "policy_0/weights is not what was written" in caplog.text
+    damage(path / "checkpoints/step_0010/policy_0/weights")
+    with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged"):
+        newest(config, path, "resume_foreign=true")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "seal.json cannot be read"),
+        ('{"files": {}}', "seal.json cannot be read"),
+        ('{"files": ["policy_0/weights"], "signature": ""}', "seal.json cannot be read"),
+        ('{"files": {"policy_0/weights": 1}, "signature": ""}', "seal.json cannot be read"),
+        ("[" * 100_000, "seal.json cannot be read"),
+        (
+            '{"files": {"../\\u001b[2J": ""}, "signature": ""}',
+            r"../\x1b[2J, policy_0/weights is not",
+        ),
+    ],
+)
+def test_a_seal_that_a_stranger_wrote_is_only_compared(config: Config, caplog, text, said):
+    path = begun(config, checkpoints=1, reached=10)
+    (path / "checkpoints/step_0010/seal.json").write_text(text)
+    with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged"):
+        newest(config, path, "resume_foreign=true")
+    assert said in caplog.text
+
+
+def test_of_many_files_that_differ_a_few_are_named(config: Config, caplog):
+    path = begun(config, checkpoints=1, reached=10)
+    for number in range(7):
+        (path / f"checkpoints/step_0010/{number}").touch()
+    with pytest.raises(ValueError, match="is damaged"):
+        newest(config, path)
+    assert "step_0010: 0, 1, 2, 3, 4 (and 2 more) is not what was written" in caplog.text
+
+
 def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config: Config):
     path = begun(config, checkpoints=1, reached=10)
     folder = path / "checkpoints/step_0010"
@@ -453,9 +499,10 @@ def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config
     record = json.loads((folder / "seal.json").read_text())
     digest = hashlib.sha256(b"another's").hexdigest()
     record["files"]["policy_0/weights"] = digest
-    (folder / "seal.json").write_text(json.dumps(record))
-    with pytest.raises(ValueError, match="resume_foreign=true"):
-        newest(config, path)
+    for signature in (record["signature"], "", "é"):
+        (folder / "seal.json").write_text(json.dumps(record | {"signature": signature}))
+        with pytest.raises(ValueError, match="resume_foreign=true"):
+            newest(config, path)
     (folder / "seal.json").unlink()
     with pytest.raises(ValueError, match="has no seal"):
         newest(config, path)

@@ -189,11 +189,11 @@ class RunDirectory:
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """(step, folder) of the newest checkpoint that is as it was written; None: none was.
 
-        A damaged one is passed over, with a warning.
+        A damaged one is passed over, with a warning, also with ``resume_foreign``.
 
         Raises:
-            ValueError: there must have been one and is none, all are damaged, or the newest was
-                not written by this user and ``resume_foreign`` is not set.
+            ValueError: there must have been one and is none, all are damaged, or the newest of the
+                others was not written by this user and ``resume_foreign`` is not set.
         """
         checkpoints = self._checkpoints()
         if not checkpoints:

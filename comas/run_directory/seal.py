@@ -10,13 +10,27 @@ import hmac
 import json
 import os
 import secrets
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from comas.files import write_text
+from pydantic import TypeAdapter
+
+from comas.files import MAX_LISTED_FAULTS, FileError, read_json, write_text
 
 SEAL_NAME = "seal.json"
+
+
+@dataclass(frozen=True)
+class _Seal:
+    files: dict[str, str]
+    """Relative path -> SHA-256."""
+    signature: str
+
+
+_SEAL = TypeAdapter(_Seal)
 
 
 class DamagedError(ValueError):
@@ -35,29 +49,29 @@ def seal(folder: Path) -> None:
 
 
 def check_seal(folder: Path) -> None:
-    """Compare ``folder`` with its seal.
+    """Compare ``folder`` with its seal, and only then ask who wrote it: what is damaged is never
+    to be loaded, whoever is trusted. Nothing that the seal names is opened.
 
     Raises:
-        ForeignError: there is no seal, or it is not of this user's key.
         DamagedError: files are missing, changed or added, or the seal cannot be read.
+        ForeignError: there is no seal, or it is not of this user's key.
     """
     path = folder / SEAL_NAME
     if not path.is_file():
         raise ForeignError(f"{folder} has no seal")
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        files, signature = record["files"], record["signature"]
-    except (ValueError, KeyError, TypeError) as error:
+        sealed = read_json(path, _SEAL, remedy="")
+    except FileError as error:
         raise DamagedError(f"{path} cannot be read") from error
-    key = _key(create=False)
-    if key is None or not hmac.compare_digest(_sign(files, key), str(signature)):
-        raise ForeignError(f"{folder} was not sealed with the key in {key_path()}")
     found = _digests(folder)
-    wrong = sorted(
-        name for name in files.keys() | found.keys() if files.get(name) != found.get(name)
-    )
-    if wrong:
-        raise DamagedError(f"{folder}: {', '.join(wrong)} is not what was written")
+    names = sealed.files.keys() | found.keys()
+    if wrong := [name for name in names if sealed.files.get(name) != found.get(name)]:
+        raise DamagedError(f"{folder}: {_listed(wrong)} is not what was written")
+    key = _key(create=False)
+    if key is None or not hmac.compare_digest(
+        _sign(sealed.files, key).encode(), sealed.signature.encode()
+    ):
+        raise ForeignError(f"{folder} was not sealed with the key in {key_path()}")
 
 
 def key_path() -> Path:
@@ -97,3 +111,10 @@ def _digests(folder: Path) -> dict[str, str]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _listed(names: Iterable[str]) -> str:
+    """The first few, without what would steer a terminal: a stranger may have chosen them."""
+    shown = [name.encode("unicode_escape").decode() for name in sorted(names)]
+    more = len(shown) - MAX_LISTED_FAULTS
+    return ", ".join(shown[:MAX_LISTED_FAULTS]) + f" (and {more} more)" * (more > 0)
