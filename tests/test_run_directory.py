@@ -588,6 +588,23 @@ def test_tensorboard_gets_every_step_once_also_after_a_resume(config: Config):
     assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(1, 1.0), (2, 20.0)]
 
 
+def test_tensorboard_gets_every_step_once_also_after_a_recovery(config: Config):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    config.logging.tensorboard = True
+    with RunDirectory.create(config) as run:
+        for step in (0, 1):
+            run.log_metrics(step, {"a/b": step})
+        run.drop_after(-1)  # no checkpoint yet: from the beginning
+        for step in (0, 1, 2, 3):
+            run.log_metrics(step, {"a/b": 10 * step})
+        run.drop_after(1)
+        run.log_metrics(2, {"a/b": 200})
+        # What is read while the run goes on, as by who watches it.
+        events = EventAccumulator(str(run.path / "tensorboard")).Reload()
+        assert [(e.step, e.value) for e in events.Scalars("a/b")] == [(0, 0), (1, 10), (2, 200)]
+
+
 def findings() -> Findings:
     figure = Figure()
     figure.subplots().plot([1, 2], [3, 4])

@@ -234,6 +234,8 @@ class RunDirectory:
         them, with the validation of step 0.
         """
         self._metrics.drop_after(step)
+        for tracker in self._trackers:
+            tracker.begin_anew()
         for folder in (self.path / name for name in ("discussions", TOKENS, "checkpoints")):
             for later, path in _steps(folder):
                 if later > step:

@@ -30,6 +30,9 @@ class Tracker(Protocol):
 
     def log(self, row: Row) -> None: ...
 
+    def begin_anew(self) -> None:
+        """The next rows are of steps that may have been logged before, and count in their place."""
+
     def log_findings(self, findings: Findings) -> None: ...
 
     def close(self, *, failed: bool) -> None: ...
@@ -57,12 +60,17 @@ class TensorboardTracker:
 
     def log(self, row: Row) -> None:
         if self._writer is None:
-            # Hides what a process that was resumed here had written of this and later steps.
+            # Hides what was written here before of this and later steps.
             self._writer = self._new_writer(str(self._folder), purge_step=row["step"])
         for key, value in row.items():
             if key != "step" and value is not None:
                 self._writer.add_scalar(key, value, row["step"])
         self._writer.flush()
+
+    def begin_anew(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
 
     def log_findings(self, findings: Findings) -> None:
         if self._writer is None:
@@ -79,7 +87,11 @@ class TensorboardTracker:
 
 
 class WandbTracker:
-    """A wandb run named like the run directory, which a resumed process continues."""
+    """A wandb run named like the run directory, which a resumed process continues.
+
+    Steps that a run repeats are there twice, and what counts was logged last: wandb takes nothing
+    back (its ``resume_from`` does, but is a preview, and needs a server and wandb's own counter).
+    """
 
     def __init__(self, config: Config, run: Path) -> None:
         import wandb
@@ -106,6 +118,9 @@ class WandbTracker:
 
     def log(self, row: Row) -> None:
         self._run.log({key: value for key, value in row.items() if value is not None})
+
+    def begin_anew(self) -> None:
+        pass
 
     def log_findings(self, findings: Findings) -> None:
         import matplotlib.pyplot  # noqa: F401  Trap: wandb.Image asks for it and does not import it
