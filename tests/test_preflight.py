@@ -314,7 +314,9 @@ def test_embedded_questions_are_read_as_they_were_written_whatever_ones_own_are_
     assert reading_rules("mine.csv", mine) == mine
 
 
-def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_made(tmp_path: Path):
+def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
     questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(3)])
     overrides = [
@@ -325,10 +327,12 @@ def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_made(tmp_path: 
         "rollout.batch_size=4",
         "cluster.device=cuda",
     ]
+    monkeypatch.setenv("XDG_STATE_HOME", questions.as_posix())
     with pytest.raises(PreflightError) as raised:
         prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
     text = str(raised.value)
     said = ["cluster.device=cuda", "'./nowhere'", "3 questions, fewer than", "nowhere.jsonl cannot"]
+    said.append("questions.jsonl is a file, not a folder. Set XDG_STATE_HOME")
     assert len(raised.value.faults) == len(said)
     assert all(any(words in fault for fault in raised.value.faults) for words in said)
     assert "host memory" in text or "disk" in text

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib
@@ -26,6 +27,7 @@ from comas.preflight.configuration import load_config
 from comas.run_directory import RunDirectory
 from comas.run_directory.inputs import read_inputs
 from comas.run_directory.provenance import git_state
+from comas.run_directory.seal import look_for_key, user_key
 from comas.run_directory.trackers import Findings
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
@@ -514,6 +516,59 @@ def test_the_key_is_the_users_alone(config: Config, state_folder: Path):
     assert len(key.read_bytes()) == 32
     assert key.stat().st_mode & 0o777 == 0o600
     assert names(key.parent) == ["seal.key"]
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("file", "Not a directory"),
+        ("/proc", "(No such file or directory|Permission denied)"),  # where nobody makes a folder
+        ("taken", "Is a directory"),
+    ],
+)
+def test_a_run_without_a_place_for_its_key_ends_before_it_begins(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str, said: str
+):
+    (tmp_path / "file").touch()
+    (tmp_path / "taken/comas/seal.key").mkdir(parents=True)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / state))
+    told = f"{tmp_path / state}/comas/seal.key, can .* made: {said}. Set XDG_STATE_HOME to a folder"
+    with pytest.raises(FileError, match=told):
+        RunDirectory.create(config)
+    assert not (Path(config.saves) / "latest").is_symlink()
+
+
+@pytest.mark.parametrize("asks", [user_key, look_for_key])
+def test_a_user_without_a_home_is_told_where_a_key_can_be(
+    monkeypatch: pytest.MonkeyPatch, asks: Callable[[], object]
+):
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    with monkeypatch.context() as patch, pytest.raises(FileError) as raised:
+        patch.setattr(os, "getuid", lambda: 2**31 - 7)  # whom no system knows
+        asks()
+    assert "HOME is not set, and user 2147483641 is not in" in str(raised.value)
+    assert "Set XDG_STATE_HOME to a folder that you can write to" in str(raised.value)
+
+
+def test_a_key_is_looked_for_without_making_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert look_for_key() == "made at the start"
+    assert names(tmp_path) == []
+    key = user_key()
+    assert (look_for_key(), user_key()) == ("here", key)
+
+
+def test_a_run_keeps_its_key_when_its_home_is_lost(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    home = tmp_path / "home"
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
+    with RunDirectory.create(config) as run:
+        shutil.rmtree(home)
+        home.touch()
+        save_checkpoint(run, 10)
+        assert run.latest_checkpoint() == (10, run.path / "checkpoints/step_0010")
 
 
 def test_a_folder_that_is_no_run_cannot_be_resumed(config: Config, tmp_path: Path):

@@ -41,6 +41,7 @@ from comas.quickstart.build import (
     NUM_VALIDATION_PER_DOMAIN,
 )
 from comas.run_directory.inputs import read_inputs
+from comas.run_directory.seal import look_for_key
 from comas.types import DOMAINS, Device
 from comas.verification.sandbox import Isolation
 
@@ -242,6 +243,7 @@ class Survey:
             self._add(Need(f"disk at {folder}", "a folder to write to", "none", fault=str(error)))
         else:
             self._add(checks.disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
+        self._checklist.find("key of checkpoints", "to read or to make", look_for_key)
 
     def _look_at_ray(self) -> None:
         if self._cluster is not None:

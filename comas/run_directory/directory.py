@@ -31,7 +31,7 @@ from comas.run_directory.discussion_log import discussion_record
 from comas.run_directory.inputs import write_inputs
 from comas.run_directory.metrics_log import MetricsLog, read_rows
 from comas.run_directory.provenance import note_process
-from comas.run_directory.seal import DamagedError, ForeignError, check_seal, seal
+from comas.run_directory.seal import DamagedError, ForeignError, check_seal, seal, user_key
 from comas.run_directory.token_log import TOKENS, compressed, token_records
 from comas.run_directory.trackers import Findings, open_trackers
 from comas.types import Discussion, RewardedDiscussion, TurnKey
@@ -56,6 +56,7 @@ class RunDirectory:
         """Use ``create`` or ``open``."""
         self.path = path
         self._config = config
+        self._key = user_key()  # Here, as the first checkpoint would be too late to miss it.
         with ExitStack() as stack:
             stack.enter_context(locked(path, remedy=IN_USE))
             self._prepare()
@@ -182,7 +183,7 @@ class RunDirectory:
         """
         with written_aside(self.path / "checkpoints" / step_name(step)) as partial:
             yield partial
-            seal(partial)
+            seal(partial, self._key)
         for _, folder in self._checkpoints()[: -self._config.training.keep_checkpoints]:
             files.remove(folder)
 
@@ -202,7 +203,7 @@ class RunDirectory:
         for step, folder in reversed(checkpoints):
             try:
                 with progress_bar(f"checking {folder.name}"):
-                    check_seal(folder)
+                    check_seal(folder, self._key)
             except DamagedError as error:
                 logger.warning("damaged checkpoint passed over: %s", error)
                 continue
