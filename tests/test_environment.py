@@ -113,7 +113,7 @@ def test_the_downloads_last_until_packages_begin_to_come(tmp_path):
     names = " ".join(f"{packages}/{name}.dist-info" for name in "abc")
     told = call(
         "SECONDS_BETWEEN_LINES=0.1; tell_packages() { echo $*; }; tell_progress 6 0 & "
-        f"sleep 2.5; mkdir {names}; sleep 2; kill $!; wait $! || true",
+        f"sleep 1.5; mkdir {names}; sleep 1; kill $!; wait $! || true",
         tmp_path,
     )
     lines = told.stdout.splitlines()
