@@ -20,6 +20,9 @@ MEAN_PART = "agents"
 SINGLE_MODEL = "model"
 """The title of results that have no parts."""
 
+FEWEST_TASKS = 6
+"""That can tell a difference from chance: of 5 tasks, all better, a sign test says 2/2^5 = 6 %."""
+
 TaskKey = tuple[str, str]
 """(task_id, fingerprint of its question)"""
 
@@ -66,8 +69,9 @@ class Difference:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of 0."""
-        return self.low > 0 or self.high < 0
+        """Whether the interval lies on one side of 0, and is of ``FEWEST_TASKS`` or more: where all
+        of a few tasks differ alike, the bootstrap's has no width."""
+        return self.num_common >= FEWEST_TASKS and (self.low > 0 or self.high < 0)
 
 
 @dataclass(frozen=True)

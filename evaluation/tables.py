@@ -16,7 +16,7 @@ seeds, in a row of means over agents. [497/500]: 497 of the 500 answers asked fo
 could be judged; the others count as not correct."""
 DIFFERENCE_LEGEND = """\
 (+1.40): difference in percentage points, on the tasks that both were asked. *: its 95 % interval
-(paired bootstrap over tasks) excludes 0."""
+(paired bootstrap over tasks, 6 or more) excludes 0."""
 COST_LEGEND = "Over all benchmarks and sessions; a killed session counts up to its last answer."
 
 

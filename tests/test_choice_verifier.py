@@ -146,6 +146,14 @@ def test_a_letter_with_another_options_text_names_two(template):
             assert verify_choice(answer, f"{gold}\n{LISTED}") == "unanswered"
 
 
+@pytest.mark.parametrize("empty", ["{}", "()", "[]", "", "' '", "*"])
+def test_an_option_of_signs_alone_is_not_named_by_every_letter(empty):
+    listed = f"(A) {empty}\n(B) [1]\n(C) None"
+    for letter in "ABC":
+        for answer in (letter, f"({letter})", rf"\text{{{letter}}}"):
+            assert verify_choice(rf"\boxed{{{answer}}}", f"{letter}\n{listed}") == "correct"
+
+
 @pytest.mark.parametrize("answer", NOT_ONE_LETTER)
 def test_known_options_make_no_letter_of_what_names_none(answer):
     assert verify_choice(rf"\boxed{{{answer}}}", "B\n(A) cat\n(B) hen\n(C) cow") == "unanswered"

@@ -34,7 +34,6 @@ def difference(*, of: tuple[str, ...], to: tuple[str, ...]):
 def test_equal_differences_have_an_interval_of_no_width():
     found = difference(of=("cccc",), to=("wwww",))
     assert (found.value, found.low, found.high) == (1, 1, 1)
-    assert found.excludes_zero
 
 
 def test_a_subject_does_not_differ_from_itself():
@@ -69,6 +68,13 @@ def test_an_interval_excludes_zero_when_few_resamples_reach_it(num_better, exclu
     # there are two, and with 0.94^100 = 0.002 when there are six; the tail holds 0.025.
     better = "c" * num_better + "w" * (100 - num_better)
     found = difference(of=(better,), to=("w" * 100,))
+    assert found.excludes_zero is excludes_zero
+
+
+@pytest.mark.parametrize(("num_tasks", "excludes_zero"), [(1, False), (5, False), (6, True)])
+def test_a_few_tasks_that_differ_alike_tell_nothing_from_chance(num_tasks, excludes_zero):
+    found = difference(of=("c" * num_tasks,), to=("w" * num_tasks,))
+    assert (found.low, found.high) == (1, 1)
     assert found.excludes_zero is excludes_zero
 
 

@@ -220,6 +220,26 @@ def test_whoever_does_not_know_the_password_is_turned_away():
     assert asyncio.run(ask_all(exchange_with(Impostor()), "a")) == [spoken("a")]
 
 
+def test_a_stranger_who_says_nothing_holds_up_no_end():
+    """From Python 3.12 on, a server waits for whoever is still connected."""
+
+    class Visited(ScriptedEngine):
+        def call(self, method: str, meeting: Meeting) -> Awaitable[None]:
+            return self._be_lost(meeting)
+
+        async def _be_lost(self, meeting: Meeting) -> None:
+            self.stranger, self.writer = await asyncio.open_connection(meeting.host, meeting.port)
+            raise ActorDiedError()
+
+    async def ask() -> bytes:
+        [error] = await ask_all(exchange_with(engine), "a")
+        assert isinstance(error, LostEngineError)
+        return await asyncio.wait_for(engine.stranger.read(), timeout=20)
+
+    engine = Visited()
+    assert asyncio.run(ask()) == b""  # it was cut off
+
+
 def sampler_of(
     engines: Sequence[ScriptedEngine], *, policy_of_agent: Sequence[int], **named: Any
 ) -> Sampler:

@@ -40,6 +40,13 @@ def rewards(*discussions: Discussion) -> list[tuple[float | None, ...]]:
     return [item.rewards for item in SCHEME(discussions, evidence={}).discussions]
 
 
+def test_a_box_too_long_to_be_an_answer_is_counted_as_it_is():
+    nested = "{" * 50_000 + "7" + "}" * 50_000  # hours, if its braces were taken off
+    assert rewards(discussion("q", 0, boxed(nested), boxed(nested), boxed("7"))) == [
+        (1.0, 1.0, 0.0)
+    ]
+
+
 def test_the_majority_of_all_copies_is_the_label():
     copies = [discussion("q", i, boxed(answer)) for i, answer in enumerate("78797")]
     assert rewards(*copies) == [(1.0,), (0.0,), (1.0,), (0.0,), (1.0,)]  # 7 has 3 of 5 votes

@@ -202,9 +202,13 @@ EQUAL = {
         (r"\text{(B)}", "B"),
         (r"\text{(B)}", r"\textbf{(B)}"),
         (r"\text{no real roots}", r"\text{No real roots.}"),
+        ("yes", r"\text{Yes}"),
+        ("no", "No"),
+        ("Odd", r"\text{odd.}"),
     ],
 }
 UNEQUAL = {
+    "another short word": [("yes", "No"), ("no", r"\text{yes}"), ("odd", "do d"), ("No", "9")],
     "another number": [
         ("10080", "10,80"),
         ("10,080", "10,80"),

@@ -74,7 +74,7 @@ def read_letter(text: str, options: Mapping[str, str] | None = None) -> str | No
     if options and (marker := _LETTER.match(plain)):
         rest = _key(plain[marker.end() :])
         described = {letter for letter, option in options.items() if rest == _key(option)}
-        if described:
+        if rest and described:  # "B" alone is no text, though an option may be "{}"
             return named if (named := marker["letter"].upper()) in described else None
     enclosed = _ENCLOSED.fullmatch(plain)
     marker = enclosed or _FOLLOWED.fullmatch(plain)

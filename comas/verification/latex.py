@@ -110,6 +110,8 @@ _REWRITES = [
 ]
 """In their order: what must stand in a text for the pattern to match (to look for that is forty
 times faster), the pattern, and what to write for it."""
+MAX_ANSWER_CHARS = 400
+"""A longer math answer is wrong: no gold comes near it, and reading one takes minutes."""
 _BRACKET = re.compile(r"(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|\\.", re.DOTALL)
 
 
@@ -154,8 +156,11 @@ def _latex_of(character: str) -> tuple[str, str]:
 def spelling(answer: str) -> str:
     r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 are not spelled the same.
 
-    Comparing values would need a computer algebra system, which is too slow for a vote.
+    Comparing values would need a computer algebra system, which is too slow for a vote. What is
+    longer than ``MAX_ANSWER_CHARS`` stays as it is: of braces in braces it could take minutes.
     """
+    if len(answer) > MAX_ANSWER_CHARS:
+        return answer
     return normalize(answer).replace(" ", "").replace(r"\lor", ",")
 
 

@@ -17,7 +17,8 @@ What counts as the same:
 * A number with or without its unit or base; two different units (or bases) are wrong, and none
   is converted. A percent sign on one side is read both ways: 25 % is 25 or 0.25.
 * Words in ``\text`` without regard to case. Without it, four letters in a row make a word, in
-  which only the first may be in either case. Letters of a formula keep their case.
+  which only the first may be in either case; "yes", "no" and "odd" are words, too. Letters of
+  a formula keep their case.
 
 What would take hundreds of thousands of digits to work out is wrong, not computed.
 """
@@ -28,13 +29,10 @@ from itertools import product
 
 from comas.verification.algebra import is_equal_expression
 from comas.verification.boxed import last_boxed_list
-from comas.verification.latex import normalize, split, unwrap
+from comas.verification.latex import MAX_ANSWER_CHARS, normalize, split, unwrap
 from comas.verification.sets import is_equal_set
 from comas.verification.units import read_quantity
 from comas.verification.verdict import Verdict
-
-MAX_ANSWER_CHARS = 400
-"""A longer answer is wrong: no gold comes near it, and reading one takes minutes."""
 
 _LIST_SEPARATOR = re.compile(r"[,;]|\\lor(?![a-zA-Z])")
 _EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![a-zA-Z])")
@@ -57,6 +55,7 @@ _WRAPPED_WORDS = re.compile(r"\\text ?\{([^{}]*)\}")
 _WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[ '.-])*")
 # A formula has no letters in a row that many, and has spaces around its signs.
 _BARE_WORDS = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_]+(?:[-' ][^\W\d_]+)*")
+_SHORT_WORDS = {"yes", "no", "odd"}
 _PRODUCT_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|[ *]")
 _BASED = re.compile(r" ?(-?[0-9A-F]*\d[0-9A-F]*) ?(?:_ ?(?:base)?|(?:in )?base) ?(\w+) ?")
 _BASE_NAMES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
@@ -188,6 +187,8 @@ def _is_same_name(gold: str, answer: str) -> bool:
 def _is_equal_value(gold: str, answer: str) -> bool:
     if _key(gold) == _key(answer):
         return True
+    if gold.casefold() in _SHORT_WORDS:
+        return gold.casefold() == _unwrap_text(answer).rstrip(" .").casefold()
     if _BARE_WORDS.fullmatch(gold) or _words(gold):
         return _is_equal_text(gold, answer)
     terms, answer_terms = split(gold, _RATIO), split(answer, _RATIO)

@@ -173,8 +173,10 @@ async def _meeting(address: str) -> AsyncIterator[tuple[Meeting, asyncio.Future[
     """Wait at ``address`` of this machine for whoever knows the password."""
     password = secrets.token_bytes(32)
     connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    writers: list[asyncio.StreamWriter] = []
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         try:
             said = await reader.readexactly(len(password))
         except asyncio.IncompleteReadError:
@@ -186,4 +188,10 @@ async def _meeting(address: str) -> AsyncIterator[tuple[Meeting, asyncio.Future[
 
     async with await asyncio.start_server(accept, address, 0) as server:
         host, port = server.sockets[0].getsockname()[:2]
-        yield Meeting(host, port, password), connected
+        try:
+            yield Meeting(host, port, password), connected
+        finally:
+            # Trap: from Python 3.12 on, a server waits for every connection that it has accepted,
+            # a stranger's and that of a frozen engine as well.
+            for writer in writers:
+                writer.transport.abort()
