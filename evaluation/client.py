@@ -177,7 +177,7 @@ class Client:
             except TimeoutError:
                 error = RequestError(f"no reply from {url} within {self._settings.timeout_s:g} s")
             except aiohttp.ClientError as fault:
-                error = RequestError(f"no reply from {url}: {fault or type(fault).__name__}")
+                error = RequestError(f"no reply from {url}: {_in_words(fault)}")
             if num_retries_left == 0:
                 raise error
             num_retries_left -= 1
@@ -214,6 +214,14 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
             response.close()
             raise RequestError(f"the server's answer has more than {MAX_REPLY_BYTES >> 20} MiB")
     return bytes(body)
+
+
+def _in_words(fault: aiohttp.ClientError) -> str:
+    # Trap: its own text has the whole address, and that of a proxy may hold a password.
+    if isinstance(fault, aiohttp.ClientResponseError):
+        by = "the proxy: " if isinstance(fault, aiohttp.ClientHttpProxyError) else ""
+        return f"{by}status {fault.status}: {fault.message[:MAX_SHOWN_CHARS]}"
+    return str(fault) or type(fault).__name__
 
 
 def _status_error(status: int, text: str) -> RequestError:

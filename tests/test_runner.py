@@ -6,7 +6,9 @@ import hashlib
 import json
 import random
 import signal
+import threading
 from collections import Counter
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -128,6 +130,34 @@ def test_no_proxy_comes_between_this_machine_and_itself(tmp_path, monkeypatch):
     monkeypatch.delenv("no_proxy", raising=False)
     with ScriptedServer(model) as server:
         assert run(server.base_url, tmp_path, num_retries=0).num_done == 4
+
+
+class RefusingProxy(BaseHTTPRequestHandler):
+    """It wants another password."""
+
+    def do_CONNECT(self) -> None:
+        self.send_error(407)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_password_of_a_proxy_that_refuses_is_shown_to_nobody(
+    tmp_path, monkeypatch, caplog, capfd
+):
+    for name in ("HTTPS_PROXY", "no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with HTTPServer(("127.0.0.1", 0), RefusingProxy) as proxy:
+        monkeypatch.setenv("https_proxy", f"http://alice:hunter2@127.0.0.1:{proxy.server_port}")
+        serving = threading.Thread(target=proxy.serve_forever)
+        serving.start()
+        run("https://models.invalid/v1", tmp_path, 1, num_retries=0)
+        proxy.shutdown()
+        serving.join()
+    [error] = read_failures(tmp_path / "failures.jsonl").values()
+    assert error.startswith("no reply from https://models.invalid/v1/chat/completions: the proxy")
+    assert "status 407: Proxy Authentication Required" in error
+    assert "hunter2" not in error + caplog.text + "".join(capfd.readouterr())
 
 
 NO_USAGE = '{"choices": [{"message": {"content": "71"}, "finish_reason": "stop"}]}'
