@@ -143,19 +143,25 @@ def find_target(path: str, *, weights: str) -> Target:
 def find_remote(base_url: str, *, model: str | None) -> Target:
     """The model ``model`` of an endpoint, or the only one that it lists.
 
-    Its key is read from the environment (OPENAI_API_KEY).
+    Its key is read from the environment (OPENAI_API_KEY). An endpoint need not list a model that
+    is named; its context length is then unknown.
 
-    Raises ValueError when the endpoint does not answer or lists several, or when its address is
-    none or holds a password.
+    Raises ValueError when no model is named and the endpoint does not list exactly one, or when
+    its address is none or holds a password.
     """
     if (fault := fault_of_address(base_url)) is not None:
         constraint, remedy = fault
         raise ValueError(f"base_url {constraint}: {remedy}")
     api_key = os.environ.get("OPENAI_API_KEY", "none")
-    context_length = None
+    try:
+        listed = _listed_models(base_url, api_key)
+    except ValueError:
+        if model is None:
+            raise
+        listed = []
     if model is None:
-        only = _only_model(base_url, api_key)
-        model, context_length = only.id, only.max_model_len
+        model = _only(listed, base_url).id
+    context_length = next((each.max_model_len for each in listed if each.id == model), None)
     remote = RemoteModel(Endpoint(base_url, model, api_key), context_length)
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})
 
@@ -251,8 +257,8 @@ class _Listing(BaseModel):
     data: list[_Listed]
 
 
-def _only_model(base_url: str, api_key: str) -> _Listed:
-    """The one model that an endpoint serves."""
+def _listed_models(base_url: str, api_key: str) -> list[_Listed]:
+    """What an endpoint says it serves. Raises ValueError when it does not say."""
     try:
         reply = httpx.get(
             f"{base_url.rstrip('/')}/models",
@@ -264,14 +270,19 @@ def _only_model(base_url: str, api_key: str) -> _Listed:
             verify=ssl.create_default_context(),
         )
         reply.raise_for_status()
-        listed = _Listing.model_validate_json(reply.content).data
-    except (httpx.HTTPError, httpx.InvalidURL, ValidationError) as error:
+        return _Listing.model_validate_json(reply.content).data
+    except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:
+        # A ValueError or ImportError of httpx: a key or a kind of proxy that it cannot use.
         reason = str(error).partition("\n")[0]
         raise ValueError(
             f"{base_url} does not list its models ({reason}). Is the server "
             "running, does the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY "
             f"set if it needs a key? If it has no such list, {NAME_IT}"
         ) from error
+
+
+def _only(listed: list[_Listed], base_url: str) -> _Listed:
+    """The one model that an endpoint serves. Raises ValueError when there are more, or none."""
     if len(listed) != 1:
         names = ", ".join(model.id for model in listed) or "none"
         raise ValueError(f"{base_url} does not serve exactly one model, but {names}: {NAME_IT}")

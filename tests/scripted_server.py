@@ -47,6 +47,8 @@ class ScriptedServer:
         """All that came, in order."""
         self.headers: list[dict[str, str]] = []
         """Of these, and of whoever asked for the list of models."""
+        self.listing: Body | None = {"data": [{"id": "scripted"}]}
+        """The list of models; None for a server that has none."""
         self.max_in_flight = 0
         self._num_in_flight = 0
         self._model = model
@@ -93,7 +95,7 @@ class ScriptedServer:
 
     async def _list(self, request: web.Request) -> web.StreamResponse:
         self.headers.append(dict(request.headers))
-        return web.json_response({"data": [{"id": "scripted"}]})
+        return web.json_response(self.listing) if self.listing else web.Response(status=404)
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
         body = await request.json()

@@ -132,6 +132,32 @@ def test_setups_are_counted_as_the_paper_counts_them():
     assert count_calls("discussion", task, num_models=2) == 12
 
 
+@pytest.mark.parametrize(
+    ("listing", "context_length"),
+    [
+        ({"data": [{"id": "other"}, {"id": "half-right", "max_model_len": 4096}]}, 4096),
+        ({"data": [{"id": "other", "max_model_len": 4096}]}, None),
+        ({"data": [{"id": "half-right"}]}, None),
+        ({"models": ["half-right"]}, None),
+        (None, None),
+    ],
+)
+def test_a_model_that_is_named_has_the_context_that_its_endpoint_lists_if_any(
+    arguments, server, listing, context_length
+):
+    server.listing = listing
+    plan = make_plan(read_command(arguments))
+    [remote] = plan.target.models
+    assert (remote.endpoint.model, remote.context_length) == ("half-right", context_length)
+    assert plan.requests.max_tokens == (2048 if context_length is None else 4096 // 8)
+
+
+def test_of_several_models_that_an_endpoint_lists_one_has_to_be_named(arguments, server, caplog):
+    server.listing = {"data": [{"id": "a"}, {"id": "b"}]}
+    said = failure([*arguments, "model=null"], caplog)
+    assert "not serve exactly one model, but a, b: name the model: model=NAME" in said
+
+
 # ---------------------------------------------------------------- bad input
 
 
