@@ -12,7 +12,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from evaluation.comparison import compare
 from evaluation.config import EvaluationConfig, read_command
-from evaluation.execution import evaluate
+from evaluation.execution import BaselineError, evaluate
 from evaluation.plan import describe, make_plan
 from evaluation.server import HOST
 
@@ -48,6 +48,8 @@ def _evaluate(arguments: Sequence[str]) -> None:
     try:
         with logging_redirect_tqdm():  # messages appear above the progress bars
             summary = evaluate(plan)
+    except BaselineError:
+        raise  # nothing is left to resume
     except (ValueError, OSError, RuntimeError) as error:
         raise RuntimeError(f"{error}\nAll answers so far are kept. {TO_RESUME}") from error
     sys.stdout.write(f"{summary}\n{plan.folder / 'summary.md'}\n")

@@ -144,8 +144,8 @@ def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[Comp
         raise ValueError(f"cannot compare {ours} with {theirs}: name one subject of the latter")
     if not any(line.differences[grader] for line in compared for grader in GRADERS):
         raise ValueError(
-            f"{ours} and {theirs} have no task in common: {_columns_in_words(rows)} against "
-            f"{_columns_in_words(references)}. Evaluate both on the same questions"
+            f"{ours} and {theirs} have no task in common: {in_words(columns_of(rows))} against "
+            f"{in_words(columns_of(references))}. Evaluate both on the same questions"
         )
     return compared
 
@@ -209,9 +209,9 @@ def columns_of(rows: Iterable[Row]) -> set[Column]:
     return {c for row in rows for accuracies in row.accuracies.values() for c in accuracies}
 
 
-def _columns_in_words(rows: Sequence[Row]) -> str:
+def in_words(columns: Iterable[Column]) -> str:
     """``vanilla on gsm8k, vanilla on mmlu``"""
-    return ", ".join(f"{c.setup} on {c.benchmark}" for c in sorted(columns_of(rows))) or "nothing"
+    return ", ".join(f"{c.setup} on {c.benchmark}" for c in sorted(columns)) or "nothing"
 
 
 def _row(name: str, subject: Subject) -> Row:

@@ -32,6 +32,10 @@ SERVER_LOG = "server.log"
 SOCIETY = "society"
 
 
+class BaselineError(RuntimeError):
+    """The evaluation is done and its summary written, but not compared with the baseline."""
+
+
 def evaluate(plan: Plan) -> str:
     """Carry out the plan, resuming where an earlier session stopped; returns the summary.
 
@@ -42,6 +46,7 @@ def evaluate(plan: Plan) -> str:
         EndpointError: one no longer gives usable replies.
         ValueError: another evaluation is under way there, or was since the plan was made.
         RuntimeError: there is no answer at all, since every task failed.
+        BaselineError: all is done but the comparison with the baseline.
     """
     with ExitStack() as stack:
         stack.enter_context(locked(plan.folder, remedy=IN_USE))
@@ -64,11 +69,25 @@ def evaluate(plan: Plan) -> str:
                     folder = plan.answers_folder(subject, column)
                     tasks = plan.tasks[column.benchmark]
                     grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
-    summary = write_summary(plan.folder, baseline=plan.baseline)
+    summary = write_summary(plan.folder)
     if not any(read_inference(folder / ANSWERS) for folder in _answers_folders(plan)):
         failures = plan.folder / "**" / FAILURES
         raise RuntimeError(f"every task failed; the reasons are in {failures}")
-    return summary
+    return summary if plan.baseline is None else _compared(plan, plan.baseline)
+
+
+def _compared(plan: Plan, baseline: Path) -> str:
+    """The summary with the baseline, in place of the one without."""
+    try:
+        return write_summary(plan.folder, baseline=baseline)
+    except (ValueError, OSError) as error:
+        results = plan.config.results
+        name = plan.folder.relative_to(results)
+        where = "" if results == EvaluationConfig().results else f" results={results}"
+        raise BaselineError(
+            f"{error}\n{plan.folder / 'summary.md'} is written, without the baseline. To compare "
+            f"later: bash scripts/evaluate_model.sh compare BASELINE {name}{where}"
+        ) from error
 
 
 def _answers_folders(plan: Plan) -> Iterator[Path]:

@@ -8,12 +8,13 @@ from pathlib import Path
 from comas.preflight.machine import settle_isolation
 from comas.types import Message
 from comas.verification.sandbox import Isolation
+from evaluation.accuracy import columns_of, in_words
 from evaluation.client import RequestOptions
 from evaluation.config import Command, EvaluationConfig
 from evaluation.identity import SAMPLING, TASKS, TITLE, Identity, check_identity, fingerprint
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
-from evaluation.report import read_results
-from evaluation.results import Column
+from evaluation.report import Results, read_results
+from evaluation.results import Column, graded_columns
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
 from evaluation.types import BenchmarkTask
@@ -52,8 +53,8 @@ class Plan:
 def make_plan(command: Command) -> Plan:
     """Find all that the command names.
 
-    Raises ValueError or OSError when something is missing or does not fit together, or when
-    the results folder holds the results of another model.
+    Raises ValueError or OSError when something is missing or does not fit together, when the
+    results folder holds the results of another model, or when the baseline has nothing to compare.
     """
     config = command.config
     if config.base_url is not None:
@@ -80,7 +81,7 @@ def make_plan(command: Command) -> Plan:
     )
     check_identity(plan.folder, plan.identity)
     if plan.baseline is not None:
-        read_results(plan.baseline, name=str(config.baseline))
+        _check_baseline(plan, read_results(plan.baseline, name=str(config.baseline)))
     return plan
 
 
@@ -121,6 +122,23 @@ class _CountingAsk:
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
         self.num_calls += 1
         return ""
+
+
+def _check_baseline(plan: Plan, baseline: Results) -> None:
+    """Raises ValueError when no summary could compare the two. Whether the questions of a
+    benchmark are the same is seen only then."""
+    faults = []
+    if "." in plan.target.subjects and len(baseline.rows) > 1:
+        named = f"baseline={baseline.name}/{baseline.subjects[0].part}"
+        faults.append(f"it has several subjects: name one, such as {named}")
+    ours, theirs = {*plan.columns, *graded_columns(plan.folder)}, columns_of(baseline.rows)
+    if ours.isdisjoint(theirs):
+        faults.append(
+            f"it has {in_words(theirs)}, and here is {in_words(ours)}: choose benchmarks=[...] and "
+            "setups=[...] of both, or another baseline"
+        )
+    if faults:
+        raise ValueError(f"cannot compare with baseline={baseline.name}: {'; '.join(faults)}")
 
 
 def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[BenchmarkTask]]:

@@ -168,6 +168,11 @@ def read_subjects(folder: Path) -> list[Subject]:
     return subjects
 
 
+def graded_columns(folder: Path) -> set[Column]:
+    """The columns in which any subject of ``results/NAME`` is graded; none where nothing is."""
+    return {_column_of(path) for path in folder.rglob(EVALUATION)}
+
+
 def _read_subject(part: str, folder: Path) -> Subject:
     graded = sorted(folder.glob(f"*/*/{EVALUATION}"))
     answered = sorted(folder.glob(f"*/*/{ANSWERS}"))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from evaluation_cases import evaluation, write
 from runner_process import run
 from scripted_server import Body, ScriptedServer, status
 from small_runs import make_run, record, write_records
@@ -213,6 +214,41 @@ def test_a_password_in_an_address_is_shown_to_nobody(arguments, server, caplog, 
         find_remote(address, model="m")
     assert "hunter2" not in caplog.text + "".join(capfd.readouterr()) + str(error.value)
     assert not Path(arguments[-1].removeprefix("results=")).exists()
+
+
+def test_a_baseline_with_nothing_to_compare_is_refused_before_anything_is_asked(
+    arguments, server, tmp_path, caplog
+):
+    results = tmp_path / "results"
+    write(results / "elsewhere", evaluation(["cw"], name="mmlu"))
+    for part in ("agent_0", "agent_1"):
+        write(results / "society" / part, evaluation(["cw"], name="gsm8k"))
+    said = failure([*arguments, "baseline=elsewhere"], caplog)
+    assert "cannot compare with baseline=elsewhere: it has vanilla on mmlu, and here is" in said
+    assert "majority_vote on gsm8k, vanilla on gsm8k: choose benchmarks=[...]" in said
+    said = failure([*arguments, "baseline=society"], caplog)
+    assert "several subjects: name one, such as baseline=society/agent_0" in said
+    assert server.requests == []
+    assert make_plan(read_command([*arguments, "baseline=society/agent_1"])).baseline is not None
+
+
+def test_what_was_evaluated_earlier_counts_for_the_comparison_with_a_baseline(arguments, tmp_path):
+    write(tmp_path / "results/base", evaluation(["cw"], setup="debate"))
+    write(tmp_path / "results/scripted", evaluation(["cw"], setup="debate"))
+    assert make_plan(read_command([*arguments, "baseline=base"])).baseline is not None
+
+
+def test_a_baseline_that_was_asked_other_questions_costs_no_results(
+    arguments, tmp_path, caplog, capsys
+):
+    results = tmp_path / "results"
+    write(results / "base", evaluation(["cw"], name="gsm8k"))
+    said = failure([*arguments, "setups=[vanilla]", "baseline=base"], caplog)
+    assert "scripted and base have no task in common" in said
+    assert f"{results / 'scripted/summary.md'} is written, without the baseline" in said
+    assert f"evaluate_model.sh compare BASELINE scripted results={results}" in said
+    assert "Rerun the command" not in said
+    assert "50.00" in (results / "scripted/summary.md").read_text()
 
 
 @pytest.fixture
