@@ -1,6 +1,7 @@
 """Uploads a run's trained agents to the Hugging Face hub: what scripts/push_models.sh starts."""
 
 import argparse
+import glob
 import logging
 import sys
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 log = logging.getLogger("push_models")
 
 UPLOADED = (*MODEL_FILES, CARD)
-"""Patterns of the files that travel."""
+"""Patterns of the files that travel: of the folder itself, none of folders in it."""
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ def push(uploads: Sequence[Upload], hub: HfApi, *, public: bool) -> None:
         hub.upload_folder(
             repo_id=upload.repository,
             folder_path=upload.folder,
-            allow_patterns=list(UPLOADED),
+            # Trap: in the hub's patterns, * also stands for "/".
+            allow_patterns=[glob.escape(file.name) for file in upload.files],
             commit_message="Upload a model trained by CoMAS",
         )
         log.info("uploaded https://huggingface.co/%s", upload.repository)
@@ -114,8 +116,8 @@ def _upload(folder: Path, repository: str) -> Upload:
     if not (folder / CARD).is_file():
         raise ValueError(f"{folder} has no model card: write where it comes from into {CARD} there")
     licence = ModelCard.load(folder / CARD).data.to_dict().get("license", "unknown")
-    files = sorted({file for pattern in UPLOADED for file in folder.glob(pattern)})
-    return Upload(folder, repository, tuple(files), licence)
+    found = {file for pattern in UPLOADED for file in folder.glob(pattern) if file.is_file()}
+    return Upload(folder, repository, tuple(sorted(found)), licence)
 
 
 def _login() -> str:

@@ -7,6 +7,7 @@ from unittest.mock import create_autospec
 
 import pytest
 from huggingface_hub import HfApi
+from huggingface_hub.utils import filter_repo_objects
 from small_runs import make_run
 
 from scripts import push_models
@@ -50,7 +51,25 @@ def test_every_agent_becomes_a_private_model_of_its_own(run, hub):
     uploads = [call.kwargs for call in hub.upload_folder.call_args_list]
     assert [upload["repo_id"] for upload in uploads] == names
     assert [upload["folder_path"].name for upload in uploads] == ["agent_0", "agent_1"]
-    assert {"README.md", "*.safetensors"} <= set(uploads[0]["allow_patterns"])
+
+
+def test_what_is_uploaded_is_what_was_shown(run, hub):
+    """Of the files only, and not of folders in the model's folder: the hub's * stands for "/"."""
+    model = run / "models/agent_0"
+    for other in ("merged/agent_0/model.safetensors", "old/README.md", "runs.json/a.txt"):
+        (model / other).parent.mkdir(parents=True)
+        (model / other).write_text("mine")
+    (model / "a[1].json").write_text("{}")
+    [shown, _] = plan(run, "me/society")
+    names = {file.name for file in shown.files}
+    assert {"README.md", "model.safetensors", "a[1].json"} <= names
+    assert not names & {"notes.bin", "runs.json"}
+    assert main([str(run), "me/society", "--push"]) == 0
+    [upload, _] = [call.kwargs for call in hub.upload_folder.call_args_list]
+    held = [str(file.relative_to(model)) for file in model.rglob("*") if file.is_file()]
+    patterns = upload["allow_patterns"], upload.get("ignore_patterns")
+    travels = filter_repo_objects(held, allow_patterns=patterns[0], ignore_patterns=patterns[1])
+    assert set(travels) == names
 
 
 def test_models_are_public_where_that_is_asked_for(run, hub):
