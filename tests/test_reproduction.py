@@ -14,6 +14,7 @@ from comas.config import config_as_yaml, load
 from comas.config.faults import ConfigError
 from comas.files import FileError
 from comas.preflight.configuration import load_config
+from comas.reproduction import __main__ as reproduction
 from comas.reproduction.__main__ import describe, save_report
 from comas.reproduction.claims import (
     Claim,
@@ -47,6 +48,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
+from comas.terminal import EXIT_FAULT
 
 
 def run(
@@ -314,6 +316,19 @@ def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
         settings(tmp_path, "seeds=[1,1]")
     with pytest.raises(ConfigError, match="must be one of quickstart, paper"):
         settings(tmp_path, "society=big")
+
+
+@pytest.mark.usefixtures("in_repository")
+@pytest.mark.parametrize("flags", [["--lst"], ["-l"], ["--list", "--seeds=[0]"]])
+def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monkeypatch, caplog):
+    started: list[object] = []
+    monkeypatch.setattr(reproduction, "make_runs", started.append)
+    assert reproduction.main([*flags, f"saves={tmp_path}", f"results={tmp_path}"]) == EXIT_FAULT
+    assert not started
+    assert f"error: {flags[-1]}: there is no such option" in caplog.text
+    assert (
+        "The options are --list, --report, --paper; settings are written key=value" in caplog.text
+    )
 
 
 # ---------------------------------------------------------------- for real

@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
 from statistics import fmean
@@ -30,16 +30,19 @@ log = logging.getLogger("comas")
 
 SECONDS_PER_RUN = {"quickstart": 120.0}
 """Of a run with its start, where none has been finished to tell: on 2 cores, by society."""
+FLAGS = ("--list", "--report", "--paper")
+"""Whatever else there is to say is ``key=value``."""
 
 
 def main(arguments: Sequence[str]) -> int:
     """Run, or list, what the arguments say; returns the process's exit status."""
     start_command("comas")
-    flags = {argument for argument in arguments if argument.startswith("--")}
+    flags = {argument for argument in arguments if argument.startswith("-")}
     overrides = [argument for argument in arguments if argument not in flags]
     if "--paper" in flags:
         overrides.append("society=paper")
     try:
+        check_flags(flags)
         settings = load(Settings, None, overrides, check=find_conflicts)
         runs = plan_runs(settings)
         for line in describe(runs, society=settings.society, every="--list" in flags):
@@ -57,6 +60,16 @@ def main(arguments: Sequence[str]) -> int:
     except (ValueError, OSError, RuntimeError) as error:
         log.error("error: %s", error)
         return EXIT_FAULT
+
+
+def check_flags(flags: Collection[str]) -> None:
+    """Raise ValueError if there is no such flag: ignored, ``--lst`` would train for hours."""
+    unknown = sorted(set(flags) - set(FLAGS))
+    if unknown:
+        raise ValueError(
+            f"{', '.join(unknown)}: there is no such option. The options are {', '.join(FLAGS)}; "
+            "settings are written key=value (bash scripts/reproduce.sh --help)"
+        )
 
 
 def describe(runs: Sequence[PlannedRun], *, society: str, every: bool) -> list[str]:
