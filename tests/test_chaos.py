@@ -8,13 +8,15 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import nullcontext
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from comas.files import json_lines
-from scripts.chaos.__main__ import Arguments, main, plan
+from scripts.chaos import __main__ as chaos
+from scripts.chaos.__main__ import Arguments, main, plan, possible_kinds
 from scripts.chaos.faults import FAULTS, flip_bits, remove, truncate
 from scripts.chaos.trial import Training, unused_memory
 
@@ -44,6 +46,23 @@ def test_every_kind_is_met_before_any_is_met_again():
     assert sorted(Counter(planned).values()) == [2] * (len(kinds) - 1) + [3]
     assert planned == plan(kinds, num=2 * len(kinds) + 1, rng=Random(0))
     assert planned != plan(kinds, num=2 * len(kinds) + 1, rng=Random(1))
+
+
+def test_a_kind_that_there_is_not_is_refused_before_anything_begins(monkeypatch):
+    monkeypatch.setattr(chaos, "build_society", lambda *_, **__: pytest.fail("it begins"))
+    with pytest.raises(ValueError, match="there is no SIGKIL driver; choose from SIGINT driver, "):
+        main(Arguments(kinds="SIGKILL driver, SIGKIL driver"))
+
+
+@pytest.mark.parametrize("kinds", ["full disk", "full disk,full disk"])
+def test_where_no_kind_is_left_it_is_said_what_to_do(tmp_path: Path, monkeypatch, kinds: str):
+    (tmp_path / "saves/quickstart").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chaos, "build_society", lambda *_, **__: None)
+    monkeypatch.setattr(chaos, "small_disk", lambda: nullcontext((tmp_path / "disk", False)))
+    with pytest.raises(ValueError, match=r"no disk can be mounted here.* name other kinds"):
+        main(Arguments(kinds=kinds))
+    assert "full disk" not in possible_kinds(list(FAULTS), can_be_filled=False)
 
 
 def run_folder(saves: Path, name: str) -> Path:

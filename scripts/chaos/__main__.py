@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from comas.quickstart.build import build_society
-from comas.terminal import EXIT_INTERRUPTED, start_command
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from scripts.benchmarks import read_arguments
 from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
 from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory
@@ -46,16 +46,21 @@ class Arguments:
     """No run begins after them."""
 
 
+class KindsError(ValueError):
+    """Kinds of faults that there are not, or not here."""
+
+
 def main(arguments: Arguments) -> int:
-    """Print each fault with what came of it; returns 1 when something was lost."""
+    """Print each fault with what came of it; returns 1 when something was lost.
+
+    Raises KindsError when ``kinds`` has one that there is not, or none that can be had here.
+    """
+    chosen = chosen_kinds(arguments.kinds)
     begun = time.monotonic()
     rng = Random(arguments.seed)
     build_society(Path("saves"), seed=0)
     with small_disk() as (saves, can_be_filled):
-        kinds = [kind for kind in arguments.kinds.split(",") if kind] or list(FAULTS)
-        if not can_be_filled and FULL_DISK in kinds:
-            say(f"left out, as no disk can be mounted here: {FULL_DISK}")
-            kinds.remove(FULL_DISK)
+        kinds = possible_kinds(chosen, can_be_filled=can_be_filled)
         shutil.copytree("saves/quickstart", saves / "quickstart")
         planned = plan(kinds, num=arguments.faults, rng=rng)
         train = partial(Training, saves=saves, num_steps=arguments.steps)
@@ -133,8 +138,41 @@ def one_fault(trial: Trial, kind: str, rng: Random) -> list[str]:
     return [way] if num_resumes > 1 else []
 
 
+def chosen_kinds(text: str) -> list[str]:
+    """The kinds that ``text`` names, each once; all where it names none.
+
+    Raises KindsError with those there are when one is unknown.
+    """
+    named = [kind.strip() for kind in text.split(",")]
+    kinds = list(dict.fromkeys(kind for kind in named if kind))
+    unknown = [kind for kind in kinds if kind not in FAULTS]
+    if unknown:
+        raise KindsError(
+            f"kinds={text}: there is no {', no '.join(unknown)}; choose from {', '.join(FAULTS)}"
+        )
+    return kinds or list(FAULTS)
+
+
+def possible_kinds(kinds: Sequence[str], *, can_be_filled: bool) -> list[str]:
+    """``kinds``, without the full disk where the runs have none of their own.
+
+    Raises KindsError when none is left.
+    """
+    if can_be_filled or FULL_DISK not in kinds:
+        return list(kinds)
+    possible = [kind for kind in kinds if kind != FULL_DISK]
+    if not possible:
+        raise KindsError(
+            f"kinds={FULL_DISK}: no disk can be mounted here, and no other kind is asked for; run "
+            "it as root where mount is allowed, or name other kinds"
+        )
+    say(f"left out, as no disk can be mounted here: {FULL_DISK}")
+    return possible
+
+
 def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:
     """``num`` faults: every kind as often as every other, give or take one."""
+    assert kinds
     planned: list[str] = []
     while len(planned) < num:
         planned += rng.sample(kinds, len(kinds))
@@ -169,4 +207,7 @@ if __name__ == "__main__":
         status = main(arguments)
     except KeyboardInterrupt:
         status = EXIT_INTERRUPTED
+    except KindsError as error:
+        sys.stderr.write(f"error: {error}\n")
+        status = EXIT_FAULT
     sys.exit(status)
