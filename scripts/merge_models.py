@@ -10,7 +10,14 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard
 
-from comas.model_folder import CARD, DESCRIPTION_FILES, adapter_of, folder_of
+from comas.files import written_aside
+from comas.model_folder import (
+    CARD,
+    DESCRIPTION_FILES,
+    adapter_of,
+    check_model_folder,
+    folder_of,
+)
 from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 
 log = logging.getLogger("merge_models")
@@ -30,10 +37,13 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         adapters = find_adapters(options.folder)
-        output = options.output or options.folder / MERGED
-        for adapter in adapters:
-            merge(adapter, output / adapter.name)
-            log.info("%s", output / adapter.name)
+        folder = options.output or options.folder / MERGED
+        outputs = {adapter: folder / adapter.name for adapter in adapters}
+        finished = {adapter for adapter in adapters if is_merged(adapter, outputs[adapter])}
+        for adapter, output in outputs.items():
+            if adapter not in finished:
+                merge(adapter, output)
+            log.info("%s%s", output, " (kept)" * (adapter in finished))
     except KeyboardInterrupt:
         return EXIT_INTERRUPTED
     except (ValueError, OSError) as error:
@@ -57,33 +67,58 @@ def find_adapters(folder: Path) -> list[Path]:
     return adapters
 
 
-def merge(adapter: Path, output: Path) -> None:
-    """Write the model that ``adapter`` makes of its base, with the same tokenizer, to ``output``.
+def is_merged(adapter: Path, output: Path) -> bool:
+    """Whether ``output`` is there, and is what ``merge`` has made of ``adapter``.
 
-    Raises ValueError when the base is not there, or ``output`` is.
+    Raises ValueError when something else is there: by its card, the model of another adapter or of
+    an earlier step, or no whole model.
+    """
+    if not output.exists():
+        return False
+    remedy = "remove it, or name another folder"
+    try:
+        check_model_folder(output)
+    except ValueError as error:
+        raise ValueError(f"{output} is there already, and not whole ({error}): {remedy}") from error
+    card, held = _card_of_merged(adapter), output / CARD
+    # Not the metadata: whoever pushes a model may have written its licence there.
+    if card is not None and (not held.is_file() or ModelCard.load(held).text != card.text):
+        raise ValueError(f"{output} is there already, and {adapter} did not become it: {remedy}")
+    return True
+
+
+def merge(adapter: Path, output: Path) -> None:
+    """Write the model that ``adapter`` makes of its base, with the same tokenizer, to ``output``,
+    which appears whole or not at all.
+
+    Raises ValueError when the base is not there.
     """
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
 
     found = adapter_of(adapter)
     assert found is not None
-    if output.exists():
-        raise ValueError(f"{output} is there already: remove it, or name another folder")
     base = AutoModelForCausalLM.from_pretrained(folder_of(found.base), dtype="auto")
     model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
-    model.save_pretrained(output)
     others = {path for pattern in DESCRIPTION_FILES for path in adapter.glob(pattern)}
-    for path in sorted(others - set(adapter.glob(OF_ADAPTERS))):
-        shutil.copyfile(path, output / path.name)
-    if (adapter / CARD).is_file():
-        _card_of_merged(adapter / CARD, rank=found.rank).save(output / CARD)
+    with written_aside(output) as partial:
+        model.save_pretrained(partial)
+        for path in sorted(others - set(adapter.glob(OF_ADAPTERS))):
+            shutil.copyfile(path, partial / path.name)
+        card = _card_of_merged(adapter)
+        if card is not None:
+            card.save(partial / CARD)
 
 
-def _card_of_merged(path: Path, *, rank: int) -> ModelCard:
-    """The adapter's card, of a model that is whole."""
-    card = ModelCard.load(path)
+def _card_of_merged(adapter: Path) -> ModelCard | None:
+    """The adapter's card, of a model that is whole; None: it has no card."""
+    found = adapter_of(adapter)
+    assert found is not None
+    if not (adapter / CARD).is_file():
+        return None
+    card = ModelCard.load(adapter / CARD)
     card.data.library_name = "transformers"
-    merged = f"A LoRA adapter of rank {rank} is merged into it."
+    merged = f"A LoRA adapter of rank {found.rank} is merged into it."
     card.text = ABOUT_ADAPTER.sub(merged, card.text)
     return card
 

@@ -7,7 +7,8 @@ usage() {
 usage: bash scripts/merge_models.sh RUN [OUTPUT]
 
 Writes each trained agent of a run with policy.lora as a whole model in Hugging Face format, which
-needs neither its base model nor PEFT: OUTPUT/agent_0, and so on.
+needs neither its base model nor PEFT: OUTPUT/agent_0, and so on. What is merged is kept: after an
+interruption the same command goes on.
 
   RUN     a run that has ended, such as saves/latest, or the folder of a single adapter
   OUTPUT  a folder; RUN/merged unless given

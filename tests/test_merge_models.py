@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from transformers import AutoModelForCausalLM
 
 from comas import model_cards
 from comas.model_folder import check_model_folder
+from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED
 from scripts.merge_models import main
 from scripts.push_models import plan
 
@@ -59,7 +61,53 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path: Path) 
         assert torch.allclose(merged(ids).logits, adapted(ids).logits, atol=1e-4)
         plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(ids).logits
         assert (plain - merged(ids).logits).abs().max() > 0.1
-    assert main([str(tmp_path / "run")]) != 0  # it is there already
+
+
+def test_an_interrupted_merge_leaves_no_half_model_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = Path(save_tiny_model(tmp_path / "base", "tied"))
+    run, merged = tmp_path / "run", tmp_path / "run/merged"
+    for agent in range(2):
+        save_adapter(base, run / f"models/agent_{agent}")
+        (run / f"models/agent_{agent}/README.md").write_text(f"---\n---\n# Agent {agent}\n")
+    copy = shutil.copyfile
+
+    def interrupted(source: Path, target: Path) -> None:
+        if source.parent.name == "agent_1":
+            raise KeyboardInterrupt
+        copy(source, target)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", interrupted)
+        assert main([str(run)]) == EXIT_INTERRUPTED
+    assert [path.name for path in merged.iterdir()] == ["agent_0"]
+    check_model_folder(merged / "agent_0")
+    made_at = (merged / "agent_0/model.safetensors").stat().st_mtime_ns
+    card = merged / "agent_0/README.md"
+    card.write_text(card.read_text().replace("library_name", "license: mit\nlibrary_name"))
+    assert main([str(run)]) == 0
+    check_model_folder(merged / "agent_1")
+    assert (merged / "agent_0/model.safetensors").stat().st_mtime_ns == made_at
+    assert f"{merged}/agent_0 (kept)" in caplog.text
+    assert f"{merged}/agent_1 (kept)" not in caplog.text
+
+
+def test_what_is_not_the_adapter_s_whole_model_is_not_kept(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = Path(save_tiny_model(tmp_path / "base", "tied"))
+    run, output = tmp_path / "run", tmp_path / "merged"
+    save_adapter(base, run / "models/agent_0")
+    (run / "models/agent_0/README.md").write_text("---\n---\n# Agent 0 after step 5\n")
+    assert main([str(run), str(output)]) == 0
+    (run / "models/agent_0/README.md").write_text("---\n---\n# Agent 0 after step 9\n")
+    assert main([str(run), str(output)]) == EXIT_FAULT
+    assert "models/agent_0 did not become it: remove it, or name another folder" in caplog.text
+    (output / "agent_0/tokenizer.json").unlink()
+    (output / "agent_0/tokenizer_config.json").unlink()
+    assert main([str(run), str(output)]) == EXIT_FAULT
+    assert "agent_0 is there already, and not whole" in caplog.text
 
 
 def test_a_run_without_adapters_has_nothing_to_merge(
