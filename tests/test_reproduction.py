@@ -32,6 +32,7 @@ from comas.reproduction.claims import (
 from comas.reproduction.experiments import PLANS
 from comas.reproduction.report import (
     accuracy_table,
+    claims_table,
     interval,
     machines_table,
     mean_and_spread,
@@ -98,6 +99,15 @@ def test_a_gain_is_compared_with_that_of_the_same_seed():
     assert below("muted", share=1 / 5)(found)[0]
 
 
+def test_less_is_learnt_only_where_comas_learns():
+    # A sixth of -6 is -1, half of it -3: both are above.
+    assert not below("muted", share=1 / 6)(results(comas=[-6], muted=[-2]))[0]
+    assert not below("exchanged", share=1 / 2)(results(comas=[-6], exchanged=[-4]))[0]
+    # A rise of up to 3 points counts as none.
+    assert not below("muted")(results(comas=[30, 3.0], muted=[0, 0]))[0]
+    assert below("muted")(results(comas=[30, 3.1], muted=[0, 0]))[0]
+
+
 def test_seeds_that_only_one_of_two_has_are_no_pair():
     found = by_experiment([run(seed=0), run(seed=1), run("muted", 2, trained=41.0)])
     assert not below("muted")(found)[0]
@@ -136,15 +146,34 @@ def test_effectiveness_needs_accuracy_and_precision():
 def test_a_claim_has_one_of_four_outcomes():
     found = results(comas=[30])
     claim = Claim("it learns", "it does", ("comas",), learns)
-    assert judge(claim, found).outcome == "reproduced"
-    assert judge(claim, results(comas=[1])).outcome == "not reproduced"
-    missing = judge(Claim("it", "does", ("comas", "muted"), below("muted")), found)
+    assert judge(claim, found, seeds=[0]).outcome == "reproduced"
+    assert judge(claim, results(comas=[1]), seeds=[0]).outcome == "not reproduced"
+    missing = judge(Claim("it", "does", ("comas", "muted"), below("muted")), found, seeds=[0])
     assert (missing.outcome, missing.evidence) == ("not run", "missing: muted")
-    assert judge(Claim("times", "needs GPUs"), found).outcome == "not testable at this scale"
+    assert (
+        judge(Claim("times", "needs GPUs"), found, seeds=[0]).outcome
+        == "not testable at this scale"
+    )
     assert both(learns, below("a"))(results(comas=[30], a=[40])) == (
         False,
         "gains +30.0; gains +40.0 against +30.0",
     )
+
+
+def test_a_claim_is_judged_when_every_seed_has_run():
+    claim = Claim("it learns", "with every seed", ("comas", "muted", "exchanged"), learns)
+    found = results(comas=[30, 30, 30], muted=[0, 0], exchanged=[0])
+    judged = judge(claim, found, seeds=[0, 1, 2])
+    assert judged.outcome == "not run"
+    assert judged.evidence == "missing: muted (seed 2), exchanged (seeds 1, 2)"
+    assert judge(claim, found, seeds=[0]).outcome == "reproduced"
+
+
+def test_the_report_that_is_kept_follows_from_its_numbers():
+    kept = REPOSITORY / "results/reproduction"
+    _, found = read_results(kept / "amd-epyc-bfloat16.json")
+    table = claims_table(claims_of(PLANS["quickstart"]), found, seeds=[0, 1, 2])
+    assert table in (kept / "report.md").read_text()
 
 
 @pytest.mark.parametrize("society", PLANS)
@@ -296,6 +325,20 @@ def test_a_report_is_of_the_runs_that_are_finished(tmp_path: Path):
     for figure in ("dynamics.png", "ablations.png", "agents.png"):
         assert f"({figure})" in report
         assert (tmp_path / "results" / figure).stat().st_size > 1000
+
+
+@pytest.mark.usefixtures("in_repository")
+def test_a_report_names_the_seeds_that_it_lacks(tmp_path: Path):
+    chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0,1,2]")
+    plan = plan_runs(chosen)
+    for planned in (*plan[:3], plan[4]):
+        begin(planned, finished=True)
+    report = save_report(plan, chosen).read_text()
+    assert "standard deviation. **Not finished: muted (seeds 1, 2).**" in report
+    assert "**not run** | missing: muted (seeds 1, 2), exchanged |" in report
+    for planned in (plan[3], plan[5]):
+        begin(planned, finished=True)
+    assert "Not finished" not in save_report(plan, chosen).read_text()
 
 
 @pytest.mark.usefixtures("in_repository")

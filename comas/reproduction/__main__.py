@@ -11,6 +11,7 @@ from statistics import fmean
 
 from comas.config import load
 from comas.files import blaming, write_text
+from comas.reproduction.claims import missing_runs
 from comas.reproduction.experiments import PLANS
 from comas.reproduction.figures import draw_figures
 from comas.reproduction.report import write_report
@@ -119,8 +120,12 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
     text = write_report(
         results,
         plan,
+        seeds=settings.seeds,
         heading=_heading(
             settings,
+            missing=missing_runs(
+                list(dict.fromkeys(r.experiment.name for r in runs)), results, seeds=settings.seeds
+            ),
             machine=machine,
             today=today,
             commits=commits_of(folder for of_one in folders.values() for folder in of_one),
@@ -132,13 +137,21 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
     return report
 
 
-def _heading(settings: Settings, *, machine: str, today: str, commits: Sequence[str]) -> str:
+def _heading(
+    settings: Settings,
+    *,
+    missing: Sequence[str],
+    machine: str,
+    today: str,
+    commits: Sequence[str],
+) -> str:
     seeds = ", ".join(map(str, settings.seeds))
     mixed = "" if len(commits) == 1 else " **The runs are of different versions of the code.**"
+    unfinished = f" **Not finished: {', '.join(missing)}.**" if missing else ""
     return (
         f"`bash scripts/reproduce.sh`, society {settings.society}, seeds {seeds}; {machine}, "
         f"{today}, code {', '.join(commits)}.{mixed} Values are means over seeds ± their standard "
-        "deviation."
+        f"deviation.{unfinished}"
     )
 
 

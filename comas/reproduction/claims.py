@@ -38,15 +38,31 @@ class Claim:
     """Whether it holds, and the numbers; None: it cannot be tested here, as ``rule`` explains."""
 
 
-def judge(claim: Claim, results: Results) -> Judgement:
-    """Apply the rule of ``claim``."""
+def judge(claim: Claim, results: Results, *, seeds: Sequence[int]) -> Judgement:
+    """Apply the rule of ``claim``, once there are results with each of ``seeds``."""
     if claim.holds is None:
         return Judgement("not testable at this scale", "")
-    missing = [name for name in claim.needs if not results.get(name)]
+    missing = missing_runs(claim.needs, results, seeds=seeds)
     if missing:
         return Judgement("not run", f"missing: {', '.join(missing)}")
     holds, evidence = claim.holds(results)
     return Judgement("reproduced" if holds else "not reproduced", evidence)
+
+
+def missing_runs(names: Sequence[str], results: Results, *, seeds: Sequence[int]) -> list[str]:
+    """The experiments without results, or without those of some seeds, which are then named.
+
+    Example: ``["muted", "exchanged (seed 2)"]``
+    """
+    missing = []
+    for name in names:
+        found = {run.seed for run in results.get(name, ())}
+        lacking = [str(seed) for seed in seeds if seed not in found]
+        if not found:
+            missing.append(name)
+        elif lacking:
+            missing.append(f"{name} (seed{'s' * (len(lacking) > 1)} {', '.join(lacking)})")
+    return missing
 
 
 def learns(results: Results) -> tuple[bool, str]:
@@ -56,13 +72,15 @@ def learns(results: Results) -> tuple[bool, str]:
 
 
 def below(name: str, *, share: float = 1.0) -> Callable[[Results], tuple[bool, str]]:
-    """Every seed's gain is under ``share`` of CoMAS's with the same seed."""
+    """Every seed's gain is under ``share`` of CoMAS's with the same seed, which is more than the
+    noise: of a loss there is no share."""
 
     def holds(results: Results) -> tuple[bool, str]:
         pairs = paired(results, MAIN, name)
         theirs, ours = _points([b.gain for _, b in pairs]), _points([a.gain for a, _ in pairs])
         evidence = f"gains {theirs} against {ours}"
-        return bool(pairs) and all(b.gain < share * a.gain for a, b in pairs), evidence
+        less = [a.gain > NOISE and b.gain < share * a.gain for a, b in pairs]
+        return bool(less) and all(less), evidence
 
     return holds
 

@@ -30,6 +30,7 @@ def write_report(
     results: Results,
     plan: Plan,
     *,
+    seeds: Sequence[int],
     heading: str,
     elsewhere: Mapping[str, Results],
     figures: Iterable[str],
@@ -37,6 +38,7 @@ def write_report(
     """The page.
 
     Args:
+        seeds: those that each experiment is to be run with.
         heading: how, where and when the runs were made.
         elsewhere: results of other machines, by the name of the machine.
         figures: names of image files beside the page.
@@ -47,7 +49,7 @@ def write_report(
         heading,
         LIMITS,
         "## Claims of the paper",
-        claims_table(claims_of(plan), results),
+        claims_table(claims_of(plan), results, seeds=seeds),
         "## Held-out accuracy",
         accuracy_table(results, known),
         "## Reward effectiveness",
@@ -62,11 +64,11 @@ def write_report(
     return "\n\n".join(sections) + "\n"
 
 
-def claims_table(claims: Sequence[Claim], results: Results) -> str:
+def claims_table(claims: Sequence[Claim], results: Results, *, seeds: Sequence[int]) -> str:
     """Every claim with its rule and what the numbers say."""
     rows = []
     for claim in claims:
-        found = judge(claim, results)
+        found = judge(claim, results, seeds=seeds)
         rows.append([claim.statement, claim.rule, f"**{found.outcome}**", found.evidence])
     return _table(["the paper says", "counts as reproduced when", "outcome", "numbers"], rows)
 
