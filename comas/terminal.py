@@ -17,7 +17,8 @@ from comas.temporary import temporary_folder
 
 log = logging.getLogger(__name__)
 
-ENDING = (signal.SIGINT, signal.SIGTERM)
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, whoever ends us, and a terminal or an ssh session that is closed."""
 EXIT_FAULT = 1
 """A fault of the user's: a key, a file, data."""
 EXIT_RUN = 3
@@ -36,9 +37,10 @@ MARGIN = 4
 
 
 def start_command(*loggers: str) -> None:
-    """Show what ``loggers`` say, from level INFO on, and let SIGTERM end us as Ctrl-C does.
+    """Show what ``loggers`` say, from level INFO on; let SIGTERM and SIGHUP end us as Ctrl-C does.
 
-    Both then raise KeyboardInterrupt, so that children are stopped and finished work is kept.
+    All then raise KeyboardInterrupt, so that children are stopped and finished work is kept. Under
+    nohup SIGHUP stays ignored.
     """
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.INFO)
@@ -49,7 +51,13 @@ def start_command(*loggers: str) -> None:
         logging.getLogger(name).setLevel(logging.INFO)
     # Trap: a shell starts background jobs with SIGINT ignored; nothing would then stop them.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, lambda number, frame: signal.raise_signal(signal.SIGINT))
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _as_ctrl_c)
+
+
+def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
 
 
 class _Folded(logging.Formatter):
@@ -100,7 +108,7 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
 
 @contextmanager
 def undisturbed(doing: str) -> Iterator[None]:
-    """Put off Ctrl-C and SIGTERM until the block has ended whatever it ends.
+    """Put off Ctrl-C, SIGTERM and SIGHUP until the block has ended whatever it ends.
 
     Then KeyboardInterrupt is raised if there was one of them, and the block raised nothing.
     """
@@ -110,7 +118,9 @@ def undisturbed(doing: str) -> Iterator[None]:
         received.append(number)
         log.warning("%s: a moment", doing)
 
-    before = {number: signal.signal(number, put_off) for number in ENDING}
+    # Trap: what is ignored, as SIGHUP under nohup, would be received.
+    heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, put_off) for number in heeded}
     try:
         yield
     finally:

@@ -7,14 +7,17 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from small_runs import REPOSITORY
+from waiting import wait_until
 
 from comas.config import config_as_yaml, load
 from comas.config.faults import ConfigError
 from comas.files import FileError
 from comas.preflight.configuration import load_config
 from comas.reproduction import __main__ as reproduction
+from comas.reproduction import runs
 from comas.reproduction.__main__ import describe, save_report
 from comas.reproduction.claims import (
     Claim,
@@ -47,7 +50,7 @@ from comas.reproduction.results import (
     read_results,
     write_results,
 )
-from comas.reproduction.runs import PlannedRun, plan_runs, seconds_of
+from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.terminal import EXIT_FAULT
 
@@ -372,6 +375,29 @@ def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monke
     assert (
         "The options are --list, --report, --paper; settings are written key=value" in caplog.text
     )
+
+
+@pytest.mark.stack
+@pytest.mark.usefixtures("in_repository")
+@pytest.mark.parametrize("end", [OSError("the terminal is gone"), KeyboardInterrupt()])
+def test_the_run_under_way_ends_with_its_driver(
+    end: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    training = tmp_path / "training"
+    training.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
+    training.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(training))
+    pids = []
+
+    def show(*_: object) -> None:
+        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+        pids.append(int((tmp_path / "pid").read_text()))
+        raise end
+
+    monkeypatch.setattr(runs, "_show_step", show)
+    with pytest.raises(type(end)):
+        make_runs(plan_runs(settings(tmp_path, "only=[comas]", "seeds=[0]")))
+    assert not psutil.pid_exists(pids[0])
 
 
 # ---------------------------------------------------------------- for real

@@ -17,6 +17,28 @@ start_command("told")
 logging.getLogger("told").info("one two three four five\\n  six seven eight nine")
 """
 
+WAITS = """
+import os, signal, time
+from comas.terminal import start_command, undisturbed
+start_command("told")
+try:
+    with undisturbed("tidying"):
+        os.kill(os.getpid(), signal.SIGHUP)
+    os.kill(os.getpid(), signal.SIGHUP)
+    print("went on")
+except KeyboardInterrupt:
+    print("interrupted")
+"""
+
+
+def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
+    def said(*before: str) -> str:
+        command = [*before, sys.executable, "-c", WAITS]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert said() == "interrupted\n"
+    assert said("nohup") == "went on\n"
+
 
 def test_a_long_line_goes_on_below_with_an_indent():
     line = "  rollout: batch_size=24, dtype=float32"

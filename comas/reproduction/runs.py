@@ -167,12 +167,13 @@ def _make(run: PlannedRun, bar: tqdm) -> Path:
 
 @contextmanager
 def _stopped_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """End ``process`` as Ctrl-C does when the block ends before it, whatever ends the block."""
     try:
         yield
-    except KeyboardInterrupt:
-        process.send_signal(signal.SIGINT)
-        process.wait()
-        raise
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            process.wait()
 
 
 def _wait(process: subprocess.Popen[bytes]) -> None:
