@@ -60,6 +60,13 @@ def saves(society: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """The quick tier does not even import a file in which every test is marked ``stack``."""
+    if "not stack" not in config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.stack\n" in collection_path.read_text() or None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if STACK_FIXTURES & set(getattr(item, "fixturenames", ())):

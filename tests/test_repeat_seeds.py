@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from small_runs import REPOSITORY
 
+pytestmark = pytest.mark.stack
+
 TRAINING = """
 import json, sys
 from pathlib import Path
