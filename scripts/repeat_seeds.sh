@@ -29,7 +29,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
 
 # Where the runs will be and what they would be called: the config may say so, or an argument.
-where="$("$PYTHON_BIN" - "$config" "$@" <<'PYTHON'
+settings="$("$PYTHON_BIN" - "$config" "$@" <<'PYTHON'
 import sys
 from pathlib import Path
 from comas.preflight.configuration import load_config
@@ -41,13 +41,12 @@ except (ValueError, OSError) as error:
 print(config.saves, config.name, sep="\n")
 PYTHON
 )"
-mapfile -t where <<<"$where"
-saves="${where[0]}"
+{ read -r saves && read -r first_part; } <<<"$settings"
 
 runs=()
 for seed in "${seeds[@]}"; do
   # Not saves/latest, which any other run that begins meanwhile moves. A name has 64 letters at most.
-  name="${where[1]:0:40}-seed$seed-$(printf '%06x' $((RANDOM << 9 ^ RANDOM)))"
+  name="${first_part:0:40}-seed$seed-$(printf '%06x' $((RANDOM << 9 ^ RANDOM)))"
   bash scripts/train_comas.sh "$config" "$@" "seed=$seed" "name=$name"
   found=()
   for folder in "$saves"/*-"$name"; do

@@ -27,8 +27,9 @@ SYNC = ["release_cache", "wake_weights", "send_weights", "offload_states", "wake
 START = ["start", "sleep", "start", "connect", "load_checkpoint"]
 
 
-def recording_actors(log: Path) -> tuple[type, type]:
-    """Stand-ins of both actors, which append (name, call, GPU, start, end) to ``log``.
+def recorder(log: Path) -> Any:
+    """The class of what appends (name, call, GPU, start, end) to ``log``; in a function, since
+    Ray's workers cannot import this file.
 
     A start takes its time, and waits a while for that of another engine to be under way.
     """
@@ -60,7 +61,14 @@ def recording_actors(log: Path) -> tuple[type, type]:
             time.sleep(START_S)
             self.record("start", started=started)
 
-    class RecordingRollout(Recorder):
+    return Recorder
+
+
+def recording_actors(log: Path) -> tuple[type, type]:
+    """Stand-ins of both actors."""
+    base = recorder(log)
+
+    class RecordingRollout(base):  # type: ignore[misc]
         def __init__(self, model: str, config: Config, *, engine_index: int, **others: Any) -> None:
             self.name = f"engine {engine_index} of {model}"
 
@@ -71,7 +79,7 @@ def recording_actors(log: Path) -> tuple[type, type]:
                 known = (str(argument) for argument in arguments if argument is not None)
                 self.record(" ".join([method, *known]))
 
-    class RecordingPolicy(Recorder):
+    class RecordingPolicy(base):  # type: ignore[misc]
         def __init__(self, model: str, config: Config, *, rank: int, **others: Any) -> None:
             self.name = f"rank {rank} of {model}"
 
