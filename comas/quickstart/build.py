@@ -67,7 +67,7 @@ def recipe_sources() -> list[Path]:
 def _build(society: Path, *, seed: int) -> None:
     log.info(
         "Building the quick-start society in %s: its questions, and tiny agents (%s) that first "
-        "learn to speak. A minute or two on 2 quiet cores, once.",
+        "learn to speak. About a minute on 2 quiet cores, once.",
         society,
         ", ".join(ARCHITECTURES),
     )
