@@ -72,6 +72,8 @@ def _scoring_example(rng: Random, problem: Problem, mixture: Mixture) -> Example
     evaluation = evaluate(rng, domain, worked, errs=0.0)
     if rng.random() < mixture.scorer_sees_random_evaluation:
         evaluation = rng.choice(evaluations(domain))
+    if rng.random() < mixture.scorer_sees_approval:
+        evaluation = APPROVALS[domain]
     prompt = fill(
         SCORING, domain, question=problem.text, solution=worked.text, evaluation=evaluation
     )

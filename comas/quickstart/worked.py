@@ -71,6 +71,9 @@ class Mixture:
     """An evaluator is shown earlier solutions, as the sequential schedule does."""
     evaluator_errs: float = 0.1
     """The evaluation is any other of the domain's."""
+    scorer_sees_approval: float = 0.15
+    """The evaluation approves, whatever the solution. Without these some scorers learn to judge
+    solutions themselves, and criticism is no longer needed."""
     scorer_sees_random_evaluation: float = 0.5
     """The evaluation is drawn from all of the domain's, whatever the solution."""
     scorer_errs: float = 0.02
