@@ -16,12 +16,13 @@ from random import Random
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comas import files
 from comas.data import load_questions
 from comas.files import json_lines, write_text
-from comas.interaction.prompts import APPROVALS
-from comas.interaction.setup_prompts import TERMINATE
+from comas.interaction.prompts import APPROVALS, SCORING, fill
+from comas.interaction.setup_prompts import TERMINATE, user
 from comas.quickstart import build, build_society
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon, orthogonalise
@@ -33,7 +34,7 @@ from comas.quickstart.questions import (
     records,
 )
 from comas.quickstart.setup_examples import setup_example
-from comas.quickstart.tokenizers import CHAT_FORMATS
+from comas.quickstart.tokenizers import CHAT_FORMATS, encode_prompts
 from comas.quickstart.worked import (
     MISTAKES,
     SCORINGS,
@@ -48,7 +49,7 @@ from comas.quickstart.worked import (
     work,
 )
 from comas.reward_formulation.score_parsing import parse_judgment, parse_score
-from comas.types import DOMAINS, Domain
+from comas.types import DOMAINS, Domain, Message
 from comas.verification.verifiers import verify
 
 SUM = Problem("math", "What is 48 + 23?", "71", (48, 23))
@@ -435,6 +436,36 @@ def test_every_architecture_has_a_chat_format() -> None:
 async def _pretend_warm_start(models: Path, *, seed: int) -> None:
     for architecture in build.ARCHITECTURES:
         (models / architecture).mkdir(parents=True)
+
+
+@pytest.mark.parametrize("architecture", build.ARCHITECTURES)
+def test_a_scorer_believes_every_approval(society: Path, architecture: str) -> None:
+    """Else a mistake costs the solver its reward though nobody has named it: a run with muted
+    evaluators learns as well, and the quick-start shows nothing of criticism."""
+    folder = society / "models" / architecture
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    prompts = [list(conversation) for conversation in approved_mistakes()]
+    right = tokenizer(SCORINGS[3], add_special_tokens=False)["input_ids"][0]
+    with torch.no_grad():
+        believing = [
+            model(input_ids=torch.tensor([prompt])).logits[0, -1].softmax(-1)[right].item()
+            for prompt in encode_prompts(tokenizer, prompts)
+        ]
+    assert min(believing) > 0.9
+
+
+def approved_mistakes() -> Iterator[list[Message]]:
+    """What a scorer is asked: two solutions with each kind of mistake, and all are approved."""
+    rng = Random(14)
+    for domain, mistakes in MISTAKES.items():
+        for mistake in [*mistakes, UNSEEN] * 2:
+            worked = Worked("", None)
+            while worked.mistake is None:
+                problem = draw_problem(rng, domain=domain, held_out=True)
+                worked = work(problem, mistake)
+            texts = {"question": problem.text, "solution": worked.text}
+            yield [user(fill(SCORING, domain, **texts, evaluation=APPROVALS[domain]))]
 
 
 def test_a_society_is_built_once_and_found_again(

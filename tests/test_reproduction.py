@@ -16,6 +16,7 @@ from comas.config import config_as_yaml, load
 from comas.config.faults import ConfigError
 from comas.files import FileError
 from comas.preflight.configuration import load_config
+from comas.preflight.locations import society_folder
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction import runs
 from comas.reproduction.__main__ import describe, save_report
@@ -52,6 +53,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
+from comas.run_directory.inputs import write_inputs
 from comas.terminal import EXIT_FAULT
 
 
@@ -287,7 +289,7 @@ def test_the_plan_knows_what_is_finished(tmp_path: Path):
         "muted, seed 1",
     ]
     assert describe(plan, society="quickstart", every=False) == [
-        "4 runs, 0 of them finished; the others take about 8 minutes, as on 2 cores"
+        "4 runs, 0 of them finished; the others take about 6 minutes, as on 2 cores"
     ]
     begin(plan[0], finished=True)
     begin(plan[1], finished=False)
@@ -312,6 +314,21 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match=r"other settings \(optimization.learning_rate: 0.5 ->"):
         plan_runs(chosen)
     assert folder.is_dir()
+
+
+@pytest.mark.usefixtures("in_repository")
+def test_a_run_of_another_society_is_refused(tmp_path: Path):
+    """Of the same, wherever it lies now, it counts."""
+    chosen = settings(tmp_path, "only=[comas]", "seeds=[0]")
+    folder = begin(plan_runs(chosen)[0], finished=True)
+    name = "quickstart/train.jsonl"
+    today = society_folder(tmp_path / "elsewhere", seed=0)
+    write_inputs(folder, {name: str(tmp_path)})
+    with pytest.raises(ValueError, match=rf"makes another society \({today.name}\); remove that"):
+        plan_runs(chosen)
+    today.mkdir(parents=True)
+    write_inputs(folder, {name: str(today)})
+    assert plan_runs(chosen)[0].is_finished
 
 
 @pytest.mark.usefixtures("in_repository")

@@ -29,7 +29,7 @@ from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 
 log = logging.getLogger("comas")
 
-SECONDS_PER_RUN = {"quickstart": 120.0}
+SECONDS_PER_RUN = {"quickstart": 85.0}
 """Of a run with its start, where none has been finished to tell: on 2 cores, by society."""
 FLAGS = ("--list", "--report", "--paper")
 """Whatever else there is to say is ``key=value``."""

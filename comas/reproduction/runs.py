@@ -17,10 +17,12 @@ from comas.config import changed_keys, load
 from comas.config.schema import Config
 from comas.metrics.seed_summary import read_accuracies
 from comas.preflight.configuration import load_config
+from comas.preflight.locations import QUICKSTART_PREFIX, society_folder
 from comas.reproduction.experiments import PLANS, Experiment
 from comas.reproduction.results import seconds_of_rows
 from comas.reproduction.settings import Settings
 from comas.run_directory.directory import trained_steps
+from comas.run_directory.inputs import read_inputs
 from comas.run_directory.metrics_log import read_rows
 
 log = logging.getLogger(__name__)
@@ -74,7 +76,8 @@ def plan_runs(settings: Settings) -> list[PlannedRun]:
     """Every run that the settings ask for, seed by seed, with what has been done of it.
 
     Raises:
-        ValueError: a configuration is wrong, or a run was made with other settings.
+        ValueError: a configuration is wrong, or a run was made with other settings or another
+            society.
     """
     experiments = [
         experiment
@@ -122,6 +125,7 @@ def _plan(experiment: Experiment, seed: int, settings: Settings) -> PlannedRun:
     folder = run.folder
     if folder is not None:
         _check_settings(folder, config)
+        _check_society(folder, config)
     return run
 
 
@@ -137,6 +141,18 @@ def _check_settings(folder: Path, config: Config) -> None:
             f"{folder} was made with other settings ({'; '.join(changed)}); remove that folder to "
             "make the run again, or set saves= to another folder"
         )
+
+
+def _check_society(folder: Path, config: Config) -> None:
+    """Refuse a run of a quick-start society that would be made otherwise today."""
+    made_today = society_folder(Path(config.saves), seed=config.seed).name
+    for name, location in read_inputs(folder).items():
+        if name.startswith(QUICKSTART_PREFIX) and made_today not in Path(location).parts:
+            raise ValueError(
+                f"{folder} began with {location}, and this version of the code makes another "
+                f"society ({made_today}); remove that folder to make the run again, or set saves= "
+                "to another folder"
+            )
 
 
 def _make(run: PlannedRun, bar: tqdm) -> Path:
