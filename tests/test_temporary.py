@@ -128,6 +128,7 @@ def test_only_what_bears_the_mark_is_ended(outer: Path):
     other.wait()
 
 
+@pytest.mark.usefixtures("session_that_can_close")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_tidying_up_is_not_disturbed_but_a_signal_is_not_lost(number: int, caplog):
     steps = []

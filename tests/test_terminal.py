@@ -8,6 +8,8 @@ import subprocess
 import sys
 import termios
 
+import pytest
+
 from comas.terminal import WIPE, folded
 
 SAYS = """
@@ -31,6 +33,7 @@ except KeyboardInterrupt:
 """
 
 
+@pytest.mark.usefixtures("session_that_can_close")
 def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
     def said(*before: str) -> str:
         command = [*before, sys.executable, "-c", WAITS]
