@@ -3,9 +3,12 @@
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
 
+import comas.verification
 from comas.verification import Grader, Verdict, Verifier
 from evaluation.identity import fingerprint
 from evaluation.inference_log import (
@@ -32,15 +35,18 @@ from evaluation.types import Answer, BenchmarkTask
 
 log = logging.getLogger(__name__)
 
+LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy")
+"""Those that decide whether two answers are equal."""
+
 
 def grade_folder(
     folder: Path, tasks: Sequence[BenchmarkTask], *, seeds: Sequence[int], verifier: Verifier
 ) -> Evaluation:
     """Judge the answers in ``folder``, ``<benchmark>/<setup>``, and write its evaluation.json.
 
-    ``verifier`` gets only answers that were not judged before, whose text or question has
-    changed since, or on which a grader failed. Answers to tasks or seeds that are no longer
-    asked for stay in inference.jsonl and count only in the cost.
+    ``verifier`` gets only answers that were not judged before by the present graders, whose text
+    or question has changed since, or on which a grader failed. Answers to tasks or seeds that are
+    no longer asked for stay in inference.jsonl and count only in the cost.
 
     Raises ValueError when a file in ``folder`` is damaged.
     """
@@ -70,11 +76,20 @@ def grade_folder(
         cost=_cost(folder, answers),
         questions=questions,
         answers=graded,
+        graded_by=graders_fingerprint(),
     )
     write_evaluation(path, evaluation)
     accuracies = ", ".join(f"{100 * t.accuracy:.2f} ({g})" for g, t in evaluation.graders.items())
     log.info("%s: accuracy %s", folder, accuracies)
     return evaluation
+
+
+@cache
+def graders_fingerprint() -> str:
+    """Changes with the graders' code, and with the version of a library that they compare with."""
+    room = Path(comas.verification.__file__).parent
+    code = {str(path.relative_to(room)): path.read_text("utf-8") for path in room.rglob("*.py")}
+    return fingerprint([[version(name) for name in LIBRARIES], sorted(code.items())])
 
 
 def tally(graded: Sequence[GradedAnswer], *, grader: Grader, seeds: Sequence[int]) -> Tally:
@@ -99,10 +114,13 @@ def tally(graded: Sequence[GradedAnswer], *, grader: Grader, seeds: Sequence[int
 def _judged_before(
     path: Path, *, questions: Mapping[str, str], responses: Mapping[AnswerKey, str]
 ) -> dict[AnswerKey, GradedAnswer]:
-    """The verdicts in evaluation.json that still hold: same answer, same question."""
+    """The verdicts in evaluation.json that still hold: same answer, question and graders."""
     if not path.exists():
         return {}
     before = read_evaluation(path)
+    if before.graded_by != graders_fingerprint():
+        log.info("%s: other graders judged these answers, so all are judged again", path.parent)
+        return {}
     return {
         (answer.task_id, answer.seed): answer
         for answer in before.answers

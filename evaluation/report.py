@@ -19,6 +19,7 @@ from evaluation.accuracy import (
     rows_of,
     uncompared,
 )
+from evaluation.grading import graders_fingerprint
 from evaluation.identity import read_sampling
 from evaluation.results import GRADERS, Subject, read_subjects
 from evaluation.tables import (
@@ -86,6 +87,7 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
         "name": results.name,
         "baseline": None if baseline is None else everyone[0].name,
         "asked_differently": asked_differently(everyone),
+        "graded_differently": graded_differently(everyone),
         "rows": rows,
         "cost": _cost_records(results),
         "missing": missing_from(everyone),
@@ -119,6 +121,22 @@ def asked_differently(everyone: Sequence[Results]) -> list[str]:
     ]
 
 
+def graded_differently(everyone: Sequence[Results]) -> list[str]:
+    """Whose verdicts are not of the present graders, where not all are of the same."""
+    graders = {
+        results.name: {e.graded_by for s in results.subjects for e in s.evaluations.values()}
+        for results in everyone
+    }
+    if len(set().union(*graders.values())) == 1:
+        return []
+    return [
+        f"{name}: judged by other graders than the present ones, at least in part; rerun its "
+        "evaluation, which judges its answers again"
+        for name, of_results in graders.items()
+        if of_results != {graders_fingerprint()}
+    ]
+
+
 def missing_from(everyone: Sequence[Results]) -> list[str]:
     """What is missing from each of the results, one sentence per column."""
     return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
@@ -129,6 +147,8 @@ def overview(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[
     legend, warning = LEGEND, []
     if differing := asked_differently(everyone):
         warning = ["## Asked differently", _listed(differing)]
+    if differing := graded_differently(everyone):
+        warning += ["## Graded differently", _listed(differing)]
     if any(line.reference is not None for line in lines):
         legend += f"\n{DIFFERENCE_LEGEND}"
     strict, published = (accuracy_table(lines, grader=grader) for grader in GRADERS)

@@ -112,6 +112,8 @@ class Evaluation:
     they have in common."""
     answers: tuple[GradedAnswer, ...]
     """One for every task and seed asked."""
+    graded_by: str = ""
+    """Fingerprint of the graders; "" before version 0.11.0."""
 
 
 _ADAPTER = TypeAdapter(Evaluation)

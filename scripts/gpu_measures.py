@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -80,30 +81,36 @@ class Clock:
 class MemoryPeak:
     """The most memory seen: of the GPU that holds most, or of our processes' on a CPU."""
 
-    bytes: int = 0
+    bytes: int
 
 
 @contextmanager
 def memory_peak(device: Device) -> Iterator[MemoryPeak]:
-    """Look at the memory in use again and again while the block lasts."""
-    peak, stop = MemoryPeak(), threading.Event()
+    """Look at the memory in use before the block, and again and again while it lasts.
+
+    Raises OSError or CalledProcessError when it cannot be seen: at once, or behind the block.
+    """
+    look = gpu_bytes if device == "cuda" else process_bytes
+    peak, stop = MemoryPeak(look()), threading.Event()
 
     def watch() -> None:
         while not stop.wait(SAMPLING_S[device]):
-            peak.bytes = max(peak.bytes, gpu_bytes() if device == "cuda" else process_bytes())
+            peak.bytes = max(peak.bytes, look())
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield peak
-    finally:
-        stop.set()
-        thread.join()
+    with ThreadPoolExecutor(1) as pool:
+        watching = pool.submit(watch)
+        try:
+            yield peak
+        finally:
+            stop.set()
+        watching.result()
 
 
 def gpu_bytes() -> int:
-    """Memory in use on the GPU that holds most."""
+    """Memory in use on the GPU that holds most, of those that this process may use."""
     query = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
+    if usable := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        query.append(f"--id={usable}")
     used = subprocess.run(query, capture_output=True, text=True, check=True).stdout
     return max(int(line) for line in used.splitlines()) << 20
 

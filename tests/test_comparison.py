@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from matplotlib.image import imread
 
 from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference, rows_of
 from evaluation.comparison import compare
+from evaluation.grading import graders_fingerprint
 from evaluation.identity import write_identity
 from evaluation.plots import accuracy_figure
 from evaluation.results import read_subjects
@@ -235,6 +237,17 @@ def test_results_that_were_asked_differently_are_marked(tmp_path):
     assert "- temperature: base 0.7, run/agent_0 1.0" in text
     text, _ = compare(["run/agent_0", "run/agent_1"], results=tmp_path)
     assert "Asked differently" not in text
+
+
+def test_results_of_different_graders_are_marked(tmp_path):
+    write(tmp_path / "old", evaluation(["cw"]))
+    write(tmp_path / "new", replace(evaluation(["cc"]), graded_by=graders_fingerprint()))
+    text, _ = compare(["old", "new"], results=tmp_path)
+    assert "## Graded differently\n\n- old: judged by other graders" in text
+    assert "- new: judged" not in text
+    write(tmp_path / "older", evaluation(["cc"]))
+    text, _ = compare(["old", "older"], results=tmp_path)
+    assert "Graded differently" not in text
 
 
 def test_bad_names_are_errors_that_name_what_there_is(tmp_path):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +15,7 @@ from comas.preflight.machine import read_gpus
 from comas.preflight.memory import ModelShape, model_shape
 from comas.types import TrainingSample
 from scripts.gpu_check import SIZES, Arguments, Row, main, model_config, report
-from scripts.gpu_measures import model_flops
+from scripts.gpu_measures import gpu_bytes, memory_peak, model_flops
 
 REPOSITORY = Path(__file__).parents[1]
 ROW = Row("0.5b", 2, 0, "2", 60.0, 9000.0, 2.5, 0.4, 1.25, "45.0 GiB", 40.0, (0.004, 0.006), 0.5)
@@ -52,6 +54,38 @@ def test_operations_are_counted_by_weights_tokens_and_pairs_of_tokens():
     shape = ModelShape(16, 1, 3, 0, 0, 2)
     assert model_flops(shape, [sample(1, 1)]) == 6 * 10 * 2 + 6 * 6 * 1 + 6 * 3 * 2**2 == 228
     assert model_flops(shape, [sample(1, 1), sample(2, 2)]) == 228 + 6 * 40 + 6 * 12 + 6 * 3 * 16
+
+
+@pytest.fixture
+def nvidia_smi(tmp_path, monkeypatch):
+    """Takes the place of the real one; give it the lines of a shell script."""
+    program = tmp_path / "nvidia-smi"
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+
+    def become(lines: str) -> None:
+        program.write_text(f"#!/bin/sh\n{lines}\n")
+        program.chmod(0o700)
+
+    return become
+
+
+def test_the_fullest_usable_gpu_counts(nvidia_smi, monkeypatch):
+    nvidia_smi('case "$*" in *--id=1,2*) echo 30; echo 20;; *) echo 90; echo 30; echo 20;; esac')
+    assert gpu_bytes() == 90 << 20
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
+    assert gpu_bytes() == 30 << 20
+
+
+def test_memory_that_cannot_be_seen_is_no_peak_of_zero(nvidia_smi):
+    nvidia_smi("exit 9")
+    with pytest.raises(subprocess.CalledProcessError), memory_peak("cuda"):
+        pytest.fail("the block was entered")
+    nvidia_smi("echo 5")
+    with pytest.raises(subprocess.CalledProcessError), memory_peak("cuda") as peak:
+        nvidia_smi("exit 9")
+        time.sleep(0.5)
+    assert peak.bytes == 5 << 20
 
 
 def test_a_difference_between_policy_and_engine_is_a_fault():

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+import comas.verification
 from comas.verification import AnswerForm, Verifier
+from evaluation import grading
 from evaluation.grading import grade_folder
 from evaluation.results import read_evaluation
 from evaluation.types import Answer, BenchmarkTask, Call
@@ -161,6 +164,30 @@ def test_what_a_grader_failed_on_is_judged_again(folder):
     grade(folder, verifier)
     grade(folder, verifier)
     assert verifier.given == [("strict", "?"), ("published", "?")] * 2
+
+
+def test_other_graders_judge_every_answer_again(folder, monkeypatch):
+    answers_are(folder, answer("a", "1"), answer("b", "2"))
+    first = grade(folder, ExactVerifier())
+    assert first.graded_by == grading.graders_fingerprint()
+    monkeypatch.setattr(grading, "graders_fingerprint", lambda: "other")
+    verifier = ExactVerifier()
+    assert grade(folder, verifier).graded_by == "other"
+    assert sorted(verifier.given) == [(g, r) for g in ("published", "strict") for r in "12"]
+
+
+def test_graders_are_known_by_their_code_and_their_libraries(tmp_path, monkeypatch):
+    room = tmp_path / "verification"
+    shutil.copytree(Path(comas.verification.__file__).parent, room)
+    monkeypatch.setattr(comas.verification, "__file__", str(room / "__init__.py"))
+    fingerprint = grading.graders_fingerprint.__wrapped__
+    assert fingerprint() == grading.graders_fingerprint()
+    with monkeypatch.context() as patch:
+        patch.setattr(grading, "version", lambda name: "0.0")
+        assert fingerprint() != grading.graders_fingerprint()
+    inside = next((room / "sandbox" / "inside").glob("*.py"))
+    inside.write_text(inside.read_text() + "\n")
+    assert fingerprint() != grading.graders_fingerprint()
 
 
 def test_verdicts_of_seeds_asked_before_are_kept_when_more_are_asked(folder):
