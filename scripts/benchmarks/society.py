@@ -14,6 +14,7 @@ Driver: CPU time of this process, which asks and is answered, for each response.
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import sys
 import time
@@ -85,6 +86,7 @@ def _sampler(config: Config, models: Sequence[str]) -> Iterator[Sampler]:
         engines = launch.rollouts()
         starting = {engine.name: engine.call("start") for engine in engines}
         wait_for_all(starting, doing="starting", timeout_s=config.cluster.start_timeout_s)
+        gc.freeze()  # as Agents does
         yield Sampler(
             engines,
             policy_of_agent=config.policy_of_agent,

@@ -1,5 +1,6 @@
 """The society's engines behind one face: generate, update, sync, save."""
 
+import gc
 import logging
 import time
 from collections import Counter
@@ -76,6 +77,8 @@ class Agents:
             self._supervisor = Supervisor(self._config.cluster, check_ray=check_ray)
             self._start()
             stack.pop_all()
+        # What thousands of modules hold stays: to look at it takes 0.16 s in every full collection.
+        gc.freeze()
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:

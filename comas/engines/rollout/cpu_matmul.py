@@ -13,7 +13,7 @@ _multiply = _custom_ops.onednn_mm
 CACHED_HEIGHTS = 32
 """Kernels that vLLM keeps for each shape of weights."""
 _FINEST = 16
-"""Rows: powers of two up to here, then steps of this, then of a sixteenth to an eighth."""
+"""Rows: powers of two up to here, then steps of this, then of an eighth to a quarter."""
 
 
 def use_few_heights() -> None:
@@ -33,12 +33,12 @@ def multiply(
 
 
 def padded_height(num_rows: int) -> int:
-    """The next of 1, 2, 4, 8, 16, 32, 48, ..., 256, 288, ..., 512, 576, ..., 1024, 1152, ...
+    """The next of 1, 2, 4, 8, 16, 32, 48, 64, 80, ..., 128, 160, ..., 256, 320, ..., 512, 640, ...
 
-    Example: 130 rows become 144.
+    Up to 4,096 these are as many as vLLM keeps. Example: 130 rows become 160.
     """
     power = 1 << (num_rows - 1).bit_length()  # the next power of two
     if power <= _FINEST:
         return power
-    step = max(_FINEST, power // 16)
+    step = max(_FINEST, power // 8)
     return -(-num_rows // step) * step

@@ -52,6 +52,8 @@ def engine_environment(device: Device) -> dict[str, str]:
         # beside the cache of its own that vLLM keeps for every layer.
         "ONEDNN_PRIMITIVE_CACHE_CAPACITY": "64",
         "TORCH_CPP_LOG_LEVEL": "ERROR",
+        # Threads of its own make the tokenizer dearer by half, on cores that the engines need.
+        "TOKENIZERS_PARALLELISM": "false",
     }
 
 
