@@ -14,6 +14,7 @@ next request took any time: what is more is lost by us, what is not lies in who 
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import random
@@ -137,6 +138,7 @@ async def _benchmark(arguments: Arguments) -> str:
         _save_model(Path(folder))
         engine = Requests(partial(_load, folder, arguments.capacity, counter))
         await engine.thread.start()
+        gc.freeze()  # as engines and driver of a run do
         discussions = await _discuss(engine, arguments)  # also warms the engine up
         requests = list(_requests(discussions))
         ways: dict[str, Callable[[], Awaitable[object]]] = {
