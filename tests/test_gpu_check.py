@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from comas.preflight.machine import read_gpus
 from comas.preflight.memory import ModelShape, model_shape
@@ -59,13 +59,14 @@ def test_operations_are_counted_by_weights_tokens_and_pairs_of_tokens():
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
     """Takes the place of the real one; give it the lines of a shell script."""
-    program = tmp_path / "nvidia-smi"
+    program, aside = tmp_path / "nvidia-smi", tmp_path / "aside"
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
     def become(lines: str) -> None:
-        program.write_text(f"#!/bin/sh\n{lines}\n")
-        program.chmod(0o700)
+        aside.write_text(f"#!/bin/sh\n{lines}\n")
+        aside.chmod(0o700)
+        aside.replace(program)  # at once: somebody may be about to run it
 
     return become
 
@@ -77,14 +78,14 @@ def test_the_fullest_usable_gpu_counts(nvidia_smi, monkeypatch):
     assert gpu_bytes() == 30 << 20
 
 
-def test_memory_that_cannot_be_seen_is_no_peak_of_zero(nvidia_smi):
+def test_memory_that_cannot_be_seen_is_no_peak_of_zero(nvidia_smi, tmp_path):
     nvidia_smi("exit 9")
     with pytest.raises(subprocess.CalledProcessError), memory_peak("cuda"):
         pytest.fail("the block was entered")
     nvidia_smi("echo 5")
     with pytest.raises(subprocess.CalledProcessError), memory_peak("cuda") as peak:
-        nvidia_smi("exit 9")
-        time.sleep(0.5)
+        nvidia_smi(f"touch '{tmp_path}/asked'; exit 9")
+        wait_until((tmp_path / "asked").exists)
     assert peak.bytes == 5 << 20
 
 

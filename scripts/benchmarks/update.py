@@ -208,7 +208,7 @@ def optimization() -> Optimization:
 
 
 def save_model(folder: Path, *, hidden_size: int = 96, num_layers: int = 3) -> None:
-    """A random Qwen2, by default of the quick-start society's shape."""
+    """A random Qwen2, by default of 0.4 M parameters."""
     from transformers import Qwen2Config, Qwen2ForCausalLM
 
     config = Qwen2Config(
