@@ -79,6 +79,28 @@ def test_an_update_costs_some_operations_for_each_weight_and_token(name, operati
     assert update_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("estimator", "train_batch_size", "kl_coef", "more"),
+    [
+        ("grpo", 64, 0.1, 2),  # the reference model's pass
+        ("grpo", None, 0.0, -2),  # no pass before the only optimiser step
+        ("grpo", None, 0.1, 0),
+        ("reinforce_pp", None, 0.0, -2),
+        ("reinforce_pp", None, 0.1, 2),  # its advantages hold the penalty
+    ],
+)
+def test_a_reference_model_costs_a_pass_and_advantages_with_its_penalty_another(
+    estimator, train_batch_size, kl_coef, more
+):
+    config = paper()[0]
+    before = update_seconds(config, derive_sizes(config, num_questions=2000), QWEN_3B, GIVEN)
+    config.optimization.estimator = estimator
+    config.optimization.train_batch_size = train_batch_size
+    config.optimization.kl_coef = kl_coef
+    found = update_seconds(config, derive_sizes(config, num_questions=2000), QWEN_3B, GIVEN)
+    assert found / before == pytest.approx((8.2 + more) / 8.2)
+
+
 def test_adapters_of_one_base_are_updated_one_after_another_without_its_gradients():
     config, sizes = paper("comas_lora")
     length, head = 7600 / 3, 151936 * 2048 * (1250 / 3) / (7600 / 3)

@@ -543,6 +543,40 @@ def test_wrong_rollout_logprobs_change_the_update_that_uses_them(qwen2):
     assert largest_difference(updated_weights(qwen2, make_samples()), found) > 1e-4
 
 
+@pytest.mark.parametrize(
+    ("settings", "num_passes"),
+    [
+        ({}, 0),
+        ({"train_batch_size": 4}, 1),
+        ({"kl_coef": 0.1, "estimator": "reinforce_pp"}, 2),  # its advantages hold the penalty
+        ({"kl_coef": 0.1, "estimator": "grpo"}, 1),
+        ({"kl_coef": 0.1, "estimator": "grpo", "train_batch_size": 4}, 2),
+        ({"kl_coef": 0.1, "loss": "dpo"}, 1),
+    ],
+)
+def test_only_log_probs_that_an_update_needs_beforehand_take_a_pass(
+    qwen2, settings, num_passes, monkeypatch
+):
+    passes = []
+    compute = PolicyTrainer._logprobs
+    monkeypatch.setattr(
+        PolicyTrainer, "_logprobs", lambda *given: passes.append(given) or compute(*given)
+    )
+    settings = replace(OPTIMIZATION, **{"train_batch_size": None, **settings})
+    make_trainer(qwen2, optimization=settings).update(make_candidates(), step=0)
+    assert len(passes) == num_passes
+
+
+def test_log_probs_of_a_pass_beforehand_give_the_update_of_its_own(qwen2, monkeypatch):
+    settings = replace(OPTIMIZATION, train_batch_size=None, kl_coef=0.1, estimator="grpo")
+    samples = make_candidates()
+    own = updated_weights(qwen2, samples, optimization=settings)
+    monkeypatch.setattr(trainer_module, "needs_pass_beforehand", lambda *_, **__: True)
+    beforehand = updated_weights(qwen2, samples, optimization=settings)
+    assert largest_difference(own, beforehand) < 1e-6
+    assert largest_difference(own, weights_of(make_trainer(qwen2))) > 1e-4
+
+
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
 def test_logprobs_are_those_of_transformers_at_the_temperature(model, temperature):
     trainer = make_trainer(model, policy=replace(POLICY, zero_stage=3), temperature=temperature)

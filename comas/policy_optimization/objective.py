@@ -60,6 +60,20 @@ def policy_loss(
     return surrogate._replace(loss=surrogate.loss + optimization.kl_coef * penalty)
 
 
+def needs_pass_beforehand(
+    optimization: Optimization, estimator: AdvantageEstimator, *, num_optimizer_steps: int
+) -> bool:
+    """Whether only a forward pass of its own can give the log-probs before the update.
+
+    Those of the update's own forward pass are the same with one optimiser step, and in time where
+    the advantages, which every gradient needs, hold no KL penalty.
+    """
+    penalises_rewards = (
+        optimization.kl_coef > 0 and optimization.loss != "dpo" and estimator.kl_loss is None
+    )
+    return penalises_rewards or num_optimizer_steps > 1
+
+
 def _preference_loss(
     logprobs: torch.Tensor, *, rows: Targets, totals: StepTotals, beta: float
 ) -> Surrogate:

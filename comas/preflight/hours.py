@@ -7,15 +7,18 @@ A step has three parts, taken one after another:
            cache of all sequences in flight, times how much longer the slowest discussion takes;
            then the prompts' tokens that no prefix cache holds, at 2 operations per weight
   update   prompts and responses at 8 operations per weight and token: 2 for the log-probs before
-           the update, 6 for the update; 2 more where gradient checkpointing repeats them, which is
-           in samples over policy.micro_batch_tokens; attention on top. The base of LoRA policies
-           has no gradients: 2 less
+           the update, where it needs them, and 6 for the update; 2 more with a reference model;
+           2 more where gradient checkpointing repeats them, which is in samples over
+           policy.micro_batch_tokens; attention on top. The base of LoRA policies has no gradients:
+           2 less
   phases   states of the policy to the host and back, weights to the engines, sleep and wake
 """
 
 from dataclasses import dataclass
 
 from comas.config.schema import Config
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.objective import needs_pass_beforehand
 from comas.preflight.memory import ModelShape, adapter_parameters
 from comas.preflight.sizes import Sizes
 
@@ -161,14 +164,19 @@ def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assu
 
 
 def update_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
-    """Forward pass beforehand, forward, repeated forward and backward of a policy's samples.
+    """Forward passes beforehand, forward, repeated forward and backward of a policy's samples.
 
     Each weight costs 2 operations in each pass, and 2 more in the backward pass for its gradient,
     which the base of a LoRA policy does not have.
     """
     checkpointing = config.policy.gradient_checkpointing
     passes = 6 + 2 * (given.long_share if checkpointing is None else float(checkpointing))
-    passes += 2 * (sizes.optimizer_steps_per_policy[0] > 1)
+    passes += 2 * needs_pass_beforehand(
+        config.optimization,
+        ADVANTAGE_ESTIMATORS[config.optimization.estimator],
+        num_optimizer_steps=sizes.optimizer_steps_per_policy[0],
+    )
+    passes += 2 * (config.optimization.kl_coef > 0)
     length = prompt_tokens(config, given) + response_tokens(given)
     attention = shape.num_layers * shape.hidden_size * length
     head = shape.vocab_size * shape.hidden_size * response_tokens(given) / length

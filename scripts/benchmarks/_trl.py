@@ -30,6 +30,8 @@ class Job:
     num_threads: int
     max_tokens: int
     learning_rate: float
+    kl_coef: float
+    """Of the penalty that keeps the agent near its base model."""
 
 
 class StepTimes(TrainerCallback):
@@ -74,7 +76,7 @@ def train(job: Job) -> dict[str, Any]:
                 num_generations=NUM_GENERATIONS,
                 max_completion_length=job.max_tokens,
                 temperature=1.0,
-                beta=0.0,
+                beta=job.kl_coef,
                 max_steps=job.num_steps,
                 learning_rate=job.learning_rate,
                 gradient_checkpointing=False,

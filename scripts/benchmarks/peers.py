@@ -1,9 +1,10 @@
 """A step of CoMAS against a step of TRL's GRPOTrainer on the same tiny agents.
 
 Both train the two quick-start agents on this machine's CPU, step by step: sampling, rewards,
-one update of each agent on 144 samples. CoMAS holds its discussions; TRL gets the prompts of
-the same discussions, every second one, and samples two responses to each (it needs groups).
-Neither is timed while it loads. TRL runs in both ways to use two cores:
+one update of each agent on 144 samples by GRPO, with a KL penalty to the agent's base model.
+CoMAS holds its discussions; TRL gets the prompts of the same discussions, every second one, and
+samples two responses to each (it needs groups). Neither is timed while it loads. TRL runs in
+both ways to use two cores:
 
   side by side       one process per agent, one thread each
   one after another  one agent at a time, on all cores
@@ -51,6 +52,8 @@ class Arguments:
     repeats: int = 3
     trl_micro_batch: int = 48
     """Of 144 samples; smaller ones pad less."""
+    estimator: str = "grpo"
+    """Of CoMAS's advantages. TRL's are GRPO's, with the same KL penalty."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,8 @@ class Measurement:
 def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
     trl = _install_trl(Path("saves/benchmarks"))
-    prepared = prepare(load_config(QUICKSTART_CONFIG, []))
+    overrides = [f"optimization.estimator={arguments.estimator}"]
+    prepared = prepare(load_config(QUICKSTART_CONFIG, overrides))
     config = prepared.config
     results: dict[str, list[Measurement]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
     with agents_of(config, prepared, Recoveries(0)) as agents:
@@ -145,6 +149,7 @@ def _trl_jobs(
             "num_threads": num_threads,
             "max_tokens": config.rollout.max_response_tokens,
             "learning_rate": config.optimization.learning_rate,
+            "kl_coef": config.optimization.kl_coef,
         }
         for agent, model in enumerate(prepared.models)
     ]

@@ -43,7 +43,7 @@ from comas.policy_optimization.batching import (
 )
 from comas.policy_optimization.length_penalty import penalise_length
 from comas.policy_optimization.losses import StepTotals
-from comas.policy_optimization.objective import policy_loss
+from comas.policy_optimization.objective import needs_pass_beforehand, policy_loss
 from comas.policy_optimization.preference_pairs import preference_pairs
 from comas.policy_optimization.targets import Targets, compute_advantages, k1_to_reference
 from comas.types import TrainingSample, UpdateStats
@@ -140,7 +140,7 @@ class PolicyTrainer:
         if not samples:
             return no_update(self._engine.get_lr()[0])
         steps = self._optimizer_steps(len(samples), step)
-        targets = self._targets(samples, single_step=len(steps) == 1)
+        targets = self._targets(samples, num_steps=len(steps))
         progress = Progress.start(targets.mask)
         for indices in steps:
             self._optimizer_step(samples, indices, targets, progress)
@@ -346,17 +346,14 @@ class PolicyTrainer:
         distributed.all_reduce(logprobs)
         return logprobs
 
-    def _targets(self, samples: Sequence[TrainingSample], *, single_step: bool) -> Targets:
+    def _targets(self, samples: Sequence[TrainingSample], *, num_steps: int) -> Targets:
         """Log-probs before the update, and the advantages of the whole buffer."""
         optimization = self._optimization
         mask = response_mask(samples).to(self._device)
-        # With a single optimiser step and no KL penalty, the log-probs before the update are
-        # those of the update's own forward pass: a pass beforehand would only repeat it.
         policy = reference = None
         if self._reference is not None:
             reference = self._logprobs(self._reference, samples)
-        has_penalty = self._reference is not None and not self._compares_pairs
-        if has_penalty or not single_step:
+        if needs_pass_beforehand(optimization, self._estimator, num_optimizer_steps=num_steps):
             policy = self._logprobs(self._engine, samples)
         advantages = None
         if not self._compares_pairs:

@@ -27,8 +27,8 @@ def multiply(
     """What ``onednn_mm`` returns, from inputs with rows of zeros below them."""
     rows = inputs.reshape(-1, weights.k)
     num_rows = len(rows)
-    padded = rows.new_zeros(padded_height(num_rows), weights.k)
-    padded[:num_rows] = rows
+    missing = padded_height(num_rows) - num_rows
+    padded = torch.constant_pad_nd(rows, (0, 0, 0, missing))
     return _multiply(weights, padded, bias)[:num_rows].reshape(*inputs.shape[:-1], weights.n)
 
 
