@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.config.keys import keys_of
-from comas.config.schema import Config, Optimization
+from comas.config.schema import Config, Optimization, Policy
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, logprobs
 from comas.policy_optimization.batching import (
     assemble,
@@ -37,6 +37,7 @@ from comas.policy_optimization.losses import (
 from comas.policy_optimization.objective import loss_aggregation, rollout_correction
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS, collect_samples, group_keys
+from comas.policy_optimization.shares import Shares
 from comas.policy_optimization.targets import Targets
 from comas.types import (
     Discussion,
@@ -543,6 +544,30 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, r
         size = sum(lengths[i] for i in batch) if by_tokens else len(batch)
         assert size <= limit or len(batch) == 1
     assert len(shares[0]) <= -(-len(lengths) // ranks)
+
+
+def test_pairs_stay_together_in_optimiser_steps_and_micro_batches():
+    def shares(rank: int) -> Shares:
+        return Shares(
+            replace(Policy(), micro_batch_size=1, micro_batch_tokens=None),
+            replace(Optimization(), loss="dpo", train_batch_size=4, epochs_per_buffer=2),
+            seed=0,
+            rank=rank,
+            num_ranks=2,
+        )
+
+    # Four samples are two pairs: 5 pairs make 2.5, which is rounded up to 3 steps, in each epoch.
+    steps = shares(0).optimizer_steps(10, step=3)
+    assert steps == shares(1).optimizer_steps(10, step=3) != shares(0).optimizer_steps(10, step=4)
+    assert len(steps) == 6
+    for epoch in (steps[:3], steps[3:]):
+        assert sorted(i for indices in epoch for i in indices) == list(range(10))
+    pairs = [pair for step in steps for pair in zip(step[::2], step[1::2], strict=True)]
+    assert all(a % 2 == 0 and b == a + 1 for a, b in pairs)
+    # Pairs of 5 + 2, 4 + 4 and 3 + 3 tokens, one in a micro batch: 8 | 7, then 6 to the rank of 7.
+    samples = [sample(2, 3), sample(1, 1), sample(2, 2), sample(2, 2), sample(1, 2), sample(1, 2)]
+    assert shares(0).micro_batches(samples, range(6)) == [[2, 3], []]
+    assert shares(1).micro_batches(samples, range(6)) == [[0, 1], [4, 5]]
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=60), st.integers(1, 8))

@@ -1,9 +1,8 @@
 """One rank of one policy's training: DeepSpeed around the pure parts."""
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
-from random import Random
 
 import deepspeed
 import torch
@@ -38,13 +37,12 @@ from comas.policy_optimization.batching import (
     assemble,
     padded_rollout_logprobs,
     response_mask,
-    split_into_micro_batches,
-    split_into_steps,
 )
 from comas.policy_optimization.length_penalty import penalise_length
 from comas.policy_optimization.losses import StepTotals
 from comas.policy_optimization.objective import needs_pass_beforehand, policy_loss
 from comas.policy_optimization.preference_pairs import preference_pairs
+from comas.policy_optimization.shares import Shares
 from comas.policy_optimization.targets import Targets, compute_advantages, k1_to_reference
 from comas.types import TrainingSample, UpdateStats
 
@@ -108,12 +106,11 @@ class PolicyTrainer:
         self._temperature = temperature
         self._max_response_tokens = max_response_tokens
         self._compares_pairs = optimization.loss == "dpo"
-        self._unit = 2 if self._compares_pairs else 1  # samples that are never parted
         self._estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
         self._estimator_memory: dict[Hashable, float] = {}
         self._rank = rank
         self._world_size = world_size
-        self._seed = seed
+        self._shares = Shares(policy, optimization, seed=seed, rank=rank, num_ranks=world_size)
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
         self._base = folder_of(model_path)
         self._start_engine(device, num_optimizer_steps=num_optimizer_steps)
@@ -139,7 +136,7 @@ class PolicyTrainer:
             samples = list(chain(*preference_pairs(samples)))
         if not samples:
             return no_update(self._engine.get_lr()[0])
-        steps = self._optimizer_steps(len(samples), step)
+        steps = self._shares.optimizer_steps(len(samples), step=step)
         targets = self._targets(samples, num_steps=len(steps))
         progress = Progress.start(targets.mask)
         for indices in steps:
@@ -299,47 +296,11 @@ class PolicyTrainer:
         self._resident.append(reference)
         return reference
 
-    def _optimizer_steps(self, num_samples: int, step: int) -> list[list[int]]:
-        """Sample indices of every optimiser step of the update, all epochs in order."""
-        size = self._optimization.train_batch_size
-        return [
-            self._samples_of(units)
-            for epoch in range(self._optimization.epochs_per_buffer)
-            for units in split_into_steps(
-                num_samples // self._unit,
-                train_batch_size=None if size is None else max(1, size // self._unit),
-                rng=Random(f"{self._seed}/{step}/{epoch}"),
-            )
-        ]
-
-    def _samples_of(self, units: Iterable[int]) -> list[int]:
-        """Sample indices of units: of pairs [2, 0] the samples [4, 5, 0, 1]."""
-        return [unit * self._unit + i for unit in units for i in range(self._unit)]
-
-    def _micro_batches(
-        self, samples: Sequence[TrainingSample], indices: Sequence[int]
-    ) -> list[list[int]]:
-        """This rank's share of ``indices``, as micro batches of indices into ``samples``."""
-        lengths = [
-            sum(
-                len(samples[i].prompt_token_ids) + len(samples[i].response_token_ids)
-                for i in indices[start : start + self._unit]
-            )
-            for start in range(0, len(indices), self._unit)
-        ]
-        shares = split_into_micro_batches(
-            lengths,
-            micro_batch_size=self._policy.micro_batch_size,
-            micro_batch_tokens=self._policy.micro_batch_tokens,
-            num_ranks=self._world_size,
-        )
-        return [[indices[i] for i in self._samples_of(units)] for units in shares[self._rank]]
-
     @torch.no_grad()
     def _logprobs(self, model: Compute, samples: Sequence[TrainingSample]) -> torch.Tensor:
         """Log-probs [N, T] of all responses, 0 where padded, complete on every rank."""
         logprobs = torch.zeros(response_mask(samples).shape, device=self._device)
-        for indices in self._micro_batches(samples, range(len(samples))):
+        for indices in self._shares.micro_batches(samples, range(len(samples))):
             batch = assemble([samples[i] for i in indices], device=self._device)
             rows, _ = model(batch)
             logprobs[indices, : rows.shape[1]] = rows[: len(indices)]
@@ -386,7 +347,7 @@ class PolicyTrainer:
             num_ranks=self._world_size,
         )
         progress.learning_rate = self._engine.get_lr()[0]
-        micro_batches = self._micro_batches(samples, indices)
+        micro_batches = self._shares.micro_batches(samples, indices)
         for position, micro in enumerate(micro_batches):
             self._engine.set_gradient_accumulation_boundary(position == len(micro_batches) - 1)
             batch = assemble([samples[i] for i in micro], device=self._device)
