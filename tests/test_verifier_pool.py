@@ -226,15 +226,14 @@ import ray
 from comas.verification import Verifier
 
 class Judge:
-    def __init__(self):
-        self.verifier = Verifier(num_workers=1)
-
     def judge(self, items):
-        return self.verifier.verify_batch(items)
+        with Verifier(num_workers=1) as verifier:
+            return verifier.verify_batch(items)
 
-class AsyncJudge(Judge):
+class AsyncJudge:
     async def judge(self, items):
-        return await asyncio.wrap_future(self.verifier.submit(items))
+        with Verifier(num_workers=1) as verifier:
+            return await asyncio.wrap_future(verifier.submit(items))
 
 if __name__ == "__main__":
     ray.init("local", num_cpus=1, include_dashboard=False, object_store_memory=100 * 2**20)

@@ -63,10 +63,10 @@ def policy_loss(
 def needs_pass_beforehand(
     optimization: Optimization, estimator: AdvantageEstimator, *, num_optimizer_steps: int
 ) -> bool:
-    """Whether only a forward pass of its own can give the log-probs before the update.
+    """Whether the policy's log-probs before the update take a forward pass of their own.
 
-    Those of the update's own forward pass are the same with one optimiser step, and in time where
-    the advantages, which every gradient needs, hold no KL penalty.
+    With one optimiser step those of the update's own forward pass are the same. They come too
+    late for advantages that hold the KL penalty: every gradient needs these.
     """
     penalises_rewards = (
         optimization.kl_coef > 0 and optimization.loss != "dpo" and estimator.kl_loss is None
