@@ -136,7 +136,8 @@ def by_harness(endpoint: Endpoint, folder: Path, *, output: Path, lm_eval: str) 
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | {"HF_HUB_OFFLINE": "1"},  # All that it needs is here.
+        # All that it needs is here.
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "OPENAI_API_KEY": endpoint.api_key},
     )
     results = sorted(output.rglob("results_*.json"))
     if done.returncode != 0 or not results:

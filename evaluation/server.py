@@ -24,6 +24,7 @@ from evaluation.adapters import groups_of, lora_flags
 from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
+from evaluation.server_key import VARIABLE, RequireKey, create_key, key_headers
 from evaluation.server_process import GRACE_S, kill
 
 log = logging.getLogger(__name__)
@@ -96,7 +97,8 @@ def serve(
     config: EvaluationConfig,
     device: Device,
 ) -> Iterator[Servers]:
-    """Serve the models on this machine's loopback interface while the block runs.
+    """Serve the models on this machine's loopback interface while the block runs, for whoever has
+    the key of their endpoints.
 
     LoRA adapters of the same model share a server, whose log is that of the first of them.
     They start concurrently, or one after the other if they share GPUs. ``logs[i]`` gets the
@@ -110,6 +112,7 @@ def serve(
     groups = groups_of(models)
     slots = plan_slots(len(groups), config=config, device=device)
     ports = choose_ports(len(groups), first=config.port)
+    key = create_key()
     share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
     started = time.monotonic()
     deadline = started + config.start_timeout_s
@@ -121,7 +124,7 @@ def serve(
                 served[0],
                 port=port,
                 arguments=server_arguments(served, port=port, slot=slot, config=config),
-                environment=server_environment(slot),
+                environment=server_environment(slot, key=key),
                 log_path=logs[group[0]],
                 start_timeout_s=config.start_timeout_s,
             )
@@ -212,6 +215,7 @@ def server_arguments(
         "seed": 0,
         "enable-prefix-caching": True,
         "disable-uvicorn-access-log": True,
+        "middleware": f"{RequireKey.__module__}.{RequireKey.__qualname__}",
     }
     if slot.gpus:
         values["tensor-parallel-size"] = config.tensor_parallel_size
@@ -233,10 +237,11 @@ def _flag(name: str, value: object) -> str:
     return f"--{name}={value}"
 
 
-def server_environment(slot: Slot) -> dict[str, str]:
-    """The environment variables of a server's process."""
+def server_environment(slot: Slot, *, key: str) -> dict[str, str]:
+    """The environment variables of a server's process, which asks for ``key``."""
     device: Device = "cuda" if slot.gpus else "cpu"
     environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
+    environment[VARIABLE] = key
     if slot.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
     # A key meant for another server would lock us out of this one.
@@ -261,6 +266,7 @@ class _Server:
         """Whether it died or hangs."""
         self._model = model
         self._port = port
+        self._key = environment[VARIABLE]
         self._arguments = arguments
         self._environment = environment
         self._log_path = log_path
@@ -278,7 +284,8 @@ class _Server:
 
     def endpoint_of(self, model: LocalModel) -> Endpoint:
         """Where a model of this server is asked, and by what name."""
-        return Endpoint(f"http://{HOST}:{self._port}/v1", str(model.adapter or model.folder))
+        name = str(model.adapter or model.folder)
+        return Endpoint(f"http://{HOST}:{self._port}/v1", name, self._key)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""
@@ -355,21 +362,27 @@ class _Server:
 
     def _progress(self) -> tuple[float, ...] | None:
         """Requests that it works on and that wait, and tokens so far; None: it does not answer."""
-        try:
-            url = f"http://{HOST}:{self._port}/metrics"
-            text = httpx.get(url, timeout=ANSWER_TIMEOUT_S, trust_env=False).text
-        except httpx.TransportError:
+        reply = self._get("/metrics")
+        if reply is None:
             return None
-        told = {name: float(value) for name, value in METRIC.findall(text)}
+        told = {name: float(value) for name, value in METRIC.findall(reply.text)}
         return tuple(told.get(name, 0.0) for name in PROGRESS)
 
     def _is_ready(self) -> bool:
+        reply = self._get("/health")
+        return reply is not None and reply.is_success
+
+    def _get(self, path: str) -> httpx.Response | None:
+        """What it answers; None: it does not."""
         try:
-            # Not through a proxy from the environment.
-            url = f"http://{HOST}:{self._port}/health"
-            return httpx.get(url, timeout=ANSWER_TIMEOUT_S, trust_env=False).is_success
+            return httpx.get(
+                f"http://{HOST}:{self._port}{path}",
+                headers=key_headers(self._key),
+                timeout=ANSWER_TIMEOUT_S,
+                trust_env=False,  # not through a proxy from the environment
+            )
         except httpx.TransportError:
-            return False
+            return None
 
     def _report(self, what: str) -> str:
         with self._log_path.open("rb") as file:

@@ -20,7 +20,7 @@ TASKS = [
     BenchmarkTask(f"m/{i}", "math", f"What is {i} + 1?", f"Box it: {i} + 1?", str(i + 1))
     for i in range(4)
 ]
-ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "saves/agent_0")
+ENDPOINT = Endpoint("http://127.0.0.1:9/v1", "saves/agent_0", "its key")
 
 
 def test_the_task_holds_our_prompts_and_answers_and_is_sampled_greedily(tmp_path):
@@ -41,11 +41,12 @@ def test_its_client_is_told_the_endpoint_and_its_result_is_read(tmp_path):
     fake = tmp_path / "lm_eval"
     fake.write_text(
         f"#!{sys.executable}\n"
-        "import json, pathlib, sys\n"
+        "import json, os, pathlib, sys\n"
         "given = dict(zip(sys.argv[1::1], sys.argv[2::1]))\n"
         "output = pathlib.Path(given['--output_path'], 'model')\n"
         "output.mkdir(parents=True)\n"
         "(output / 'arguments').write_text(' '.join(sys.argv[1:]))\n"
+        "(output / 'key').write_text(os.environ['OPENAI_API_KEY'])\n"
         "results = {'results': {given['--tasks']: {'exact_match,boxed': 0.75}}}\n"
         "(output / 'results_2026.json').write_text(json.dumps(results))\n"
     )
@@ -53,6 +54,8 @@ def test_its_client_is_told_the_endpoint_and_its_result_is_read(tmp_path):
     output = tmp_path / "output"
     assert by_harness(ENDPOINT, tmp_path, output=output, lm_eval=str(fake)) == 0.75
     told = (output / "model/arguments").read_text()
+    assert (output / "model/key").read_text() == "its key"
+    assert "its key" not in told
     assert "model=saves/agent_0,base_url=http://127.0.0.1:9/v1/chat/completions," in told
 
 

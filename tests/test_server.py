@@ -13,6 +13,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 from tiny_models import save_tiny_model
@@ -35,6 +36,7 @@ from evaluation.server import (
     server_arguments,
     server_environment,
 )
+from evaluation.server_key import VARIABLE
 from evaluation.types import OverlongPromptError
 
 CONFIG = EvaluationConfig(
@@ -120,12 +122,40 @@ def test_the_server_listens_on_the_loopback_interface_alone(servers):
     assert set(listening) == {"127.0.0.1"}
 
 
+def test_whoever_lacks_the_key_of_the_run_gets_401_whatever_is_asked(servers):
+    [endpoint] = servers.endpoints
+    address = endpoint.base_url.removesuffix("/v1")
+    key = {"Authorization": f"Bearer {endpoint.api_key}"}
+    paths = httpx.get(f"{address}/openapi.json", headers=key).json()["paths"]
+    # vLLM's own key guards the first of these alone; the second generates as well.
+    assert {"/v1/chat/completions", "/invocations", "/metrics", "/health"} <= paths.keys()
+    for path, operations in paths.items():
+        for method in operations:
+            for headers in ({}, {"Authorization": "Bearer none"}):
+                reply = httpx.request(method, address + path, headers=headers)
+                assert reply.status_code == 401, (method, path)
+    assert httpx.get(f"{address}/health", headers=key).status_code == 200
+
+
+def test_the_key_is_in_no_command_line_and_no_log(servers):
+    [endpoint] = servers.endpoints
+    [own] = servers._own
+    assert len(endpoint.api_key) >= 43  # 256 bits
+    commands = [command_line(process) for process in processes_of(os.getpid())]
+    assert len(commands) >= 3
+    shown = [*commands, own._log_path.read_text(), endpoint]
+    assert not any(endpoint.api_key in str(each) for each in shown)
+
+
 def test_a_prompt_over_the_context_is_told_apart_from_other_errors(servers):
     with pytest.raises(OverlongPromptError):
         replies(servers, ["x" * 600], seeds=[0], at_once=1)
 
 
-def test_an_endpoint_says_which_model_it_has_and_how_long_its_context_is(servers, model):
+def test_an_endpoint_says_which_model_it_has_and_how_long_its_context_is(
+    servers, model, monkeypatch
+):
+    monkeypatch.setenv("OPENAI_API_KEY", servers.endpoints[0].api_key)
     target = find_remote(servers.endpoints[0].base_url, model=None)
     assert target.models[0].endpoint.model == str(model.folder)
     assert target.models[0].context_length == 512
@@ -404,6 +434,7 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
         "--generation-config=vllm",
     } <= set(arguments)
     assert not any("enforce-eager" in argument for argument in arguments)
-    environment = server_environment(slot)
+    environment = server_environment(slot, key="of this run")
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "VLLM_API_KEY" not in environment
+    assert environment[VARIABLE] == "of this run"
