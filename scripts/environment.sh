@@ -183,7 +183,7 @@ make_venv() {
     echo "environment: creating .venv with $("$python" --version)"
     # First, so that a .venv that is left half cleared is known by it.
     rm -f .venv/lib/python*/site-packages/pip-*.dist-info/RECORD
-    "$python" -m venv --clear .venv
+    "$python" -m venv --clear "$(realpath .venv)" # it makes none through a link
   fi
   realpath --relative-to=. "$requirements" >.venv/requirements.name
 }
@@ -192,6 +192,8 @@ install_requirements() {
   local requirements=$1 stamp=$2 teller=""
   rm -f .venv/requirements.stamp
   make_venv "$requirements"
+  # Until it is done: whose it is, and of no pins.
+  printf 'unfinished  - %s\n' "$PWD" >.venv/requirements.stamp
   echo "environment: installing $requirements into .venv (about 4 GB, some minutes)"
   if [[ ! -t 2 ]]; then
     tell_progress "$(grep -c '==' "$requirements")" "$(count_packages)" 9>&- &
@@ -230,6 +232,29 @@ is_ready() {
     [[ -z "${PYTHON:-}" || "$(version_of "$PYTHON")" == "$(version_of .venv/bin/python)" ]]
 }
 
+# Fails, with the remedy, where .venv is not this checkout's to change: the stamp names another one that
+# is there, or .venv is a link to what has no stamp of ours (an empty folder may be filled).
+check_owner() {
+  local owner whose
+  owner="$(cat .venv/requirements.stamp 2>/dev/null || true)"
+  owner="${owner#*  - }"
+  if [[ "$owner" -ef . ]]; then
+    return
+  elif [[ -f "$owner/scripts/environment.sh" ]]; then
+    whose="is the environment of another checkout, $owner"
+  elif [[ -L .venv ]] && { [[ ! -d .venv ]] || compgen -G '.venv/*' >/dev/null; }; then
+    whose="is a link to $(readlink -m .venv), which is not known to be this checkout's"
+  else
+    return 0
+  fi
+  cat >&2 <<ERROR
+error: $PWD/.venv $whose.
+An installation for this checkout would change it for whoever else uses it. Remove it from here, and
+run this again to have one made (to have it on another disk, link .venv to an empty folder): rm -r .venv
+ERROR
+  return 1
+}
+
 ensure_environment() {
   local requirements="${REQUIREMENTS:-requirements-cpu.txt}" stamp
   if [[ -z "${REQUIREMENTS:-}" ]] && has_nvidia_gpu; then
@@ -241,6 +266,7 @@ ensure_environment() {
     exec 9>.venv.lock
     flock 9
     if ! is_ready "$stamp"; then
+      check_owner
       if [[ -z "${REQUIREMENTS:-}" && "$requirements" == requirements.txt ]]; then
         check_driver
       fi

@@ -267,22 +267,25 @@ def test_an_environment_without_pip_is_made_afresh(tmp_path, packages):
 
 
 @pytest.mark.slow
-def test_an_environment_can_make_itself_afresh_with_pip(tmp_path):
-    venv = tmp_path / ".venv"
+@pytest.mark.parametrize("folder", [".venv", "elsewhere"])
+def test_an_environment_can_make_itself_afresh_with_pip(tmp_path, folder):
+    venv = tmp_path / folder
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
+    if folder != ".venv":
+        (tmp_path / ".venv").symlink_to(venv)
     (tmp_path / "pins.txt").touch()
     made = call("make_venv pins.txt && .venv/bin/python -m pip --version", tmp_path)
     assert made.returncode == 0, made.stderr
-    assert f" from {venv}/lib/" in made.stdout
+    assert f" from {tmp_path}/.venv/lib/" in made.stdout
     again = call("make_venv pins.txt", tmp_path)
     assert (again.returncode, again.stdout) == (0, "")
 
 
-def stamp_environment(folder: Path) -> None:
-    """Says that the installation of requirements.txt ended."""
+def stamp_environment(folder: Path, of: Path | None = None) -> None:
+    """Says that the installation of requirements.txt ended, for the checkout ``of``."""
     content = (folder / "requirements.txt").read_bytes() + (folder / "setup.py").read_bytes()
     digest = hashlib.sha256(content).hexdigest()
-    (folder / ".venv/requirements.stamp").write_text(f"{digest}  - {folder}\n")
+    (folder / ".venv/requirements.stamp").write_text(f"{digest}  - {of or folder}\n")
 
 
 @pytest.mark.parametrize("made_from", ["", "requirements.txt"])
@@ -293,6 +296,52 @@ def test_an_environment_that_is_ready_stays(tmp_path, made_from, is_named):
     named = {"PYTHON": python} if is_named else {}
     told = call(MAKE, tmp_path, REQUIREMENTS="requirements.txt", **named)
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("case", ["copied", "linked", "linked and never ready", "dangling"])
+def test_an_environment_of_another_checkout_or_behind_a_link_is_left_as_it_is(tmp_path, case):
+    other, here = tmp_path / "other", tmp_path / "here"
+    for folder in (other, here):
+        (folder / "scripts").mkdir(parents=True)
+        (folder / "scripts/environment.sh").touch()
+        python = pretend_environment(folder, "requirements.txt", ("pip-25.0",))
+    if case != "linked and never ready":
+        stamp_environment(other)
+    shutil.rmtree(here / ".venv")
+    if case == "copied":
+        shutil.copytree(other / ".venv", here / ".venv")
+    else:
+        (here / ".venv").symlink_to("/nowhere" if case == "dangling" else other / ".venv")
+    before = sorted(path.stat().st_mtime_ns for path in other.rglob("*"))
+    told = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
+    assert (told.returncode, told.stdout) == (1, "")
+    has_stamp = case in ("copied", "linked")
+    whose = "is the environment of another checkout, " if has_stamp else "is a link to "
+    assert f"error: {here}/.venv {whose}" in told.stderr
+    assert str("/nowhere" if case == "dangling" else other) in told.stderr
+    assert told.stderr.endswith(": rm -r .venv\n")
+    assert sorted(path.stat().st_mtime_ns for path in other.rglob("*")) == before
+    subprocess.run(["rm", "-r", ".venv"], cwd=here, check=True)
+    assert CREATED in call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt").stdout
+    assert sorted(path.stat().st_mtime_ns for path in other.rglob("*")) == before
+
+
+@pytest.mark.parametrize("case", ["moved", "linked", "linked and empty", "linked and unfinished"])
+def test_an_environment_of_this_checkout_is_changed_wherever_it_lies(tmp_path, case):
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    here.mkdir()
+    python = pretend_environment(here, "requirements.txt", ("pip-25.0",))
+    stamp_environment(here, of=tmp_path / "former" if case == "moved" else here)
+    if case != "moved":
+        (here / ".venv").rename(elsewhere)
+        (here / ".venv").symlink_to(elsewhere)
+    if case == "linked and empty":
+        shutil.rmtree(elsewhere)
+        elsewhere.mkdir()
+    (here / "setup.py").write_text("# changed since\n")
+    for _ in range(2 if case == "linked and unfinished" else 1):
+        told = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
+        assert "environment: installing requirements.txt into .venv" in told.stdout
 
 
 @pytest.mark.parametrize("fault", ["removed", "broken", "replaced"])
