@@ -17,7 +17,7 @@ from typing import NoReturn, Self
 import httpx
 import psutil
 
-from comas.engines.rollout.vllm_options import cpu_options, engine_environment
+from comas.engines.rollout.vllm_options import cpu_options, engine_environment, gpu_batched_tokens
 from comas.progress import progress_bar
 from comas.types import Device
 from evaluation.adapters import groups_of, lora_flags
@@ -220,6 +220,9 @@ def server_arguments(
     if slot.gpus:
         values["tensor-parallel-size"] = config.tensor_parallel_size
         values["gpu-memory-utilization"] = slot.memory_share
+        values["max-num-batched-tokens"] = gpu_batched_tokens(
+            max_model_len=model.context_length, max_num_seqs=config.concurrency
+        )
     else:
         values |= cpu_options(
             max_model_len=model.context_length,

@@ -26,7 +26,13 @@ from comas.preflight.machine import (
     why_on_cpu,
     why_unusable,
 )
-from comas.preflight.memory import GIB, ModelShape, in_words, kv_cache_bytes
+from comas.preflight.memory import (
+    GIB,
+    ModelShape,
+    engine_batch_bytes,
+    in_words,
+    kv_cache_bytes,
+)
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
 from comas.preflight.preparation import prepare
 
@@ -169,9 +175,11 @@ def test_an_update_is_shown_part_by_part():
     assert update.fault is update.doubt is None
     # 36 layers x 2 x 256 x 2 bytes x 32768 tokens = 1.125 GiB beside the weights' 5.7.
     assert kv_cache_bytes(QWEN_3B, paper()) == 36 * 2 * 256 * 2 * 32768
-    assert sampling.needed == "6.9 GiB (weights 5.7, KV cache 1.1)"
-    # (0.6 x 79 - 5.75) / 1.125
-    assert sampling.present == "47.4 GiB (37 longest sequences)"
+    # 8,192 tokens x (2 x 2048 + 3 x 11008) x 2 bytes, 256 sequences x 151,936 x 3 x 4 bytes.
+    assert engine_batch_bytes(QWEN_3B, paper()) == 608_174_080 + 466_747_392
+    assert sampling.needed == "7.9 GiB (weights 5.7, a batch 1.0, KV cache 1.1)"
+    # (0.6 x 79 - 5.75 - 1.0) / 1.125
+    assert sampling.present == "47.4 GiB (36 longest sequences)"
 
 
 def test_states_that_cannot_fit_are_a_fault_and_a_high_peak_is_a_doubt():

@@ -108,6 +108,22 @@ def test_a_cpu_engine_runs_eagerly_with_the_configured_cache_and_whole_prompts()
     assert arguments["max_num_batched_tokens"] == 7000  # the longest prompt fits in one step
 
 
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [
+        ({"max_prompt_tokens": 28672, "max_response_tokens": 4096, "max_num_seqs": 256}, 8192),
+        ({"max_num_seqs": 4}, 4800),  # 4 x 1,200, all that there can be
+        ({"max_num_seqs": 10000}, 10000),  # vLLM refuses fewer tokens than sequences
+    ],
+)
+def test_a_gpu_engine_takes_a_mean_prompt_in_one_step(changes: dict, tokens: int) -> None:
+    arguments = engine_arguments(
+        "m", rollout=replace(ROLLOUT, **changes), device="cuda", weight_transfer="ipc", seed=0
+    )
+    assert arguments["max_num_batched_tokens"] == tokens
+    assert EngineArgs(**arguments).max_num_batched_tokens == tokens
+
+
 def test_only_an_engine_that_shares_its_gpu_can_sleep() -> None:
     expected: dict[WeightTransfer, bool] = {"ipc": True, "nccl": False}
     for transfer, can_sleep in expected.items():

@@ -429,6 +429,7 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
         "--max-model-len=512",
         "--tensor-parallel-size=2",
         "--gpu-memory-utilization=0.4",
+        "--max-num-batched-tokens=8192",
         "--enable-prefix-caching",
         "--dtype=float32",
         "--generation-config=vllm",

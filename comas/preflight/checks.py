@@ -13,6 +13,7 @@ from comas.preflight.memory import (
     ModelShape,
     RankMemory,
     Sharding,
+    engine_batch_bytes,
     in_words,
     kv_cache_bytes,
 )
@@ -218,17 +219,22 @@ def _update_need(config: Config, need: RankMemory, machine: Machine) -> Need:
 
 def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
     weights = BYTES[config.rollout.dtype] * shape.num_parameters
-    sequence = kv_cache_bytes(shape, config)
+    batch, sequence = engine_batch_bytes(shape, config), kv_cache_bytes(shape, config)
+    needed = weights + batch + sequence
     share = config.rollout.gpu_memory_utilization
     given = share * machine.gpu_bytes
-    words = f"{gib(weights + sequence)} GiB (weights {gib(weights)}, KV cache {gib(sequence)})"
+    words = (
+        f"{gib(needed)} GiB (weights {gib(weights)}, a batch {gib(batch)}, KV cache "
+        f"{gib(sequence)})"
+    )
     fault = None
-    if weights + sequence > given:
+    if needed > given:
         fault = (
             f"GPU memory: rollout.gpu_memory_utilization={share:g} gives an engine {gib(given)} "
-            f"GiB, and its weights with the KV cache of one longest sequence need "
-            f"{gib(weights + sequence)}; raise it, or lower rollout.max_prompt_tokens"
+            "GiB, and its weights with what passes through it at once and the KV cache of one "
+            f"longest sequence need {gib(needed)}; raise it, or lower rollout.max_prompt_tokens "
+            "or rollout.max_num_seqs"
         )
-    room = max(given - weights, 0) / sequence
+    room = max(given - weights - batch, 0) / sequence
     present = f"{gib(given)} GiB ({room:.0f} longest sequences)"
     return Need("GPU memory, sampling", words, present, fault)

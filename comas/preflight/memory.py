@@ -9,6 +9,7 @@ from functools import cache
 from typing import NamedTuple
 
 from comas.config.schema import Config
+from comas.engines.rollout.vllm_options import gpu_batched_tokens
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
@@ -180,6 +181,21 @@ def kv_cache_bytes(shape: ModelShape, config: Config) -> int:
     """Of one sequence of the greatest length: keys and values of every layer and token."""
     tokens = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
     return 2 * shape.num_layers * shape.kv_size * BYTES[config.rollout.dtype] * tokens
+
+
+def engine_batch_bytes(shape: ModelShape, config: Config) -> int:
+    """Of what passes through a rollout engine on a GPU at once, which it sets aside as it starts:
+    of each token the input of a layer beside its residual, the gated MLP's three parts; of each
+    sequence the logits in float32, their log-probs, and a copy.
+    """
+    rollout = config.rollout
+    tokens = gpu_batched_tokens(
+        max_model_len=rollout.max_prompt_tokens + rollout.max_response_tokens,
+        max_num_seqs=rollout.max_num_seqs,
+    )
+    layer = 2 * shape.hidden_size + 3 * shape.intermediate_size
+    logits = 3 * 4 * rollout.max_num_seqs * shape.vocab_size
+    return tokens * layer * BYTES[rollout.dtype] + logits
 
 
 def tokens_at_once(config: Config) -> int:

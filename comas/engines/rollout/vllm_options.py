@@ -14,6 +14,11 @@ WeightTransfer = Literal["shared_memory", "ipc", "nccl"]
 _CPU_PREFILL_TOKENS = 4096
 """Prompt tokens an engine on CPU puts through the model at once, unless one prompt has more."""
 
+_GPU_BATCHED_TOKENS = 8192
+"""Tokens an engine on a GPU puts through the model at once. Our choice: what vLLM takes for its
+offline class on an A100, where more is slower (vllm/engine/arg_utils.py). Left unset, an engine that
+is no server has 2,048, so that a mean prompt of the paper's run takes two steps."""
+
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Those for which vLLM makes room; an adapter of another rank takes the room of the next."""
 
@@ -94,6 +99,9 @@ def engine_arguments(
     if device == "cuda":
         return arguments | {
             "gpu_memory_utilization": rollout.gpu_memory_utilization,
+            "max_num_batched_tokens": gpu_batched_tokens(
+                max_model_len=max_model_len, max_num_seqs=rollout.max_num_seqs
+            ),
             "enable_sleep_mode": weight_transfer == "ipc",
         }
     return arguments | cpu_options(
@@ -120,6 +128,12 @@ def _lora_options(adapters: Adapters, adapted_layers: Sequence[str]) -> dict[str
 def lora_room(rank: int) -> int:
     """The rank for which vLLM has to make room: ``lora_room(12) == 16``."""
     return next(room for room in _LORA_RANKS if room >= rank)
+
+
+def gpu_batched_tokens(*, max_model_len: int, max_num_seqs: int) -> int:
+    """Tokens that any vLLM on a GPU puts through the model at once: no fewer than sequences, which
+    vLLM refuses, and no more than these can have."""
+    return max(max_num_seqs, min(_GPU_BATCHED_TOKENS, max_num_seqs * max_model_len))
 
 
 def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> dict[str, Any]:
