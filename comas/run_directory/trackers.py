@@ -131,7 +131,11 @@ class WandbTracker:
         self._run.log({"step": findings.step, "discussions": table, **images})
 
     def close(self, *, failed: bool) -> None:
+        from wandb import teardown
+
         self._run.finish(exit_code=int(failed))
+        # Trap: else its service is asked to end at exit, after temporary_folder has ended it.
+        teardown()
 
 
 def _markdown_row(cells: Sequence[Any]) -> str:
