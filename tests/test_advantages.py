@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS, AdvantageEstimator
 from comas.policy_optimization.advantages.at_grpo import at_grpo
 from comas.policy_optimization.advantages.dr_grpo import dr_grpo
 from comas.policy_optimization.advantages.dr_mas import dr_mas
@@ -202,6 +202,20 @@ def test_a_response_alone_in_its_group(estimator, alone):
     assert advantages[2, 0].item() == pytest.approx(alone)
 
 
+def test_whether_a_lone_response_has_an_advantage_is_found_by_asking():
+    needing = {name for name, of in ADVANTAGE_ESTIMATORS.items() if of.needs_others}
+    assert needing == {"reinforce_pp_baseline", "grpo", "dr_grpo", "rloo", "at_grpo"}
+    whole = AdvantageEstimator(lambda data: data.on_every_token(data.rewards))
+    assert not whole.needs_others
+
+
+def test_dr_mas_gives_roles_of_other_rewards_advantages_of_mean_0_each():
+    # Of one agent on one question: solutions 1 and 0.5, scorings 0 and -1.
+    samples = [sample(1.0), sample(0.5), sample(0.0, role="scoring"), sample(-1.0, role="scoring")]
+    found = advantages_of(samples, "dr_mas")
+    assert found == pytest.approx([0.5**0.5, -(0.5**0.5)] * 2, abs=1e-5)
+
+
 def test_a_lone_response_is_its_own_baseline_before_the_whitening():
     # 0.5, -0.5, 0 have mean 0 and variance 1/6.
     advantages = reinforce_pp_baseline(inputs([1.0, 0.0, 0.7], [1, 1, 1], groups=["a", "a", "b"]))
@@ -299,7 +313,7 @@ def test_advantages_use_the_configured_groups():
     ("name", "apart", "together"),
     [
         ("grpo", ("question_id", "role"), ("agent_index", "round_index", "discussion_id")),
-        ("dr_mas", ("question_id", "agent_index"), ("role", "round_index", "discussion_id")),
+        ("dr_mas", ("question_id", "role", "agent_index"), ("round_index", "discussion_id")),
         ("at_grpo", ("question_id", "round_index", "role", "agent_index"), ("discussion_id",)),
         ("rae", ("role", "agent_index"), ("question_id", "round_index", "discussion_id")),
     ],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from comas.config.schema import Columns, Config, Data
 from comas.preflight import checks
 from comas.preflight.configuration import load_config
 from comas.preflight.disk import checkpoint_bytes, needed_bytes, num_parameters
+from comas.preflight.groups import group_needs, lone_shares
 from comas.preflight.locations import reading_rules
 from comas.preflight.machine import (
     Gpus,
@@ -35,6 +37,7 @@ from comas.preflight.memory import (
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
 from comas.preflight.preparation import prepare
+from comas.types import Discussion, Generation, Question, Turn
 
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
@@ -163,6 +166,95 @@ def test_a_driver_that_works_is_no_fault_however_old_it_is():
 def test_too_few_gpus_are_a_fault_with_the_numbers():
     [fault] = faults_of(checks.device_needs(paper(), "cuda", Gpus("580.65.06", 3, 3, 13)))
     assert "4 policies need 2 GPUs each" in fault
+
+
+# ---------------------------------------------------------------- samples without others to compare
+
+
+def discussion(number: int, *turns: tuple[str, int, int], question: str = "q") -> Discussion:
+    """A discussion with a turn of each (role, agent, round)."""
+    silence = Generation((0,), (0,), "", (0.0,), "stop", 0)
+    said = [
+        Turn(f"t{i}", None, round_index, role, agent, "", silence)  # type: ignore[arg-type]
+        for i, (role, agent, round_index) in enumerate(turns)
+    ]
+    return Discussion(f"d{number}", Question(question, "math", ""), tuple(said))
+
+
+def test_the_share_of_lone_samples_is_that_of_each_role_in_its_policys_buffer():
+    held = [
+        discussion(0, ("solution", 0, 0), ("solution", 1, 0), ("evaluation", 1, 0)),
+        discussion(1, ("solution", 1, 0), ("evaluation", 0, 0)),
+        discussion(2, ("solution", 0, 0), question="another"),
+    ]
+
+    def shares(*group_by: str, policies: tuple[int, ...] = (0, 1), trained: tuple[int, ...]):
+        return lone_shares(
+            held, policy_of_agent=policies, trained_policies=trained, group_by=group_by
+        )
+
+    by_role = ("question_id", "role")
+    # Of four solutions the two of agent 1 have each other; of two evaluations neither.
+    assert shares(*by_role, trained=(0, 1)) == {"solution": 0.5, "evaluation": 1.0}
+    assert shares(*by_role, trained=(1,)) == {"solution": 0.0, "evaluation": 1.0}
+    # In a buffer of both agents only the one about another question is alone.
+    shared = shares(*by_role, policies=(0, 0), trained=(0,))
+    assert shared == {"solution": 0.25, "evaluation": 0.0}
+    of_each = shares("discussion_id", "role", "agent_index", trained=(0, 1))
+    assert of_each == {"solution": 1.0, "evaluation": 1.0}
+
+
+def groups_of(name: str, *overrides: str) -> list[Need]:
+    return group_needs(load_config(REPOSITORY / f"configs/{name}.yaml", overrides))
+
+
+def test_groups_of_one_are_a_fault_where_the_settings_make_them():
+    [need] = groups_of("quickstart", "optimization.estimator=at_grpo")
+    assert need.present.startswith("solutions 100%, evaluations ")
+    assert need.fault is not None and "all solutions are alone" in need.fault
+    named = ("optimization.estimator=at_grpo", "prompt_reuse=1", "schedule=parallel")
+    assert all(words in need.fault for words in (*named, "prompt_reuse to 4", "reinforce_pp"))
+    alone = ["discussion_id", "round_index", "role", "agent_index"]
+    [need] = groups_of("comas", f"optimization.group_by={alone}", "optimization.estimator=rloo")
+    assert "all solutions and evaluations and scorings are alone" in str(need.fault)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "share"),
+    [
+        # None of the three other copies has the same of 4 agents: (3/4)^3; of 2 agents (1/2)^3.
+        ([], 0.422),
+        (["society.num_agents=2"], 0.125),
+        (["interaction.prompt_reuse=2", "society.num_agents=2"], 0.5),
+    ],
+)
+def test_groups_that_are_often_of_one_are_doubtful_by_their_share(overrides, share):
+    [need] = groups_of("comas", "optimization.estimator=at_grpo", *overrides)
+    assert need.fault is None
+    shown = [int(word.removesuffix("%")) / 100 for word in re.findall(r"\d+%", need.present)]
+    assert shown == pytest.approx([share] * 3, abs=0.05)  # of some 2,000 draws
+    assert (need.doubt is not None) == (share > 0.2)
+    if need.doubt is not None:
+        assert "no_advantage_share" in need.doubt and "of solutions" in need.doubt
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides"),
+    [
+        ("comas", ["optimization.estimator=grpo"]),
+        ("quickstart", ["optimization.estimator=at_grpo", "interaction.prompt_reuse=4"]),
+        ("quickstart", ["optimization.estimator=rloo"]),
+        ("quickstart/ttrl", ["optimization.estimator=grpo"]),
+    ],
+)
+def test_groups_with_others_are_no_fault_and_no_doubt(name, overrides):
+    [need] = groups_of(name, *overrides)
+    assert need.fault is need.doubt is None
+
+
+def test_what_learns_from_a_lone_sample_is_not_asked_for_groups():
+    assert groups_of("quickstart") == groups_of("quickstart", "optimization.estimator=rae") == []
+    assert groups_of("quickstart/srlm") == []  # pairs
 
 
 # ---------------------------------------------------------------- memory

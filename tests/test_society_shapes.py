@@ -154,6 +154,17 @@ def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has
     assert {key.partition("/")[0] for key in metrics} == {"agent_0", "agent_1"}
 
 
+def test_the_share_without_advantage_counts_samples_and_not_their_tokens():
+    # Of three samples the second has none; 1e-13 is the rounding of a mean.
+    advantages = ((0.5, -0.5), (0.0, 1e-13, 0.0, -1e-13), (0.0, 0.1))
+    metrics = update_metrics(
+        {0: replace(no_update(1e-3), advantages=advantages), 1: no_update(1e-3)},
+        policy_of_agent=[0, 1],
+    )
+    assert metrics["agent_0/policy/no_advantage_share"] == pytest.approx(1 / 3)
+    assert metrics["agent_1/policy/no_advantage_share"] is None
+
+
 # ---------------------------------------------------------------- different tokenizers
 
 

@@ -16,6 +16,9 @@ from comas.types import (
 from comas.verification.solutions import Verdicts
 from comas.verification.verdict import Verdict
 
+NO_ADVANTAGE = 1e-6
+"""Advantages below this are the rounding of a mean."""
+
 
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
     """Rewards by role and agent, response lengths in tokens, and what went wrong, by count."""
@@ -59,6 +62,7 @@ def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequenc
         metrics[f"agent_{agent}/policy/clip_fraction"] = of_policy.clip_fraction
         metrics[f"agent_{agent}/policy/gradient_norm"] = of_policy.gradient_norm
         metrics[f"agent_{agent}/policy/learning_rate"] = of_policy.learning_rate
+        metrics[f"agent_{agent}/policy/no_advantage_share"] = _without_advantage(of_policy)
         metrics[f"agent_{agent}/policy/num_samples"] = of_policy.num_samples
         metrics[f"agent_{agent}/policy/num_tokens"] = of_policy.num_tokens
         metrics[f"agent_{agent}/policy/optimizer_steps"] = of_policy.num_optimizer_steps
@@ -125,6 +129,12 @@ def step_line(step: int, num_steps: int, metrics: Mapping[str, float | None]) ->
         f"rollout {show('time/rollout_s', 1)}s update {show('time/update_s', 1)}s "
         f"sync {show('time/sync_s', 1)}s"
     )
+
+
+def _without_advantage(stats: UpdateStats) -> float | None:
+    """Share of the samples in the loss that gained nothing over the mean: they were alone in their
+    group, or all of it had the same reward. None of pairs, and of an empty buffer."""
+    return _mean([float(max(map(abs, own)) < NO_ADVANTAGE) for own in stats.advantages])
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -32,6 +32,22 @@ class AdvantageEstimator(NamedTuple):
     reads_discount: bool = False
     """Whether ``optimization.discount`` enters; otherwise it has to be 1."""
 
+    @property
+    def needs_others(self) -> bool:
+        """Whether a response that is alone in its group has no advantage, whatever its reward.
+
+        Found by asking for the advantages of two such responses, one rewarded and one not.
+        """
+        of_alone = AdvantageInputs(
+            rewards=torch.tensor([1.0, 0.0]),
+            mask=torch.ones(2, 1, dtype=torch.bool),
+            k1=torch.zeros(2, 1),
+            groups=["one", "other"],
+            discount=1.0,
+            kl_coef=0.0,
+        )
+        return not self.advantages(of_alone).any()
+
 
 _BY_ROLE = ("question_id", "role")
 
@@ -43,7 +59,7 @@ ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator] = {
         dr_grpo, _BY_ROLE, kl_loss="k3", loss_aggregation="constant_length"
     ),
     "rloo": AdvantageEstimator(rloo, _BY_ROLE),
-    "dr_mas": AdvantageEstimator(dr_mas, ("question_id", "agent_index"), kl_loss="k3"),
+    "dr_mas": AdvantageEstimator(dr_mas, ("question_id", "role", "agent_index"), kl_loss="k3"),
     "at_grpo": AdvantageEstimator(
         at_grpo, ("question_id", "round_index", "role", "agent_index"), kl_loss="k3"
     ),

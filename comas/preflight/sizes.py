@@ -1,15 +1,14 @@
 """The sizes that follow from a configuration: discussions, samples, optimiser steps."""
 
-import asyncio
 import math
 from collections import Counter
 from dataclasses import dataclass
 
 from comas.config.schema import Config
 from comas.data import count_steps
-from comas.interaction import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
-from comas.types import ROLES, Generation, Question, Role, TurnKey
+from comas.preflight.silence import silent_discussions
+from comas.types import ROLES, Role
 
 
 @dataclass(frozen=True)
@@ -149,21 +148,7 @@ def _describe_updates(config: Config) -> list[str]:
 
 
 def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
-    silence = Generation((0,), (0,), "", (0.0,), "stop", 0)
-
-    async def stay_silent(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-        return silence
-
-    [discussion, *_] = asyncio.run(
-        run_discussions(
-            [Question(f"size/{number}", "math", "") for number in range(2)],
-            generate=stay_silent,
-            num_agents=config.society.num_agents,
-            rules=config.interaction,
-            seed=0,
-            step=0,
-        )
-    )
+    discussion = silent_discussions(config, num_questions=2)[0]
     roles = Counter(turn.role for turn in discussion.turns if not turn.is_given)
     return {role: roles[role] for role in ROLES}
 

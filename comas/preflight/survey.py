@@ -13,6 +13,7 @@ from comas.model_folder import description_of, is_here
 from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.disk import num_parameters
+from comas.preflight.groups import group_needs
 from comas.preflight.locations import (
     QUICKSTART_PREFIX,
     check_model,
@@ -87,6 +88,7 @@ class Survey:
         self._cluster = cluster_address(config.cluster)
         self.device, self._machine = self._look_at_device()
         self._look_at_inputs()
+        self._add(*group_needs(config))
         self._look_at_sandbox()
         self._look_at_memory()
         self._look_at_disk()
