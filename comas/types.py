@@ -173,7 +173,11 @@ class TrainingSample:
 
 @dataclass(frozen=True)
 class UpdateStats:
-    """What one policy update did, over all response tokens of the policy's buffer."""
+    """What one policy update did, over all response tokens of the policy's buffer.
+
+    What is said of "before the update" (``kl``, mismatch and ratio) is over the samples of the
+    first optimiser step alone, where no pass beforehand knew the others' log-probs.
+    """
 
     policy_loss: float
     kl: float

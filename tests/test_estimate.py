@@ -79,6 +79,15 @@ def test_an_update_costs_some_operations_for_each_weight_and_token(name, operati
     assert update_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected)
 
 
+def test_old_log_probs_of_the_rollout_save_a_pass():
+    config, sizes = paper()
+    before = update_seconds(config, sizes, QWEN_3B, GIVEN)
+    config.optimization.old_logprobs = "rollout"
+    assert update_seconds(config, sizes, QWEN_3B, GIVEN) / before == pytest.approx(6.2 / 8.2)
+    config.optimization.kl_coef = 0.1  # in the advantages, and a reference model
+    assert update_seconds(config, sizes, QWEN_3B, GIVEN) / before == pytest.approx(10.2 / 8.2)
+
+
 @pytest.mark.parametrize(
     ("estimator", "train_batch_size", "kl_coef", "more"),
     [

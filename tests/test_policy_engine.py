@@ -507,8 +507,10 @@ def test_epochs_multiply_the_optimiser_steps_and_later_ones_clip(qwen2):
 # ---- Old log-probs and the mismatch with the rollout ----
 
 
-@pytest.mark.parametrize("train_batch_size", [None, 4])
-@pytest.mark.parametrize("old_logprobs", ["recomputed", "rollout"])
+@pytest.mark.parametrize(
+    ("train_batch_size", "old_logprobs"),
+    [(None, "recomputed"), (4, "recomputed"), (None, "rollout")],
+)
 def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, old_logprobs):
     settings = replace(OPTIMIZATION, train_batch_size=train_batch_size, old_logprobs=old_logprobs)
     trainer = make_trainer(qwen2, optimization=settings)
@@ -524,17 +526,41 @@ def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, old_log
     assert stats.mismatch_mean == pytest.approx(0.25 * share, abs=1e-4)
 
 
-def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2):
+def test_without_a_pass_beforehand_the_mismatch_is_that_of_the_first_optimiser_step(qwen2):
+    settings = replace(
+        OPTIMIZATION, train_batch_size=4, epochs_per_buffer=2, old_logprobs="rollout", kl_coef=0.1
+    )
+    settings = replace(settings, estimator="grpo", learning_rate=1e-2)
+    trainer = make_trainer(qwen2, optimization=settings)
+    samples = make_samples()
+    exact = trainer.response_logprobs(samples)
+    [first, *_] = split_into_steps(len(samples), train_batch_size=4, rng=Random("0/0/0"))
+    # Those of the first step are off by 0.25, which later steps would change; others by 2.
+    samples = [
+        replace(sample, rollout_logprobs=tuple((row - (0.25 if i in first else 2.0)).tolist()))
+        for i, (sample, row) in enumerate(zip(samples, exact, strict=True))
+    ]
+    stats = trainer.update(samples, step=0)
+    assert stats.num_optimizer_steps == 6
+    assert stats.mismatch_mean == pytest.approx(0.25, abs=1e-5)
+    assert stats.mismatch_max == pytest.approx(0.25, abs=1e-5)
+    assert stats.kl == pytest.approx(0.0, abs=1e-6)  # the policy was still its reference
+    assert stats.num_tokens == sum(len(row) for row in exact)
+
+
+@pytest.mark.parametrize("train_batch_size", [None, 4])
+def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2, train_batch_size):
     samples = make_samples()
     exact = make_trainer(qwen2).response_logprobs(samples)
     samples = [
         replace(s, rollout_logprobs=tuple(row.tolist()))
         for s, row in zip(samples, exact, strict=True)
     ]
-    recomputed = updated_weights(qwen2, samples)
-    from_rollout = replace(OPTIMIZATION, old_logprobs="rollout")
+    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
+    recomputed = updated_weights(qwen2, samples, optimization=settings)
+    from_rollout = replace(settings, old_logprobs="rollout")
     found = updated_weights(qwen2, samples, optimization=from_rollout)
-    assert largest_difference(recomputed, found) < 1e-5
+    assert largest_difference(recomputed, found) < 1e-6
 
 
 def test_wrong_rollout_logprobs_change_the_update_that_uses_them(qwen2):
@@ -552,6 +578,15 @@ def test_wrong_rollout_logprobs_change_the_update_that_uses_them(qwen2):
         ({"kl_coef": 0.1, "estimator": "grpo"}, 1),
         ({"kl_coef": 0.1, "estimator": "grpo", "train_batch_size": 4}, 2),
         ({"kl_coef": 0.1, "loss": "dpo"}, 1),
+        ({"kl_coef": 0.1, "loss": "dpo", "train_batch_size": 4}, 1),  # the reference's
+        ({"old_logprobs": "rollout"}, 0),
+        ({"old_logprobs": "rollout", "train_batch_size": 4}, 0),
+        ({"old_logprobs": "rollout", "epochs_per_buffer": 2}, 0),
+        ({"old_logprobs": "rollout", "train_batch_size": 4, "kl_coef": 0.1}, 2),
+        (
+            {"old_logprobs": "rollout", "train_batch_size": 4, "kl_coef": 0.1, "estimator": "grpo"},
+            1,
+        ),
     ],
 )
 def test_only_log_probs_that_an_update_needs_beforehand_take_a_pass(

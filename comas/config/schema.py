@@ -214,8 +214,8 @@ class Optimization:
     """Length penalty: over the last so many tokens below ``rollout.max_response_tokens``, a
     response's reward falls evenly by 1 (DAPO's soft overlong punishment); null: none."""
     old_logprobs: str = key("recomputed", one_of=("recomputed", "rollout"))
-    """Denominator of the importance ratio: the policy's own log-probs before the update, or
-    those of the rollout engine."""
+    """Denominator of the importance ratio: the policy's own log-probs before the update, which take
+    a forward pass where there are several optimiser steps; or those of the rollout engine."""
     rollout_correction: str = key("none", one_of=("none", "tis", "icepop", "seq_mask_tis"))
     """Weigh each token's loss by pi_policy / pi_rollout before the update: clipped (tis), without
     tokens (icepop) or responses (seq_mask_tis: by the geometric mean) beyond the bounds."""

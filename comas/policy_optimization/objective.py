@@ -65,13 +65,15 @@ def needs_pass_beforehand(
 ) -> bool:
     """Whether the policy's log-probs before the update take a forward pass of their own.
 
-    With one optimiser step those of the update's own forward pass are the same. They come too
-    late for advantages that hold the KL penalty: every gradient needs these.
+    Advantages that hold the KL penalty need them, since every gradient needs the advantages. So
+    do importance ratios, unless the old log-probs are the rollout engine's, or there is one
+    optimiser step, whose own forward pass gives the same.
     """
-    penalises_rewards = (
-        optimization.kl_coef > 0 and optimization.loss != "dpo" and estimator.kl_loss is None
-    )
-    return penalises_rewards or num_optimizer_steps > 1
+    if optimization.loss == "dpo":
+        return False
+    penalises_rewards = optimization.kl_coef > 0 and estimator.kl_loss is None
+    recomputes = optimization.old_logprobs == "recomputed"
+    return penalises_rewards or (recomputes and num_optimizer_steps > 1)
 
 
 def _preference_loss(

@@ -1,5 +1,6 @@
 """What an update adds up on the way, and what it reports in the end."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -16,7 +17,7 @@ class Progress:
     """Sums over an update's optimiser steps; tensors hold this rank's share."""
 
     logprobs: torch.Tensor
-    """[N, T]: log-probs of the last forward pass of each row."""
+    """[N, T]: those of the first optimiser step's samples, which are from before the update."""
     loss: torch.Tensor
     entropy: torch.Tensor
     """Of all response tokens together, in nats."""
@@ -45,31 +46,32 @@ class Progress:
         self.num_corrected += surrogate.num_corrected
         self.num_correctable += surrogate.num_correctable
 
-    def statistics(self, targets: Targets) -> UpdateStats:
+    def statistics(self, targets: Targets, *, first_step: Sequence[int]) -> UpdateStats:
         """The finished update's report, over all ranks (collective).
 
-        Where no pass before the update computed the policy's log-probs, there was one
-        optimiser step, and the log-probs it saw are those from before.
+        Where no pass before the update computed the policy's log-probs, those are taken that the
+        first optimiser step saw, of its samples ``first_step``: all of them, or a part drawn at
+        random.
         """
         counted = (self.entropy, self.num_clipped, self.num_corrected, self.num_correctable)
         for share in (self.logprobs, self.loss, *counted):
             distributed.all_reduce(share)
-        mask, before = targets.mask, targets.policy_logprobs
+        known, before = targets.mask, targets.policy_logprobs
         if before is None:
-            assert self.num_steps == 1
-            before = self.logprobs
-        log_ratio = (before - targets.rollout_logprobs)[mask]
+            known, before = torch.zeros_like(known), self.logprobs
+            known[list(first_step)] = targets.mask[list(first_step)]
+        log_ratio = (before - targets.rollout_logprobs)[known]
         mismatch, ratio = log_ratio.abs(), log_ratio.exp()
         loss = self.loss.item() / distributed.get_world_size()
         num_applied = self.num_steps - self.num_skipped_steps
         return UpdateStats(
             policy_loss=loss / self.num_steps,
-            kl=k1_to_reference(before, targets.reference_logprobs, mask)[mask].mean().item(),
+            kl=k1_to_reference(before, targets.reference_logprobs, known)[known].mean().item(),
             entropy=self.entropy.item() / self.num_tokens,
             clip_fraction=self.num_clipped.item() / self.num_tokens,
             gradient_norm=self.gradient_norm / max(num_applied, 1),
-            num_tokens=int(mask.sum()),
-            num_samples=mask.shape[0],
+            num_tokens=int(targets.mask.sum()),
+            num_samples=targets.mask.shape[0],
             num_optimizer_steps=num_applied,
             num_skipped_steps=self.num_skipped_steps,
             learning_rate=self.learning_rate,

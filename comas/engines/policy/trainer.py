@@ -147,7 +147,7 @@ class PolicyTrainer:
                 "the last checkpoint with a lower optimization.learning_rate, or its own in "
                 "society.learning_rates"
             )
-        return progress.statistics(targets)
+        return progress.statistics(targets, first_step=steps[0])
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
         """The policy's log-probs of each response's tokens, as 1-D tensors on the CPU."""
@@ -364,7 +364,8 @@ class PolicyTrainer:
             )
             self._engine.backward(surrogate.loss)
             progress.add(surrogate, entropies)
-            progress.logprobs[micro, : logprobs.shape[1]] = logprobs.detach()[: len(micro)]
+            if progress.num_steps == 0:
+                progress.logprobs[micro, : logprobs.shape[1]] = logprobs.detach()[: len(micro)]
         progress.num_tokens += totals.num_tokens
         progress.num_steps += 1
         norm = apply_gradient(self._engine)
