@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import threading
 import time
@@ -55,8 +56,8 @@ def test_a_head_node_without_gpus_holds_no_engine_of_theirs():
 
 def test_what_is_planned_for_is_what_every_node_has():
     large = Machine("cuda", 8, 80, 2000, has_cuda_compiler=True)
-    small = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False)
-    assert least_of([large, small]) == Machine("cuda", 8, 40, 1000, has_cuda_compiler=False)
+    small = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False, capability=(7, 5))
+    assert least_of([large, small]) == dataclasses.replace(small, num_gpus=8)
 
 
 def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_path, monkeypatch):

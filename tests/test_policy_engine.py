@@ -1040,7 +1040,12 @@ def test_a_rank_computes_on_one_thread_on_cpu_and_on_its_part_of_a_gpus_host(mon
         **LOOPBACK_GROUPS,
     }
     on_gpu = process_environment("cuda", host_threads=16)
-    assert on_gpu == {"DS_ACCELERATOR": "cuda", "OMP_NUM_THREADS": "16", **LOOPBACK_GROUPS}
+    assert on_gpu == {
+        "DS_ACCELERATOR": "cuda",
+        "OMP_NUM_THREADS": "16",
+        "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True",
+        **LOOPBACK_GROUPS,
+    }
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -257,6 +257,37 @@ def test_what_learns_from_a_lone_sample_is_not_asked_for_groups():
     assert groups_of("quickstart/srlm") == []  # pairs
 
 
+def test_gpus_older_than_bfloat16_are_a_fault_with_the_keys_unless_all_is_float32():
+    turing = dataclasses.replace(EIGHT_A100, capability=(7, 5))
+    [need] = checks.gpu_kind_needs(paper(), turing, {})
+    assert (need.needed, need.present) == ("8.0 for bfloat16", "7.5")
+    assert "set rollout.dtype and policy.dtype to float32" in str(need.fault)
+    config = paper(dtype="float32")
+    [need] = checks.gpu_kind_needs(config, turing, {})
+    assert "set rollout.dtype to float32" in str(need.fault)
+    config.rollout = dataclasses.replace(config.rollout, dtype="float32")
+    assert faults_of(checks.gpu_kind_needs(config, turing, {})) == []
+    assert faults_of(checks.gpu_kind_needs(paper(), EIGHT_A100, {})) == []
+
+
+def test_segments_that_break_vllms_sleep_are_a_fault_where_engines_sleep():
+    asked = {"PYTORCH_ALLOC_CONF": "max_split_size_mb:128,expandable_segments:True"}
+    [_, need] = checks.gpu_kind_needs(paper(), EIGHT_A100, asked)
+    assert "Take expandable_segments:True out of the variable" in str(need.fault)
+    # vLLM reads this name, and keeps its pool apart.
+    known = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    assert faults_of(checks.gpu_kind_needs(paper(), EIGHT_A100, known)) == []
+    config = paper()
+    config.cluster = dataclasses.replace(config.cluster, placement="disaggregated")
+    assert faults_of(checks.gpu_kind_needs(config, EIGHT_A100, asked)) == []
+
+
+def test_wsl2_is_doubtful_for_its_pinned_memory():
+    wsl = dataclasses.replace(EIGHT_A100, is_wsl=True)
+    [_, need] = checks.gpu_kind_needs(paper(), wsl, {})
+    assert need.fault is None and ".wslconfig" in str(need.doubt)
+
+
 # ---------------------------------------------------------------- memory
 
 

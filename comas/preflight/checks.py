@@ -1,8 +1,10 @@
 """Whether the machine has what a run needs: pure comparisons, each a line of the table."""
 
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
 
 from comas.config.schema import Config
+from comas.engines.allocator import EXPANDABLE
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.disk import checkpoint_bytes, needed_bytes
 from comas.preflight.machine import Gpus, Machine, needed_driver, why_on_cpu, why_unusable
@@ -35,6 +37,8 @@ RANK_PROCESS_BYTES = 0.75 * GIB
 """Host memory of a policy rank's process on a CPU, beside its states."""
 RAY_BYTES = 0.7 * GIB
 """Host memory of the driver and of Ray's own processes."""
+BFLOAT16_CAPABILITY = (8, 0)
+"""Compute capability from which GPUs have bfloat16, and PyTorch's varlen_attn runs."""
 RAY_PORTS = 16
 """Ports of Ray's own processes; every engine has one more or two."""
 
@@ -56,6 +60,31 @@ def gpu_memory_needs(config: Config, shapes: Sequence[ModelShape], machine: Mach
         _update_need(config, _rank_need(config, shapes, machine), machine),
         _sampling_need(config, largest, machine),
     ]
+
+
+def gpu_kind_needs(
+    config: Config, machine: Machine, environment: Mapping[str, str] = os.environ
+) -> list[Need]:
+    """Of a run on "cuda": GPUs that compute in the dtypes of the configuration, an allocator that
+    vLLM's sleep can live with, and a doubt on WSL2."""
+    needs = [_capability_need(config, machine)]
+    # vLLM sees the setting, and leaves its pool alone, under the other name only.
+    settings = environment.get("PYTORCH_ALLOC_CONF", "")
+    if config.cluster.placement == "colocated" and EXPANDABLE in settings:
+        fault = (
+            f"PYTORCH_ALLOC_CONF={settings}: a rollout engine that shares its GPU could not "
+            f"sleep. Take {EXPANDABLE} out of the variable; the policies' ranks have it by "
+            "themselves"
+        )
+        needs.append(Need("GPU allocator", "no expandable segments", settings, fault))
+    if machine.is_wsl:
+        doubt = (
+            "WSL2: Windows lets all processes pin about half of the machine's memory, and what "
+            "leaves a shared GPU, or is offloaded, is pinned; raise `memory` in .wslconfig if "
+            "pinning fails. No run on WSL2 was tried"
+        )
+        needs.append(Need("pinned memory", "as host memory", "about half of it", doubt=doubt))
+    return needs
 
 
 def gpu_host_bytes(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> float:
@@ -182,6 +211,21 @@ def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
     except ValueError as error:
         fault = str(error)
     return [driver, Need("GPUs", wanted, str(gpus.num_usable), fault)]
+
+
+def _capability_need(config: Config, machine: Machine) -> Need:
+    found = f"{machine.capability[0]}.{machine.capability[1]}"
+    keys = {"rollout.dtype": config.rollout.dtype, "policy.dtype": config.policy.dtype}
+    halves = [key for key, dtype in keys.items() if dtype != "float32"]
+    fault = None
+    if halves and machine.capability < BFLOAT16_CAPABILITY:
+        fault = (
+            f"GPUs of compute capability {found} have no bfloat16, nor FlashAttention, which "
+            f"policies use in it: set {' and '.join(halves)} to float32 (slow, and twice the "
+            "memory), or use GPUs of 8.0 or newer (A100, RTX 30)"
+        )
+    needed = "8.0 for bfloat16" if halves else "any"
+    return Need("compute capability", needed, found, fault)
 
 
 def _rank_need(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> RankMemory:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from comas.engines.allocator import is_wsl
 from comas.types import Device
 from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox, SandboxError
 
@@ -47,6 +48,9 @@ class Machine:
     """Memory of its smallest GPU; 0 on CPU."""
     host_bytes: int
     has_cuda_compiler: bool
+    capability: tuple[int, int] = (8, 0)
+    """Compute capability of its oldest GPU; an A100's where there is none."""
+    is_wsl: bool = False
 
 
 def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
@@ -122,9 +126,14 @@ def describe_machine(device: Device) -> Machine:
     from torch.utils.cpp_extension import CUDA_HOME
 
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    smallest = min(gpu.total_memory for gpu in gpus)
     return Machine(
-        device, len(gpus), smallest, host_bytes(), has_cuda_compiler=CUDA_HOME is not None
+        device,
+        num_gpus=len(gpus),
+        gpu_bytes=min(gpu.total_memory for gpu in gpus),
+        host_bytes=host_bytes(),
+        has_cuda_compiler=CUDA_HOME is not None,
+        capability=min((gpu.major, gpu.minor) for gpu in gpus),
+        is_wsl=is_wsl(),
     )
 
 

@@ -8,6 +8,7 @@ import torch
 
 from comas.config.schema import Optimization, Policy
 from comas.engines import LOOPBACK_GROUPS
+from comas.engines.allocator import rank_allocator
 from comas.types import Device
 
 CPU_BUCKET_ELEMENTS = 50_000_000
@@ -27,6 +28,7 @@ def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
         "DS_ACCELERATOR": device,
         "OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(threads)),
         **LOOPBACK_GROUPS,
+        **(rank_allocator() if device == "cuda" else {}),
     }
 
 

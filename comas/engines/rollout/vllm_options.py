@@ -16,8 +16,8 @@ _CPU_PREFILL_TOKENS = 4096
 
 _GPU_BATCHED_TOKENS = 8192
 """Tokens an engine on a GPU puts through the model at once. Our choice: what vLLM takes for its
-offline class on an A100, where more is slower (vllm/engine/arg_utils.py). Left unset, an engine that
-is no server has 2,048, so that a mean prompt of the paper's run takes two steps."""
+offline class on an A100, where more is slower (vllm/engine/arg_utils.py). Left unset, an engine
+like ours has 2,048, so that a mean prompt of the paper's run takes two steps."""
 
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Those for which vLLM makes room; an adapter of another rank takes the room of the next."""
@@ -44,7 +44,9 @@ def engine_environment(device: Device) -> dict[str, str]:
         **QUIET_VLLM,
     }
     if device == "cuda":
-        return environment
+        # Trap: read on WSL2 alone, where without pinned memory no engine starts ("UVA is not
+        # available"), and vLLM does not take it by itself.
+        return environment | {"VLLM_WSL2_ENABLE_PIN_MEMORY": "1"}
     return environment | {
         # Spinning threads of two engines on the same cores cost four fifths of the throughput.
         "OMP_NUM_THREADS": "1",

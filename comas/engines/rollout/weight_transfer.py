@@ -18,6 +18,8 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 from vllm.utils.network_utils import get_open_port
 
+from comas.engines.allocator import fixed_segments
+
 __all__ = ["PolicyWeights", "RayVLLMWeightSyncClient", "create_weight_sender"]
 
 LOOPBACK = "127.0.0.1"
@@ -49,6 +51,18 @@ class PolicyWeights(WeightSource):
         return self._named_weights()
 
 
+class IpcWeightSender:
+    """Sends through memory of a GPU that the engine opens."""
+
+    def __init__(self, sender: TrainerWeightTransferEngine) -> None:
+        self._sender = sender
+
+    def send_weights(self) -> None:
+        """Run a whole update; on every rank."""
+        with fixed_segments():
+            self._sender.send_weights()
+
+
 def create_weight_sender(
     backend: Literal["ipc", "nccl"],
     *,
@@ -56,7 +70,7 @@ def create_weight_sender(
     source: WeightSource,
     rank: int,
     num_engines: int,
-) -> TrainerWeightTransferEngine:
+) -> TrainerWeightTransferEngine | IpcWeightSender:
     """Connect a trainer's ranks to the rollout engines that serve its weights.
 
     Every rank of the trainer creates one and calls ``send_weights()`` on it, which runs a whole
@@ -68,7 +82,8 @@ def create_weight_sender(
     gathering. A yielded tensor must stay valid and unchanged until ``send_weights`` returns.
     """
     init_info = trainer_init_info(backend, source=source, rank=rank, num_engines=num_engines)
-    return WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
+    sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
+    return IpcWeightSender(sender) if backend == "ipc" else sender
 
 
 def trainer_init_info(

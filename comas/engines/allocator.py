@@ -1,0 +1,55 @@
+"""PyTorch's allocator of GPU memory: segments that grow, but for what another process opens.
+
+The micro batches of an update have all lengths, and the states leave a shared GPU and come back:
+segments of fixed sizes fill with gaps. With segments that grow, what PyTorch holds stays near to
+what is used. They are for the ranks that train alone: vLLM's engines sleep by a memory pool of
+their own, which they break (pytorch issue 147851).
+"""
+
+import os
+import platform
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""That PyTorch reads the allocator's settings from; vLLM reads the first alone."""
+EXPANDABLE = "expandable_segments:True"
+
+
+def is_wsl() -> bool:
+    """Whether this is Windows' subsystem for Linux."""
+    return "microsoft" in platform.uname().release.lower()
+
+
+def rank_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What a rank on a GPU is started with, beside ``environment``, whose own settings stay.
+
+    None on WSL2, whose drivers refuse such segments on many GPUs (pytorch issue 192330).
+    """
+    if is_wsl() or any(name in environment for name in VARIABLES):
+        return {}
+    return {VARIABLES[0]: EXPANDABLE}
+
+
+def has_expandable_segments(environment: Mapping[str, str] = os.environ) -> bool:
+    """Whether a process with this environment has them."""
+    return any(EXPANDABLE in environment.get(name, "") for name in VARIABLES)
+
+
+@contextmanager
+def fixed_segments() -> Iterator[None]:
+    """Memory of a GPU that is allocated meanwhile can be opened by any process of this user.
+
+    Trap: a segment that grows is handed over by the system call pidfd_getfd, which a container
+    without privileges refuses (pytorch issue 165685).
+    """
+    if not has_expandable_segments():
+        yield
+        return
+    from torch import _C
+
+    _C._accelerator_setAllocatorSettings("expandable_segments:False")
+    try:
+        yield
+    finally:
+        _C._accelerator_setAllocatorSettings(EXPANDABLE)

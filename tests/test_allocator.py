@@ -1,0 +1,69 @@
+"""The allocator of GPU memory: segments that grow in ranks alone, and not in what engines open."""
+
+from __future__ import annotations
+
+import platform
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from comas.engines.allocator import (
+    EXPANDABLE,
+    VARIABLES,
+    fixed_segments,
+    has_expandable_segments,
+    rank_allocator,
+)
+from comas.engines.rollout.vllm_options import engine_environment
+from comas.engines.rollout.weight_transfer import IpcWeightSender
+
+
+def settings() -> str:
+    return torch._C._accelerator_getAllocatorSettings()
+
+
+@pytest.fixture(autouse=True)
+def _no_settings(monkeypatch):
+    for name in VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    before = settings()
+    yield
+    torch._C._accelerator_setAllocatorSettings(before)
+
+
+def test_ranks_get_segments_that_grow_unless_the_environment_has_settings(monkeypatch):
+    assert rank_allocator({}) == {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
+    for name in VARIABLES:
+        assert rank_allocator({name: "max_split_size_mb:128"}) == {}
+    release = "6.6.87.2-microsoft-standard-WSL2"
+    monkeypatch.setattr(platform, "uname", lambda: SimpleNamespace(release=release))
+    assert rank_allocator({}) == {}
+
+
+def test_engines_get_none_as_their_sleep_has_a_pool_of_its_own():
+    assert not any(name in engine_environment("cuda") for name in VARIABLES)
+
+
+def test_engines_start_on_wsl2_which_vllm_leaves_without_pinned_memory():
+    assert engine_environment("cuda")["VLLM_WSL2_ENABLE_PIN_MEMORY"] == "1"
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch, name):
+    seen = []
+    sender = IpcWeightSender(SimpleNamespace(send_weights=lambda: seen.append(settings())))
+    monkeypatch.setenv(name, f"garbage_collection_threshold:0.8,{EXPANDABLE}")
+    assert has_expandable_segments()
+    sender.send_weights()
+    assert seen == ["expandable_segments:False"] and settings() == EXPANDABLE
+    with pytest.raises(ZeroDivisionError), fixed_segments():
+        _ = 1 / 0
+    assert settings() == EXPANDABLE  # also behind an error
+
+
+def test_without_segments_that_grow_nothing_is_set(monkeypatch):
+    before = settings()
+    with fixed_segments():
+        assert settings() == before
+    assert settings() == before
