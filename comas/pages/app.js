@@ -14,14 +14,17 @@ async function start() {
     at("report").append(...reportElements(source, own, (thread) => showOne(thread)));
   }
   at("facets").append(...facetsOf(state.threads, state.sources).map(facetElement));
-  at("filters").addEventListener("input", filter);
+  at("filters").addEventListener("input", refilter);
   at("filters").addEventListener("submit", (event) => event.preventDefault());
-  at("filters").addEventListener("reset", () => setTimeout(filter));
+  at("filters").addEventListener("reset", () => setTimeout(refilter));
+  at("more").onclick = toggleFilters;
   at("list").addEventListener("scroll", drawRows);
   addEventListener("resize", drawRows);
   addEventListener("hashchange", readHash);
   addEventListener("keydown", onKey);
   for (const name of ["report", "discussions"]) at(`tab-${name}`).onclick = () => showTab(name);
+  for (const what of ["prompt", "tokens"]) at(`show-${what}`).onclick = () => toggle(what);
+  at("show-beside").onclick = toggleBeside;
   filter();
   readHash();
   document.body.dataset.ready = "yes";
@@ -40,8 +43,15 @@ function showTab(name) {
   }
   if (name === "discussions") {
     drawRows();
-    at("list").focus();
+    at("list").focus({ preventScroll: true });
   }
+  noteAddress();
+}
+
+/** The address is that of what is in sight. */
+function noteAddress() {
+  const open = at("discussions").hidden ? undefined : state.open[0];
+  history.replaceState(null, "", open ? `#${encodeURIComponent(open.key)}` : "#");
 }
 
 /* ---------------------------------------------------------------- the list */
@@ -52,14 +62,27 @@ function readFilter() {
   return { wanted, rewardFrom: number("reward-from"), rewardTo: number("reward-to"), text: at("search").value };
 }
 
+/** Find what fits. What is open and is not among it gives way to the first that is. */
 function filter() {
   const asked = readFilter();
   state.fits = asksOfTurns(asked) ? (turn) => turnFits(turn, asked) : () => false;
   state.found = state.threads.filter((thread) => threadFits(thread, asked, state.sources));
   at("count").textContent = `${state.found.length} of ${state.threads.length} discussions`;
   at("rows").style.height = `${state.found.length * ROW_HEIGHT}px`;
+  if (!state.found.includes(state.open[0])) state.open = state.found.slice(0, 1);
+  bringIntoSight();
   drawRows();
   drawThreads();
+}
+
+function refilter() {
+  filter();
+  noteAddress();
+}
+
+/** On a narrow screen: show or hide what there is to filter by. */
+function toggleFilters() {
+  at("more").setAttribute("aria-expanded", String(at("filters").classList.toggle("open")));
 }
 
 function drawRows() {
@@ -87,9 +110,8 @@ function rowElement(thread, position) {
 /** Open the discussion that stands so many places below the open one. */
 function move(places) {
   if (!state.found.length) return;
-  const position = state.found.indexOf(state.open[0]);
-  const next = position < 0 ? 0 : Math.min(Math.max(position + places, 0), state.found.length - 1);
-  showOne(state.found[next]);
+  const next = state.found.indexOf(state.open[0]) + places;
+  showOne(state.found[Math.min(Math.max(next, 0), state.found.length - 1)]);
 }
 
 /** Scroll the list as little as shows the open discussion, where it is in the list. */
@@ -105,11 +127,11 @@ function bringIntoSight() {
 
 function showOne(thread) {
   state.open = [thread];
-  history.replaceState(null, "", `#${encodeURIComponent(thread.key)}`);
   showTab("discussions");
   bringIntoSight();
   drawRows();
   drawThreads();
+  at("reading").scrollIntoView(); // on a narrow screen it is below the list
 }
 
 function showBeside(thread) {
@@ -120,9 +142,14 @@ function showBeside(thread) {
 /** Put the question's next occurrence beside the open thread, or take it away. */
 function toggleBeside() {
   const [first, second] = state.open;
-  const others = (state.groups.get(first?.question_key) ?? []).filter((other) => other !== first);
+  const others = occurrencesBeside(first);
   if (second) showOne(first);
   else if (others.length) showBeside(others[others.length - 1]);
+}
+
+/** Where else the question of a thread was asked. */
+function occurrencesBeside(thread) {
+  return (state.groups.get(thread?.question_key) ?? []).filter((other) => other !== thread);
 }
 
 async function drawThreads() {
@@ -130,7 +157,9 @@ async function drawThreads() {
   const wantsDetails = state.shown.prompt || state.shown.tokens;
   const details = await Promise.all(open.map((thread) => (wantsDetails ? detailsOf(thread) : undefined)));
   if (open.some((thread, i) => thread !== state.open[i])) return; // another was opened meanwhile
-  at("threads").replaceChildren(...open.map((thread, i) =>
+  drawToolbar();
+  if (!open.length) at("threads").replaceChildren(make("p", { className: "faint" }, "No discussion fits."));
+  else at("threads").replaceChildren(...open.map((thread, i) =>
     threadElement(thread, {
       sources: state.sources,
       occurrences: state.groups.get(thread.question_key),
@@ -140,6 +169,12 @@ async function drawThreads() {
       open: showBeside,
     }),
   ));
+}
+
+function drawToolbar() {
+  for (const what of ["prompt", "tokens"]) at(`show-${what}`).setAttribute("aria-pressed", String(state.shown[what]));
+  at("show-beside").setAttribute("aria-pressed", String(state.open.length > 1));
+  at("show-beside").disabled = !occurrencesBeside(state.open[0]).length;
 }
 
 /** Prompts and tokens of a thread by turn; undefined where the page does not hold them. */

@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 from page_runs import discussion, write_run
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from comas.pages.page import Source, write_page
 from comas.pages.run_view import run_source
@@ -20,7 +21,38 @@ from comas.types import Question
 
 NUM_STEPS, PER_STEP = 60, 50
 """Of the large run: 3000 discussions."""
-LAPTOP = {"width": 1366, "height": 768}
+LAPTOP: ViewportSize = {"width": 1366, "height": 768}
+PHONE: ViewportSize = {"width": 390, "height": 844}
+CONTRAST = """
+() => {
+  const parts = (color) => color.match(/[\\d.]+/g).map(Number);
+  const light = (color) => {
+    const [r, g, b] = parts(color).map((part) => part / 255)
+      .map((part) => (part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const back = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const color = getComputedStyle(each).backgroundColor;
+      if (parts(color)[3] !== 0) return color;
+    }
+  };
+  const told = [];
+  const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
+  while (texts.nextNode()) {
+    const element = texts.currentNode.parentElement;
+    const isInSight = element.checkVisibility() && !element.closest("svg");
+    if (!isInSight || !texts.currentNode.data.trim()) continue;
+    const [one, other] = [getComputedStyle(element).color, back(element)].map(light);
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    told.push([ratio, texts.currentNode.data.trim()]);
+  }
+  return told;
+}
+"""
+"""Of every text in sight but drawings: how far it stands out from what is behind it (WCAG)."""
+READABLE = 4.5
+"""WCAG's least contrast of a text."""
 
 
 def question(number: int) -> Question:
@@ -58,14 +90,21 @@ def page(browser: Browser, path: Path) -> Iterator[Page]:
     yield from opened(browser, path)
 
 
-def opened(browser: Browser, path: Path) -> Iterator[Page]:
+@pytest.fixture
+def phone(browser: Browser, path: Path) -> Iterator[Page]:
+    yield from opened(browser, path, PHONE)
+
+
+def opened(
+    browser: Browser, path: Path, viewport: ViewportSize = LAPTOP, at: str = ""
+) -> Iterator[Page]:
     """The page, offline, which must not say anything on the console until it is closed."""
-    context = browser.new_context(viewport=LAPTOP, offline=True)
+    context = browser.new_context(viewport=viewport, offline=True, has_touch=viewport == PHONE)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(path.as_uri())
+    page.goto(path.as_uri() + at)
     page.wait_for_selector("body[data-ready]")
     yield page
     assert complaints == []
@@ -116,7 +155,9 @@ def test_a_search_looks_into_questions_and_responses(page: Page):
 def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_beside(page: Page):
     page.keyboard.press("d")
     page.keyboard.press("ArrowDown")
-    page.wait_for_selector(".turn")
+    expect(page.locator(".thread h3")).to_have_text("step 2")
+    page.keyboard.press("ArrowUp")
+    expect(page.locator(".thread h3")).to_have_text("step 1")
     page.keyboard.press("t")
     page.wait_for_selector(".token")
     assert page.locator(".token").first.inner_text().split() == ["61", "-0.25", "+1.5"]
@@ -132,16 +173,84 @@ def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_
 
 def test_everything_fits_on_a_laptop_screen_in_light_and_dark(page: Page):
     page.keyboard.press("d")
-    page.keyboard.press("ArrowDown")
     for scheme in ("light", "dark"):
         page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
         sizes = "[document.documentElement.scrollWidth, document.documentElement.scrollHeight]"
         assert page.evaluate(sizes) == [LAPTOP["width"], LAPTOP["height"]]
-        ink, back = page.evaluate(
-            "['color', 'backgroundColor'].map((of) => getComputedStyle(document.body)[of]"
-            ".match(/\\d+/g).slice(0, 3).reduce((sum, part) => sum + Number(part), 0))"
-        )
-        assert abs(ink - back) > 500
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_text_can_be_read_in_light_and_dark(page: Page, scheme: Literal["light", "dark"]):
+    page.emulate_media(color_scheme=scheme)
+    assert "Time" in [text for _, text in page.evaluate(CONTRAST)]  # a caption
+    shown = page.evaluate(CONTRAST)
+    page.keyboard.press("d")
+    page.keyboard.press("t")
+    page.wait_for_selector(".token")
+    page.keyboard.press("p")
+    page.wait_for_selector(".prompt")
+    shown += page.evaluate(CONTRAST)
+    assert [(ratio, text) for ratio, text in shown if ratio < READABLE] == []
+
+
+def test_a_discussion_is_open_from_the_beginning_and_an_address_leads_to_one(browser, path):
+    for page in opened(browser, path):
+        page.keyboard.press("d")
+        expect(page.locator(".thread h3")).to_have_text("step 1")
+        page.keyboard.press("ArrowDown")
+        address = page.evaluate("location.hash")
+    for page in opened(browser, path, at=address):
+        expect(page.locator(".thread h3")).to_have_text("step 2")
+        page.keyboard.press("r")
+        assert page.evaluate("location.hash") == ""
+
+
+def test_what_is_open_is_among_the_hits_of_a_search(page: Page):
+    page.keyboard.press("d")
+    expect(page.locator(".thread h3")).to_have_text("step 1")
+    page.fill("#search", "50 + 23")
+    expect(page.locator(".thread h3")).to_have_text("step 2")
+    assert page.locator(".row[aria-selected=true]").count() == 1
+    assert "step2" in page.evaluate("location.hash")
+    page.fill("#search", "23")  # which it is still among
+    expect(page.locator(".thread h3")).to_have_text("step 2")
+    page.fill("#search", "nobody said this")
+    expect(page.locator("#threads")).to_have_text("No discussion fits.")
+    page.fill("#search", "")
+    expect(page.locator(".thread h3")).to_have_text("step 1")
+
+
+def test_a_phone_scrolls_down_only_and_shows_drawings_large_enough_to_read(phone: Page):
+    assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+    assert phone.evaluate("document.getElementById('report').scrollWidth") == PHONE["width"]
+    # Its smallest letters have 8 of the 936 points of its width.
+    assert phone.locator("#report svg").first.bounding_box()["width"] > 800
+    phone.tap("#tab-discussions")
+    assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
+
+
+def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(phone: Page):
+    phone.tap("#tab-discussions")
+    assert not phone.locator("select[name=verdict]").is_visible()
+    phone.tap("#more")
+    phone.select_option("select[name=verdict]", "wrong")
+    phone.tap("#more")
+    assert count(phone) == "1 of 3 discussions"
+    row = phone.locator(".row")
+    assert row.bounding_box()["width"] > 0.9 * PHONE["width"]
+    row.tap()
+    for name, what in (("tokens", ".token"), ("prompt", ".prompt")):
+        phone.tap(f"#show-{name}")
+        phone.wait_for_selector(what)
+    thread = phone.locator(".thread").bounding_box()
+    assert thread["width"] > 0.9 * PHONE["width"]
+    assert 0 <= thread["y"] < PHONE["height"] / 2
+    assert phone.locator(".thread .token").last.bounding_box()["width"] > 0
+    phone.tap("#show-beside")
+    expect(phone.locator(".thread")).to_have_count(2)
+    below = phone.locator(".thread").last.bounding_box()
+    assert below["width"] > 0.9 * PHONE["width"]
+    assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
 
 def test_two_runs_on_a_page_are_told_apart_and_share_questions(browser, source, tmp_path: Path):
@@ -152,7 +261,6 @@ def test_two_runs_on_a_page_are_told_apart_and_share_questions(browser, source, 
         assert count(page) == "6 of 6 discussions"
         page.select_option("select[name=run]", "other")
         assert count(page) == "3 of 6 discussions"
-        page.keyboard.press("j")
         page.wait_for_selector(".occurrences")
         assert page.locator(".occurrences button").count() == 3
 
