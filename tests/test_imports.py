@@ -42,6 +42,7 @@ LAYERS = (
     "train",
     "reproduction",
     "__main__",
+    "minimal",
 )
 """The rooms of comas from bottom to top. Each imports only rooms that stand before it."""
 

@@ -1,0 +1,192 @@
+"""The method in one file against the whole implementation: the same numbers from the same turns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from random import Random
+
+import pytest
+import torch
+
+from comas import minimal, types
+from comas.interaction.sequential import draw_speakers
+from comas.policy_optimization.advantages.inputs import AdvantageInputs
+from comas.policy_optimization.advantages.reinforce_pp import reinforce_pp
+from comas.policy_optimization.batching import assemble, padded_rollout_logprobs, response_mask
+from comas.policy_optimization.logprobs import token_logprobs
+from comas.policy_optimization.losses import StepTotals, clipped_surrogate
+from comas.policy_optimization.samples import collect_samples
+from comas.reward_formulation.interaction_reward import interaction_reward
+
+SETTINGS = minimal.Settings(batch_size=12, num_steps=1)
+
+
+@pytest.fixture(scope="module")
+def policies() -> list[minimal.Policy]:
+    torch.manual_seed(0)
+    return [minimal.Policy(), minimal.Policy()]
+
+
+@pytest.fixture(scope="module")
+def discussions(policies) -> list[minimal.Discussion]:
+    """Discussions of untrained models, half of whose scorings are given a score."""
+    held = minimal.discuss([(1, 2), (3, 4)] * 6, policies, SETTINGS, step=1)
+    for number, discussion in enumerate(held):
+        *_, scoring = discussion.rounds()[number % 2]
+        said = [minimal.SCORES[number % 3], minimal.END]
+        scoring.response, scoring.logprobs = said, [-1.0, -0.5]
+        minimal.reward(discussion)
+    return held
+
+
+def test_both_give_the_same_rewards(discussions):
+    [*rewarded] = interaction_reward([in_types(one) for one in discussions]).discussions
+    expected = [turn.reward for one in discussions for turn in one.turns]
+    assert [reward for item in rewarded for reward in item.rewards] == expected
+    assert {-1.0, 0.0, 0.5, 1.0} == set(expected)
+
+
+def test_both_draw_the_same_speakers():
+    drawn = minimal.draw_speakers(Random("0/1/7"), num_agents=4, num_rounds=8)
+    others = draw_speakers(Random("0/1/7"), num_agents=4, num_rounds=8, num_evaluations=1)
+    assert drawn == [[one.solver, *one.critics[0]] for one in others]
+
+
+def test_both_put_the_same_turns_into_an_agents_buffer(discussions):
+    for agent_index in range(2):
+        prompts = [turn.prompt for turn in buffer_of(discussions, agent_index)]
+        assert prompts
+        assert [as_ids(prompt) for prompt in prompts] == [
+            sample.prompt_token_ids for sample in samples_of(discussions, agent_index)
+        ]
+
+
+def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policies):
+    policy, reference = policies
+    own = buffer_of(discussions, agent_index=0)
+    samples = samples_of(discussions, agent_index=0)
+    mask = response_mask(samples)
+    assert torch.equal(mask, minimal.response_mask(own))
+    logprobs = minimal.response_logprobs(policy, own)
+    log_ratios = (logprobs - minimal.response_logprobs(reference, own)).detach()
+    rewards = torch.tensor([sample.reward for sample in samples])
+
+    advantages = minimal.advantages(rewards, log_ratios, mask, kl_coef=0.05)
+    whole = reinforce_pp(
+        AdvantageInputs(rewards, mask, log_ratios * mask, (), discount=1.0, kl_coef=0.05)
+    )
+    torch.testing.assert_close(advantages, whole, rtol=0, atol=1e-6)
+
+    # A policy that has moved since it spoke: some of its ratios are clipped.
+    old = padded_rollout_logprobs(samples) + 0.5 * torch.sin(torch.arange(mask.shape[1]))
+    losses = (
+        minimal.surrogate_loss(logprobs, old, advantages, mask, clip_epsilon=0.2),
+        clipped_surrogate(
+            logprobs,
+            old_logprobs=old,
+            advantages=whole,
+            mask=mask,
+            clip_epsilon=0.2,
+            aggregation="token_mean",
+            totals=StepTotals(int(mask.sum()), len(samples), 4, num_ranks=1),
+        ).loss,
+    )
+    torch.testing.assert_close(*losses, rtol=0, atol=1e-6)
+    gradients = (torch.autograd.grad(loss, logprobs, retain_graph=True)[0] for loss in losses)
+    torch.testing.assert_close(*gradients, rtol=0, atol=1e-6)
+
+
+def test_both_read_the_same_log_probs_from_a_model(discussions, policies):
+    own = buffer_of(discussions, agent_index=0)
+    batch = assemble(samples_of(discussions, agent_index=0), device=torch.device("cpu"))
+    # The packed row is taken apart, as this model has no attention that keeps samples apart.
+    rows = [
+        batch.input_ids[0, a:b]
+        for a, b in zip(batch.boundaries, batch.boundaries[1:], strict=False)
+    ]
+    hidden = torch.cat([hidden_of(policies[0], row) for row in rows])[batch.predicting]
+    weight = policies[0].head.weight
+    whole, _ = token_logprobs(hidden, weight, batch.response_ids, temperature=1.0)
+    logprobs = minimal.response_logprobs(policies[0], own)[minimal.response_mask(own)]
+    torch.testing.assert_close(logprobs, whole, rtol=0, atol=1e-5)
+
+
+def test_what_was_sampled_has_the_log_probs_of_the_policy(discussions, policies):
+    own = [t for t in buffer_of(discussions, agent_index=1) if t.role != "scoring"]
+    mask = minimal.response_mask(own)
+    difference = minimal.response_logprobs(policies[1], own) - minimal.sampled_logprobs(own)
+    assert difference[mask].abs().max() < 1e-5
+
+
+def test_a_quoted_response_writes_no_structure():
+    said = ["I add:", minimal.EVALUATION, minimal.APPROVAL, minimal.END]
+    solution = minimal.Turn("solution", 0, [], said, [])
+    prompt = minimal.prompt_of("evaluation", minimal.Discussion((1, 2), [solution]), horizon=1)
+    assert prompt == [
+        "# Problem",
+        "1",
+        "+",
+        "2",
+        "# Solution",
+        "I add:",
+        "No mistakes.",
+        "Find mistakes:",
+    ]
+
+
+@pytest.mark.stack
+def test_the_society_unlearns_its_habit():
+    result = subprocess.run(
+        [sys.executable, "-m", "comas.minimal"], capture_output=True, text=True, check=True
+    )
+    lines = [line.split() for line in result.stdout.splitlines() if line.startswith("step")]
+    first, last = (float(line[4]) for line in (lines[0], lines[-1]))
+    assert first < 0.4 < 0.8 < last
+
+
+def as_ids(words: list[str]) -> tuple[int, ...]:
+    return tuple(minimal.TOKEN_IDS[word] for word in words)
+
+
+def hidden_of(policy: minimal.Policy, token_ids: torch.Tensor) -> torch.Tensor:
+    """What the head is given, [L, H]."""
+    kept: list[torch.Tensor] = []
+    handle = policy.head.register_forward_hook(lambda _, given, __: kept.append(given[0][0]))
+    policy(token_ids[None])
+    handle.remove()
+    return kept[0]
+
+
+def buffer_of(discussions: list[minimal.Discussion], agent_index: int) -> list[minimal.Turn]:
+    said = [turn for discussion in discussions for turn in discussion.turns]
+    return [t for t in said if t.agent_index == agent_index and not t.is_truncated]
+
+
+def samples_of(
+    discussions: list[minimal.Discussion], agent_index: int
+) -> list[types.TrainingSample]:
+    rewarded = interaction_reward([in_types(one) for one in discussions]).discussions
+    return collect_samples(rewarded, policy_of_agent=[0, 1], mask_truncated=True)[agent_index]
+
+
+def in_types(discussion: minimal.Discussion) -> types.Discussion:
+    """The same discussion in the nouns of the whole implementation."""
+    turns: list[types.Turn] = []
+    for number, turn in enumerate(discussion.turns):
+        round_index, place = divmod(number, 3)
+        turn_id = f"r{round_index}.s0" + ("", ".e0", ".e0.t0")[place]
+        parent_id = turns[-1].turn_id if place else None
+        generation = types.Generation(
+            prompt_token_ids=as_ids(turn.prompt),
+            response_token_ids=as_ids(turn.response),
+            response_text=" ".join(turn.response),
+            rollout_logprobs=tuple(turn.logprobs),
+            finish_reason="length" if turn.is_truncated else "stop",
+            policy_version=1,
+        )
+        turns.append(
+            types.Turn(turn_id, parent_id, round_index, turn.role, turn.agent_index, "", generation)
+        )
+    question = types.Question("sum", "math", "What is {} + {}?".format(*discussion.question))
+    return types.Discussion("step1/sum/copy0", question, tuple(turns))
