@@ -11,7 +11,9 @@ import pytest
 
 from comas.config.schema import Interaction
 from comas.interaction import SCHEDULES, run_discussions
+from comas.interaction.discussion import OpenDiscussion, Opening
 from comas.interaction.parallel import deal
+from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION
 from comas.interaction.sequential import draw_speakers
 from comas.types import Discussion, Generation, Question, Turn, TurnKey
 
@@ -246,3 +248,19 @@ def test_an_error_of_an_engine_ends_the_batch():
 
     with pytest.raises(ConnectionError, match="engine 1 died"):
         discuss(Broken())
+
+
+def test_a_turn_quotes_the_nearest_of_each_role_above_it():
+    async def discuss_evaluations() -> list[str]:
+        opening = Opening("d", QUESTIONS[0], "seed")
+        talk = OpenDiscussion(opening, generate=ScriptedAgents(), rules=Interaction())
+        turn = await talk.ask("solution", 0, SOLUTION)
+        for agent in range(1, 4):  # an evaluation of an evaluation of an evaluation
+            turn = await talk.ask(
+                "evaluation", agent, SCORING if agent > 1 else EVALUATION, parent=turn
+            )
+        return [turn.prompt.rpartition("# Evaluation\n")[2] for turn in talk.close().turns]
+
+    *_, quoted_by_second, quoted_by_third = asyncio.run(discuss_evaluations())
+    assert quoted_by_second.startswith("agent 1 says")
+    assert quoted_by_third.startswith("agent 2 says")

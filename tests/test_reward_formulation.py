@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from dataclasses import replace
 
 import pytest
@@ -11,8 +13,10 @@ from hypothesis import strategies as st
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.scheme import Rewards, RewardScheme
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.score_parsing import parse_judgment, parse_rating, parse_score
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
+
+NUM_REPEATED = 50_000
 
 
 def turn(turn_id: str, text: str = "") -> Turn:
@@ -114,6 +118,43 @@ def test_solution_and_evaluation_sum_to_one_in_every_valid_pair(scores):
 )
 def test_only_an_unambiguous_score_is_read(text, score):
     assert parse_score(text) == score
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("<Score>3</Score> <score>1</score>", 1),  # another case is no tag, but plain text
+        ("<score>\u200b3</score>", None),  # a zero-width space is no white space, but content
+        ("<sc\u200bore>3</score>", None),  # and it makes a tag another word
+        ("<score>\u00a03\u3000</score>", 3),  # white space of any script is stripped
+        ('It says "<score>3</score>", but no. <score>1</score>', None),  # a quoted tag is a tag
+        ('It says "<score>1</score>", rightly. <score>1</score>', 1),
+        ("```\n<score>3</score>\n```", 3),
+        ("<score>1</score></score><score>", None),
+        ("</score>1<score> <score>1</score>", None),
+    ],
+)
+def test_a_score_is_read_by_its_letters_wherever_it_stands(text, score):
+    assert parse_score(text) == score
+
+
+@pytest.mark.parametrize("collapsed", ["<score>", "</score>", "<score>3", "<", "<score"])
+@pytest.mark.parametrize("parse", [parse_score, parse_judgment, parse_rating])
+def test_a_collapsed_response_is_read_in_linear_time(parse, collapsed):
+    tag = parse.__name__.removeprefix("parse_")
+    text = collapsed.replace("score", tag) * NUM_REPEATED
+    started = time.process_time()
+    assert parse(text) is None
+    assert time.process_time() - started < 5
+
+
+@given(st.lists(st.sampled_from(["<score>", "</score>", "1", "2", " "]), max_size=9).map("".join))
+def test_pairs_are_found_as_by_the_regular_expression_of_a_pair(text):
+    contents = re.findall(r"<score>(.*?)</score>", text, re.DOTALL)
+    is_paired = 2 * len(contents) == len(re.findall(r"</?score>", text))
+    distinct = {content.strip() for content in contents}
+    expected = distinct.pop() if is_paired and len(distinct) == 1 else None
+    assert parse_score(text) == (int(expected) if expected in ("1", "2", "3") else None)
 
 
 @given(st.text(alphabet="<>/scoe123 \n"))

@@ -138,10 +138,11 @@ class OpenDiscussion:
         )
 
     def _texts_above(self, turn: Turn | None) -> dict[str, str]:
-        """role -> text of ``turn`` and the turns that it answers, directly or not."""
+        """role -> text of ``turn`` and the turns that it answers, directly or not; of several of
+        one role the nearest."""
         texts: dict[str, str] = {}
         while turn is not None:
-            texts[turn.role] = turn.text
+            texts.setdefault(turn.role, turn.text)
             turn = self._turns.get(turn.parent_turn_id or "")
         return texts
 

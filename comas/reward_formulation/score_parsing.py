@@ -44,9 +44,15 @@ def parse_rating(response_text: str) -> int | None:
 
 
 def _only_content(text: str, *, tag: str) -> str | None:
-    """What all pairs of ``tag`` hold, when they agree and no tag is without its other half."""
-    contents = re.findall(rf"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-    if 2 * len(contents) != len(re.findall(rf"</?{tag}>", text)):
+    """What all pairs of ``tag`` hold, when they agree and no tag is without its other half.
+
+    Each tag is looked at once: a response that collapsed into a hundred thousand of them takes
+    no longer than another of its length.
+    """
+    tags = list(re.finditer(f"</?{tag}>", text))
+    opening, closing = tags[::2], tags[1::2]
+    if [t[0] for t in tags] != [f"<{tag}>", f"</{tag}>"] * len(closing):
         return None
-    distinct = {content.strip() for content in contents}
-    return distinct.pop() if len(distinct) == 1 else None
+    pairs = zip(opening, closing, strict=True)
+    contents = {text[first.end() : last.start()].strip() for first, last in pairs}
+    return contents.pop() if len(contents) == 1 else None
