@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
-from comas.interaction.prompts import SCORING, TEMPLATES, discussion_text, fill
+from comas.interaction import prompts
+from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, Template, discussion_text, fill
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import DOMAINS, Domain, Role
+from comas.types import DOMAINS, Domain
 
 SUBJECTS = {
     "math": "math",
@@ -17,21 +19,33 @@ SUBJECTS = {
 }
 
 
-def prompt(role: Role, domain: Domain) -> str:
-    texts = {"solution": "SOLUTION", "evaluation": "EVALUATION"}
-    return fill(TEMPLATES[role], domain, question="QUESTION", **texts)
+def prompt(template: Template, domain: Domain) -> str:
+    texts = {"solution": "THE SOLUTION", "evaluation": "THE EVALUATION"}
+    return fill(template, domain, question="QUESTION", **texts)
+
+
+def test_no_template_is_a_decoy_which_nobody_who_asks_has_imported():
+    others = Path(prompts.__file__).parent.glob("*.py")
+    askers = [path.read_text() for path in others if path.name != "prompts.py"]
+    templates = {name for name, value in vars(prompts).items() if isinstance(value, dict)}
+    unused = {
+        name
+        for name in templates
+        if not name.startswith("_") and not any(re.search(rf"\b{name}\b", text) for text in askers)
+    }
+    assert "SOLUTION" in templates and not unused
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-@pytest.mark.parametrize("role", TEMPLATES)
-def test_every_prompt_names_its_domain(role: Role, domain: Domain):
-    before, asked, _ = prompt(role, domain).partition("QUESTION")
+@pytest.mark.parametrize("template", [SOLUTION, EVALUATION, SCORING])
+def test_every_prompt_names_its_domain(template: Template, domain: Domain):
+    before, asked, _ = prompt(template, domain).partition("QUESTION")
     assert asked and SUBJECTS[domain] in before
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_example_of_a_scoring_is_a_fatal_mistake_with_its_score(domain: Domain):
-    text = prompt("scoring", domain)
+    text = prompt(SCORING, domain)
     [score] = re.findall(r"<score>(\d)</score>", text)
     assert score == "1"
     example = text.partition("for example: ")[2].partition("\n")[0]
@@ -39,7 +53,7 @@ def test_the_example_of_a_scoring_is_a_fatal_mistake_with_its_score(domain: Doma
 
 
 def test_a_scoring_sees_the_solution_and_its_evaluation_but_no_history():
-    text = prompt("scoring", "math")
-    assert "SOLUTION" in text and "EVALUATION" in text
+    text = prompt(SCORING, "math")
+    assert "THE SOLUTION" in text and "THE EVALUATION" in text
     assert discussion_text([]) not in text
     assert all("{discussion}" not in template for template in SCORING.values())

@@ -7,7 +7,7 @@ constant text is used unchanged, so the quick-start tokenizers can hold it as si
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from comas.types import Domain, Role
+from comas.types import Domain
 
 Template = Mapping[Domain, str]
 """A prompt for each domain, with the placeholders {question}, {discussion} (the history) and the
@@ -163,12 +163,6 @@ SCORING_ALONE: Template = {
     ),
 }
 """The judge sees no evaluation."""
-
-TEMPLATES: dict[Role, Template] = {
-    "solution": SOLUTION,
-    "evaluation": EVALUATION,
-    "scoring": SCORING,
-}
 
 
 def fill(

@@ -21,6 +21,7 @@ class Sizes:
     num_discussions: int
     """Per step."""
     turns_per_discussion: dict[Role, int]
+    """Of the roles in which an agent speaks."""
     num_turns: int
     """Per step, when every prompt fits."""
     samples_per_policy: tuple[int, ...]
@@ -85,7 +86,7 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         + _adapted(config),
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
         f"copies = {sizes.num_discussions} discussions",
-        f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items() if num)} "
+        f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
         f"({config.interaction.schedule})",
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
@@ -150,7 +151,7 @@ def _describe_updates(config: Config) -> list[str]:
 def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
     discussion = silent_discussions(config, num_questions=2)[0]
     roles = Counter(turn.role for turn in discussion.turns if not turn.is_given)
-    return {role: roles[role] for role in ROLES}
+    return {role: roles[role] for role in ROLES if role in roles}
 
 
 def _each(counts: tuple[int, ...]) -> str:

@@ -28,11 +28,13 @@ from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from comas.interaction.prompts import (
     EMPTY_HISTORY,
+    EVALUATION,
     EVALUATION_WITH_JUDGMENT,
     HISTORY_ITEM,
     OWN_ITEM,
+    SCORING,
     SCORING_ALONE,
-    TEMPLATES,
+    SOLUTION,
 )
 from comas.interaction.setup_prompts import (
     DEBATE_AGENTS,
@@ -157,7 +159,7 @@ def encode_prompts(
 
 
 def _templates() -> list[str]:
-    templates = (*TEMPLATES.values(), EVALUATION_WITH_JUDGMENT, SCORING_ALONE)
+    templates = (SOLUTION, EVALUATION, SCORING, EVALUATION_WITH_JUDGMENT, SCORING_ALONE)
     prompts = [prompt for template in templates for prompt in template.values()]
     return [*prompts, HISTORY_ITEM, OWN_ITEM]
 
