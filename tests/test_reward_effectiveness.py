@@ -161,15 +161,17 @@ def test_figures_are_drawn_of_a_run_that_has_just_begun():
 def test_every_agent_has_its_line_in_every_role():
     row = {
         "step": 1,
+        "reward/solution": 0.5,
+        "reward/scoring": None,
         **{f"agent_{agent}/response_length": 9.0 for agent in (0, 1)},
         "agent_0/reward/solution": 0.75,
         "agent_1/reward/solution": 0.25,
         "agent_1/reward/scoring": None,
     }
-    solution, evaluation, scoring = run_figures([row])["Reward by role and agent"].axes
+    solution, scoring = run_figures([row])["Reward by role and agent"].axes  # nobody evaluated
     drawn = {line.get_label(): line.get_ydata().tolist() for line in solution.lines}
     assert drawn == {"agent 0": [0.75], "agent 1": [0.25]}
-    assert not evaluation.lines and not scoring.lines
+    assert not scoring.lines
 
 
 def test_the_time_of_a_step_is_shown_by_phase():

@@ -60,10 +60,11 @@ def accuracy(rows: Sequence[Row]) -> Figure:
 
 
 def rewards(rows: Sequence[Row]) -> Figure:
-    """The mean reward in each role."""
+    """The mean reward in each role that somebody had."""
     figure = Figure(figsize=(13, 4), layout="constrained")
-    panels = figure.subplots(1, len(ROLES), sharey=True)
-    for axes, role in zip(panels, ROLES, strict=True):
+    known = [role for role in ROLES if any(f"reward/{role}" in row for row in rows)] or ROLES
+    panels = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
+    for axes, role in zip(panels, known, strict=True):
         _draw_agents(axes, rows, f"reward/{role}")
         axes.set_title(f"Mean reward of {role}s")
         finish(axes)

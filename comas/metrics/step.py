@@ -21,14 +21,18 @@ NO_ADVANTAGE = 1e-6
 
 
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
-    """Rewards by role and agent, response lengths in tokens, and what went wrong, by count."""
+    """Rewards by role and agent, response lengths in tokens, and what went wrong, by count.
+
+    Of a role in which nobody spoke there is nothing.
+    """
     turns = [
         (turn, reward)
         for item in rewarded
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
         if not turn.is_given
     ]
-    metrics: Metrics = {f"reward/{role}": _mean_reward(turns, role) for role in ROLES}
+    roles = [role for role in ROLES if any(turn.role == role for turn, _ in turns)]
+    metrics: Metrics = {f"reward/{role}": _mean_reward(turns, role) for role in roles}
     metrics["interaction/overlong_prompts"] = sum(
         item.discussion.num_overlong_prompts for item in rewarded
     )
@@ -39,7 +43,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     for agent in range(num_agents):
         own = [(turn, reward) for turn, reward in turns if turn.agent_index == agent]
         lengths = [len(turn.generation.response_token_ids) for turn, _ in own]
-        for role in ROLES:
+        for role in roles:
             metrics[f"agent_{agent}/reward/{role}"] = _mean_reward(own, role)
         metrics[f"agent_{agent}/response_length"] = _mean(lengths)
         metrics[f"agent_{agent}/truncated_rate"] = _truncated_rate(turn for turn, _ in own)
