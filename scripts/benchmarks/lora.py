@@ -32,7 +32,7 @@ from comas.quickstart.build import build_society
 from comas.run_directory.metrics_log import read_rows
 from comas.types import Question
 from scripts.benchmarks import read_arguments
-from scripts.gpu_measures import memory_peak
+from scripts.gpu_check.measures import memory_peak
 
 ADAPTERS, WHOLE = "LoRA", "whole models"
 CONFIGS = {ADAPTERS: "configs/quickstart_lora.yaml", WHOLE: "configs/quickstart/agents_2.yaml"}

@@ -205,6 +205,11 @@ class Agents:
             save = methodcaller("call", "save_model", policy, folder / f"agent_{agent}")
             self._on(_of([policy], self._ranks), "saving its model", save)
 
+    def reserved_peak(self) -> int:
+        """The most bytes of its GPU that PyTorch held in any rank; 0 on a CPU."""
+        asked = methodcaller("call", "reserved_peak")
+        return max(self._on(self._ranks, "being asked for its memory", asked))
+
     def _start(self) -> None:
         started = time.monotonic()
         self._rollouts = self._launch.rollouts()

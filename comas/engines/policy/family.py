@@ -109,6 +109,10 @@ class FamilyTrainer:
         for trainer in self.trainers.values():
             trainer.release_cache()
 
+    def reserved_peak(self) -> int:
+        """The most bytes of the GPU that PyTorch held in this process; 0 on a CPU."""
+        return torch.cuda.max_memory_reserved()
+
 
 def _load_base(
     model_path: str, policy: Policy, *, policies: Sequence[int], temperature: float, seed: int

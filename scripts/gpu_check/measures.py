@@ -1,4 +1,4 @@
-"""What scripts/gpu_check.sh measures with: operations, seconds, memory."""
+"""What the checks measure with: operations, seconds, memory."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,15 +40,15 @@ def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
     return total
 
 
-def matrix_flops(device: Device) -> float:
-    """Operations per second of a plain matrix product (on a CPU of one thread, as a rank has), in
-    a process that ends with it."""
+def in_process(measure: Callable[[Device], float], device: Device) -> float:
+    """What ``measure`` gives in a process of its own, which keeps no memory of a GPU."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
-        return pool.submit(_matrix_flops, device).result()
+        return pool.submit(measure, device).result()
 
 
-def _matrix_flops(device: Device) -> float:
+def matrix_flops(device: Device) -> float:
+    """Operations per second of a plain matrix product, on a CPU of one thread, as a rank has."""
     import torch
 
     torch.set_num_threads(1)

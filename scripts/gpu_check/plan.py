@@ -1,0 +1,183 @@
+"""Which societies are checked, in an order in which the first minutes show the most."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rollout, Society
+from comas.preflight.machine import Machine
+from comas.types import Device
+
+PROMPT_TOKENS = 512
+ADAPTER_RATE = 10
+"""Adapters learn at so many times the rate of whole models."""
+LIMIT_S = 1800.0
+"""On a single call of an engine, its start included."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """A Qwen2 model, and what it is asked."""
+
+    hidden_size: int
+    intermediate_size: int
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    vocab_size: int
+    num_requests: int = 128
+    """For each agent."""
+    response_tokens: int = 512
+    long_prompt_tokens: int = 8192
+    learning_rate: float = 1e-4
+
+
+SIZES = {
+    "tiny": Size(128, 352, 4, 4, 2, 1024, 12, 24, 768, 1e-3),
+    "0.5b": Size(896, 4864, 24, 14, 2, 151936),
+    "3b": Size(2048, 11008, 36, 16, 2, 151936),
+}
+
+
+@dataclass(frozen=True)
+class Check:
+    """A society, and what happens to it beside two steps as in training."""
+
+    shows: str
+    num_agents: int = 1
+    num_ranks: int = 1
+    """And as many rollout engines, of each policy."""
+    lora_rank: int = 0
+    """0: every agent is a model of its own."""
+    has_long_samples: bool = False
+    """Longer than a micro batch, so that activations are recomputed; with a KL penalty."""
+    is_sharded: bool = False
+    """By ZeRO-3, with Adam's states in host memory."""
+    is_disaggregated: bool = False
+    disturbance: Literal["resume", "kill"] | None = None
+
+    @property
+    def num_gpus(self) -> int:
+        return 2 if self.is_disaggregated else self.num_ranks
+
+
+CHECKS = {
+    "one": Check("one agent: sampling, sleep, update, weights by CUDA IPC, waking"),
+    "ranks": Check("two ranks and two engines of a policy, by NCCL", num_ranks=2),
+    "long": Check("long prompts, recomputed activations, a KL penalty", has_long_samples=True),
+    "lora": Check("two agents as adapters over one model", num_agents=2, lora_rank=16),
+    "zero3": Check(
+        "ZeRO-3 with Adam on the host; a checkpoint, and a resume from it",
+        is_sharded=True,
+        disturbance="resume",
+    ),
+    "recovery": Check(
+        "two agents on one GPU; an engine is killed and started again",
+        num_agents=2,
+        disturbance="kill",
+    ),
+    "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
+}
+ORDER = (
+    ("one", "0.5b"), ("ranks", "0.5b"), ("long", "0.5b"), ("lora", "0.5b"), ("one", "3b"),
+    ("zero3", "0.5b"), ("recovery", "0.5b"), ("nccl", "0.5b"), ("ranks", "3b"), ("lora", "3b"),
+    ("long", "3b"), ("recovery", "3b"), ("zero3", "3b"), ("nccl", "3b"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A check of a model."""
+
+    name: str
+    size_name: str
+    check: Check
+    size: Size
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.size_name}"
+
+
+def planned(
+    checks: Collection[str],
+    sizes: Collection[str],
+    *,
+    num_agents: int = 0,
+    num_requests: int = 0,
+    response_tokens: int = 0,
+) -> Iterator[Planned]:
+    """Those of ``ORDER`` that are asked for, then other sizes in the order of ``CHECKS``; numbers
+    that are not 0 take the place of a size's, and of a check's that has several agents."""
+    others = [(check, size) for size in sizes for check in CHECKS]
+    for name, size_name in dict.fromkeys([*ORDER, *others]):
+        if name not in checks or size_name not in sizes:
+            continue
+        check, size = CHECKS[name], SIZES[size_name]
+        if check.num_agents > 1 and num_agents:
+            check = replace(check, num_agents=num_agents)
+        yield Planned(
+            name,
+            size_name,
+            check,
+            replace(
+                size,
+                num_requests=num_requests or size.num_requests,
+                response_tokens=response_tokens or size.response_tokens,
+            ),
+        )
+
+
+def why_impossible(check: Check, machine: Machine) -> str | None:
+    """Why this machine cannot run ``check``, whatever its memory; None: it can."""
+    if machine.device == "cpu":
+        return "NCCL runs between GPUs only" if check.is_disaggregated else None
+    if machine.num_gpus < check.num_gpus:
+        return f"needs {check.num_gpus} GPUs, and this machine has {machine.num_gpus}"
+    return None
+
+
+def prompt_tokens(check: Check, size: Size) -> int:
+    """Tokens of the longest prompt, at most."""
+    return size.long_prompt_tokens if check.has_long_samples else PROMPT_TOKENS
+
+
+def society_config(check: Check, size: Size, *, device: Device, limit_s: float = LIMIT_S) -> Config:
+    """Of the agents of ``check``, as in training; ``limit_s`` bounds every call."""
+    # Adapters share one engine and one trainer, which does not leave the GPU to the engine.
+    num_sharers = 1 if check.lora_rank else check.num_agents
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    longest = prompt_tokens(check, size)
+    return Config(
+        society=Society(num_agents=check.num_agents),
+        rollout=Rollout(
+            engines_per_policy=check.num_ranks,
+            dtype=dtype,
+            max_prompt_tokens=longest,
+            max_response_tokens=size.response_tokens,
+            gpu_memory_utilization=0.4 if check.lora_rank else 0.8 / num_sharers,
+        ),
+        policy=Policy(
+            ranks_per_policy=check.num_ranks,
+            dtype=dtype,
+            zero_stage=3 if check.is_sharded else None,
+            adam_offload=True if check.is_sharded else None,
+            micro_batch_tokens=longest // 2 if check.has_long_samples else 8192,
+            lora=Lora(rank=check.lora_rank or None, alpha=2 * max(check.lora_rank, 1)),
+        ),
+        optimization=Optimization(
+            kl_coef=0.01 if check.has_long_samples else 0.0,
+            learning_rate=size.learning_rate * (ADAPTER_RATE if check.lora_rank else 1),
+            warmup_steps=0,
+            train_batch_size=None,
+        ),
+        cluster=Cluster(
+            device=device,
+            placement="disaggregated" if check.is_disaggregated else "colocated",
+            gpus_per_policy=check.num_gpus,
+            policies_per_gpu=num_sharers,
+            start_timeout_s=limit_s,
+            call_timeout_s=limit_s,
+        ),
+    )

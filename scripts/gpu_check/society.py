@@ -1,0 +1,290 @@
+"""One check: a society takes two steps as in training, and goes through what the check adds."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import chain, product
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+from comas.config.schema import Config
+from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.recoveries import Recoveries
+from comas.preflight.checks import cpu_memory_need, gpu_memory_needs
+from comas.preflight.machine import Machine
+from comas.preflight.memory import GIB, adapter_parameters, model_shape
+from comas.preflight.sharding import settle_sharding
+from comas.processes import command_line
+from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
+from comas.types import Device, Generation, TrainingSample, UpdateStats
+from scripts.gpu_check.measures import Clock, memory_peak, model_flops
+from scripts.gpu_check.plan import PROMPT_TOKENS, Check, Planned, Size
+from scripts.gpu_check.rows import MAX_MISMATCH, Row
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
+
+MOST_TOKENS_OF_A_SENTENCE = 12
+"""Of one that ``sample`` makes a prompt of."""
+Buffers = Mapping[int, list[TrainingSample]]
+
+
+class DoesNotFitError(ValueError):
+    """By the memory plan, this machine is too small for a society."""
+
+
+@dataclass
+class Found:
+    """What a society did."""
+
+    stats: list[dict[int, UpdateStats]] = field(default_factory=list)
+    """Of each step."""
+    buffers: Buffers = field(default_factory=dict)
+    """Of the second step."""
+    moved: list[float] = field(default_factory=list)
+    """Mean change of a token's log-prob since then, after one update and after two."""
+    reserved: int = 0
+    faults: list[str] = field(default_factory=list)
+    """Of the part that is the check's own."""
+
+
+def run_check(
+    planned: Planned,
+    config: Config,
+    *,
+    model: str,
+    machine: Machine,
+    peak_flops: float,
+) -> Row:
+    """Two steps of agents as in training, and what the check adds.
+
+    Raises EngineError when an engine fails, DoesNotFitError before anything is started.
+    """
+    check, size, clock = planned.check, planned.size, Clock()
+    config, needed = fitting(config, model=model, machine=machine, what=str(planned))
+    with memory_peak(machine.device) as peak:
+        found = go_through(check, size, config, model=model, device=machine.device, clock=clock)
+    shape, samples = model_shape(model), list(chain(*found.buffers.values()))
+    per_second = model_flops(shape, samples) / clock.seconds["update"]
+    num_tokens = sum(len(sample.response_token_ids) for sample in samples)
+    return Row(
+        check=planned.name,
+        size=planned.size_name,
+        zero=f"{config.policy.zero_stage}{' offload' if config.policy.adam_offload else ''}",
+        start_s=clock.seconds["start"],
+        tokens_per_s=num_tokens / clock.seconds["rollout"],
+        update_s=clock.seconds["update"],
+        utilisation=per_second / peak_flops / config.policy.ranks_per_policy,
+        sync_s=clock.seconds["sync"],
+        planned=needed.split(" (")[0],
+        reserved_gib=found.reserved / GIB,
+        memory_gib=peak.bytes / GIB,
+        mismatch=tuple(max(s.mismatch_mean for s in own.values()) for own in found.stats),
+        movement=found.moved[0],
+        own_faults=tuple(found.faults),
+    )
+
+
+def go_through(
+    check: Check, size: Size, config: Config, *, model: str, device: Device, clock: Clock
+) -> Found:
+    """Two steps, two updates more to see what the last one changed, and the check's own part."""
+    found, models = Found(), [model] * config.society.num_agents
+    recoveries = Recoveries(1 if check.disturbance == "kill" else 0)
+    with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
+        checkpoint = Path(folder) / "checkpoint"
+        with Agents(config, models=models, device=device, recoveries=recoveries) as agents:
+            clock.lap("start")
+            take_steps(agents, check, size, config, found=found, clock=clock)
+            if check.disturbance == "resume":
+                save(agents, checkpoint, limit_s=config.cluster.call_timeout_s)
+            found.moved = two_movements(agents, found.buffers)
+            found.reserved = agents.reserved_peak()
+        if check.disturbance == "resume":
+            with Agents(config, models=models, device=device) as agents:
+                agents.load_checkpoint(checkpoint, step=2)
+                found.faults += resume_faults(found.moved, two_movements(agents, found.buffers))
+                agents.sync_weights()
+                buffers = sample(agents, config, size, step=5)
+                found.stats.append(agents.update(buffers, step=5))
+    if check.disturbance == "kill":
+        found.faults += recovery_faults(recoveries)
+    if check.has_long_samples:
+        found.faults += long_faults(found.buffers, config)
+    return found
+
+
+def take_steps(
+    agents: Agents, check: Check, size: Size, config: Config, *, found: Found, clock: Clock
+) -> None:
+    """Two of them; before the second, an engine may be killed."""
+    agents.sync_weights()
+    for step in (1, 2):
+        if step == 2 and check.disturbance == "kill":
+            kill_an_engine()
+        clock.lap("")
+        found.buffers = sample(agents, config, size, step=step)
+        clock.lap("rollout")
+        found.stats.append(agents.update(found.buffers, step=step))
+        clock.lap("update")
+        agents.sync_weights()
+        clock.lap("sync")
+
+
+def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
+    """Mean change of a token's log-prob since ``buffers`` were sampled, before each of two updates,
+    the smaller of the agents': the second also shows what the optimiser remembered."""
+    updates = [agents.update(buffers, step=step) for step in (3, 4)]
+    return [min(stats.mismatch_mean for stats in update.values()) for update in updates]
+
+
+# ---------------------------------------------------------------- what a check adds
+
+
+def kill_an_engine() -> None:
+    """End the process of the first rollout engine that is found, as the system does for memory."""
+    for process in psutil.Process().children(recursive=True):
+        if "RolloutActor" in " ".join(command_line(process)):
+            process.kill()
+            psutil.wait_procs([process])
+            return
+    raise RuntimeError("no rollout engine was found among the processes that this one started")
+
+
+def recovery_faults(recoveries: Recoveries) -> list[str]:
+    """That not one engine was started again."""
+    restarts = recoveries.take_metrics(2)["recovery/engine_restarts"]
+    return [] if restarts == 1 else [f"one engine was killed, and {restarts} started again"]
+
+
+def save(agents: Agents, folder: Path, *, limit_s: float) -> None:
+    """Write a checkpoint, and wait for it."""
+    for part in agents.save_checkpoint(folder):
+        part.result(timeout=limit_s)
+
+
+def resume_faults(before: list[float], after: list[float]) -> list[str]:
+    """That a resumed society makes other updates than the one that wrote the checkpoint."""
+    return [
+        f"update {step} moved a log-prob by {first:.4f}, and by {again:.4f} after a resume"
+        for step, first, again in zip((3, 4), before, after, strict=True)
+        if not abs(first - again) < MAX_MISMATCH * max(1.0, first)
+    ]
+
+
+def long_faults(buffers: Buffers, config: Config) -> list[str]:
+    """That no sample was long enough for its activations to be recomputed."""
+    budget = config.policy.micro_batch_tokens
+    assert budget is not None
+    longest = max(
+        len(sample.prompt_token_ids) + len(sample.response_token_ids)
+        for sample in chain(*buffers.values())
+    )
+    return [] if longest > budget else [f"the longest sample has {longest} tokens of {budget}"]
+
+
+# ---------------------------------------------------------------- memory, models, samples
+
+
+def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple[Config, str]:
+    """``config`` with its sharding settled, and the memory that it needs by the plan: of the
+    machine on a CPU, else of the GPU during an update. Raises DoesNotFitError."""
+    try:
+        config, line = settle_sharding(config, models=[model], machine=machine)
+    except ValueError as error:
+        raise DoesNotFitError(str(error)) from error
+    shape, num_policies = model_shape(model), config.num_policies
+    if machine.device == "cuda":
+        need = gpu_memory_needs(config, [shape] * num_policies, machine)[0]
+    else:
+        is_whole = config.policy.lora.rank is None
+        trained = shape.num_parameters if is_whole else adapter_parameters(shape, config)
+        need = cpu_memory_need(
+            config,
+            sizes=[shape.num_parameters] * num_policies,
+            trained=[trained] * num_policies,
+            host_bytes=machine.host_bytes,
+        )
+    if need.fault is not None:
+        raise DoesNotFitError(need.fault)
+    sys.stderr.write(f"{what}: {line}\n")
+    return config, need.needed
+
+
+def save_model(folder: Path, size: Size, *, device: Device) -> None:
+    """Write a random model with a tokenizer and chat template, in Hugging Face format."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])
+    config = model_config(size, dtype="bfloat16" if device == "cuda" else "float32")
+    config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
+    AutoModelForCausalLM.from_config(config, dtype=config.dtype).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def model_config(size: Size, *, dtype: str) -> PretrainedConfig:
+    """The configuration of a Qwen2 model of ``size``."""
+    from transformers import Qwen2Config
+
+    return Qwen2Config(
+        vocab_size=size.vocab_size,
+        hidden_size=size.hidden_size,
+        intermediate_size=size.intermediate_size,
+        num_hidden_layers=size.num_layers,
+        num_attention_heads=size.num_heads,
+        num_key_value_heads=size.num_kv_heads,
+        max_position_embeddings=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
+        tie_word_embeddings=True,
+        dtype=dtype,
+    )
+
+
+def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
+    """Ask every agent everything at once, with prompts of eight lengths; policy -> its buffer, half
+    of it rewarded."""
+    most = config.rollout.max_prompt_tokens // MOST_TOKENS_OF_A_SENTENCE
+
+    async def ask(agent: int, request: int) -> TrainingSample:
+        repeats = max(most * (1 + request % 8) // 8, 1)
+        generation = await agents.generate(
+            agent,
+            f"What is {request} + {step}? " * repeats,
+            turn=(f"check{request}", "r0.s0"),
+            seed=1000 * step + request,
+        )
+        assert generation is not None, "the prompt is over the limit"
+        return training_sample(agent, generation, reward=float(request % 2))
+
+    async def ask_all() -> list[TrainingSample]:
+        pairs = product(range(config.society.num_agents), range(size.num_requests))
+        return await asyncio.gather(*(ask(*pair) for pair in pairs))
+
+    samples = asyncio.run(ask_all())
+    return {
+        agent: [own for own in samples if own.agent_index == agent]
+        for agent in range(config.society.num_agents)
+    }
+
+
+def training_sample(agent: int, generation: Generation, *, reward: float) -> TrainingSample:
+    """A sampled response with its reward."""
+    return TrainingSample(
+        agent_index=agent,
+        question_id="check",
+        discussion_id="check",
+        turn_id="r0.s0",
+        round_index=0,
+        role="solution",
+        prompt_token_ids=generation.prompt_token_ids,
+        response_token_ids=generation.response_token_ids,
+        rollout_logprobs=generation.rollout_logprobs,
+        reward=reward,
+    )
