@@ -47,6 +47,12 @@ def state_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def ctrl_c() -> None:
+    """SIGINT is received by what tests start: a shell's background jobs begin with it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.fixture
 def session_that_can_close() -> Iterator[None]:
     """SIGHUP is received, though the tests themselves run under nohup."""

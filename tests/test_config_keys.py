@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 
 from comas.config import schema
@@ -33,6 +34,19 @@ def test_the_search_for_dead_keys_sees_reads_and_nothing_else():
     assert keys_read_in("config.models[0]") == of_society
     assert keys_read_in("self._config.seed") == {"seed"}
     assert keys_read_in("config.rollout.dtype = 'float32'\nmodel.dtype") == set()
+
+
+def test_no_key_has_two_docstrings():
+    """The second would be one of nothing, which no reader of docstrings finds."""
+    tree = ast.parse((REPOSITORY / "comas/config/schema.py").read_text())
+    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    seconds = [
+        after.lineno
+        for body in bodies
+        for before, after in pairwise(body)
+        if isinstance(before, ast.Expr) and isinstance(after, ast.Expr)
+    ]
+    assert len(bodies) > 10 and seconds == []
 
 
 def keys_read_in(code: str) -> set[str]:

@@ -106,8 +106,8 @@ class Rollout:
     batch_size: int = key(64, at_least=1)
     """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
     temperature: float = key(1.0, at_least=0.01)
-    """Below 0.01, vLLM would sample at 0.01, and the update compute log-probs at another."""
-    """Of sampling in training; validation has its own."""
+    """Of sampling in training; validation has its own. Below 0.01, vLLM would sample at 0.01, and
+    the update compute log-probs at another."""
     system_prompt: str | None = key(None, example="You are careful.")
     """What every agent is told before every prompt, as the chat's system message, in training and
     validation alike; null: nothing, where a chat template may say something of its own."""
