@@ -27,6 +27,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
 from comas.config.schema import Rollout
+from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Request
@@ -43,7 +44,7 @@ from comas.engines.rollout.vllm_options import (
     engine_environment,
 )
 from comas.engines.rollout.weight_receiver import check_layers
-from comas.engines.rollout.weight_transfer import trainer_init_info
+from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
 
 ROLLOUT = Rollout(
     dtype="bfloat16",
@@ -402,6 +403,52 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
     small = trainer_init_info("ipc", source=SmallSource(), rank=0, num_engines=1)
     assert isinstance(small, IPCTrainerInitInfo)
     assert small.packed_buffer_size_bytes == 1 << 30
+
+
+@pytest.fixture
+def vllm_026(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What vLLM 0.26's trainer is: one function of the engine's class, which notes its arguments
+    and sends one chunk."""
+    told = SimpleNamespace(calls=[])
+
+    def trainer_send_weights(iterator: Iterator[Any], trainer_args: dict[str, Any]) -> None:
+        send = trainer_args.pop("send_mode")
+        told.calls.append((dict(iterator).keys(), trainer_args))
+        send(SimpleNamespace(names=["a"], ipc_handles={"gpu": ()}, tensor_sizes=[8], packed=True))
+
+    engine = SimpleNamespace(trainer_send_weights=trainer_send_weights)
+    module = SimpleNamespace(IPCWeightTransferEngine=engine)
+    monkeypatch.setattr(weight_transfer, "ipc_engine", module)
+    for name in ("init_weight_transfer_engine", "update_weights"):
+        setattr(told, name, lambda sent, name=name: told.calls.append((name, sent)))
+    for name in ("start_weight_update", "finish_weight_update"):
+        setattr(told, name, lambda name=name: told.calls.append(name))
+    return told
+
+
+def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(vllm_026: SimpleNamespace) -> None:
+    sent = ({"a": 0}.keys(), {"packed": True, "packed_buffer_size_bytes": 1 << 30})
+    chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
+    sender = create_weight_sender(
+        "ipc", client=vllm_026, source=SmallSource(), rank=0, num_engines=1
+    )
+    sender.send_weights()
+    assert vllm_026.calls == [
+        ("init_weight_transfer_engine", {}),
+        "start_weight_update",
+        sent,
+        ("update_weights", chunk),
+        "finish_weight_update",
+    ]
+    vllm_026.calls.clear()
+    second = create_weight_sender(
+        "ipc", client=vllm_026, source=SmallSource(), rank=1, num_engines=1
+    )
+    assert vllm_026.calls == []  # the first alone talks to engines
+    second.send_weights()
+    assert vllm_026.calls[0] == sent and "start_weight_update" not in vllm_026.calls
+    with pytest.raises(ValueError, match=r"cluster\.placement=disaggregated: vllm .* another way"):
+        create_weight_sender("nccl", client=vllm_026, source=SmallSource(), rank=0, num_engines=1)
 
 
 # ---- GPU phases, on a stand-in for vLLM ----

@@ -5,16 +5,17 @@ from math import prod
 from typing import Literal
 
 import torch
+import vllm
 from vllm.distributed.weight_transfer import (
     TrainerWeightTransferEngine,
     VLLMWeightSyncClient,
     WeightSource,
     WeightTransferTrainerFactory,
+    ipc_engine,
+    nccl_engine,
 )
 from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo
 from vllm.distributed.weight_transfer.clients import RayVLLMWeightSyncClient
-from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
-from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 from vllm.utils.network_utils import get_open_port
 
@@ -54,13 +55,39 @@ class PolicyWeights(WeightSource):
 class IpcWeightSender:
     """Sends through memory of a GPU that the engine opens."""
 
-    def __init__(self, sender: TrainerWeightTransferEngine) -> None:
+    def __init__(self, sender: "TrainerWeightTransferEngine | Vllm026IpcSender") -> None:
         self._sender = sender
 
     def send_weights(self) -> None:
         """Run a whole update; on every rank."""
         with fixed_segments():
             self._sender.send_weights()
+
+
+class Vllm026IpcSender:
+    """The same with vLLM 0.26, whose trainers have no engine of their own: one function sends."""
+
+    def __init__(self, client: VLLMWeightSyncClient, source: WeightSource, *, rank: int) -> None:
+        self._client = client
+        self._source = source
+        self._is_sender = rank == 0
+        if self._is_sender:
+            client.init_weight_transfer_engine({})
+
+    def send_weights(self) -> None:
+        """Run a whole update; on every rank."""
+        if self._is_sender:
+            self._client.start_weight_update()
+        ipc_engine.IPCWeightTransferEngine.trainer_send_weights(  # type: ignore[attr-defined]
+            iter(self._source),
+            {
+                "send_mode": lambda chunk: self._client.update_weights(vars(chunk)),
+                "packed": True,
+                "packed_buffer_size_bytes": _buffer_bytes(self._source),
+            },
+        )
+        if self._is_sender:
+            self._client.finish_weight_update()
 
 
 def create_weight_sender(
@@ -81,6 +108,14 @@ def create_weight_sender(
     ``metadata()`` gives name, dtype and shape of the same parameters in the same order without
     gathering. A yielded tensor must stay valid and unchanged until ``send_weights`` returns.
     """
+    if not hasattr(ipc_engine, "IPCTrainerInitInfo"):
+        if backend == "nccl":
+            raise ValueError(
+                f"cluster.placement=disaggregated: vllm {vllm.__version__} sends weights between "
+                "GPUs in another way; install the version of requirements.txt, or set "
+                "cluster.placement to colocated"
+            )
+        return IpcWeightSender(Vllm026IpcSender(client, source, rank=rank))
     init_info = trainer_init_info(backend, source=source, rank=rank, num_engines=num_engines)
     sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
     return IpcWeightSender(sender) if backend == "ipc" else sender
@@ -90,15 +125,21 @@ def trainer_init_info(
     backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_engines: int
 ) -> TrainerInitInfo:
     """What vLLM needs to know to open a trainer's end of ``backend``."""
-    # vLLM refuses a tensor larger than the buffer (the embeddings of a 7B model are).
-    largest = max(prod(meta.shape) * meta.dtype.itemsize for meta in source.metadata())
-    buffer_bytes = max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)
+    buffer_bytes = _buffer_bytes(source)
     if backend == "ipc":
-        return IPCTrainerInitInfo(rank=rank, packed=True, packed_buffer_size_bytes=buffer_bytes)
-    return NCCLTrainerInitInfo(
+        return ipc_engine.IPCTrainerInitInfo(
+            rank=rank, packed=True, packed_buffer_size_bytes=buffer_bytes
+        )
+    return nccl_engine.NCCLTrainerInitInfo(
         rank=rank,
         master_address=LOOPBACK,
         master_port=get_open_port(),
         world_size=1 + num_engines,
         packed_buffer_size_bytes=buffer_bytes,
     )
+
+
+def _buffer_bytes(source: WeightSource) -> int:
+    # vLLM refuses a tensor larger than the buffer (the embeddings of a 7B model are).
+    largest = max(prod(meta.shape) * meta.dtype.itemsize for meta in source.metadata())
+    return max(DEFAULT_PACKED_BUFFER_SIZE_BYTES, largest)
