@@ -38,7 +38,7 @@ from comas.reward_formulation.scheme import Rewards, offer_evidence
 from comas.run_directory import CheckpointWriter, RunDirectory
 from comas.run_directory.metrics_log import read_rows
 from comas.types import Discussion, Metrics, TrainingSample, UpdateStats
-from comas.validation import validate, validate_discussions
+from comas.validation import GREEDY, SAMPLED, validate, validate_discussions
 from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions
 
@@ -241,12 +241,15 @@ def _validate(config: Config, agents: Agents, verifier: Verifier, held_out: Ques
     """What the held-out questions show, and how long it took."""
     started = time.monotonic()
     generate = partial(agents.generate, temperature=config.validation.temperature)
+    ways = {SAMPLED: generate}
+    if config.validation.greedy and config.validation.temperature > 0:
+        ways[GREEDY] = partial(agents.generate, temperature=0.0)
     num_agents, seed = config.society.num_agents, config.seed
-    num_answers = num_agents * len(held_out.questions)
+    num_answers = len(ways) * num_agents * len(held_out.questions)
     with progress_bar("validation", unit="answer", total=num_answers) as bar:
         metrics = validate(
             held_out,
-            generate=counted(generate, bar),
+            generate={prefix: counted(way, bar) for prefix, way in ways.items()},
             num_agents=num_agents,
             seed=seed,
             verifier=verifier,

@@ -1,7 +1,7 @@
 """Held-out questions: each agent answers alone, or all discuss them; nobody is trained on it."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from comas.concurrency import run_all
@@ -20,6 +20,8 @@ from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions
 from comas.verification.verdict import Verdict
 
+SAMPLED, GREEDY = "validation", "validation/greedy"
+"""Prefixes of the metrics of answers given alone, at ``validation.temperature`` and at 0."""
 DISCUSSIONS = "validation/discussion"
 """Prefix of the metrics of held-out discussions."""
 
@@ -27,29 +29,46 @@ DISCUSSIONS = "validation/discussion"
 def validate(
     held_out: QuestionSet,
     *,
-    generate: Generate,
+    generate: Mapping[str, Generate],
     num_agents: int,
     seed: int,
     verifier: Verifier,
 ) -> Metrics:
-    """The agents' accuracy on ``held_out``: their mean, in all and by domain, and each one's."""
+    """The agents' accuracy on ``held_out``: their mean, in all and by domain, and each one's.
+
+    ``generate`` maps the prefix of metrics to the way in which their answers are sampled; all are
+    asked for at once.
+    """
     questions = held_out.questions
     answers = asyncio.run(
-        answer_alone(questions, generate=generate, num_agents=num_agents, seed=seed)
+        run_all(
+            answer_alone(questions, generate=way, num_agents=num_agents, seed=seed, label=prefix)
+            for prefix, way in generate.items()
+        )
     )
-    asked = [
-        (question, text) for own in answers for question, text in zip(questions, own, strict=True)
-    ]
+    metrics: Metrics = {}
+    for prefix, of_agents in zip(generate, answers, strict=True):
+        metrics |= _accuracies(prefix, held_out, of_agents, verifier=verifier)
+    return metrics
+
+
+def _accuracies(
+    prefix: str, held_out: QuestionSet, answers: Sequence[Sequence[str]], *, verifier: Verifier
+) -> Metrics:
+    """Of ``answers`` [agent][question]."""
+    questions = held_out.questions
     items = [
-        (question.domain, text, held_out.answers[question.question_id]) for question, text in asked
+        (question.domain, text, held_out.answers[question.question_id])
+        for own in answers
+        for question, text in zip(questions, own, strict=True)
     ]
     with progress_bar("validation, verdicts", unit="verdict", total=len(set(items))) as bar:
         verdicts = verifier.submit(items, on_verdict=bar.update).result()
-    domains = [question.domain for question, _ in asked]
-    metrics = accuracy_metrics("validation", list(zip(domains, verdicts, strict=True)))
-    for agent in range(num_agents):
+    domains = [domain for domain, _, _ in items]
+    metrics = accuracy_metrics(prefix, list(zip(domains, verdicts, strict=True)))
+    for agent in range(len(answers)):
         own_verdicts = verdicts[agent * len(questions) : (agent + 1) * len(questions)]
-        metrics[f"agent_{agent}/validation/accuracy"] = share_correct(own_verdicts)
+        metrics[f"agent_{agent}/{prefix}/accuracy"] = share_correct(own_verdicts)
     return metrics
 
 
@@ -114,19 +133,24 @@ def last_solutions(
 
 
 async def answer_alone(
-    questions: Sequence[Question], *, generate: Generate, num_agents: int, seed: int
+    questions: Sequence[Question],
+    *,
+    generate: Generate,
+    num_agents: int,
+    seed: int,
+    label: str = SAMPLED,
 ) -> list[list[str]]:
     """Ask every agent every question once; returns the response texts as [agent][question].
 
     The sampling seeds do not depend on the step, so two validations differ by the weights
-    alone. A question over the prompt limit is answered by "" (and so counts as unanswered).
+    alone; ``label`` begins the names of the turns. A question over the prompt limit is answered by "" (and so counts as unanswered).
     """
 
     async def answer(agent: int, question: Question) -> str:
         generation = await generate(
             agent,
             fill(SOLUTION, question.domain, question=question.text),
-            turn=(f"validation/{question.question_id}", f"agent_{agent}"),
+            turn=(f"{label}/{question.question_id}", f"agent_{agent}"),
             seed=sampling_seed(seed, "validation", question.question_id, agent),
         )
         return "" if generation is None else generation.response_text

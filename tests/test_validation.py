@@ -12,8 +12,15 @@ import pytest
 from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.types import Discussion, Generation, Question, Turn, TurnKey
-from comas.validation import answer_alone, last_solutions, validate_discussions
+from comas.types import Discussion, Generate, Generation, Question, Turn, TurnKey
+from comas.validation import (
+    GREEDY,
+    SAMPLED,
+    answer_alone,
+    last_solutions,
+    validate,
+    validate_discussions,
+)
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]
 
@@ -49,13 +56,43 @@ def test_a_question_over_the_prompt_limit_is_unanswered():
     assert [row[1] for row in ask(overlong="q1")] == ["", ""]
 
 
+def test_each_way_of_sampling_has_accuracies_of_its_own():
+    """Agent 0 is right about q0 when it samples and about all greedily, agent 1 about none."""
+    asked: list[TurnKey] = []
+
+    def agents(right: set[str]) -> Generate:
+        async def say(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+            asked.append(turn)
+            is_right = agent_index == 0 and turn[0].rpartition("/")[2] in right
+            text = "right" if is_right else "false"
+            return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
+
+        return say
+
+    ids = [question.question_id for question in QUESTIONS]
+    metrics = validate(
+        QuestionSet(tuple(QUESTIONS), dict.fromkeys(ids, "right")),
+        generate={SAMPLED: agents({ids[0]}), GREEDY: agents(set(ids))},
+        num_agents=2,
+        seed=0,
+        verifier=Judge(),  # type: ignore[arg-type]
+    )
+    num_questions = len(ids)
+    assert metrics["validation/accuracy"] == 1 / (2 * num_questions)
+    assert metrics["agent_0/validation/accuracy"] == 1 / num_questions
+    assert metrics["validation/greedy/accuracy"] == 1 / 2
+    assert metrics["agent_0/validation/greedy/accuracy"] == 1
+    assert metrics["agent_1/validation/greedy/accuracy"] == 0
+    assert len(asked) == len(set(asked)) == 2 * 2 * num_questions
+
+
 # ---------------------------------------------------------------- discussions
 
 
 class Judge:
     """Stands for the verifier: a solution is correct when it holds the answer's word."""
 
-    def submit(self, items: Any) -> Future[list[str]]:
+    def submit(self, items: Any, on_verdict: object = None) -> Future[list[str]]:
         verdicts: Future[list[str]] = Future()
         verdicts.set_result(["correct" if gold in text else "wrong" for _, text, gold in items])
         return verdicts

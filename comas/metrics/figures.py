@@ -41,6 +41,8 @@ def accuracy(rows: Sequence[Row]) -> Figure:
     for axes in (by_domain, by_agent):
         _draw(axes, smoothed(points(rows, "train/accuracy")), "train", color="lightgrey")
         _draw(axes, points(rows, "validation/accuracy"), "held out", color="black", marker="o")
+        greedy = points(rows, "validation/greedy/accuracy")
+        _draw(axes, greedy, "held out, greedy", color="black", marker="v", linestyle="--")
     discussed = points(rows, "validation/discussion/accuracy")
     _draw(by_domain, discussed, "held out, discussed", color="black", marker="s", linestyle=":")
     for number, domain in enumerate(DOMAINS):

@@ -111,8 +111,8 @@ def share_correct(verdicts: Sequence[Verdict]) -> float | None:
 def step_line(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> str:
     """One readable line of a step.
 
-    Example: ``step 12/50  accuracy train 0.61 held-out 0.66  reward sol 0.58 eval 0.42
-    score -0.01  length 14.2  rollout 1.9s update 0.8s sync 0.1s``
+    Example: ``step 12/50  accuracy train 0.61 held-out 0.66 (greedy 0.91)  reward sol 0.58
+    eval 0.42 score -0.01  length 14.2  rollout 1.9s update 0.8s sync 0.1s``
     """
 
     def show(key: str, digits: int = 2) -> str:
@@ -122,6 +122,8 @@ def step_line(step: int, num_steps: int, metrics: Mapping[str, float | None]) ->
     held_out = (
         " held-out " + show("validation/accuracy") if "validation/accuracy" in metrics else ""
     )
+    if "validation/greedy/accuracy" in metrics:
+        held_out += f" (greedy {show('validation/greedy/accuracy')})"
     if "validation/discussion/accuracy" in metrics:
         held_out += " discussed " + show("validation/discussion/accuracy")
     if "train/accuracy" not in metrics:
