@@ -7,7 +7,7 @@ from pathlib import Path
 
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import LostEngineError
-from comas.files import from_here
+from comas.files import from_here, in_command
 from comas.pages.run_report import report
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.dry_run import describe_run
@@ -48,7 +48,6 @@ def main(arguments: Sequence[str]) -> int:
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
         with run:
             log.info("run directory: %s", from_here(run.path))
-            run.note_inputs(prepared.locations)
             for line in sizes:
                 log.info(line)
             log.info(prepared.sharding)
@@ -57,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             train(config, prepared, run)
             page = report(run)
         log.info("report: %s", from_here(page))
-        log.info("every discussion, as a page: bash scripts/view.sh %s", from_here(run.path))
+        log.info("every discussion, as a page: bash scripts/view.sh %s", in_command(run.path))
         log.info("done: the trained agents are in %s", from_here(run.path / "models"))
         return 0
     except KeyboardInterrupt:
@@ -111,7 +110,7 @@ def _configure(arguments: Sequence[str]) -> Config:
 
 def _offer_to_continue(run: RunDirectory | None) -> None:
     if run is not None:
-        log.error("to continue: bash scripts/train_comas.sh resume=%s", from_here(run.path))
+        log.error("to continue: bash scripts/train_comas.sh resume=%s", in_command(run.path))
 
 
 if __name__ == "__main__":

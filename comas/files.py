@@ -4,13 +4,15 @@ Whatever is written is either there as a whole or not at all, and an error names
 """
 
 import fcntl
+import itertools
 import json
 import logging
 import os
 import reprlib
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
@@ -51,6 +53,14 @@ def from_here(path: Path) -> Path:
     """``path`` for people to read: as seen from the current folder if it lies in there."""
     path, here = path.resolve(), Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def in_command(path: Path) -> str:
+    """``path`` from here, as a word of a shell's command line that people copy.
+
+    Example: ``'my runs/comas'``, with the quotes
+    """
+    return shlex.quote(str(from_here(path)))
 
 
 # ---------------------------------------------------------------- whole files and folders
@@ -104,12 +114,24 @@ def written_aside(folder: Path) -> Iterator[Path]:
             # The data must be on the disk before the name that says it is complete.
             for file in partial.rglob("*"):
                 if file.is_file():
-                    _sync(file)
+                    sync(file)
             remove(folder)
             partial.rename(folder)
-            _sync(folder.parent)
+            sync(folder.parent)
     finally:
         remove(partial)
+
+
+def new_folder(parent: Path, stem: str) -> Path:
+    """Make a folder for this user alone: ``parent/stem``, or ``parent/stem-2``, ..."""
+    with blaming(parent):
+        parent.mkdir(parents=True, exist_ok=True)
+        for number in itertools.count(1):
+            path = parent.resolve() / (stem if number == 1 else f"{stem}-{number}")
+            with suppress(FileExistsError):
+                path.mkdir(mode=0o700)
+                return path
+    raise AssertionError("itertools.count never ends")
 
 
 def remove(path: Path) -> None:
@@ -141,7 +163,8 @@ def _check_room(folder: Path) -> None:
         probe.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+def sync(path: Path) -> None:
+    """See to it that a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

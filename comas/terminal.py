@@ -27,8 +27,9 @@ EXIT_MACHINE = 4
 """The machine failed it: engines or Ray were lost, or the disk is full. Resuming may do."""
 EXIT_INTERRUPTED = 130
 """As a shell reports a process that Ctrl-C ended."""
-COMMAND = re.compile(r"bash scripts/\S+(?: (?:--\S+|\S+[=/]\S+))*")
-"""A command of ours in a message: the script, then its options, settings and paths."""
+COMMAND = re.compile(r"bash scripts/\S+(?: (?:--\S+|(?:\w+=)?'[^']*'|\S+[=/]\S+))*")
+"""A command of ours in a message: the script, then its options, settings and paths, which may be in
+quotes."""
 WIPE = "\r\033[K"
 """Empties the cursor's line: Ctrl-C is echoed, and bars may then stand one line off."""
 NO_BREAK = "\N{NO-BREAK SPACE}"

@@ -36,7 +36,8 @@ from comas.progress import counted, progress_bar
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import Rewards, offer_evidence
 from comas.run_directory import CheckpointWriter, RunDirectory
-from comas.run_directory.metrics_log import read_rows
+from comas.run_directory.directory import BEFORE_ALL
+from comas.run_directory.metrics_log import METRICS, read_rows
 from comas.types import Discussion, Metrics, TrainingSample, UpdateStats
 from comas.validation import GREEDY, SAMPLED, validate, validate_discussions
 from comas.verification import Verifier
@@ -70,7 +71,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             try:
                 with agents_of(config, prepared, recoveries) as agents:
                     has_started = True
-                    last_step = _restore(run, agents, checkpoint, num_steps=num_steps)
+                    last_step = _restore(run, prepared, agents, checkpoint)
                     co_evolve(config, prepared, run, agents, verifier, bar, after=last_step)
                 return
             except LostEngineError as error:
@@ -98,7 +99,7 @@ def co_evolve(
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
     empty_updates, skipped_updates = EmptyUpdates(), SkippedUpdates()
-    rows = read_rows(run.path / "metrics.jsonl")
+    rows = read_rows(run.path / METRICS)
     watch = Watch(rows, mismatch_limit=config.optimization.mismatch_warning)
     validate_agents = partial(_validate, config, agents, verifier, prepared.validation)
     with _checkpoint_writer(config, run, agents) as checkpoints:
@@ -137,7 +138,7 @@ def co_evolve(
                 checkpoints.save(step)
         with run.models_folder(num_steps) as folder:
             agents.save_models(folder)
-            rows = read_rows(run.path / "metrics.jsonl")
+            rows = read_rows(run.path / METRICS)
             write_model_cards(folder, prepared, rows=rows, num_steps=num_steps)
 
 
@@ -222,18 +223,18 @@ def discuss(
 
 
 def _restore(
-    run: RunDirectory, agents: Agents, checkpoint: tuple[int, Path] | None, *, num_steps: int
+    run: RunDirectory, prepared: Prepared, agents: Agents, checkpoint: tuple[int, Path] | None
 ) -> int:
-    """Load ``checkpoint`` and forget what came after it; 0 when there is none."""
+    """Load ``checkpoint``, and put aside what came after it; 0 when there is none."""
+    if checkpoint is not None:
+        step, folder = checkpoint
+        agents.load_checkpoint(folder, step=step)
+    run.keep_settings(prepared.locations)
     if checkpoint is None:
-        run.keep_config()
-        run.drop_after(-1)
+        run.go_back_to(BEFORE_ALL)
         return 0
-    step, folder = checkpoint
-    agents.load_checkpoint(folder, step=step)
-    run.keep_config()
-    run.drop_after(step)
-    log.info("continuing after step %d of %d", step, num_steps)
+    run.go_back_to(step)
+    log.info("continuing after step %d of %d", step, prepared.sizes.num_steps)
     return step
 
 

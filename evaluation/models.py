@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
 from comas.config.schema import Data
-from comas.files import faults_in_words, from_here
+from comas.files import faults_in_words, from_here, in_command
 from comas.model_folder import (
     MODEL_FILES,
     adapter_of,
@@ -234,7 +234,7 @@ def _trained(run: Path, config: Config, policy: int) -> Path:
     if not folder.is_dir():
         raise ValueError(
             f"{from_here(folder)} is not there: the run has not ended. Finish it with bash "
-            f"scripts/train_comas.sh resume={from_here(run)}, or take the models it began with: "
+            f"scripts/train_comas.sh resume={in_command(run)}, or take the models it began with: "
             "weights=untrained (bash scripts/discuss.sh: --untrained)"
         )
     return folder

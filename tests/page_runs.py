@@ -90,7 +90,7 @@ def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]]
     model = str(save_tokenizer(saves / "tokenizer"))
     settings = [f"saves={saves}", f"name={name}", AGENTS, f"society.models=[{model}]", *more]
     with RunDirectory.create(load_config(None, settings)) as run:
-        run.note_inputs({model: model})
+        run.keep_settings({model: model})
         for step, items in steps.items():
             run.save_discussions(step, items, verdicts=verdicts_of(*items))
             discussions = [item.discussion for item in items]

@@ -15,7 +15,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.locations import locate
 from comas.preflight.preparation import prepare
 from comas.quickstart import build
-from comas.run_directory.inputs import read_inputs, write_inputs
+from comas.run_directory.inputs import FILE, inputs_as_json, read_inputs
 from evaluation.models import find_target
 from evaluation.tasks import held_out_tasks
 
@@ -54,7 +54,7 @@ def run(tmp_path: Path, config: Config) -> Path:
     (folder / "config.yaml").write_text(config_as_yaml(config))
     names = [*config.models, config.data.train, config.data.validation]
     locations = {name: str(society / name.removeprefix("quickstart/")) for name in names}
-    write_inputs(folder, locations)
+    (folder / FILE).write_text(inputs_as_json(folder, locations))
     return folder
 
 
@@ -77,7 +77,8 @@ def test_what_lies_beside_a_run_moves_with_it(tmp_path):
         "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
         "mine.jsonl": str(tmp_path / "mine.jsonl"),
     }
-    write_inputs(tmp_path / "saves/run", locations)
+    run = tmp_path / "saves/run"
+    (run / FILE).write_text(inputs_as_json(run, locations))
     (tmp_path / "saves").rename(tmp_path / "moved")
     assert read_inputs(tmp_path / "moved/run") == {
         QWEN: str(tmp_path / "moved/quickstart/ab/models/qwen2"),
@@ -113,6 +114,22 @@ def test_a_society_that_is_gone_is_not_replaced_by_another(run):
     todays_society(run.parent)
     with pytest.raises(ValueError, match=r"began with .*0123456789ab.* which is gone"):
         find_target(str(run), weights="untrained")
+
+
+def test_a_run_that_is_moved_alone_finds_the_society_of_the_same_recipe(tmp_path, config):
+    society = todays_society(tmp_path / "saves")
+    run = tmp_path / "saves/run"
+    run.mkdir()
+    (run / FILE).write_text(inputs_as_json(run, {QWEN: str(society / "models/qwen2")}))
+    moved = (tmp_path / "elsewhere/deep/run").resolve()
+    moved.parent.mkdir(parents=True)
+    run.rename(moved)
+    before = read_inputs(moved)
+    assert before == {QWEN: f"{tmp_path}/elsewhere/deep/quickstart/{society.name}/models/qwen2"}
+    found = locate([QWEN], saves=tmp_path / "saves", seed=0, found_before=before)
+    assert found == {QWEN: str(society / "models/qwen2")}
+    with pytest.raises(ValueError, match="makes another"):
+        locate([QWEN], saves=tmp_path / "saves", seed=1, found_before=before, builds=False)
 
 
 def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path):

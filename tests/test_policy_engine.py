@@ -849,6 +849,21 @@ def test_a_missing_checkpoint_is_an_error(qwen2, tmp_path):
         make_trainer(qwen2).load_checkpoint(tmp_path)
 
 
+@pytest.mark.parametrize("zero_stage", [0, 2, 3])
+def test_a_checkpoint_of_another_model_is_an_error_before_anything_is_loaded(
+    qwen2, folder, tmp_path, zero_stage
+):
+    """Not a RuntimeError, which is how a machine in trouble fails: it would fail again."""
+    policy = replace(POLICY, zero_stage=zero_stage)
+    save_checkpoint(make_trainer(qwen2, policy=policy), tmp_path)
+    other = make_trainer(folder / "llama", policy=policy)
+    before = weights_of(other)
+    # The biases of 2 layers with 3 projections each, and the output layer that is not tied.
+    with pytest.raises(ValueError, match=r"is of another model \(7 weights differ: .* None here"):
+        other.load_checkpoint(tmp_path)
+    assert largest_difference(before, weights_of(other)) == 0
+
+
 def test_a_checkpoint_that_cannot_be_written_says_why(qwen2, tmp_path):
     trainer = make_trainer(qwen2)
     trainer.copy_checkpoint(tmp_path)

@@ -26,9 +26,10 @@ from comas.files import FileError
 from comas.preflight.configuration import load_config
 from comas.processes import name as process_name
 from comas.run_directory import RunDirectory
+from comas.run_directory.directory import BEFORE_ALL
 from comas.run_directory.inputs import read_inputs
+from comas.run_directory.key import look_for_key, user_key
 from comas.run_directory.provenance import git_state
-from comas.run_directory.seal import look_for_key, user_key
 from comas.run_directory.trackers import Findings
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
@@ -247,12 +248,12 @@ def test_a_checkpoint_whose_removal_is_interrupted_no_longer_counts(
         raise KeyboardInterrupt
 
     with RunDirectory.create(config) as run:
-        save_checkpoint(run, 10)
-        save_checkpoint(run, 20)
+        for step in (10, 20):
+            save_checkpoint(run, step)
         monkeypatch.setattr(shutil, "rmtree", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            run.drop_after(10)
-        assert run.latest_checkpoint() == (10, run.path / "checkpoints" / "step_0010")
+            save_checkpoint(run, 30)  # the third, of which two are kept
+        assert [step for step, _ in run._checkpoints()] == [20, 30]
 
 
 def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config: Config):
@@ -268,7 +269,7 @@ def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config: Co
 # ---------------------------------------------------------------- resuming
 
 
-def test_a_resumed_run_goes_on_in_its_folder_and_forgets_later_steps(config: Config):
+def test_a_resumed_run_goes_on_in_its_folder_and_has_no_step_twice(config: Config):
     with RunDirectory.create(config) as run:
         for step in range(13):
             run.log_metrics(step, {"a": step})
@@ -279,20 +280,11 @@ def test_a_resumed_run_goes_on_in_its_folder_and_forgets_later_steps(config: Con
         assert again.path == run.path
         latest = again.latest_checkpoint()
         assert latest is not None
-        again.drop_after(latest[0])
+        again.go_back_to(latest[0])
         again.log_metrics(11, {"a": -1})
         assert [row["a"] for row in rows(again)] == [*range(11), -1]
         assert names(again.path / "discussions")[-1] == "step_0010.jsonl"
         assert len(json.loads((again.path / "versions.json").read_text())) == 2
-
-
-def test_starting_over_in_the_same_folder_forgets_everything(config: Config):
-    with RunDirectory.create(config) as run:
-        run.log_metrics(0, {"a": 1})
-        save_checkpoint(run, 10)
-        run.drop_after(-1)
-        assert rows(run) == []
-        assert run.latest_checkpoint() is None
 
 
 def test_a_line_that_a_killed_process_left_unfinished_is_forgotten(config: Config):
@@ -300,7 +292,7 @@ def test_a_line_that_a_killed_process_left_unfinished_is_forgotten(config: Confi
         run.log_metrics(1, {"a": 1})
         with (run.path / "metrics.jsonl").open("a") as file:
             file.write('{"step": 2, "a"')
-        run.drop_after(5)
+        run.go_back_to(5)
         run.log_metrics(2, {"a": 2})
         assert [row["step"] for row in rows(run)] == [1, 2]
 
@@ -309,7 +301,7 @@ def test_a_damaged_line_within_the_metrics_is_an_error_that_names_it(config: Con
     with RunDirectory.create(config) as run:
         (run.path / "metrics.jsonl").write_text('{"step": 1}\nx\n{"step": 2}\n')
         with pytest.raises(FileError, match=r"metrics.jsonl, line 2 is damaged: .*Delete"):
-            run.drop_after(5)
+            run.go_back_to(5)
 
 
 @pytest.mark.parametrize("damaged", ["", "[1]", '{"a": 1}', '{"step": "x"}'])
@@ -317,7 +309,7 @@ def test_a_line_that_is_no_row_is_an_error_that_names_it(config: Config, damaged
     with RunDirectory.create(config) as run:
         (run.path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{damaged}\n')
         with pytest.raises(FileError, match=r"metrics.jsonl, line 2 is damaged: .*Delete"):
-            run.drop_after(5)
+            run.go_back_to(5)
 
 
 @pytest.mark.parametrize("damaged", ["", "{", "{}", "[1]", "null"])
@@ -353,7 +345,7 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(
     with RunDirectory.open(resumed(config, run.path, changed, "resume_changed=true")) as again:
         assert "goes on with other settings: training.num_steps: null -> 60" in caplog.text
         assert kept_config(again).training.num_steps is None  # it may yet fail to load
-        again.keep_config()
+        again.keep_settings({})
         kept = kept_config(again)
     assert kept.training.num_steps == 60
     assert (kept.resume, kept.resume_changed) == (None, False)
@@ -426,11 +418,11 @@ def test_whatever_is_not_as_it_was_written_is_damaged(config: Config, harm: str)
 
 
 def test_a_run_that_lost_its_checkpoints_forgets_nothing(config: Config):
-    path = begun(config, checkpoints=1, reached=11)
+    path = begun(config, checkpoints=1, reached=3)  # however few its steps were
     shutil.rmtree(path / "checkpoints")
-    with pytest.raises(ValueError, match=r"reached step 11, but .* holds no checkpoint: bring"):
+    (path / "metrics.jsonl").unlink()  # and whatever else is gone
+    with pytest.raises(ValueError, match=r"had a checkpoint of step 10, but .* none: bring"):
         newest(config, path)
-    assert (path / "metrics.jsonl").read_text() == '{"step": 11}\n'
 
 
 @pytest.mark.parametrize("reached", [0, 9, 10])
@@ -443,7 +435,8 @@ def test_a_checkpoint_of_somebody_else_needs_a_word(
 ):
     path = begun(config, checkpoints=2, reached=20)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-    with pytest.raises(ValueError, match=r"was not sealed with .* runs code in it.*resume_foreign"):
+    said = r"was not sealed with .* runs code in its checkpoints.*resume_foreign=true"
+    with pytest.raises(ValueError, match=said):
         newest(config, path)
     assert newest(config, path, "resume_foreign=true") == (20, path / "checkpoints/step_0020")
     assert "loading a checkpoint as resume_foreign=true asks" in caplog.text
@@ -455,8 +448,6 @@ def test_a_damaged_checkpoint_of_somebody_else_is_passed_over_for_the_whole_one_
     path = begun(config, checkpoints=2, reached=20)
     damage(path / "checkpoints/step_0020/policy_0/weights")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-    with pytest.raises(ValueError, match=r"step_0010 was not sealed with .*resume_foreign=true"):
-        newest(config, path)
     assert newest(config, path, "resume_foreign=true") == (10, path / "checkpoints/step_0010")
     assert "policy_0/weights is not what was written" in caplog.text
     damage(path / "checkpoints/step_0010/policy_0/weights")
@@ -522,7 +513,7 @@ def test_the_key_is_the_users_alone(config: Config, state_folder: Path):
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ("file", "Not a directory"),
+        ("file", ".*file is a file, not a folder"),
         ("/proc", "(No such file or directory|Permission denied)"),  # where nobody makes a folder
         ("taken", "Is a directory"),
     ],
@@ -582,6 +573,7 @@ import os, signal, sys
 from pathlib import Path
 from comas.config import Config, load
 from comas.run_directory import RunDirectory
+from comas.run_directory.directory import BEFORE_ALL
 run = RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]]))
 run.log_metrics(1, {})
 with run.checkpoint_folder(10) as folder:
@@ -620,6 +612,7 @@ def test_trackers_are_only_imported_when_asked_for(config: Config):
 import sys
 from comas.config import Config, load
 from comas.run_directory import RunDirectory
+from comas.run_directory.directory import BEFORE_ALL
 with RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]])) as run:
     run.log_metrics(1, {"a": 1})
 print({"wandb", "tensorboard"} & set(sys.modules))
@@ -637,7 +630,7 @@ def test_tensorboard_gets_every_step_once_also_after_a_resume(config: Config):
         for step in (1, 2, 3):
             run.log_metrics(step, {"a/b": step, "none": None})
     with RunDirectory.open(resumed(config, run.path)) as again:
-        again.drop_after(1)
+        again.go_back_to(1)
         again.log_metrics(2, {"a/b": 20})
     events = EventAccumulator(str(run.path / "tensorboard")).Reload()
     assert events.Tags()["scalars"] == ["a/b"]
@@ -651,10 +644,10 @@ def test_tensorboard_gets_every_step_once_also_after_a_recovery(config: Config):
     with RunDirectory.create(config) as run:
         for step in (0, 1):
             run.log_metrics(step, {"a/b": step})
-        run.drop_after(-1)  # no checkpoint yet: from the beginning
+        run.go_back_to(BEFORE_ALL)  # no checkpoint yet: from the beginning
         for step in (0, 1, 2, 3):
             run.log_metrics(step, {"a/b": 10 * step})
-        run.drop_after(1)
+        run.go_back_to(1)
         run.log_metrics(2, {"a/b": 200})
         # What is read while the run goes on, as by who watches it.
         events = EventAccumulator(str(run.path / "tensorboard")).Reload()

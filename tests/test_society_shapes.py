@@ -262,7 +262,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     prepared = prepare(load_config(QUICKSTART, overrides))
     with RunDirectory.create(prepared.config) as directory:
-        directory.note_inputs(prepared.locations)
         train(prepared.config, prepared, directory)
     return directory.path
 

@@ -78,6 +78,6 @@ def test_a_run_writes_tokens_and_forgets_those_of_steps_that_it_repeats(tmp_path
         with RunDirectory.create(config) as run:
             for step in (1, 2):
                 run.save_tokens(step, [discussion(step).discussion], advantages={})
-            run.drop_after(1)
+            run.go_back_to(1)
         kept = [path.name for path in (run.path / "tokens").iterdir()]
         assert kept == (["step_0001.jsonl.gz"] if is_asked else [])

@@ -354,9 +354,11 @@ class Config:
     resume: str | None = key(None, example="saves/latest")
     """Run directory to continue."""
     resume_changed: bool = key(False)
-    """Whether a resumed run may go on with other settings than it had."""
+    """Whether a resumed run may go on with other settings than it had, on the command line or as
+    its config.yaml or inputs.json was edited."""
     resume_foreign: bool = key(False)
-    """Whether a checkpoint that this user did not write is loaded: that runs code in it."""
+    """Whether a run that this user did not begin, or a checkpoint that this user did not write for
+    it, is trusted: going on acts on its config.yaml and runs code in the checkpoint."""
     society: Society = field(default_factory=Society)
     data: Data = field(default_factory=Data)
     interaction: Interaction = field(default_factory=Interaction)

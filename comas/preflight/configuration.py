@@ -18,6 +18,8 @@ from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import GROUP_KEYS
 from comas.preflight.machine import read_gpus, why_unusable
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run_directory.directory import CONFIG
+from comas.run_directory.origin import check_origin
 
 PAPER_CONFIG = Path("configs/comas.yaml")
 QUICKSTART_CONFIG = Path("configs/quickstart.yaml")
@@ -46,7 +48,16 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
         remedy = "write resume=saves/<run>, or leave it out to begin a new run"
         raise ConfigError([Fault((named[-1],), "names no run", remedy)])
     check = partial(find_conflicts, registries=REGISTRIES)
-    return load(Config, path or _config_of_resumed_run(overrides), overrides, check=check)
+    asked = read(Config, path, overrides)[0]
+    if asked.resume is None or not (kept := Path(asked.resume) / CONFIG).is_file():
+        return load(Config, path, overrides, check=check)  # which says what is wrong with `resume`
+    check_origin(
+        kept.parent, resume_changed=asked.resume_changed, resume_foreign=asked.resume_foreign
+    )
+    if path is None:
+        # What is said of one resume only is nothing that a run's own file has a say in.
+        path, overrides = kept, ["resume_changed=false", "resume_foreign=false", *overrides]
+    return load(Config, path, overrides, check=check)
 
 
 def describe_changes(path: Path, config: Config) -> list[str]:
@@ -68,14 +79,6 @@ def describe_changes(path: Path, config: Config) -> list[str]:
 def _values(path: Path | None) -> Config:
     # Its faults, if any, are in keys that somebody has overridden.
     return read(Config, path, [])[0]
-
-
-def _config_of_resumed_run(overrides: Sequence[str]) -> Path | None:
-    settings, _ = read_overrides(overrides)
-    runs = [s.value for s in settings if s.key == "resume" and isinstance(s.value, str)]
-    if not runs or not (file := Path(runs[-1]) / "config.yaml").is_file():
-        return None  # the check of `resume` says what is wrong with it
-    return file
 
 
 def choose_config() -> tuple[Path, str]:

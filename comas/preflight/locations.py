@@ -44,8 +44,10 @@ def locate(
         else:
             find = quickstart.build_society if builds else society_folder
             society = find(saves, seed=seed)
-            location = society / name.removeprefix(QUICKSTART_PREFIX)
-            if before is not None and Path(before) != location.resolve():
+            # Wherever a run and its society lie by now, the same recipe makes the same.
+            within = Path(society.name, name.removeprefix(QUICKSTART_PREFIX)).parts
+            location = society.parent.joinpath(*within)
+            if before is not None and Path(before).parts[-len(within) :] != within:
                 raise ValueError(
                     f"this run began with {before} ({name}), which is gone, and this version of "
                     f"the code makes another ({location}). Put it back, or start a new run"

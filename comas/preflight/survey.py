@@ -42,7 +42,7 @@ from comas.quickstart.build import (
     NUM_VALIDATION_PER_DOMAIN,
 )
 from comas.run_directory.inputs import read_inputs
-from comas.run_directory.seal import look_for_key
+from comas.run_directory.key import look_for_key
 from comas.types import DOMAINS, Device
 from comas.verification.sandbox import Isolation
 

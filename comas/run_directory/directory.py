@@ -2,15 +2,15 @@
 
 saves/latest -> 20250131-094500-comas
 saves/20250131-094500-comas/
-    config.yaml  inputs.json  versions.json  train.log  metrics.jsonl
+    config.yaml  inputs.json  seal.json  versions.json  train.log  metrics.jsonl
     discussions/step_0001.jsonl
     tokens/step_0001.jsonl.gz
     checkpoints/step_0010/
     models/agent_0/  models/step
+    dropped/20250131-101500/        what a resume went back behind
 """
 
 import dataclasses
-import itertools
 import logging
 import os
 import re
@@ -25,13 +25,34 @@ from typing import Self
 from comas import files
 from comas.config import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
-from comas.files import PARTIAL, blaming, json_lines, locked, written_aside
+from comas.files import (
+    PARTIAL,
+    FileError,
+    blaming,
+    from_here,
+    json_lines,
+    locked,
+    new_folder,
+    written_aside,
+)
 from comas.progress import progress_bar
 from comas.run_directory.discussion_log import discussion_record
-from comas.run_directory.inputs import write_inputs
-from comas.run_directory.metrics_log import MetricsLog, read_rows
+from comas.run_directory.dropped import Dropped
+from comas.run_directory.inputs import FILE as INPUTS
+from comas.run_directory.inputs import inputs_as_json
+from comas.run_directory.key import user_key
+from comas.run_directory.metrics_log import METRICS, MetricsLog
+from comas.run_directory.origin import (
+    edits,
+    in_words,
+    new_origin,
+    read_origin,
+    refuse_changes,
+    seal_origin,
+    write_origin,
+)
 from comas.run_directory.provenance import note_process
-from comas.run_directory.seal import DamagedError, ForeignError, check_seal, seal, user_key
+from comas.run_directory.seal import DamagedError, ForeignError, check_seal, seal
 from comas.run_directory.token_log import TOKENS, compressed, token_records
 from comas.run_directory.trackers import Findings, open_trackers
 from comas.types import Discussion, RewardedDiscussion, TurnKey
@@ -39,8 +60,14 @@ from comas.types import Discussion, RewardedDiscussion, TurnKey
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+CONFIG = "config.yaml"
+BEFORE_ALL = -1
+"""Stands for the step before step 0, which has a validation."""
 STEP_OF_MODELS = "step"
 """The file in ``models/`` that says after which step they were saved."""
+MODELS = "models"
+SUBFOLDERS = ("discussions", TOKENS, "checkpoints")
+"""Of what belongs to a step."""
 STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
 IN_USE = "wait for it or stop it, or start a run of its own without resume="
 
@@ -57,11 +84,13 @@ class RunDirectory:
         self.path = path
         self._config = config
         self._key = user_key()  # Here, as the first checkpoint would be too late to miss it.
+        self._origin = read_origin(path, self._key)[0] or new_origin()
+        self._dropped = Dropped(path)
         with ExitStack() as stack:
             stack.enter_context(locked(path, remedy=IN_USE))
             self._prepare()
             stack.enter_context(_log_file(path / "train.log"))
-            self._metrics = MetricsLog(path / "metrics.jsonl")
+            self._metrics = MetricsLog(path / METRICS)
             self._trackers = open_trackers(config, path)
             _point_latest_at(path)
             self._resources = stack.pop_all()
@@ -69,37 +98,44 @@ class RunDirectory:
     @classmethod
     def create(cls, config: Config) -> Self:
         """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it."""
-        run = cls(_new_folder(Path(config.saves), config.name), config)
-        run.keep_config()
+        stem = f"{datetime.now():%Y%m%d-%H%M%S}-{config.name}"
+        run = cls(new_folder(Path(config.saves), stem), config)
+        run.keep_settings({})
         return run
 
     @classmethod
     def open(cls, config: Config) -> Self:
-        """Continue the run that ``config.resume`` names.
+        """Continue the run that ``config.resume`` names, whose origin has been checked
+        (``check_origin``).
 
-        Its config.yaml stays what it was until ``keep_config``.
+        Its settings stay what they were until ``keep_settings``.
 
         Raises:
             ValueError: settings differ from those it had, and ``resume_changed`` is not set.
         """
         assert config.resume is not None
         path = Path(config.resume).resolve()
-        before = _as_kept(load(Config, path / "config.yaml", []))
+        before = _as_kept(load(Config, path / CONFIG, []))
         changes = changed_keys(before, _as_kept(config))
-        shown = "; ".join(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
-        if changes and not config.resume_changed:
-            raise ValueError(
-                f"resume: {path} was begun with other settings ({shown}); leave them as they were, "
-                "or add resume_changed=true to go on with the new ones"
-            )
+        origin, _ = read_origin(path, user_key())
+        if origin is not None:
+            changes = {**edits(path, origin), **changes}
+        if not config.resume_changed:
+            refuse_changes(path, changes)
         run = cls(path, config)
         if changes:
-            logger.warning("this run goes on with other settings: %s", shown)
+            logger.warning("this run goes on with other settings: %s", in_words(changes))
         return run
 
-    def keep_config(self) -> None:
-        """Write the configuration that the run now has; a resumed one, when it has loaded."""
-        files.write_text(self.path / "config.yaml", config_as_yaml(_as_kept(self._config)))
+    def keep_settings(self, locations: Mapping[str, str]) -> None:
+        """Write and seal the configuration that the run now has, and where the models and questions
+        that it names were found; of a resumed run, when it has loaded."""
+        texts = {
+            CONFIG: config_as_yaml(_as_kept(self._config)),
+            INPUTS: inputs_as_json(self.path, locations),
+        }
+        self._origin = dataclasses.replace(self._origin, texts=texts)
+        write_origin(self.path, self._origin, self._key)
 
     def __enter__(self) -> Self:
         return self
@@ -119,10 +155,6 @@ class RunDirectory:
         with self._resources:
             for tracker in self._trackers:
                 tracker.close(failed=failed)
-
-    def note_inputs(self, locations: Mapping[str, str]) -> None:
-        """Write down where the models and questions that the config names were found."""
-        write_inputs(self.path, locations)
 
     # ------------------------------------------------------------ what a step leaves
 
@@ -183,33 +215,46 @@ class RunDirectory:
         """
         with written_aside(self.path / "checkpoints" / step_name(step)) as partial:
             yield partial
-            seal(partial, self._key)
+            seal(partial, self._key, run=self._origin.run, step=step)
+        self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
+        seal_origin(self.path, self._origin, self._key)
         for _, folder in self._checkpoints()[: -self._config.training.keep_checkpoints]:
             files.remove(folder)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
-        """(step, folder) of the newest checkpoint that is as it was written; None: none was.
+        """(step, folder) of the newest checkpoint that is as it was written, for this run and by
+        this user; None: none was. Any other is passed over, with a warning.
 
-        A damaged one is passed over, with a warning, also with ``resume_foreign``.
+        With ``resume_foreign``, whoever wrote it, and for which run, is not asked.
 
         Raises:
-            ValueError: there must have been one and is none, all are damaged, or the newest of the
-                others was not written by this user and ``resume_foreign`` is not set.
+            ValueError: there has been one and is none, all are damaged, or none is of this user
+                and run and ``resume_foreign`` is not set.
         """
         checkpoints = self._checkpoints()
         if not checkpoints:
             self._check_that_none_was_made()
             return None
+        foreign: ForeignError | None = None
         for step, folder in reversed(checkpoints):
             try:
                 with progress_bar(f"checking {folder.name}"):
-                    check_seal(folder, self._key)
+                    check_seal(folder, self._key, run=self._origin.run, step=step)
             except DamagedError as error:
                 logger.warning("damaged checkpoint passed over: %s", error)
                 continue
             except ForeignError as error:
-                self._accept_foreign(error)
+                if not self._config.resume_foreign:
+                    logger.warning("checkpoint passed over: %s", error)
+                    foreign = foreign or error
+                    continue
+                logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
             return step, folder
+        if foreign is not None:
+            raise ValueError(
+                f"resume: {foreign}, and loading a checkpoint runs code in it. If you trust "
+                "whoever wrote it, add resume_foreign=true"
+            )
         raise ValueError(
             f"resume: every checkpoint in {self.path / 'checkpoints'} is damaged; restore one from "
             "a copy, or start a new run"
@@ -219,7 +264,7 @@ class RunDirectory:
     def models_folder(self, step: int) -> Iterator[Path]:
         """Yield a folder that becomes ``models/``, the agents trained for ``step`` steps, when
         the block ends well."""
-        with written_aside(self.path / "models") as partial:
+        with written_aside(self.path / MODELS) as partial:
             (partial / STEP_OF_MODELS).write_text(f"{step}\n")
             yield partial
 
@@ -228,44 +273,38 @@ class RunDirectory:
         trained = trained_steps(self.path)
         return trained is not None and trained >= num_steps
 
-    def drop_after(self, step: int) -> None:
-        """Forget the metrics, discussions and checkpoints of steps after ``step``.
-
-        Call it when going on from ``step``, so that no step is there twice; -1 drops all of
-        them, with the validation of step 0.
-        """
+    def go_back_to(self, step: int) -> None:
+        """Move whatever the run has of steps after ``step`` aside (``dropped/``), so that none is
+        there twice; ``BEFORE_ALL`` takes everything."""
+        rows = self._metrics.rows_after(step)
+        folder = self._dropped.take(rows, self._paths_after(step))
         self._metrics.drop_after(step)
         for tracker in self._trackers:
             tracker.begin_anew()
-        for folder in (self.path / name for name in ("discussions", TOKENS, "checkpoints")):
-            for later, path in _steps(folder):
-                if later > step:
-                    files.remove(path)
+        if folder is not None:
+            since = "this run begins again; what it had" if step < 0 else f"what came after {step}"
+            logger.info("%s is now in %s", since, from_here(folder))
 
     # ------------------------------------------------------------ inside
 
+    def _paths_after(self, step: int) -> Iterator[Path]:
+        for folder in (self.path / name for name in SUBFOLDERS):
+            yield from (path for later, path in _steps(folder) if later > step)
+        trained = trained_steps(self.path)
+        if trained is not None and trained > step:
+            yield self.path / MODELS
+
     def _check_that_none_was_made(self) -> None:
-        rows = read_rows(self.path / "metrics.jsonl")
-        before = load(Config, self.path / "config.yaml", [])
-        reached = rows[-1]["step"] if rows else 0
-        if reached > before.training.save_every:
+        step = self._origin.newest_checkpoint
+        if step is not None:
             raise ValueError(
-                f"resume: {self.path} reached step {reached}, but {self.path / 'checkpoints'} "
-                "holds no checkpoint: bring the folder back (is a disk not mounted?), or start a "
-                "new run"
+                f"resume: {self.path} had a checkpoint of step {step}, but "
+                f"{self.path / 'checkpoints'} holds none: bring the folder back (is a disk not "
+                "mounted?), or start a new run"
             )
 
-    def _accept_foreign(self, error: ForeignError) -> None:
-        if not self._config.resume_foreign:
-            raise ValueError(
-                f"resume: {error}, and loading a checkpoint runs code in it. If you trust whoever "
-                "wrote it, add resume_foreign=true"
-            ) from error
-        logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
-
     def _prepare(self) -> None:
-        subfolders = ("discussions", TOKENS, "checkpoints")
-        folders = (self.path, *(self.path / name for name in subfolders))
+        folders = (self.path, *(self.path / name for name in SUBFOLDERS))
         with blaming(self.path):
             for folder in folders:
                 folder.mkdir(exist_ok=True)
@@ -284,9 +323,17 @@ def _as_kept(config: Config) -> Config:
 
 def trained_steps(run: Path) -> int | None:
     """For how many steps the agents in ``models/`` of a run's folder were trained; None: there
-    are none yet."""
-    noted = run / "models" / STEP_OF_MODELS
-    return int(noted.read_text()) if noted.is_file() else None
+    are none yet. Raises FileError when the note of it is damaged."""
+    noted = run / MODELS / STEP_OF_MODELS
+    if not noted.is_file():
+        return None
+    try:
+        return int(noted.read_bytes())
+    except ValueError as error:
+        raise FileError(
+            f"{noted} is damaged: it should hold the number of steps. Delete {noted.parent}, and "
+            f"resume={run} saves the models again from the newest checkpoint"
+        ) from error
 
 
 def step_name(step: int) -> str:
@@ -298,18 +345,6 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
     """The steps that ``folder`` holds something of, in order."""
     found = ((STEP_NAME.fullmatch(path.name), path) for path in folder.iterdir())
     return sorted((int(match[1]), path) for match, path in found if match)
-
-
-def _new_folder(saves: Path, name: str) -> Path:
-    stem = f"{datetime.now():%Y%m%d-%H%M%S}-{name}"
-    with blaming(saves):
-        saves.mkdir(parents=True, exist_ok=True)
-        for number in itertools.count(1):
-            path = saves.resolve() / (stem if number == 1 else f"{stem}-{number}")
-            with suppress(FileExistsError):
-                path.mkdir()
-                return path
-    raise AssertionError("itertools.count never ends")
 
 
 def _point_latest_at(run: Path) -> None:

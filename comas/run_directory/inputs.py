@@ -11,14 +11,15 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from comas.files import read_json, write_text
+from comas.files import read_json
 
 FILE = "inputs.json"
 _NOTED = TypeAdapter(dict[str, str])
 
 
-def write_inputs(run: Path, locations: Mapping[str, str]) -> None:
-    """Note the location of every name that leads to a file or folder, and not to the hub.
+def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
+    """The file's text: the location of every name that leads to a file or folder, and not to the
+    hub.
 
     What lies beside the run, under the same ``saves``, may be moved together with it.
     """
@@ -33,15 +34,15 @@ def write_inputs(run: Path, locations: Mapping[str, str]) -> None:
         else str(location)
         for name, location in local.items()
     }
-    write_text(run / FILE, json.dumps(noted, indent=1) + "\n")
+    return json.dumps(noted, indent=1) + "\n"
 
 
 def read_inputs(run: Path) -> dict[str, str]:
-    """Name -> location, as ``write_inputs`` noted them; a run of an older version has none.
+    """Name -> location, as ``inputs_as_json`` notes them; a run of an older version has none.
 
     Raises FileError when the file is damaged.
     """
     path = run / FILE
-    remedy = "Delete it to have the names of config.yaml looked up anew"
+    remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
     noted = read_json(path, _NOTED, remedy=remedy) if path.is_file() else {}
     return {name: os.path.normpath(run / location) for name, location in noted.items()}

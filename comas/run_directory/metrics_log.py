@@ -11,6 +11,9 @@ from comas.files import append_lines, json_lines, read_lines, write_text
 
 logger = logging.getLogger(__name__)
 
+METRICS = "metrics.jsonl"
+"""The file within a run's folder."""
+
 Row = dict[str, Any]
 
 
@@ -30,6 +33,10 @@ class MetricsLog:
         row = {"step": step} | {k: None if k in broken else v for k, v in metrics.items()}
         append_lines(self._path, [json.dumps(row, allow_nan=False).encode()])
         return row
+
+    def rows_after(self, step: int) -> list[Row]:
+        """The rows of later steps."""
+        return [row for row in read_rows(self._path) if row["step"] > step]
 
     def drop_after(self, step: int) -> None:
         """Forget the rows of later steps."""

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,15 @@ def describe_process() -> dict[str, Any]:
         "cpu": cpu_name(),
         "cpu_cores": os.cpu_count(),
         "gpus": _lines_of(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]),
-        "packages": {
-            distribution.name: distribution.version
-            for distribution in sorted(
-                importlib.metadata.distributions(), key=lambda d: (d.name or "").lower()
-            )
-            if distribution.name
-        },
+        "packages": _packages(),
     }
+
+
+@cache  # each of hundreds has a file to be read
+def _packages() -> dict[str, str]:
+    """The version of everything that is installed, by name."""
+    named = {each.name: each.version for each in importlib.metadata.distributions() if each.name}
+    return dict(sorted(named.items(), key=lambda item: item[0].lower()))
 
 
 def commits_of(runs: Iterable[Path]) -> list[str]:

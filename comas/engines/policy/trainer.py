@@ -25,7 +25,9 @@ from comas.engines.policy.weights import (
     Shard,
     WeightMetadata,
     check_loaded_weights,
+    check_shapes,
     named_weights,
+    note_shapes,
     save_model,
     weight_metadata,
     weight_shards,
@@ -177,6 +179,8 @@ class PolicyTrainer:
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy weights, optimiser, scheduler and what the estimator remembers, each rank its
         shard, for ``write_checkpoint`` to write into ``folder``."""
+        if self._rank == 0:
+            note_shapes(folder, self.weight_metadata())
         memory = {"estimator_memory": self._estimator_memory}
         self._engine.save_checkpoint(
             str(folder),
@@ -193,10 +197,11 @@ class PolicyTrainer:
         """Continue exactly where the policy was when ``copy_checkpoint`` was called.
 
         Raises:
-            ValueError: there is no checkpoint in ``folder``.
+            ValueError: there is no checkpoint in ``folder``, or it is of another model.
         """
         if not (folder / CHECKPOINT_TAG).is_dir():
             raise ValueError(f"resume: no policy checkpoint in {folder}; resume another run")
+        check_shapes(folder, self.weight_metadata())
         _, kept = self._engine.load_checkpoint(
             str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
         )

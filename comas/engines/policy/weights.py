@@ -1,7 +1,8 @@
 """A policy's weights: whole, to check, to save and to send to GPUs; by shards, to send on a CPU."""
 
+import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,8 @@ COPIED_FILES = (
 )
 """Files of the base model that training does not change."""
 
+SHAPES = "shapes.json"
+"""The file of a policy's checkpoint that says which weights it is of."""
 CHUNK_BYTES = 64 << 20
 """Large enough to outweigh the calls that each chunk takes, small enough that one is written while
 the engines load another."""
@@ -122,6 +125,34 @@ def weight_metadata(model: PreTrainedModel) -> list[WeightMetadata]:
 
 def _whole_shape(parameter: torch.nn.Parameter) -> torch.Size:
     return getattr(parameter, "ds_shape", parameter.shape)
+
+
+def note_shapes(folder: Path, metadata: Sequence[WeightMetadata]) -> None:
+    """Write down in a checkpoint which weights it is of."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shapes = {weight.name: weight.shape for weight in metadata}
+    (folder / SHAPES).write_text(json.dumps(shapes))
+
+
+def check_shapes(folder: Path, metadata: Sequence[WeightMetadata]) -> None:
+    """Compare the weights of the checkpoint in ``folder`` with those that it is loaded into.
+
+    Whatever DeepSpeed would fail at halfway, in words of its own, looks like a lost engine.
+
+    Raises:
+        ValueError: it is of another model, or of another adapter.
+    """
+    if not (folder / SHAPES).is_file():
+        return  # of version 0.11.1 or older
+    noted = json.loads((folder / SHAPES).read_text())
+    here = {weight.name: list(weight.shape) for weight in metadata}
+    wrong = [name for name in {**noted, **here} if noted.get(name) != here.get(name)]
+    if wrong:
+        shown = f"{wrong[0]} has shape {noted.get(wrong[0])} there and {here.get(wrong[0])} here"
+        raise ValueError(
+            f"resume: the checkpoint in {folder} is of another model ({len(wrong)} weights differ: "
+            f"{shown}). Leave society.models and policy.lora as they were, or start a new run"
+        )
 
 
 def check_loaded_weights(model: PreTrainedModel, folder: Path, *, zero_stage: int) -> None:

@@ -1,0 +1,414 @@
+"""What a resume trusts, and that nothing is lost by it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from small_runs import REPOSITORY
+
+from comas import __main__ as program
+from comas.__main__ import main
+from comas.config.schema import Config
+from comas.files import FileError
+from comas.preflight import survey
+from comas.preflight.configuration import load_config
+from comas.reproduction.runs import PlannedRun
+from comas.run_directory import RunDirectory
+from comas.run_directory.directory import BEFORE_ALL, trained_steps
+from comas.run_directory.key import look_for_key, user_key
+from comas.terminal import EXIT_FAULT
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return load_config(None, [f"saves={tmp_path / 'saves'}", "name=test"])
+
+
+def make_run(config: Config, *, checkpoints: tuple[int, ...], reached: int) -> Path:
+    """A run with rows, discussions and tokens of every step, and some checkpoints."""
+    with RunDirectory.create(config) as run:
+        run.keep_settings({"some/model": config.saves})
+        for step in range(reached + 1):
+            run.log_metrics(step, {"a": step})
+            run.save_discussions(step, [])
+            run.save_tokens(step, [], advantages={})
+            if step in checkpoints:
+                save_checkpoint(run, step)
+    return run.path
+
+
+def save_checkpoint(run: RunDirectory, step: int) -> None:
+    with run.checkpoint_folder(step) as folder:
+        (folder / "weights").write_text(f"of step {step}")
+
+
+def reopened(path: Path, *overrides: str) -> RunDirectory:
+    return RunDirectory.open(load_config(None, [f"resume={path}", *overrides]))
+
+
+def newest(path: Path, *overrides: str) -> int | None:
+    with reopened(path, *overrides) as run:
+        found = run.latest_checkpoint()
+    return None if found is None else found[0]
+
+
+def steps_in(folder: Path) -> list[int]:
+    return sorted(int(path.name[5:9]) for path in folder.iterdir())
+
+
+def rows_in(folder: Path) -> list[int]:
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [json.loads(line)["step"] for line in lines]
+
+
+def become_somebody_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
+
+
+# ---------------------------------------------------------------- nothing is lost
+
+
+def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
+    path = make_run(config, checkpoints=(2,), reached=4)
+    (path / "checkpoints/step_0003").mkdir()  # damaged
+    with reopened(path) as run:
+        with run.models_folder(4) as folder:
+            (folder / "agent_0").mkdir()
+        run.go_back_to(2)
+        run.log_metrics(3, {"a": 30})
+    [aside] = (path / "dropped").iterdir()
+    assert rows_in(aside) == [3, 4]
+    assert rows_in(path) == [0, 1, 2, 3]
+    assert (steps_in(aside / "discussions"), steps_in(path / "discussions")) == ([3, 4], [0, 1, 2])
+    assert (steps_in(aside / "tokens"), steps_in(path / "tokens")) == ([3, 4], [0, 1, 2])
+    assert steps_in(aside / "checkpoints") == [3]
+    assert (aside / "models/agent_0").is_dir()
+    assert trained_steps(path) is None
+
+
+def test_models_of_the_step_that_a_run_goes_on_from_stay(config: Config):
+    path = make_run(config, checkpoints=(2,), reached=2)
+    with reopened(path) as run:
+        with run.models_folder(2):
+            pass
+        run.go_back_to(2)
+    assert trained_steps(path) == 2
+    assert not (path / "dropped").exists()  # nothing is made for nothing
+
+
+def test_a_run_that_begins_again_keeps_what_it_had(config: Config):
+    path = make_run(config, checkpoints=(), reached=1)
+    assert newest(path) is None
+    with reopened(path) as run:
+        run.go_back_to(BEFORE_ALL)
+    [aside] = (path / "dropped").iterdir()
+    assert (rows_in(path), rows_in(aside)) == ([], [0, 1])
+    assert (steps_in(path / "discussions"), steps_in(aside / "discussions")) == ([], [0, 1])
+
+
+def test_losses_of_engines_keep_each_step_once_and_the_first_word_of_it(config: Config):
+    path = make_run(config, checkpoints=(), reached=2)
+    with reopened(path) as run:
+        run.go_back_to(BEFORE_ALL)  # the history of another process
+        for _ in range(3):
+            for step in (0, 1, 2, 3):
+                run.log_metrics(step, {"a": -1})
+                run.save_discussions(step, [])
+            run.go_back_to(BEFORE_ALL)
+    [aside] = (path / "dropped").iterdir()
+    assert rows_in(aside) == [0, 1, 2, 3]
+    dropped = [json.loads(line)["a"] for line in (aside / "metrics.jsonl").read_text().splitlines()]
+    assert dropped == [0, 1, 2, -1]
+    assert steps_in(aside / "discussions") == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("gone", [["checkpoints"], ["checkpoints", "metrics.jsonl"]])
+def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(
+    config: Config, gone: list[str]
+):
+    path = make_run(config, checkpoints=(2,), reached=2)  # training.save_every is larger
+    for name in gone:
+        (shutil.rmtree if name == "checkpoints" else os.unlink)(path / name)
+    with pytest.raises(ValueError, match=r"had a checkpoint of step 2, but .* holds none: bring"):
+        newest(path, "training.num_steps=9", "resume_changed=true")
+    assert steps_in(path / "discussions") == [0, 1, 2]
+
+
+# ---------------------------------------------------------------- of what step and run
+
+
+def test_a_copy_under_another_steps_name_is_no_checkpoint(config: Config, caplog):
+    path = make_run(config, checkpoints=(4, 6), reached=6)
+    shutil.copytree(path / "checkpoints/step_0006", path / "checkpoints/step_0007")
+    assert newest(path) == 6
+    assert "step_0007 holds the checkpoint of step 6" in caplog.text
+    assert newest(path, "resume_foreign=true") == 6  # whoever is trusted
+
+
+def test_a_checkpoint_of_another_run_is_passed_over_or_needs_a_word(config: Config, caplog):
+    path = make_run(config, checkpoints=(4,), reached=6)
+    other = make_run(config, checkpoints=(6,), reached=6)
+    shutil.copytree(other / "checkpoints/step_0006", path / "checkpoints/step_0006")
+    assert newest(path) == 4
+    assert "step_0006 was not sealed for this run" in caplog.text
+    shutil.rmtree(path / "checkpoints/step_0004")
+    with pytest.raises(ValueError, match=r"not sealed for this run.*resume_foreign=true"):
+        newest(path)
+    assert newest(path, "resume_foreign=true") == 6
+
+
+def test_a_run_folder_may_be_moved(config: Config, tmp_path: Path):
+    path = make_run(config, checkpoints=(4,), reached=4)
+    path.rename(tmp_path / "moved")
+    assert newest(tmp_path / "moved") == 4
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
+def replace_by_a_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("")
+
+
+def unseal(folder: Path) -> None:
+    (folder / "seal.json").unlink()
+
+
+def flip_a_bit_of_the_signature(folder: Path) -> None:
+    seal = json.loads((folder / "seal.json").read_text())
+    first = "0" if seal["signature"][0] != "0" else "1"
+    seal["signature"] = first + seal["signature"][1:]
+    (folder / "seal.json").write_text(json.dumps(seal))
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [empty, replace_by_a_file, unseal, flip_a_bit_of_the_signature],
+    ids=lambda f: f.__name__,
+)
+def test_whatever_happened_to_the_newest_the_one_before_is_taken(
+    config: Config, caplog, harm: Callable[[Path], None]
+):
+    path = make_run(config, checkpoints=(6, 8), reached=8)
+    harm(path / "checkpoints/step_0008")
+    assert newest(path) == 6
+    assert "checkpoint passed over: " in caplog.text
+    with reopened(path) as run:
+        run.go_back_to(6)
+    [aside] = (path / "dropped").iterdir()
+    assert steps_in(aside / "checkpoints") == [8]  # and is not deleted
+
+
+# ---------------------------------------------------------------- whose run
+
+
+def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
+):
+    """Its file would have preflight join a Ray cluster, and trusts itself."""
+
+    def joined(*_: object, **__: object) -> None:
+        raise AssertionError("preflight connects")
+
+    monkeypatch.setattr(survey, "cluster_machine", joined)
+    path = make_run(config, checkpoints=(2,), reached=2)
+    text = (path / "config.yaml").read_text()
+    text = text.replace("ray_address: null", "ray_address: 10.6.6.6:6379")
+    (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
+    become_somebody_else(monkeypatch, tmp_path)
+    for arguments in ([], ["--dry-run"]):
+        assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
+        assert "was not sealed with the key in " in caplog.text
+        assert "If you trust whoever wrote it, add resume_foreign=true" in caplog.text
+        caplog.clear()
+    assert main(["configs/quickstart.yaml", f"resume={path}"]) == EXIT_FAULT
+    assert "add resume_foreign=true" in caplog.text
+    with pytest.raises(AssertionError, match="preflight connects"):
+        main([f"resume={path}", "resume_foreign=true", "resume_changed=true"])
+
+
+def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config):
+    path = make_run(config, checkpoints=(), reached=0)
+    text = (path / "config.yaml").read_text()
+    for key in ("resume_changed", "resume_foreign"):
+        text = text.replace(f"{key}: false", f"{key}: true")
+    (path / "config.yaml").write_text(text)
+    with pytest.raises(ValueError, match=r"resume_changed: false -> true; resume_foreign: false"):
+        load_config(None, [f"resume={path}"])
+    asked = load_config(None, [f"resume={path}", "resume_changed=true"])
+    assert (asked.resume_changed, asked.resume_foreign) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "said"),
+    [
+        ("config.yaml", "seed: 0", "seed: 1", "seed: 0 -> 1"),
+        ("config.yaml", "learning_rate: 1.0e-06", "learning_rate: 1.0", "1.0e-06 -> 1.0"),
+        (
+            "config.yaml",
+            "ray_address: null",
+            "ray_address: a:1",
+            "cluster.ray_address: null -> a:1",
+        ),
+        ("inputs.json", ": .", ": ./x", "some/model: "),
+    ],
+)
+def test_an_edit_by_hand_is_another_setting(config: Config, caplog, file, old, new, said):
+    path = make_run(config, checkpoints=(2,), reached=2)
+    edited = (path / file).read_text().replace(old, new)
+    if file == "inputs.json":
+        edited = json.dumps({"some/model": "/elsewhere"})
+    assert edited != (path / file).read_text()
+    (path / file).write_text(edited)
+    with pytest.raises(ValueError, match="begun with other settings") as raised:
+        load_config(None, [f"resume={path}"])
+    assert said in str(raised.value)
+    assert "add resume_changed=true" in str(raised.value)
+    with reopened(path, "resume_changed=true") as run:
+        assert "goes on with other settings" in caplog.text
+        assert said in caplog.text
+        run.keep_settings({})
+    assert newest(path) == 2  # from now on it has these settings
+
+
+def test_a_comment_in_the_config_is_no_other_setting(config: Config):
+    path = make_run(config, checkpoints=(2,), reached=2)
+    with (path / "config.yaml").open("a") as file:
+        file.write("# my favourite run\n")
+    assert newest(path) == 2
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "inputs.json"])
+@pytest.mark.parametrize("text", ["a: [", "[1]", "", "[" * 5000])
+def test_a_sealed_file_that_cannot_be_read_is_named(config: Config, file: str, text: str):
+    path = make_run(config, checkpoints=(2,), reached=2)
+    (path / file).write_text(text)
+    with pytest.raises(ValueError, match=rf"{file} (is not YAML|does not hold names)"):
+        load_config(None, [f"resume={path}"])
+
+
+@pytest.mark.parametrize("text", [None, "", "[1]", '{"run": "a"}', '{"run": "a", "texts": {}}'])
+def test_a_run_without_a_readable_seal_needs_a_word_as_those_of_older_versions(
+    config: Config, text: str | None
+):
+    path = make_run(config, checkpoints=(2,), reached=2)
+    if text is None:
+        (path / "seal.json").unlink()
+    else:
+        (path / "seal.json").write_text(text)
+    said = r"(has no seal \(runs of version 0.11.1|seal.json cannot be read).*resume_foreign=true"
+    with pytest.raises(ValueError, match=said):
+        newest(path)
+    with reopened(path, "resume_foreign=true") as run:
+        assert run.latest_checkpoint() is not None
+        run.keep_settings({})
+        save_checkpoint(run, 3)
+    assert newest(path) == 3  # it is this user's now
+
+
+def test_a_checkpoint_of_version_0_11_1_is_compared_and_needs_a_word(config: Config):
+    """Its seal is a list of files with a signature of that alone."""
+    path = make_run(config, checkpoints=(2,), reached=2)
+    folder = path / "checkpoints/step_0002"
+    seal = json.loads((folder / "seal.json").read_text())
+    (folder / "seal.json").write_text(json.dumps({k: seal[k] for k in ("files", "signature")}))
+    with pytest.raises(ValueError, match=r"step_0002 was not sealed with .*resume_foreign=true"):
+        newest(path)
+    assert newest(path, "resume_foreign=true") == 2
+    (folder / "weights").write_text("others")
+    with pytest.raises(ValueError, match="is damaged"):
+        newest(path, "resume_foreign=true")
+
+
+# ---------------------------------------------------------------- the key
+
+
+@pytest.mark.parametrize("content", [b"", b"short", b"x" * 33])
+def test_a_damaged_key_seals_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    (tmp_path / "comas").mkdir()
+    (tmp_path / "comas/seal.key").write_bytes(content)
+    for asks in (user_key, look_for_key):
+        with pytest.raises(
+            FileError, match=rf"damaged: it has {len(content)} bytes, not 32\. Bring"
+        ):
+            asks()
+
+
+def test_a_key_is_on_the_disk_before_it_has_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    synced = []
+
+    def fsync(descriptor: int) -> None:
+        synced.append((os.fstat(descriptor).st_size, (tmp_path / "comas/seal.key").exists()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    user_key()
+    (size, had_name), (_, has_name) = synced  # the key, and then the folder
+    assert (size, had_name, has_name) == (32, False, True)
+
+
+# ---------------------------------------------------------------- the folder of a run
+
+
+def test_nobody_else_looks_into_a_run(config: Config):
+    before = os.umask(0)
+    try:
+        path = make_run(config, checkpoints=(2,), reached=3)
+        with reopened(path) as run:
+            run.go_back_to(2)
+    finally:
+        os.umask(before)
+    [aside] = (path / "dropped").iterdir()
+    assert path.stat().st_mode & 0o777 == aside.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"\xff"])
+def test_models_without_their_step_are_named(config: Config, text: bytes, monkeypatch):
+    with RunDirectory.create(config) as run, run.models_folder(2):
+        pass
+    (run.path / "models/step").write_bytes(text)
+    told = rf"models/step is damaged.* Delete {run.path}/models, and resume={run.path} saves"
+    with pytest.raises(FileError, match=told):
+        trained_steps(run.path)
+    monkeypatch.setattr(PlannedRun, "folder", run.path)
+    with pytest.raises(FileError, match="models/step is damaged"):
+        _ = PlannedRun(None, 0, Path(config.saves), None).is_finished  # type: ignore[arg-type]
+
+
+def test_the_command_that_goes_on_is_one_that_a_shell_understands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
+):
+    def fails(*_: object) -> None:
+        raise RuntimeError("as it must")
+
+    overrides = [f"saves={tmp_path}/my runs; rm -rf x", "name=test"]
+    prepared = SimpleNamespace(
+        config=load_config(REPOSITORY / "configs/quickstart.yaml", overrides),
+        train=SimpleNamespace(questions=()),
+        sizes=None,
+        sharding=None,
+        doubts=(),
+        locations={},
+    )
+    monkeypatch.setattr(program, "prepare", lambda config: prepared)
+    monkeypatch.setattr(program, "describe_sizes", lambda *_, **__: [])
+    monkeypatch.setattr(program, "train", fails)
+    main(["configs/quickstart.yaml", *overrides])
+    said = caplog.messages[-1]
+    assert said.startswith("to continue: bash scripts/train_comas.sh resume=")
+    run = (tmp_path / "my runs; rm -rf x/latest").resolve()
+    words = shlex.split(said.removeprefix("to continue: "))
+    assert words == ["bash", "scripts/train_comas.sh", f"resume={run}"]
