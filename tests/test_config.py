@@ -221,9 +221,13 @@ def test_a_written_config_reads_back_as_an_equal_one(tmp_path: Path):
 def test_a_resumed_run_reads_its_own_config(tmp_path: Path):
     before = load_config(CONFIGS / "quickstart.yaml", [])
     (tmp_path / "config.yaml").write_text(config_as_yaml(before))
-    after = load_config(None, [f"resume={tmp_path}", "training.num_steps=70"])
-    expected = {"resume": ("null", str(tmp_path)), "training.num_steps": ("60", "70")}
-    assert changed_keys(before, after) == expected
+    overrides = ["training.num_steps=70", "resume_foreign=true"]  # as nobody has sealed it
+    after = load_config(None, [f"resume={tmp_path}", *overrides])
+    assert changed_keys(before, after) == {
+        "resume": ("null", str(tmp_path)),
+        "resume_foreign": ("false", "true"),
+        "training.num_steps": ("60", "70"),
+    }
 
 
 def test_reading_a_config_imports_no_torch():
