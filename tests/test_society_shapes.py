@@ -66,8 +66,8 @@ def test_without_learning_rates_of_their_own_all_have_that_of_the_optimisation()
 
 
 def test_policies_have_entries_of_their_own():
-    config = society(*FIVE, "society.learning_rates=[1e-3,2,3]", "society.update_every=[1,2,0]")
-    assert config.learning_rates == [1e-3, 2.0, 3.0]
+    config = society(*FIVE, "society.learning_rates=[1e-3,0.2,0.3]", "society.update_every=[1,2,0]")
+    assert config.learning_rates == [1e-3, 0.2, 0.3]
     assert config.trained_policies == [0, 1]
 
 

@@ -161,10 +161,10 @@ def _entries_of_policies(society: Society) -> Iterator[tuple[str, Sequence[objec
 
 def _updates(config: Config) -> Iterator[Conflict]:
     rates, intervals = config.society.learning_rates or [], config.society.update_every
-    if not all(0 < rate < math.inf for rate in rates):
+    if not all(0 < rate <= 1 for rate in rates):
         yield Conflict(
             ("society.learning_rates",),
-            "must hold finite numbers above 0",
+            "must hold numbers above 0 and at most 1",
             "write one such as 1e-6 for each policy; 0 in society.update_every freezes a policy",
         )
     if not all(every >= 0 for every in intervals) or not any(intervals):

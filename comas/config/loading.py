@@ -141,14 +141,27 @@ def _wrong_types(
             constraint = f"must be {type_in_words(keys[setting.key].kind)}"
             yield Fault((setting,), constraint, _example(setting.key, keys))
     for setting in settings:  # an interpolation such as ${seed} is only known when all are in
+        key = keys[setting.key]
         try:
-            value = OmegaConf.select(merged, setting.key, throw_on_missing=True)
-            if isinstance(value, ListConfig):
-                OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+            is_nested = _holds_lists(OmegaConf.select(merged, setting.key, throw_on_missing=True))
         except OmegaConfBaseException as error:
-            constraint = f"must be {type_in_words(keys[setting.key].kind)}: {one_line(error)}"
-            yield Fault((setting,), constraint, "write the value itself")
-            OmegaConf.update(merged, setting.key, keys[setting.key].default)
+            reason, remedy = one_line(error), "write the value itself"
+        else:
+            reason, remedy = "it holds lists itself", _example(setting.key, keys)
+            if not is_nested:
+                continue
+        yield Fault((setting,), f"must be {type_in_words(key.kind)}: {reason}", remedy)
+        OmegaConf.update(merged, setting.key, key.default)
+
+
+def _holds_lists(value: Any) -> bool:
+    """Whether ``value`` is a list with lists or sections in it, which OmegaConf takes for entries
+    of any list."""
+    if not isinstance(value, ListConfig):
+        return False
+    entries = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
+    assert isinstance(entries, list)
+    return any(isinstance(entry, list | dict) for entry in entries)
 
 
 def _broken_bounds(values: Mapping[str, Any], keys: Mapping[str, Key]) -> Iterator[Conflict]:

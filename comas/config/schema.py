@@ -229,7 +229,7 @@ class Optimization:
     one."""
     epochs_per_buffer: int = key(1, at_least=1)
     """Passes over the samples of an update."""
-    learning_rate: float = key(1e-6, above=0)
+    learning_rate: float = key(1e-6, above=0, at_most=1)
     """Of AdamW, at the end of the warm-up; see ``society.learning_rates``."""
     lr_schedule: str = key(
         "constant_with_warmup", one_of=("constant_with_warmup", "cosine", "linear")

@@ -14,6 +14,8 @@ from comas.config.keys import leaves
 BASE = "base"
 """Key of a file that names another file, from which it says only what differs."""
 REPOSITORY = Path(__file__).parents[2]
+MAX_NESTING = 8
+"""Lists and sections within each other, of which a configuration needs four."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]
             faults.append(Fault((Setting(name, text, COMMAND_LINE),), "is for files", remedy))
             continue
         try:
+            _check_nesting(text)
             parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
-        except (yaml.YAMLError, OmegaConfBaseException) as error:
+        except (yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
             given = Setting(name, text, COMMAND_LINE)
             remedy = "close its brackets and quotes, or put all of it into quotes"
             faults.append(Fault((given,), f"is not YAML: {one_line(error)}", remedy))
@@ -86,15 +89,17 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
         return ConfigError([Fault((named,), constraint, remedy)])
 
     try:
-        root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
+        text = path.read_text(encoding="utf-8")
+        _check_nesting(text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
         if not isinstance(root, yaml.MappingNode):
             raise error("does not hold sections with keys", "write it like configs/comas.yaml")
         values = OmegaConf.to_container(OmegaConf.load(path))
     except (OSError, UnicodeDecodeError) as reason:
-        text = reason.strerror if isinstance(reason, OSError) else one_line(reason)
+        why = reason.strerror if isinstance(reason, OSError) else one_line(reason)
         remedy = f"name one of {_yaml_files(path.parent)}"
-        raise error(f"cannot be read: {text}", remedy) from reason
-    except (yaml.YAMLError, OmegaConfBaseException) as reason:
+        raise error(f"cannot be read: {why}", remedy) from reason
+    except (yaml.YAMLError, OmegaConfBaseException, RecursionError) as reason:
         raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
     assert isinstance(values, dict)
     lines, shown = dict(_lines(root)), _shown(path)
@@ -107,6 +112,16 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
         remedy = "write it like base: configs/comas.yaml"
         raise ConfigError([Fault((base,), "must be the name of one file", remedy)])
     return SourceFile(path, list(settings.values()), base)
+
+
+def _check_nesting(text: str) -> None:
+    """Raise YAMLError where ``text`` is nested deeper than those who read it can follow."""
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_NESTING:
+            raise yaml.YAMLError(f"it is nested more than {MAX_NESTING} deep")
 
 
 def _yaml_files(folder: Path) -> str:
