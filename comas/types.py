@@ -14,6 +14,8 @@ FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
 DOMAINS: tuple[Domain, ...] = get_args(Domain)
+NO_CHOICE = "choice questions can be evaluated on, but not trained on"
+"""Of the form that has no domain: no agent is told how to discuss it."""
 ROLES: tuple[Role, ...] = get_args(Role)
 ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
 """How a role appears in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of

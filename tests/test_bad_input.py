@@ -109,6 +109,13 @@ def test_a_line_that_is_no_record_is_named_with_its_file(arguments, caplog, tmp_
     assert f"{broken}, line 2" in failure([*arguments, f"data.train={broken}"], caplog)
 
 
+def test_a_choice_question_is_refused_with_the_reason(arguments, caplog, tmp_path):
+    questions = tmp_path / "choice.jsonl"
+    questions.write_text(json.dumps(RECORD | {"task": "choice", "answer": "A"}) + "\n")
+    text = failure([*arguments, f"data.train={questions}"], caplog)
+    assert "line 1: task: choice questions can be evaluated on, but not trained on" in text
+
+
 def test_an_empty_dataset_is_an_error(arguments, caplog, tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.touch()

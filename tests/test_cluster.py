@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from tiny_models import save_tiny_model
 
 from comas.__main__ import main
 from comas.config.schema import Cluster
+from comas.engines.cluster import nodes
 from comas.engines.cluster.nodes import cluster_address, joined, own_address
 from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
@@ -38,6 +40,26 @@ def test_the_environment_names_a_cluster_where_the_configuration_names_none(monk
 def test_an_address_without_a_cluster_is_an_error_that_names_the_key():
     with pytest.raises(ValueError, match=r"cluster\.ray_address=ray://head:10001 .*`ray start`"):
         joined("ray://head:10001").__enter__()
+
+
+@pytest.fixture
+def mute() -> Iterator[str]:
+    """The address of a server that accepts whoever comes, and says nothing."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_an_address_at_which_nobody_answers_is_told_within_seconds(mute, monkeypatch):
+    monkeypatch.setattr(nodes, "HEAD_TIMEOUT_S", 0.5)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for address in (mute, "127.0.0.1:1"):
+        started = time.monotonic()
+        with pytest.raises(ValueError, match=r"no Ray answers at .*Give the address of a") as told:
+            joined(address).__enter__()
+        assert time.monotonic() - started < 5
+        said = str(told.value)
+        assert said.startswith(f"cluster.ray_address={address} (or RAY_ADDRESS): ")
+        assert "\n" not in said
 
 
 def test_a_run_of_one_machine_listens_on_the_loopback_address_alone():

@@ -137,13 +137,14 @@ def test_time_on_gpus_is_arithmetic_and_says_so():
 def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
     model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
     questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(5)])
+    held_out = write_records(tmp_path / "held_out.jsonl", [record(i) for i in range(5, 8)])
     arguments = [
         "--dry-run",
         str(REPOSITORY / "configs/quickstart.yaml"),
         f"saves={tmp_path / 'saves'}",
         f"society.models=[{model}]",
         f"data.train={questions}",
-        f"data.validation={questions}",
+        f"data.validation={held_out}",
         "rollout.batch_size=2",
         "cluster.device=cpu",
     ]
@@ -155,10 +156,16 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
         "time: not known",
     ]
     assert all(words in caplog.text for words in said)
-    assert "dry run: no faults; nothing was started or written" in caplog.text
+    assert "dry run: no faults, no doubts; nothing was started or written" in caplog.text
     caplog.clear()
-    assert main([*arguments, "data.validation=nowhere.jsonl", "rollout.batch_size=6"]) == EXIT_FAULT
-    assert "dry run: 2 faults" in caplog.text
+    faulty = ["data.validation=nowhere.jsonl", "rollout.batch_size=6"]
+    faulty += ["rollout.max_response_tokens=100000", "optimization.estimator=at_grpo"]
+    assert main([*arguments, *faulty]) == EXIT_FAULT
+    assert "dry run: 4 faults, no doubts" in caplog.text
+    caplog.clear()
+    assert main([*arguments, f"data.validation={questions}"]) == 0
+    assert "doubt: data.validation: 5 of 5 questions are among those of data.train" in caplog.text
+    assert "dry run: no faults, 1 doubt;" in caplog.text
     assert not (tmp_path / "saves").exists()
 
 

@@ -509,7 +509,7 @@ def test_a_run_has_its_agents_and_the_society_as_subjects(tmp_path):
     target = find_target(str(make_run(tmp_path)), weights="trained")
     assert target.subjects == {"agent_0": (0,), "agent_1": (1,), "society": (0, 1)}
     assert [model.folder.name for model in target.models] == ["agent_0", "agent_1"]
-    assert target.max_tokens(2048) == 512 // CONTEXT_SHARE_OF_REPLY
+    assert target.max_tokens(2048) == 1024 // CONTEXT_SHARE_OF_REPLY
     assert not target.is_quickstart
 
 
@@ -551,7 +551,7 @@ def test_other_weights_have_another_fingerprint(tmp_path):
 
 def test_the_context_is_the_models_own_and_at_most_that_of_the_published_results(tmp_path):
     save_tiny_model(tmp_path, "tied")
-    assert read_model(tmp_path).context_length == 512
+    assert read_model(tmp_path).context_length == 1024
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps(config | {"max_position_embeddings": 131072}))
     assert read_model(tmp_path).context_length == 32768

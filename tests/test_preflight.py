@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -11,10 +12,12 @@ from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config.schema import Columns, Config, Data
+from comas.interaction.prompts import SOLUTION, fill
 from comas.preflight import checks
 from comas.preflight.configuration import load_config
 from comas.preflight.disk import checkpoint_bytes, needed_bytes, num_parameters
 from comas.preflight.groups import group_needs, lone_shares
+from comas.preflight.lengths import context_length, length_needs
 from comas.preflight.locations import reading_rules
 from comas.preflight.machine import (
     Gpus,
@@ -39,6 +42,7 @@ from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, ta
 from comas.preflight.preparation import prepare
 from comas.types import Discussion, Generation, Question, Turn
 
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 EIGHT_A100 = Machine("cuda", 8, 79 * GIB, 1000 * GIB, has_cuda_compiler=True)
 GOOD = Gpus("580.65.06", 8, 8, 13)
@@ -286,6 +290,88 @@ def test_wsl2_is_doubtful_for_its_pinned_memory():
     wsl = dataclasses.replace(EIGHT_A100, is_wsl=True)
     [_, need] = checks.gpu_kind_needs(paper(), wsl, {})
     assert need.fault is None and ".wslconfig" in str(need.doubt)
+
+
+# ---------------------------------------------------------------- lengths and questions
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [
+        ({}, 512),
+        ({"rope_parameters": None, "rope_scaling": {"type": "linear", "factor": 2.0}}, 1024),
+        ({"rope_parameters": {"rope_type": "llama3", "factor": 8.0}}, 512),
+        (
+            {
+                "rope_parameters": {
+                    "rope_type": "yarn",
+                    "factor": 4.0,
+                    "original_max_position_embeddings": 256,
+                }
+            },
+            1024,
+        ),
+        ({"max_position_embeddings": None}, None),
+        ({"text_config": {"max_position_embeddings": 2048}}, 2048),
+    ],
+)
+def test_the_context_of_a_model_is_read_as_vllm_reads_it(tmp_path, changes, tokens):
+    config = {"max_position_embeddings": 512, "rope_parameters": {"rope_type": "default"}}
+    (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    assert context_length(tmp_path) == tokens
+
+
+def lengths_of(tmp_path: Path, *overrides: str) -> list[Need]:
+    """Of a model of 512 tokens, one a byte, with a question of some 400 and one of some 700."""
+    folder, family = tmp_path / FAMILIES[0], FAMILIES[0]
+    model = Path(save_tiny_model(folder, family, max_position_embeddings=512))
+    config = load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
+    empty = len(fill(SOLUTION, "math", question=""))
+    questions = [Question(f"q{n}", "math", "x" * (n - empty)) for n in (400, 700)]
+    return list(length_needs(config, folders={"mine": model}, questions=questions))
+
+
+def test_what_a_model_cannot_read_is_a_fault_with_its_length(tmp_path):
+    [context, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=464")
+    assert (context.needed, context.present, context.fault) == ("512 tokens", "512", None)
+    assert prompts.fault is None
+    assert prompts.doubt is not None and "of 2 questions 1 have longer prompts" in prompts.doubt
+    [context, _] = lengths_of(tmp_path, "rollout.max_response_tokens=100000")
+    assert context.fault is not None
+    said = ("max_prompt_tokens=512", "max_response_tokens=100000", "mine reads 512", "lower one")
+    assert all(words in context.fault for words in said)
+
+
+def test_a_limit_below_every_prompt_is_a_fault_and_room_for_all_is_none(tmp_path):
+    [_, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=399")
+    assert prompts.fault is not None and "of 2 questions 2 have longer" in prompts.fault
+    assert "the longest has 700 tokens and those of the chat template" in prompts.fault
+    [_, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=700")
+    assert prompts.fault is prompts.doubt is None
+
+
+def test_an_embedded_model_that_is_not_built_has_its_length_all_the_same():
+    config = load_config(QUICKSTART, ["rollout.max_response_tokens=513"])
+    [context] = length_needs(config, folders={"quickstart/models/qwen2": None}, questions=[])
+    assert context.present == "1024" and context.fault is not None
+    assert "1025 tokens" in context.needed
+
+
+def test_questions_that_are_trained_on_are_not_held_out():
+    train = [Question(f"t{i}", "math", f"What is {i}?") for i in range(3)]
+    apart = [Question("v", "math", "What is 3?")]
+    assert checks.held_out_need(train, apart).doubt is None
+    shared = [*apart, Question("other-id", "science", "What is 2?")]
+    assert "1 of 2 questions are among those" in str(checks.held_out_need(train, shared).doubt)
+
+
+def test_a_run_needs_files_and_more_of_them_with_more_engines():
+    quickstart = load_config(QUICKSTART, [])
+    # 128, and 8 for each of 2 engines and 2 ranks; of the paper's run 8 and 8.
+    assert checks.files_need(quickstart, limit=160) == Need("open files", "160", "160")
+    fault = str(checks.files_need(quickstart, limit=64).fault)
+    assert all(words in fault for words in ("may have 64", "160 are needed", "ulimit -n 4096"))
+    assert checks.files_need(paper(), limit=20000).needed == "256"
 
 
 # ---------------------------------------------------------------- memory

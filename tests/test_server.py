@@ -79,7 +79,7 @@ def assert_gone(processes: list[psutil.Process], *, within_s: float = 15) -> Non
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
     folder = tmp_path_factory.mktemp("tied")
-    save_tiny_model(folder, "tied")
+    save_tiny_model(folder, "tied", max_position_embeddings=512)
     return read_model(folder)
 
 

@@ -33,7 +33,7 @@ SHAPE = {
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
     "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
+    "max_position_embeddings": 1024,
     "bos_token_id": None,
     "eos_token_id": END_OF_TURN,
     "pad_token_id": 0,

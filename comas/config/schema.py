@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from comas.config.keys import key
-from comas.types import DOMAINS
+from comas.types import DOMAINS, NO_CHOICE
 
 Entry = TypeVar("Entry", str, int, float)
 """What a list of the society holds for each policy."""
@@ -61,7 +61,7 @@ class Data:
     validation: str = key("data/validation.jsonl")
     """Held-out questions, likewise, read by the same keys."""
     columns: Columns = field(default_factory=Columns)
-    domain: str | None = key(None, one_of=DOMAINS, example="math")
+    domain: str | None = key(None, one_of=DOMAINS, why=NO_CHOICE, example="math")
     """Domain of questions that name none; null: each of them names one."""
     answer_after: str | None = key(None, example="####")
     """The answer is only what follows the last of these marks in its column; null: all of it."""

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
-from pydantic import AfterValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, to_json
 
 from comas.config.schema import Columns, Data
 from comas.data.rows import DataError, Faulty, json_texts, read_rows, source_of
 from comas.files import faults_in_words
-from comas.types import AnswerKey, Domain, Question
+from comas.types import NO_CHOICE, AnswerKey, Domain, Question
 
 MAX_LISTED_FAULTS = 20
 NEEDED = ("task", "prompt", "answer")
@@ -30,7 +30,14 @@ def _not_blank(text: str) -> str:
     return text
 
 
+def _no_choice(domain: Any) -> Any:
+    if domain == "choice":
+        raise PydanticCustomError("choice", NO_CHOICE)
+    return domain
+
+
 Text = Annotated[str, AfterValidator(_not_blank)]
+Trained = Annotated[Domain, BeforeValidator(_no_choice)]
 Form = TypeVar("Form", bound=str)
 
 
@@ -50,7 +57,7 @@ class Record(Generic[Form]):
     source: Text
 
 
-QUESTION = TypeAdapter(Record[Domain])
+QUESTION: TypeAdapter[Record[Domain]] = TypeAdapter(Record[Trained])
 
 
 @dataclass(frozen=True)

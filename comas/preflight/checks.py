@@ -29,7 +29,7 @@ from comas.preflight.sharding import (
     on_one_gpu,
     ranks_here,
 )
-from comas.types import Device
+from comas.types import Device, Question
 
 ENGINE_PROCESS_BYTES = 1.1 * GIB
 """Host memory of a rollout engine's process on a CPU, beside weights and KV cache."""
@@ -39,6 +39,10 @@ RAY_BYTES = 0.7 * GIB
 """Host memory of the driver and of Ray's own processes."""
 BFLOAT16_CAPABILITY = (8, 0)
 """Compute capability from which GPUs have bfloat16, and PyTorch's varlen_attn runs."""
+OPEN_FILES = 128
+"""Of a process. A rollout engine has 105 on a CPU, and cannot start with 96."""
+OPEN_FILES_OF_AN_ENGINE = 8
+"""More of Ray's own processes (70 with 4 engines and ranks), for each engine or rank."""
 RAY_PORTS = 16
 """Ports of Ray's own processes; every engine has one more or two."""
 
@@ -169,6 +173,34 @@ def store_need(config: Config, *, free: int) -> Need:
             "objects on the disk; lower the key, or give a container more (--shm-size)"
         )
     return Need("/dev/shm", f"{needed // MIB} MiB", f"{free // MIB} MiB", doubt=doubt)
+
+
+def held_out_need(train: Sequence[Question], validation: Sequence[Question]) -> Need:
+    """Held-out questions that are not trained on, by their texts."""
+    trained = {question.text for question in train}
+    num_shared = sum(question.text in trained for question in validation)
+    doubt = None
+    if num_shared:
+        doubt = (
+            f"data.validation: {num_shared} of {len(validation)} questions are among those of "
+            "data.train, so that accuracy there is no sign of learning; name another file"
+        )
+    return Need("held-out questions", "not in data.train", f"{num_shared} are", doubt=doubt)
+
+
+def files_need(config: Config, *, limit: int) -> Need:
+    """Files and connections that one process may have open (Ray takes all of the hard limit)."""
+    num_engines = config.rollout.engines_per_policy * len(config.families)
+    num_ranks = config.policy.ranks_per_policy * len(config.trained_families)
+    needed = OPEN_FILES + OPEN_FILES_OF_AN_ENGINE * (num_engines + num_ranks)
+    fault = None
+    if limit < needed:
+        fault = (
+            f"open files: a process may have {limit} (ulimit -Hn), and {needed} are needed by "
+            f"estimate; raise the limit (ulimit -n {max(4096, needed)}, or in "
+            "/etc/security/limits.conf), or use fewer engines (society.num_agents)"
+        )
+    return Need("open files", str(needed), str(limit), fault)
 
 
 def num_ports(config: Config) -> int:

@@ -27,9 +27,10 @@ def describe_run(found: Survey) -> list[str]:
         lines += [found.sharding] if found.sharding is not None else []
         lines.append(describe_time(config, sizes, measured, shapes=found.shapes))
     faults = faults_of(found.needs)
-    lines += ["", *(f"doubt: {need.doubt}" for need in found.needs if need.doubt is not None)]
+    doubts = [need.doubt for need in found.needs if need.doubt is not None]
+    lines += ["", *(f"doubt: {doubt}" for doubt in doubts)]
     lines += [f"fault {number}: {fault}" for number, fault in enumerate(faults, start=1)]
-    count = f"{len(faults) or 'no'} fault{'s' * (len(faults) != 1)}"
+    count = f"{_counted(faults, 'fault')}, {_counted(doubts, 'doubt')}"
     return [*lines, f"dry run: {count}; nothing was started or written"]
 
 
@@ -112,6 +113,11 @@ def _on_bundle(
 
 def _numbered(kind: str, slots: Sequence[Slot], bundle: int) -> list[str]:
     return [f"{kind} {n}" for n, slot in enumerate(slots) if slot.bundle_index == bundle]
+
+
+def _counted(things: Sequence[str], name: str) -> str:
+    """``2 faults``, ``1 doubt``, ``no doubts``"""
+    return f"{len(things) or 'no'} {name}{'s' * (len(things) != 1)}"
 
 
 def _duration(seconds: float) -> str:

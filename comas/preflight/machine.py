@@ -3,8 +3,10 @@
 import importlib.util
 import os
 import re
+import resource
 import shutil
 import socket
+import sys
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,6 +160,12 @@ def free_ports(wanted: int) -> int:
             port.bind(("127.0.0.1", 0))
             opened += 1
     return opened
+
+
+def open_files_limit() -> int:
+    """Files that a process of this user can have open: the hard limit."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def free_bytes(folder: Path) -> int:

@@ -14,6 +14,7 @@ from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.disk import num_parameters
 from comas.preflight.groups import group_needs
+from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
     QUICKSTART_PREFIX,
     check_model,
@@ -29,6 +30,7 @@ from comas.preflight.machine import (
     free_ports,
     host_bytes,
     imagined_machine,
+    open_files_limit,
     read_gpus,
     settle_isolation,
 )
@@ -81,6 +83,8 @@ class Survey:
         """Of the policies' models, for a run on GPUs."""
         self.is_built = True
         """Whether nothing that is embedded is still to be built."""
+        self._folders: dict[str, Path | None] = {}
+        """Of each model that can be used; None: still to be built."""
         self._num_parameters: dict[str, int] = {}
         self._num_trained: dict[str, int] = {}
         """Parameters of a policy that are trained: those of its model, or of its adapter."""
@@ -88,6 +92,7 @@ class Survey:
         self._cluster = cluster_address(config.cluster)
         self.device, self._machine = self._look_at_device()
         self._look_at_inputs()
+        self._look_at_questions()
         self._add(*group_needs(config))
         self._look_at_sandbox()
         self._look_at_memory()
@@ -154,6 +159,7 @@ class Survey:
     def _model(self, name: str) -> str:
         location = self._locate(name, embedded=EMBEDDED_MODELS)
         if location is None:
+            self._folders[name] = None
             self._num_parameters[name] = self._num_trained[name] = EMBEDDED_PARAMETERS
             return "built at the start"
         check_model(
@@ -161,6 +167,7 @@ class Survey:
             is_embedded=name.startswith(QUICKSTART_PREFIX),
             system_prompt=self.config.rollout.system_prompt,
         )
+        self._folders[name] = description_of(location)
         self._num_parameters[name] = num_parameters(location)
         self._num_trained[name] = self._num_parameters[name]
         if self.config.policy.lora.rank is not None:
@@ -188,6 +195,12 @@ class Survey:
         asked = fixed_subset(held_out.questions, self.config.validation.num_questions)
         self.validation = QuestionSet(tuple(asked), held_out.answers)
         return len(held_out.questions)
+
+    def _look_at_questions(self) -> None:
+        questions = () if self.train is None else self.train.questions
+        self._add(*length_needs(self.config, folders=self._folders, questions=questions))
+        if self.validation is not None:
+            self._add(checks.held_out_need(questions, self.validation.questions))
 
     # ------------------------------------------------------------ what that needs of the machine
 
@@ -252,6 +265,7 @@ class Survey:
             return
         wanted = checks.num_ports(self.config)
         self._add(
+            checks.files_need(self.config, limit=open_files_limit()),
             checks.store_need(self.config, free=shutil.disk_usage(SHARED_MEMORY).free),
             checks.port_need(wanted, free=free_ports(wanted)),
         )

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import ray
+from ray._private.services import canonicalize_bootstrap_address
 from ray._raylet import Config as RayConfig  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -18,6 +19,8 @@ from comas.engines.cluster.placement import Node
 from comas.engines.cluster.supervision import LostEngineError
 from comas.temporary import outer_folder
 
+HEAD_TIMEOUT_S = 5.0
+"""For the head of a cluster to accept a connection. (Ray itself would try for 35 s.)"""
 ANSWER_TIMEOUT_S = 120.0
 """For a small function on a node, with the start of a process that it runs in."""
 
@@ -34,8 +37,7 @@ def connect(address: str | None, **settings: Any) -> None:
     if address is None:
         require_token()
     else:
-        # Where `ray start` says which cluster "auto" is.
-        os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
+        _look_where_ray_starts()
     on_terminate = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(
@@ -53,6 +55,11 @@ def connect(address: str | None, **settings: Any) -> None:
         raise LostEngineError(f"Ray did not start: {error}") from error
     finally:
         signal.signal(signal.SIGTERM, on_terminate)
+
+
+def _look_where_ray_starts() -> None:
+    """Where `ray start` says which cluster "auto" is."""
+    os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
 
 
 def require_token() -> None:
@@ -76,6 +83,7 @@ def joined(address: str) -> Iterator[None]:
     try:
         if "://" in address:
             raise ValueError("a Ray client cannot hold engines")
+        check_answers(address)
         connect(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ValueError(
@@ -86,6 +94,25 @@ def joined(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
+
+
+def check_answers(address: str) -> None:
+    """Raise ConnectionError unless somebody speaks gRPC at ``address``, as Ray's heads do.
+
+    Not looked at where Ray's connections are encrypted (RAY_USE_TLS): Ray then tries for longer.
+    """
+    if os.environ.get("RAY_USE_TLS", "0").lower() in ("1", "true"):
+        return
+    import grpc
+
+    _look_where_ray_starts()
+    head = canonicalize_bootstrap_address(address)
+    with grpc.insecure_channel(head, [("grpc.enable_http_proxy", 0)]) as channel:
+        try:
+            grpc.channel_ready_future(channel).result(timeout=HEAD_TIMEOUT_S)
+        except grpc.FutureTimeoutError as error:
+            reason = f"no Ray answers at {head} within {HEAD_TIMEOUT_S:.0f} s"
+            raise ConnectionError(reason) from error
 
 
 def alive_nodes() -> list[Node]:

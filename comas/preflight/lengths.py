@@ -1,0 +1,109 @@
+"""Whether prompts and responses fit into what the models read, and questions into a prompt."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+from tokenizers import Tokenizer
+
+from comas.config.schema import Config
+from comas.files import read_json
+from comas.interaction.prompts import SOLUTION, fill
+from comas.preflight.needs import Need
+from comas.types import Question
+
+MAX_QUESTIONS = 100
+"""Whose prompts are counted, evenly out of all."""
+WARNED_SHARE = 0.1
+"""Share of questions too long to be asked that is warned of."""
+ALREADY_STRETCHED = ("su", "longrope", "llama3")
+"""Kinds of rotary embeddings whose factor is part of ``max_position_embeddings`` (as vLLM reads
+them)."""
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+def length_needs(
+    config: Config, *, folders: Mapping[str, Path | None], questions: Sequence[Question]
+) -> Iterator[Need]:
+    """Of the models in ``folders``, by name (None: an embedded one, still to be built), and of
+    the ``questions`` to train on, as far as they are known."""
+    contexts = {
+        name: _embedded_length() if folder is None else context_length(folder)
+        for name, folder in folders.items()
+    }
+    known = {name: tokens for name, tokens in contexts.items() if tokens is not None}
+    if known:
+        yield _context_need(config, known)
+    asked = questions[:: max(1, len(questions) // MAX_QUESTIONS)][:MAX_QUESTIONS]
+    tokenizers = {
+        name: folder / "tokenizer.json" for name, folder in folders.items() if folder is not None
+    }
+    lengths = {
+        name: prompt_lengths(file, asked) for name, file in tokenizers.items() if file.is_file()
+    }
+    if asked and lengths:
+        yield prompt_need(config, lengths)
+
+
+def context_length(folder: Path) -> int | None:
+    """Tokens of prompt and response together that the model in ``folder`` reads; None: its
+    config.json does not say."""
+    whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
+    text = whole.get("text_config") or whole
+    maximum = text.get("max_position_embeddings")
+    rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
+    if not isinstance(maximum, int) or any(isinstance(value, dict) for value in rope.values()):
+        return None
+    kind = rope.get("rope_type", rope.get("type"))
+    if kind == "yarn":
+        maximum = rope.get("original_max_position_embeddings") or maximum
+    return maximum if kind in ALREADY_STRETCHED else int(maximum * (rope.get("factor") or 1))
+
+
+def prompt_lengths(tokenizer_file: Path, questions: Sequence[Question]) -> list[int]:
+    """Tokens of what a solver is told of each question without any history; the chat template
+    adds some. (Transformers, which knows how many, takes seconds to import.)"""
+    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    prompts = [fill(SOLUTION, q.domain, question=q.text) for q in questions]
+    return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in prompts]
+
+
+def prompt_need(config: Config, lengths: Mapping[str, Sequence[int]]) -> Need:
+    """Room for the questions in the prompts of every model, of which ``lengths`` are the least."""
+    limit = config.rollout.max_prompt_tokens
+    name, worst = max(lengths.items(), key=lambda item: sum(n > limit for n in item[1]))
+    num_over, longest = sum(length > limit for length in worst), max(worst)
+    said = (
+        f"rollout.max_prompt_tokens={limit}: of {len(worst)} questions {num_over} have longer "
+        f"prompts for {name}, and are never asked; the longest has {longest} tokens and those of "
+        "the chat template: set it to more"
+    )
+    is_hopeless = num_over == len(worst)
+    is_doubtful = not is_hopeless and num_over > WARNED_SHARE * len(worst)
+    return Need(
+        "longest first prompt",
+        f"over {longest} tokens",
+        f"at most {limit}",
+        fault=said if is_hopeless else None,
+        doubt=said if is_doubtful else None,
+    )
+
+
+def _context_need(config: Config, contexts: Mapping[str, int]) -> Need:
+    prompt, response = config.rollout.max_prompt_tokens, config.rollout.max_response_tokens
+    name, least = min(contexts.items(), key=lambda item: item[1])
+    fault = None
+    if prompt + response > least:
+        fault = (
+            f"rollout.max_prompt_tokens={prompt} and rollout.max_response_tokens={response}: "
+            f"{name} reads {least} tokens, prompt and response together; lower one of them, so "
+            f"that both have {least} at most, or choose another model (society.models)"
+        )
+    return Need("context of the models", f"{prompt + response} tokens", str(least), fault)
+
+
+def _embedded_length() -> int:
+    from comas.quickstart.tokenizers import MAX_LENGTH  # which imports transformers
+
+    return MAX_LENGTH
