@@ -1,9 +1,9 @@
 """From answers to evaluation.json: every grader judges every answer, once."""
 
 import logging
+import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from statistics import fmean
@@ -35,8 +35,24 @@ from evaluation.types import Answer, BenchmarkTask
 
 log = logging.getLogger(__name__)
 
-LIBRARIES = ("math-verify", "latex2sympy2-extended", "sympy")
+LIBRARIES = (
+    *("math-verify", "latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath"),
+    "pint",
+)
 """Those that decide whether two answers are equal."""
+
+
+def _fingerprint_of_graders() -> str:
+    room = Path(comas.verification.__file__).parent
+    code = {str(path.relative_to(room)): path.read_text("utf-8") for path in room.rglob("*.py")}
+    python = [*sys.version_info[:2]]  # as programs, too, are judged
+    return fingerprint([python, [version(name) for name in LIBRARIES], sorted(code.items())])
+
+
+GRADERS_FINGERPRINT = _fingerprint_of_graders()
+"""Changes with the graders' code, and with the version of a library that they compare with.
+
+Taken with the import: code that comes to the disk while an evaluation runs has judged nothing."""
 
 
 def grade_folder(
@@ -76,20 +92,12 @@ def grade_folder(
         cost=_cost(folder, answers),
         questions=questions,
         answers=graded,
-        graded_by=graders_fingerprint(),
+        graded_by=GRADERS_FINGERPRINT,
     )
     write_evaluation(path, evaluation)
     accuracies = ", ".join(f"{100 * t.accuracy:.2f} ({g})" for g, t in evaluation.graders.items())
     log.info("%s: accuracy %s", folder, accuracies)
     return evaluation
-
-
-@cache
-def graders_fingerprint() -> str:
-    """Changes with the graders' code, and with the version of a library that they compare with."""
-    room = Path(comas.verification.__file__).parent
-    code = {str(path.relative_to(room)): path.read_text("utf-8") for path in room.rglob("*.py")}
-    return fingerprint([[version(name) for name in LIBRARIES], sorted(code.items())])
 
 
 def tally(graded: Sequence[GradedAnswer], *, grader: Grader, seeds: Sequence[int]) -> Tally:
@@ -118,7 +126,7 @@ def _judged_before(
     if not path.exists():
         return {}
     before = read_evaluation(path)
-    if before.graded_by != graders_fingerprint():
+    if before.graded_by != GRADERS_FINGERPRINT:
         log.info("%s: other graders judged these answers, so all are judged again", path.parent)
         return {}
     return {

@@ -19,7 +19,7 @@ from evaluation.accuracy import (
     rows_of,
     uncompared,
 )
-from evaluation.grading import graders_fingerprint
+from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import read_sampling
 from evaluation.results import GRADERS, Subject, read_subjects
 from evaluation.tables import (
@@ -133,7 +133,7 @@ def graded_differently(everyone: Sequence[Results]) -> list[str]:
         f"{name}: judged by other graders than the present ones, at least in part; rerun its "
         "evaluation, which judges its answers again"
         for name, of_results in graders.items()
-        if of_results != {graders_fingerprint()}
+        if of_results != {GRADERS_FINGERPRINT}
     ]
 
 

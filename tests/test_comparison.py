@@ -14,7 +14,7 @@ from matplotlib.image import imread
 
 from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference, rows_of
 from evaluation.comparison import compare
-from evaluation.grading import graders_fingerprint
+from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import write_identity
 from evaluation.plots import accuracy_figure
 from evaluation.results import read_subjects
@@ -241,7 +241,7 @@ def test_results_that_were_asked_differently_are_marked(tmp_path):
 
 def test_results_of_different_graders_are_marked(tmp_path):
     write(tmp_path / "old", evaluation(["cw"]))
-    write(tmp_path / "new", replace(evaluation(["cc"]), graded_by=graders_fingerprint()))
+    write(tmp_path / "new", replace(evaluation(["cc"]), graded_by=GRADERS_FINGERPRINT))
     text, _ = compare(["old", "new"], results=tmp_path)
     assert "## Graded differently\n\n- old: judged by other graders" in text
     assert "- new: judged" not in text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import importlib.util
 import json
 import shutil
 from collections.abc import Iterable, Sequence
@@ -169,25 +171,55 @@ def test_what_a_grader_failed_on_is_judged_again(folder):
 def test_other_graders_judge_every_answer_again(folder, monkeypatch):
     answers_are(folder, answer("a", "1"), answer("b", "2"))
     first = grade(folder, ExactVerifier())
-    assert first.graded_by == grading.graders_fingerprint()
-    monkeypatch.setattr(grading, "graders_fingerprint", lambda: "other")
+    assert first.graded_by == grading.GRADERS_FINGERPRINT
+    monkeypatch.setattr(grading, "GRADERS_FINGERPRINT", "other")
     verifier = ExactVerifier()
     assert grade(folder, verifier).graded_by == "other"
     assert sorted(verifier.given) == [(g, r) for g in ("published", "strict") for r in "12"]
 
 
-def test_graders_are_known_by_their_code_and_their_libraries(tmp_path, monkeypatch):
-    room = tmp_path / "verification"
-    shutil.copytree(Path(comas.verification.__file__).parent, room)
-    monkeypatch.setattr(comas.verification, "__file__", str(room / "__init__.py"))
-    fingerprint = grading.graders_fingerprint.__wrapped__
-    assert fingerprint() == grading.graders_fingerprint()
-    with monkeypatch.context() as patch:
-        patch.setattr(grading, "version", lambda name: "0.0")
-        assert fingerprint() != grading.graders_fingerprint()
+@pytest.fixture
+def room(tmp_path, monkeypatch) -> Path:
+    """A copy of the graders' code, in the place of the real one."""
+    copy = tmp_path / "verification"
+    shutil.copytree(Path(comas.verification.__file__).parent, copy)
+    monkeypatch.setattr(comas.verification, "__file__", str(copy / "__init__.py"))
+    return copy
+
+
+def _imported_grading():
+    """The module ``evaluation.grading`` as a new process imports it now."""
+    spec = importlib.util.spec_from_file_location("new_grading", grading.__file__)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_graders_are_known_by_their_code(room):
+    assert _imported_grading().GRADERS_FINGERPRINT == grading.GRADERS_FINGERPRINT
     inside = next((room / "sandbox" / "inside").glob("*.py"))
     inside.write_text(inside.read_text() + "\n")
-    assert fingerprint() != grading.graders_fingerprint()
+    assert _imported_grading().GRADERS_FINGERPRINT != grading.GRADERS_FINGERPRINT
+
+
+@pytest.mark.parametrize("library", ["math-verify", "sympy", "pint", "antlr4-python3-runtime"])
+def test_graders_are_known_by_their_libraries(monkeypatch, library):
+    real = importlib.metadata.version
+    monkeypatch.setattr(
+        importlib.metadata, "version", lambda name: "0.0" if name == library else real(name)
+    )
+    assert _imported_grading().GRADERS_FINGERPRINT != grading.GRADERS_FINGERPRINT
+
+
+def test_code_that_comes_to_the_disk_while_an_evaluation_runs_has_judged_nothing(room, folder):
+    running = _imported_grading()
+    math = room / "math.py"
+    math.write_text(math.read_text() + "\n")
+    answers_are(folder, answer("a", "1"))
+    running.grade_folder(folder, TASKS, seeds=(0,), verifier=ExactVerifier())
+    verifier = ExactVerifier()
+    _imported_grading().grade_folder(folder, TASKS, seeds=(0,), verifier=verifier)
+    assert verifier.given == [("strict", "1"), ("published", "1")]
 
 
 def test_verdicts_of_seeds_asked_before_are_kept_when_more_are_asked(folder):
