@@ -175,6 +175,12 @@ def test_of_several_boxes_the_last_counts():
     assert verify_choice(r"Not \boxed{B} but \boxed{B or C}", "B") == "unanswered"
 
 
+@pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }", " and ", "/"])
+def test_boxes_joined_to_one_answer_name_several_letters(joint):
+    assert verify_choice(rf"\boxed{{A}}{joint}\boxed{{B}}", "B") == "unanswered"
+    assert verify_choice(rf"\boxed{{B}}{joint}\boxed{{B}}", "B") == "correct"
+
+
 @pytest.mark.parametrize("gold", ["", "AB", "(A)", "a", "1"])
 def test_a_choice_gold_that_is_no_letter_is_an_error(gold):
     with pytest.raises(ValueError, match="is not a letter from A to Z"):

@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from comas.verification.latex import normalize, split, unwrap
+from comas.verification.brackets import split, unwrap
+from comas.verification.latex import normalize
 from comas.verification.math import MAX_ANSWER_CHARS, verify_math
 from comas.verification.units import Quantity, read_quantity
 
@@ -63,6 +64,16 @@ EQUAL = {
         ("6 - 7i", "-7i + 6"),
         ("-1", "i^2"),
         (r"-i", r"\frac{1}{i}"),
+        (r"\ln 2", r"\operatorname{ln} 2"),
+        (r"\ln 2", r"\log_e 2"),
+        (r"\frac13", r"0.\bar{3}"),
+        (r"\frac13", "0.(3)"),
+        (r"\pi", r"\pi \approx 3.14"),
+        ("21", r"{7 \choose 2}"),
+        ("25", r"\text{twenty-five}"),
+        ("25", r"\text{$25$}"),
+        ("25", r"\mathbf{\text{25}}"),
+        ("25", "{\\bf 25 .}"),
         (r"\frac{1}{2}", r"\cos\frac{\pi}{3}"),
     ],
     "an expression": [
@@ -108,6 +119,23 @@ EQUAL = {
         (r"\sqrt{3}", r"x = \sqrt3 \approx 1.73"),
         ("13", r"\text{Area} = 13"),
     ],
+    "the words and signs around an answer": [
+        ("13", r"\therefore 13"),
+        ("3", r"\text{Answer: } 3"),
+        ("25", r"\text{The answer is 25}"),
+        ("25", r"The answer is $25$"),
+        ("25", r"\text{So the area is } 25"),
+        ("12", r"\text{(C) }12"),
+        ("25", "25\\ "),
+        ("25", "\u200b2\u200b5"),
+        ("25", r"2x = 50 \implies x = 25"),
+        ("25", "25 = x"),
+        (r"\text{Evelyn}", r"\operatorname{Evelyn}"),
+        (r"\text{Evelyn}", r"\text{The answer is Evelyn.}"),
+        (r"k\pi", r"k\pi, k\in\mathbb{Z}"),
+        (r"k\pi, k\in\mathbb{Z}", r"n\pi \text{ for any integer } n"),
+        (r"\text{(C)}", r"\text{(C) }12"),
+    ],
     "a list or set": [
         ("11, 4, 19", "4,11,19"),
         ("11, 4, 19", "4, 11, and 19"),
@@ -136,8 +164,14 @@ EQUAL = {
         (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x>3"),
         (r"(-\infty,2)\cup(3,\infty)", r"\{x \mid x<2 \text{ or } x>3\}"),
         (r"(-\infty,3)\cup(3,\infty)", r"\mathbb{R}\setminus\{3\}"),
-        ("(2, 8)", r"\{x \in \mathbb{R} : 2 < x < 8\}"),
+        (r"(-\infty,2)\cup(3,\infty)", r"x<2} or \boxed{x>3"),
+        ("[2, 8]", r"x \ge 2} and \boxed{x \le 8"),
+        ("[2, 8)", r"\{x \in \mathbb{R} : 2 \le x < 8\}"),
         ("[2, 8]", r"x \ge 2 \text{ and } x \le 8"),
+        (r"(2,12) \cup (12,102)", r"(12,102)\cup(2,12)"),
+        (r"(2, \infty)", r"]2,\infty["),
+        ("(-9, 5]", "]-9, 5]"),
+        (r"(-\infty,2)\cup(3,\infty)", r"x \notin [2,3]"),
         (r"\begin{pmatrix}4\\-9\end{pmatrix}", r"\begin{pmatrix}4\\[4pt]-9\end{pmatrix}"),
         (r"\begin{pmatrix}4\\-9\end{pmatrix}", r"\left(\begin{array}{c}4\\-9\end{array}\right)"),
         ("(5, -8)", r"\left(5,-8\right)"),
@@ -146,7 +180,8 @@ EQUAL = {
         (r"(\frac{7}{2}, \pi)", r"\left(3.5,\ \pi\right)"),
         (r"\left[ \frac{2}{7}, 3 \right)", "[2/7, 3)"),
         (r"\left[ \frac{2}{7}, 3 \right)", r"x \in [2/7, 3)"),
-        ("(4, 9)", "4 < x < 9"),
+        ("(4, 9)", r"x \in (4, 9)"),
+        ("4 < x < 9", "(4, 9)"),
         ("x > 4", "4 < x"),
         (r"x \geq 4", r"[4, \infty)"),
         (r"(-\infty, 1) \cup (4, \infty)", r"(4,\infty)\cup(-\infty,1)"),
@@ -168,6 +203,13 @@ EQUAL = {
         (r"5 \text{ m}", "5m"),
         (r"3 \text{ angstroms}", r"3\AA"),
         ("60 mph", r"60 \text{ miles per hour}"),
+        ("15", "15 apples"),
+        ("76", r"76\textdegree"),
+        (r"76^\circ", r"76\textdegree"),
+        ("18.90", r"\text{\$}18.90"),
+        ("18.90", r"18.90 \text{ USD}"),
+        ("24", r"2 \text{ dozen}"),
+        (r"12 \text{ pairs}", r"12\text{ pairs}"),
         ("4210_5", r"4210\text{ base }5"),
         ("4210_5", "(4210)_5"),
         (r"70^\circ", "70"),
@@ -193,6 +235,9 @@ EQUAL = {
         ("2134_6", "2134"),
         ("2134_8", r"2134_{\text{eight}}"),
         ("3:4", "3 : 4"),
+        ("3:4", r"3 \text{ to } 4"),
+        ("3:4", "3{:}4"),
+        (r"4:40 \text{ p.m.}", "4:40 PM"),
     ],
     "words": [
         (r"\text{north}", "north"),
@@ -205,6 +250,8 @@ EQUAL = {
         ("yes", r"\text{Yes}"),
         ("no", "No"),
         ("Odd", r"\text{odd.}"),
+        (r"\text{June 20}", r"June \text{20}"),
+        (r"2 \text{ hours } 30 \text{ minutes}", r"\text{2 hours 30 minutes}"),
     ],
 }
 UNEQUAL = {
@@ -237,6 +284,10 @@ UNEQUAL = {
         (r"10^{-20}\pi", r"2 \cdot 10^{-20}\pi"),
         ("10^{30}", "10^{30}+1"),
         (r"21 \frac{3}{4}", "21"),
+        ("12102", "(12,102)"),
+        ("3125", "(3,125)"),
+        ("58,500", "58, 500"),
+        ("58,500", r"58 \text{ and } 500"),
         ("9", "2(7)"),
         ("9", "2 7"),
         ("9", "(2)(7)"),
@@ -249,11 +300,22 @@ UNEQUAL = {
         ("5", r"5 \text{ million}"),
         ("5", "5 million"),
         ("5", r"5 \text{ or more}"),
+        *(("0", rf"\text{{{words} }}0") for words in ("not", "more than", "at least", "No, not")),
+        *(("25", rf"25\text{{ {words}}}") for words in ("dozen", "pairs", "k", "squared", "or so")),
+        ("25", r"\text{The answer is not }25"),
+        ("25", r"\text{Half of the answer is }25"),
+        ("25", "x^2 = 25"),
+        ("25", r"x = 25 \implies x = 26"),
+        (r"\emptyset", r"\{\emptyset\}"),
+        (r"\emptyset", r"\{\{\}\}"),
+        (r"k\pi", r"k\pi, k\in\mathbb{R}"),
     ],
     "another expression": [
         ("p - q", "p q"),
         ("p - q", "q - p"),
         ("AB - CD", "AB CD"),
+        ("ABC", "ACB"),
+        (r"\angle ABC", r"\angle ACB"),
         ("abcd", "ABCD"),
         ("2", "2ab"),
         ("4x^2 - 9", "4x^2 + 9"),
@@ -293,6 +355,12 @@ UNEQUAL = {
     ],
     "another tuple, interval, vector or matrix": [
         ("3 < x < 5", "3, 5"),
+        ("(1,2)", "1<x<2"),
+        (r"(2,12) \cup (12,102)", "(2,12)"),
+        (r"(2,12) \cup (12,102)", "5"),
+        (r"(-\infty,2) \cup (3,\infty)", r"(-\infty,2)\cup(3,\infty)} or \boxed{(4,\infty)"),
+        (r"x \le 2", r"x \le 2}, \boxed{x \le 3"),
+        ("5", r"x \notin [2,3]"),
         ("(3, 5)", r"\{3, 5\}"),
         ("(15,-29)", "x=-29, y=15"),
         (r"(-\infty,2)\cup(3,\infty)", r"x<2 \text{ or } x \ge 3"),
@@ -330,6 +398,8 @@ UNEQUAL = {
         (r"70^\circ", "7"),
         (r"\$31.40", r"31.40 \text{ cents}"),
         (r"\$31.40", "31"),
+        (r"5\text{ cm}", r"5\%"),
+        (r"4:40 \text{ p.m.}", "4:40 AM"),
         ("35", "0.35"),
         (r"35\%", r"3.5\%"),
         ("2134_6", "2134_7"),
@@ -343,6 +413,8 @@ UNEQUAL = {
         ("north", "thorn"),
         (r"\text{north}", "n"),
         (r"\text{(B)}", "(C)"),
+        (r"\text{June 20}", r"\text{June 2}"),
+        (r"\text{June 20}", "20"),
         ("5", r"\text{north}"),
     ],
 }
@@ -381,11 +453,16 @@ def test_an_endless_answer_is_wrong_at_once():
     assert verify_math(r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "13") == "wrong"
 
 
-def test_a_gold_that_cannot_be_read_is_an_error_unless_it_is_repeated():
-    gold = r"\heartsuit \& 13"
+@pytest.mark.parametrize("gold", [r"\heartsuit \& 13", r"(1, \& 13)", r"2, \& 13"])
+def test_a_gold_that_cannot_be_read_is_an_error_unless_it_is_repeated(gold):
     assert verify_math(rf"\boxed{{{gold}}}", gold) == "correct"
     with pytest.raises(ValueError, match=r"gold answer .* cannot be read as math"):
-        verify_math(r"\boxed{13}", gold)
+        verify_math("I give up.", gold)
+
+
+@pytest.mark.parametrize(("gold", "answer"), cases(EQUAL))
+def test_every_gold_above_can_be_read(gold, answer):
+    assert verify_math("I give up.", gold) == "unanswered"
 
 
 @pytest.mark.parametrize("gold", ["", " ", ".", ","])

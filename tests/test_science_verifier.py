@@ -88,6 +88,7 @@ def test_a_percent_sign_is_read_both_ways(text):
         "12,34",
         "0,125",
         "2.5.1",
+        r"\therefore\ \text{Answer: }\mathbf{not}\ 6.25",
         # still to be worked out
         r"\frac{1}{2}",
         "1/2",
@@ -144,6 +145,12 @@ def test_a_number_within_five_percent_is_correct(gold, answer):
 )
 def test_a_number_further_off_is_wrong(gold, answer):
     assert verify_science(rf"\boxed{{{answer}}}", gold) == "wrong"
+
+
+@pytest.mark.parametrize("joint", [" or ", ", ", r"\text{ or }"])
+def test_boxes_joined_to_one_answer_hold_several_numbers(joint):
+    assert verify_science(rf"\boxed{{1}}{joint}\boxed{{2.5}}", "2.5") == "unanswered"
+    assert verify_science(rf"\boxed{{2.5}}{joint}\boxed{{2.5}}", "2.5") == "correct"
 
 
 @pytest.mark.parametrize("gold", ["swift", "", "1e999", "nan", r"\frac{1}{2}"])

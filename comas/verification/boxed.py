@@ -1,14 +1,17 @@
 r"""The answer in ``\boxed{}``."""
 
 import re
+from itertools import pairwise
 from typing import NamedTuple
 
 # An escaped character (as in \{ or \\) opens and closes nothing.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
+_BLANK = r"(?:\s|\$|\*|\\[()\[\],;: ]|\\q?quad)*"
+_WORDS = r"(?:and/or|(?:and|or)(?: else| also| maybe| perhaps| possibly| even)?|as well as)"
 _JOINT = re.compile(
-    r"(?:\s|\$|\\[()\[\],;: ]|\\q?quad)*"
-    r"(?:[,;]|[,;]?\s*(?:and|or|\\text\s*\{\s*,?\s*(?:and|or)\s*\}))"
-    r"(?:\s|\$|\\[()\[\],;: ]|\\q?quad)*"
+    rf"{_BLANK}(?:[,;/&]|\\(?:lor|vee|land|wedge|cup|&)|[,;]?\s*(?:{_WORDS}"
+    rf"|\\text\s*\{{\s*,?\s*{_WORDS}\s*\}})){_BLANK}",
+    re.IGNORECASE,
 )
 _MAX_JOINT_CHARS = 60
 
@@ -33,14 +36,16 @@ def last_boxed(response: str) -> str | None:
 def last_boxed_list(response: str) -> str | None:
     r"""As ``last_boxed``, but boxes joined by a comma, "and" or "or" are one list.
 
-    Example: ``"so \boxed{2} or \boxed{5}"`` gives ``"2, 5"``: who names two answers gave two.
+    Example: ``"so \boxed{2} or \boxed{5}"`` gives ``"2 or 5"``: who names two answers gave two.
     """
     boxes = _boxes(response)
     first = len(boxes) - 1
     while first > 0 and _are_joined(response, boxes[first - 1], boxes[first]):
         first -= 1
-    contents = (_content(response, box) for box in boxes[max(first, 0) :])
-    return ", ".join(dict.fromkeys(content for content in contents if content)) or None
+    contents = dict.fromkeys(_content(response, box) for box in boxes[max(first, 0) :])
+    joints = (response[a.content_end : b.start] for a, b in pairwise(boxes[max(first, 0) :]))
+    is_choice = any(re.search(r"or\b|/|\\vee", joint, re.IGNORECASE) for joint in joints)
+    return (" or " if is_choice else ", ").join(filter(None, contents)) or None
 
 
 def _boxes(response: str) -> list[_Box]:

@@ -3,7 +3,7 @@ r"""Multiple choice: the letter in the last ``\boxed{}``, however it is written.
 import re
 from collections.abc import Mapping
 
-from comas.verification.boxed import last_boxed
+from comas.verification.boxed import last_boxed_list
 from comas.verification.verdict import Verdict
 
 # What prints nothing, or only changes how text is set.
@@ -11,7 +11,7 @@ _MARKUP = re.compile(
     r"\\(?:text|math)(?:bf|it|rm|sf|tt|normal)?(?![a-zA-Z])"
     r"|\\(?:mbox|bf|rm|it|boldsymbol|left|right|q?quad|displaystyle)(?![a-zA-Z])"
     r"|\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])"
-    r"|\\[,;:!> ()\[\]]|[{}$*~\"'`]|\s+"
+    r"|\\(?:[,;:!> ()\[\]]|$)|[{}$*~\"'`\u200b-\u200d\u2060\ufeff]|\s+"
 )
 _INTRODUCTION = re.compile(
     r"(?:the )?(?:(?:correct|final|best|right) )*(?:answer|option|choice)(?: is| ?[:=])?"
@@ -53,7 +53,7 @@ def verify_choice(response: str, gold: str) -> Verdict:
     wanted, _, listed = gold.strip().partition("\n")
     if not _GOLD.fullmatch(wanted):
         raise ValueError(f"the gold answer {wanted!r} is not a letter from A to Z")
-    answer = last_boxed(response)
+    answer = last_boxed_list(response)
     letter = read_letter(answer, _read_options(listed)) if answer is not None else None
     if letter is None:
         return "unanswered"

@@ -1,8 +1,11 @@
-r"""Answers as LaTeX text: one spelling for what reads the same, and its outer structure."""
+r"""Answers as LaTeX text: one spelling for what reads the same."""
 
 import re
 import unicodedata
+from collections.abc import Callable
 from itertools import groupby
+
+from comas.verification.brackets import outside, unwrap
 
 _UNICODE = {
     "\u2212": "-",
@@ -22,29 +25,58 @@ _UNICODE = {
     "\u2260": r"\ne ",
     "\u2248": r"\approx ",
     "\u2208": r"\in ",
+    "\u2209": r"\notin ",
     "\u222a": r"\cup ",
     "\u2229": r"\cap ",
+    "\u2216": r"\setminus ",
+    "\u2227": r"\land ",
     "\u2228": r"\lor ",
+    "\u2234": r"\therefore ",
+    "\u21d2": r"\implies ",
+    "\u2115": r"\mathbb{N}",
+    "\u2124": r"\mathbb{Z}",
+    "\u211a": r"\mathbb{Q}",
     "\u211d": r"\mathbb{R}",
+    "\u2102": r"\mathbb{C}",
     "\u2205": r"\emptyset ",
     "\u00b1": r"\pm ",
+    "\u2213": r"\mp ",
     "\u2220": r"\angle ",
+    "\u27e8": "(",
+    "\u27e9": ")",
+    "\u2308": r"\lceil ",
+    "\u2309": r"\rceil ",
+    "\u230a": r"\lfloor ",
+    "\u230b": r"\rfloor ",
 }
+# Characters without a width; those that turn the direction of what follows are none of them.
+_UNSEEN = dict.fromkeys([0xAD, *range(0x200B, 0x200E), *range(0x2060, 0x2065), 0xFEFF])
 # How Unicode names the set form of a character: 2 in superscript, 1/2 as one sign, a bold x.
 _SET_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<fraction>": "%s"}
 _COMMANDS = {
     **dict.fromkeys(["left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr"], ""),
+    **dict.fromkeys(["Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle"], ""),
     **dict.fromkeys(["tiny", "small", "normalsize", "large", "Large", "LARGE", "huge", "Huge"], ""),
     **dict.fromkeys(["displaystyle", "textstyle", "limits", "quad", "qquad", "thinspace"], " "),
+    **dict.fromkeys(["scriptstyle", "enspace", "medspace", "negthinspace", "hfill"], " "),
     **dict.fromkeys(["dfrac", "tfrac", "cfrac", "nicefrac", "sfrac", "flatfrac"], r"\frac"),
     **dict.fromkeys(["dbinom", "tbinom"], r"\binom"),
     **dict.fromkeys(["textbf", "textit", "textrm", "textsf", "textnormal", "mbox"], r"\text"),
-    **dict.fromkeys(["mathrm", "mathbf", "mathit", "mathsf"], r"\text"),
+    **dict.fromkeys(["texttt", "textsc", "textsl", "textup", "textmd", "emph", "hbox"], r"\text"),
+    **dict.fromkeys(["mathrm", "mathbf", "mathit", "mathsf", "mathtt", "mathnormal"], r"\text"),
     **dict.fromkeys(["underline", "boldsymbol", "pmb", "bm", "ensuremath", "fbox"], ""),
     **dict.fromkeys(["lvert", "rvert", "vert"], "|"),
-    **dict.fromkeys(["leq", "leqslant"], r"\le"),
-    **dict.fromkeys(["geq", "geqslant"], r"\ge"),
+    **dict.fromkeys(["leq", "leqslant", "leqq"], r"\le"),
+    **dict.fromkeys(["geq", "geqslant", "geqq"], r"\ge"),
     **dict.fromkeys(["approxeq", "simeq", "doteq"], r"\approx"),
+    **dict.fromkeys(["Rightarrow", "Longrightarrow", "rArr"], r"\implies"),
+    **dict.fromkeys(["degree", "textdegree"], "\u00b0"),
+    **dict.fromkeys(["land", "wedge"], ","),
+    **dict.fromkeys(["ast", "bullet"], r"\cdot"),
+    **dict.fromkeys(["euro", "texteuro"], "\u20ac"),
+    **dict.fromkeys(["backslash", "smallsetminus"], r"\setminus"),
+    "textdollar": r"\$",
+    "varnothing": r"\emptyset",
     "neq": r"\ne",
     "vee": r"\lor",
     "lt": "<",
@@ -52,86 +84,182 @@ _COMMANDS = {
     "imath": "i",
     "lbrace": r"\{",
     "rbrace": r"\}",
+    "lbrack": "[",
+    "rbrack": "]",
+    "lparen": "(",
+    "rparen": ")",
     "langle": "(",
     "rangle": ")",
-    "degree": "\u00b0",
+    "colon": ":",
 }
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
-_SPACE = r"(?:(?<!\\)\\[,;:!> ]|~|\s)"
-# Thin spaces, a comma without its space, a comma in braces; 6,600 may be two numbers, 6,060 not.
+_SPACE = r"(?:(?<!\\)\\(?:[,;:!> ]|$)|~|\s)"
+# Thin spaces, a comma without its space, a comma in braces: set apart wherever they stand.
 _GROUPED = rf"\{{ ?(?:,|{_SPACE})+ ?\}}{_SPACE}*|(?:\\!)*,(?:\\!\s*)+|{_SPACE}+"
-_THOUSANDS = re.compile(
-    rf"(?<![\d.])\d{{1,3}}(?:(?:{_GROUPED})\d{{3}})+(?!\d)"
-    r"|(?<![\d.])(?<!(?<!\\),)[1-9]\d{0,2}(?:,\d{3})*,0\d\d(?:,\d{3})*(?![\d,])"
-)
+_SET_APART = re.compile(rf"(?<![\d.])\d{{1,3}}(?:(?:{_GROUPED})\d{{3}})+(?!\d)")
+_BY_COMMAS = re.compile(r"(?<![\d.])(?<!\d,)[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")
 _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _TOKEN = r"(?:[0-9a-zA-Z]|\\(?!frac|binom|sqrt)[a-zA-Z]+)"
 _FUNCTION = r"(?:arc)?(?:sin|cos|tan|cot|csc)h?|log|ln|gcd|lcm"
-_REWRITES = [
-    (needle, re.compile(pattern), replacement)
-    for needle, pattern, replacement in [
-        # Lengths and colours
-        ("[", r"\\\\ ?\[ ?-?[\d.]+ ?[a-z]{2} ?\]", r"\\\\"),
-        ("color", r"\\(?:text)?color ?\{[^{}]*\}", " "),
-        ("phantom", r"\\[hv]?phantom ?\{[^{}]*\}", " "),
-        ("space", r"\\[hv]space ?\{[^{}]*\}", " "),
-        # Mathematics within mathematics, and invisible delimiters
-        ("", r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\\(?:left|right)\s*\.", " "),
-        ("", _SPACE, " "),
-        ("{", r"\{\s*\\(?:rm|bf|it)\s+([^{}]*)\}", r"\\text{\1}"),
-        (
-            "begin",
-            r"[(\[] ?\\begin\{(?:array|(?:small)?matrix)\}(?:\{[^{}]*\})?",
-            r"\\begin{pmatrix}",
-        ),
-        ("end", r"\\end\{(?:array|(?:small)?matrix)\} ?[)\]]", r"\\end{pmatrix}"),
-        # Words with a meaning
-        ("and", r"\\text ?\{ ?[,;]? ?and ?\}|(?<![a-zA-Z\\])and(?![a-zA-Z])", " , "),
-        ("or", r"\\text ?\{ ?[,;]? ?or ?\}|(?<![a-zA-Z\\])or(?![a-zA-Z])", r" \\lor "),
-        ("%", r"\\%", "%"),
-        ("percent", r"\\text ?\{ ?percent ?\}|(?<![a-zA-Z\\])percent(?![a-zA-Z])", "%"),
-        ("circ", r" ?\^ ?(?:\\circ(?![a-zA-Z])|\{ ?\\circ ?\})", "\u00b0"),
-        ("text", rf"\\text ?\{{ ?([ei]|\\frac ?{_GROUP} ?{_GROUP}) ?\}}", r"\1"),
-        (
-            "{",
-            rf"\\(?:operatorname\*?|text) ?\{{ ?({_FUNCTION}|sec|min|max) ?\}} ?(?=[(a-z\\])",
-            r"\\\1 ",
-        ),
-        ("", rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[\d(^_\\]| ?[a-z](?![a-zA-Z]))", r"\\\1 "),
-        # Arguments in braces: \frac43 is \frac{4}{3}
-        ("inf", r"(?<![a-zA-Z\\])inf(?:inity)?(?![a-zA-Z])", r"\\infty "),
-        ("sqrt", r"(?<![a-zA-Z\\])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}"),
-        ("sqrt", r"(?<![a-zA-Z\\])sqrt ?(\d+)", r"\\sqrt{\1}"),
-        ("sqrt", r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z]{2})", r"\\sqrt "),
-        ("", rf"(\\(?:frac|binom|sqrt)(?![a-zA-Z])(?:\[[^\]]*\])?) ?({_TOKEN})", r"\1{\2}"),
-        ("{", rf"(\\(?:frac|binom) ?{_GROUP}) ?({_TOKEN})", r"\1{\2}"),
-        ("  ", r" +", " "),
-    ]
+_HALF_OF_DAY = r"([apAP])\.? ?[mM](?![a-zA-Z])\.?"
+_OPERATOR = "tr|det|rank|arg|Re|Im|sgn|cis|dim|ker"
+
+_TEXT = re.compile(rf"\\text\s*({_GROUP})")
+_DOTS = re.compile(r"\s*\.\s*\.")
+_STOPS_IN_TEXT = re.compile(r"\\text\s*\{([\s.,:;]*)\}")
+_FORMULA_IN_TEXT = re.compile(r"(?<!\\)\$([^$]*)(?<!\\)\$|\\\((.*?)\\\)")
+_NUMBER_IN_TEXT = re.compile(
+    rf"(?<![^\s(:=$])(?:[-+]|\\?\$)*(?:\d(?:[\d,.:]*\d)?(?:/\d+)?|\\frac ?{_GROUP} ?{_GROUP})"
+    r"(?:\\?%)?(?![\w^])"
+)
+_SIGN_IN_TEXT = re.compile(
+    r"(?<![\w^-])-?\d|[=+<>]|\\\$|\\(?!(?:cdot|times|mu|Omega|AA|circ)(?![a-zA-Z]))[a-zA-Z]"
+)
+_WORD = re.compile(r"(?<![\\a-zA-Z])[a-zA-Z]{2,}")
+
+
+def _out_of_text(wrapped: re.Match[str]) -> str:
+    r"""Numbers and formulas stand outside: ``\text{It is }25`` for both of them in ``\text``."""
+    content = wrapped[1][1:-1]
+    if r"\text" in content:  # the outer one sets the font alone
+        return f" {_TEXT.sub(_out_of_text, content)} "
+    if _FORMULA_IN_TEXT.search(content):
+        content = _FORMULA_IN_TEXT.sub(lambda m: f"}} {m[1] or m[2]} \\text{{", content)
+    elif _SIGN_IN_TEXT.search(content) and not _WORD.search(content):
+        return f" {content} "
+    else:
+        content = _NUMBER_IN_TEXT.sub(lambda m: f"}} {m[0]} \\text{{", content)
+    return _STOPS_IN_TEXT.sub(r"\1", rf"\text{{{content}}}")
+
+
+def _as_international(interval: re.Match[str]) -> str:
+    """``]2, 3[`` is the open interval ``(2, 3)``."""
+    opening, inner, closing = interval.groups()
+    return f"{'(' if opening == ']' else opening}{inner}{')' if closing == '[' else closing}"
+
+
+_Rewriting = str | Callable[[re.Match[str]], str]
+
+
+def _word(words: str) -> str:
+    r"""The pattern of words, in ``\text`` or without."""
+    return rf"(?:\\text ?\{{ ?(?:{words}) ?\}}|(?<![a-zA-Z\\])(?:{words})(?![a-zA-Z]))"
+
+
+_TABLE: list[tuple[str, str, _Rewriting]] = [
+    # Lengths and colours
+    ("[", r"\\\\ ?\[ ?-?[\d.]+ ?[a-z]{2} ?\]", r"\\\\"),
+    ("color", r"\\(?:text)?color ?\{[^{}]*\}", " "),
+    ("phantom", r"\\[hv]?phantom ?\{[^{}]*\}", " "),
+    ("space", r"\\[hv]space ?\{[^{}]*\}", " "),
+    # Mathematics within words or within mathematics, and invisible delimiters
+    ("{", r"\{\s*\\(?:rm|bf|it)\s+([^{}]*)\}", r"\\text{\1}"),
+    ("", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])", " "),
+    ("{", r"(?<![\^_])\{ ?([:=<>+-]) ?\}", r"\1"),
+    ("text", _TEXT.pattern, _out_of_text),
+    ("", r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\\(?:left|right)\s*\.", " "),
+    ("", _SPACE, " "),
+    (
+        "begin",
+        r"[(\[] ?\\begin\{(?:array|(?:small)?matrix)\}(?:\{[^{}]*\})?",
+        r"\\begin{pmatrix}",
+    ),
+    ("end", r"\\end\{(?:array|(?:small)?matrix)\} ?[)\]]", r"\\end{pmatrix}"),
+    # Words with a meaning
+    ("and", _word("[,;]? ?and"), " , "),
+    ("or", _word("[,;]? ?or"), r" \\lor "),
+    ("%", r"\\%", "%"),
+    ("text", r"\\text ([a-zA-Z])(?![a-zA-Z])", r"\\text{\1}"),
+    ("text", r"\\text ?\{ ?(\\[a-z]+) ?\}", r"\1 "),
+    ("", r"(?<![a-zA-Z\\])pi(?![a-zA-Z])", r"\\pi "),
+    ("", rf"{_word('negative|minus')} ?(?=[\d\\])", "-"),
+    ("all real", _word("all real(?: number)?s"), r"\\mathbb{R}"),
+    ("percent", _word("percent"), "%"),
+    ("circ", r" ?\^ ?(?:\\circ(?![a-zA-Z])|\{ ?\\circ ?\})", "\u00b0"),
+    ("text", rf"\\text ?\{{ ?([ei]|[$%|]|\\[$%]|\\frac ?{_GROUP} ?{_GROUP}) ?\}}", r"\1"),
+    ("operatorname", rf"\\operatorname\*? ?\{{ ?({_FUNCTION}|sec|min|max) ?\}}", r"\\\1 "),
+    ("operatorname", rf"\\operatorname\*? ?\{{(?!(?:{_OPERATOR})\}})", r"\\text{"),
+    ("text", rf"\\text ?\{{ ?({_FUNCTION}) ?\}}", r"\\\1 "),
+    ("text", r"\\text ?\{ ?(sec|min|max) ?\} ?(?=[(a-z\\])", r"\\\1 "),
+    ("", rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[\d(^_\\]| ?[a-z](?![a-zA-Z]))", r"\\\1 "),
+    # Sets
+    ("math", r"\\mathbb ?([NZQRC])(?![a-zA-Z])", r"\\mathbb{\1}"),
+    ("not", r"\\not ?(\\in(?![a-zA-Z])|=)", lambda m: r"\ne" if m[1] == "=" else r"\notin"),
+    ("{", r"\\\{ *\\\}", r"\\emptyset "),
+    (
+        ",",
+        r"((?<![\w}).\]])\]|(?<=[:,] \})\]|[\[(])([^()\[\]]*,[^()\[\]]*)([\])\[])",
+        _as_international,
+    ),
+    (
+        ":",
+        rf"(\d:\d\d) *(?:\\text *\{{ *{_HALF_OF_DAY} *\}}|{_HALF_OF_DAY})",
+        lambda m: rf"{m[1]} \text{{{(m[2] or m[3]).lower()}m}}",
+    ),
+    # Arguments in braces: \frac43 is \frac{4}{3}
+    ("choose", r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),
+    ("choose", r"^([^{}]*)\\choose(?![a-zA-Z])([^{}]*)$", r"\\binom{\1}{\2}"),
+    ("log", r"\\log ?_ ?(?:e(?![a-zA-Z])|\{ ?e ?\})", r"\\ln "),
+    ("inf", r"(?<![a-zA-Z\\])inf(?:inity)?(?![a-zA-Z])", r"\\infty "),
+    ("sqrt", r"(?<![a-zA-Z\\])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}"),
+    ("sqrt", r"(?<![a-zA-Z\\])sqrt ?(\d+)", r"\\sqrt{\1}"),
+    ("sqrt", r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z]{2})", r"\\sqrt "),
+    ("", rf"(\\(?:frac|binom|sqrt)(?![a-zA-Z])(?:\[[^\]]*\])?) ?({_TOKEN})", r"\1{\2}"),
+    ("{", rf"(\\(?:frac|binom) ?{_GROUP}) ?({_TOKEN})", r"\1{\2}"),
+    ("  ", r" +", " "),
 ]
+_REWRITES = [(needle, re.compile(pattern), new) for needle, pattern, new in _TABLE]
 """In their order: what must stand in a text for the pattern to match (to look for that is forty
 times faster), the pattern, and what to write for it."""
 MAX_ANSWER_CHARS = 400
 """A longer math answer is wrong: no gold comes near it, and reading one takes minutes."""
-_BRACKET = re.compile(r"(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|\\.", re.DOTALL)
 
 
 def normalize(text: str) -> str:
     r"""One spelling for what looks the same in print; the meaning is not touched.
 
-    "and" is a comma and "or" is ``\lor``.
+    "and" is a comma and "or" is ``\lor``; numbers stand outside of ``\text``.
 
     Example: ``r"\left( 60{,}000,\ \dfrac 43 \right)."`` gives ``r"( 60000, \frac{4}{3} )"``.
     """
-    text = text if text.isascii() else _in_latex(text)
+    text = text if text.isascii() else _in_latex(text.translate(_UNSEEN))
     text = _COMMAND.sub(lambda command: _COMMANDS.get(command[1], command[0]), text)
-    text = _THOUSANDS.sub(lambda number: re.sub(r"\D", "", number[0]), text)
+    text = _SET_APART.sub(lambda number: re.sub(r"\D", "", number[0]), text)
     for needle, pattern, replacement in _REWRITES:
         if needle in text:
             text = pattern.sub(replacement, text)
-    text = text.strip().rstrip(" .,;")
-    while (inner := unwrap(text))[0] == "{":
-        text = inner[1]
+    return bare(text)
+
+
+def bare(text: str) -> str:
+    """``text`` without spaces, stops behind it, and braces around the whole."""
+    stripped = text.strip().rstrip(" .,;")
+    text = text.strip() if _DOTS.match(text, len(stripped)) else stripped
+    opening, inner, _ = unwrap(text)
+    return bare(inner) if opening == "{" else text
+
+
+def join_thousands(text: str) -> str:
+    """``text`` without the commas in numbers of strict groups of three digits.
+
+    Within brackets, and before a space, a comma separates.
+
+    Example: ``"3,125 + (3,125)"`` gives ``"3125 + (3,125)"``.
+    """
+    for number in reversed(outside(text, _BY_COMMAS)):
+        text = text[: number.start()] + number[0].replace(",", "") + text[number.end() :]
     return text
+
+
+def spelling(answer: str) -> str:
+    r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 are not spelled the same.
+
+    Comparing values would need a computer algebra system, which is too slow for a vote. What is
+    longer than ``MAX_ANSWER_CHARS`` stays as it is: of braces in braces it could take minutes.
+    """
+    if len(answer) > MAX_ANSWER_CHARS:
+        return answer
+    return join_thousands(normalize(answer)).replace(" ", "").replace(r"\lor", ",")
 
 
 def _in_latex(text: str) -> str:
@@ -151,59 +279,3 @@ def _latex_of(character: str) -> tuple[str, str]:
         return "", character
     plain = "".join(_UNICODE.get(sign := chr(int(code, 16)), sign) for code in codes)
     return form, rf"\frac{{{plain.replace('/', '}{')}}}" if form == "<fraction>" else plain
-
-
-def spelling(answer: str) -> str:
-    r"""``normalize`` without spaces, to compare answers by; 0.5 and 1/2 are not spelled the same.
-
-    Comparing values would need a computer algebra system, which is too slow for a vote. What is
-    longer than ``MAX_ANSWER_CHARS`` stays as it is: of braces in braces it could take minutes.
-    """
-    if len(answer) > MAX_ANSWER_CHARS:
-        return answer
-    return normalize(answer).replace(" ", "").replace(r"\lor", ",")
-
-
-def split(text: str, separator: re.Pattern[str]) -> list[str]:
-    """The stripped parts of ``text`` between separators that stand outside all brackets.
-
-    Example: ``split("(1, 2), 3", re.compile(","))`` gives ``["(1, 2)", "3"]``.
-    """
-    depths = _depths(text)
-    cuts = [m for m in separator.finditer(text) if depths[m.start()] == 0]
-    starts = [0, *(cut.end() for cut in cuts)]
-    ends = [*(cut.start() for cut in cuts), len(text)]
-    return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
-
-
-def unwrap(text: str) -> tuple[str, str, str]:
-    r"""The pair of brackets around the whole of ``text``, with what stands between them.
-
-    Example: ``"[2, 3)"`` gives ``("[", "2, 3", ")")``, ``"(x)(y)"`` gives ``("", "(x)(y)", "")``.
-    """
-    opening = _BRACKET.match(text)
-    if opening is None or not opening["open"]:
-        return "", text, ""
-    depths = _depths(text)
-    if depths[-1] != 0 or depths.index(0, opening.end()) != len(text):
-        return "", text, ""
-    *_, closing = _BRACKET.finditer(text)
-    return opening[0], text[opening.end() : closing.start()].strip(), closing[0]
-
-
-def is_balanced(text: str) -> bool:
-    """Whether every bracket that is opened is closed, of whatever kind, and the reverse."""
-    depths = _depths(text)
-    return depths[-1] == 0 and min(depths) == 0
-
-
-def _depths(text: str) -> list[int]:
-    """How many brackets are open before each character, and at the end."""
-    depths = [0] * (len(text) + 1)
-    depth = position = 0
-    for token in _BRACKET.finditer(text):
-        depths[position : token.end()] = [depth] * (token.end() - position)
-        position = token.end()
-        depth += 1 if token["open"] else -1 if token["close"] else 0
-    depths[position:] = [depth] * (len(text) + 1 - position)
-    return depths

@@ -1,68 +1,69 @@
 r"""Math: the expression in the last ``\boxed{}``, compared with the gold.
 
 The outer structure is compared here, because an engine that simplifies loses it: words, lists,
-tuples, intervals, names, units, bases. The algebra inside is math-verify's.
+tuples, intervals, names, units, bases. The gold decides what kind of answer is looked for, and
+the response is read as one of that kind. The algebra inside is math-verify's.
 
 What counts as the same:
 
 * Numbers and expressions of equal value, whatever their form; decimals are exact, so that 0.75
   is 3/4 and 0.33 is not 1/3. Of ``a \approx b`` the exact side counts.
+* Commas between strict groups of three digits, without a space, make one number of them: 58,500
+  is no list. Within brackets a comma separates.
 * Lists and sets in any order, element by element: ``3, 5``, ``\{5, 3\}``, ``x = 3 \text{ or }
   x = 5``, ``4 \pm 1``, and two boxes joined by a comma, "and" or "or".
 * Tuples and intervals in order, with the same brackets. A tuple is no set. ``x = 1, y = 2`` is
   also the pair ``(1, 2)``, by the order of the names.
-* Sets of numbers as intervals, their unions, inequalities or ``\{x \mid ...\}``.
-* A value with or without the name of what it is the value of: ``x = 5`` or ``5``. Where both
-  sides give a name, or the gold gives several, the names must agree.
+* Sets of numbers as intervals, their unions, inequalities or ``\{x \mid ...\}``. ``(1, 2)`` may
+  be a pair: no inequality passes for it.
+* A value with or without the name of what it is the value of: ``x = 5``, ``5 = x`` or ``5``.
+  Where both sides give a name, or the gold gives several, the names must agree. So must the set
+  that a letter runs through, as in ``k\pi, k \in \mathbb{Z}``; without one, it is the integers.
 * A number with or without its unit or base; two different units (or bases) are wrong, and none
-  is converted. A percent sign on one side is read both ways: 25 % is 25 or 0.25.
+  is converted. Words that make another number of it ("5 pairs", "at least 5") are never left
+  out. A percent sign on one side is read both ways: 25 % is 25 or 0.25.
 * Words in ``\text`` without regard to case. Without it, four letters in a row make a word, in
   which only the first may be in either case; "yes", "no" and "odd" are words, too. Letters of
-  a formula keep their case.
+  a formula keep their case, and capitals that name points their order.
 
 What would take hundreds of thousands of digits to work out is wrong, not computed.
 """
 
 import re
 from collections.abc import Sequence
-from itertools import product
 
-from comas.verification.algebra import is_equal_expression
+from comas.verification.algebra import check_readable, is_equal_expression
 from comas.verification.boxed import last_boxed_list
-from comas.verification.latex import MAX_ANSWER_CHARS, normalize, split, unwrap
-from comas.verification.sets import is_equal_set
-from comas.verification.units import read_quantity
+from comas.verification.brackets import split, unwrap
+from comas.verification.choice import read_letter
+from comas.verification.latex import MAX_ANSWER_CHARS, bare, join_thousands, normalize
+from comas.verification.names import is_asked_for, is_name, is_same_name
+from comas.verification.phrases import split_domain, undressed
+from comas.verification.sets import is_equal_set, is_set
+from comas.verification.texts import (
+    has_other_points,
+    has_words,
+    is_equal_text,
+    is_text,
+    unwrapped_number,
+)
+from comas.verification.units import Quantity, read_quantity
 from comas.verification.verdict import Verdict
 
 _LIST_SEPARATOR = re.compile(r"[,;]|\\lor(?![a-zA-Z])")
 _EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![a-zA-Z])")
 _APPROXIMATION = re.compile(r"\\approx(?![a-zA-Z])")
+_IMPLICATION = re.compile(r"\\implies(?![a-zA-Z])")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
 # Between two words or digits a space is needed, and braces around more than a character.
 _IDLE_SPACE = re.compile(r"(?<![^\W_]) | (?![^\W_])")
 _BRACED_SCRIPT = re.compile(r"([_^])\{(\w)\}")
-_RATIO = re.compile(":")
-_SUBSCRIPT = re.compile(r"_(?:\{[^{}]*\}|\w)")
-# An unknown, f(x), a word, or a tuple of unknowns.
-_SIMPLE_NAME = re.compile(
-    r"(?:\\text ?\{[^{}]*\}|\\?[a-zA-Z]+'*)(?:_(?:\{[^{}]*\}|\w))?(?: ?\([a-zA-Z, ]*\))?"
-    r"|\([a-zA-Z\\_0-9, ]*\)"
-)
-# What may be asked for, as in f(2) = 5 or x^2 + y^2 = 5, but no multiple, as in 2x = 5.
-_QUANTITY_NAME = re.compile(r"(?![-+\d.]|\\frac ?\{-?\d).*[a-zA-Z].*", re.DOTALL)
-_WRAPPED_WORDS = re.compile(r"\\text ?\{([^{}]*)\}")
-_WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[ '.-])*")
-# A formula has no letters in a row that many, and has spaces around its signs.
-_BARE_WORDS = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_]+(?:[-' ][^\W\d_]+)*")
-_SHORT_WORDS = {"yes", "no", "odd"}
-_PRODUCT_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|[ *]")
+_RATIO = re.compile(r":|\\text ?\{ ?to ?\}")
+_OPTION = re.compile(r"\\text ?\{ ?\(([A-Z])\) ?\}")
+_SUCH_THAT = re.compile(r":|\\mid|\|")
 _BASED = re.compile(r" ?(-?[0-9A-F]*\d[0-9A-F]*) ?(?:_ ?(?:base)?|(?:in )?base) ?(\w+) ?")
 _BASE_NAMES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES, start=2)}
-_SET_SIGN = re.compile(
-    r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|mathbb|emptyset|varnothing)(?![a-zA-Z])"
-)
 
 
 def verify_math(response: str, gold: str) -> Verdict:
@@ -71,40 +72,59 @@ def verify_math(response: str, gold: str) -> Verdict:
     Without a box it is unanswered; a box that cannot be read is wrong. Takes no time limit,
     and one input can hang the engine: call it through ``Verifier``, which limits it.
 
-    Raises ValueError when the gold cannot be read, and whatever math-verify and sympy raise on
-    an expression that they cannot compare.
+    Raises ValueError when the gold cannot be read, unless the response repeats it.
 
     Example: ``verify_math(r"So \boxed{\frac{2}{4}}", r"\frac12") == "correct"``
     """
-    if not normalize(gold):
+    wanted = normalize(gold)
+    if not wanted:
         raise ValueError(f"the gold answer {gold!r} cannot be read as math")
     answer = last_boxed_list(response)
     if answer is None:
+        _check_readable(wanted)
         return "unanswered"
     if len(answer) > MAX_ANSWER_CHARS:
         return "wrong"
-    return "correct" if _is_equal(normalize(gold), normalize(answer)) else "wrong"
+    return "correct" if _is_equal(wanted, normalize(answer)) else "wrong"
 
 
 def _is_equal(gold: str, answer: str) -> bool:
-    """Whether two normalized answers are the same, in any reading of their commas."""
+    """Whether two normalized answers are the same."""
     if _key(gold) == _key(answer):
         return True
-    return any(_is_equal_list(*pair) for pair in product(_readings(gold), _readings(answer)))
+    if option := _OPTION.fullmatch(gold):
+        return read_letter(answer) == option[1]
+    gold, domain = split_domain(undressed(gold))
+    answer, given = split_domain(undressed(_IMPLICATION.split(answer)[-1].strip()))
+    if given is not None and given.of != (domain.of if domain is not None else "Z"):
+        return False
+    if domain is not None and given is not None:
+        answer = re.sub(rf"(?<![\\a-zA-Z]){given.letter}(?![a-zA-Z])", domain.letter, answer)
+    if is_text(gold):
+        return is_equal_text(gold, answer)
+    gold = join_thousands(gold)
+    readings = {join_thousands(answer): None}
+    if len(_elements(gold)) > 1:
+        readings[answer] = None  # the commas may separate
+    return any(
+        _is_equal_list(wanted, given)
+        for wanted in (gold, *_as_pair(gold))
+        for reading in readings
+        for given in (reading, *_as_pair(reading))
+    )
 
 
 def _key(text: str) -> str:
     """Equal for texts that differ only in spaces and braces that print nothing."""
-    return _BRACED_SCRIPT.sub(r"\1\2", _IDLE_SPACE.sub("", text))
+    return _BRACED_SCRIPT.sub(r"\1\2", _IDLE_SPACE.sub("", join_thousands(text)))
 
 
-def _readings(text: str) -> list[str]:
-    """``6,600`` may be one number or two, and ``x = 1, y = 2`` a pair."""
-    readings = [_THOUSANDS.sub(lambda m: m[0].replace(",", ""), text), text]
+def _as_pair(text: str) -> list[str]:
+    """``x = 1, y = 2`` as ``(1, 2)``; none of what names no two unknowns."""
     values = dict(map(_named, elements := split(text, _LIST_SEPARATOR)))
-    if "" not in values and 1 < len(values) == len(elements):
-        readings.append(f"({', '.join(values[name] for name in sorted(values))})")
-    return list(dict.fromkeys(readings))
+    if "" in values or not 1 < len(values) == len(elements):
+        return []
+    return [f"({', '.join(values[name] for name in sorted(values))})"]
 
 
 def _is_equal_list(gold: str, answer: str) -> bool:
@@ -113,8 +133,7 @@ def _is_equal_list(gold: str, answer: str) -> bool:
     if 0 < len(wanted) == len(given) and _match(wanted, given, names_needed=has_several_names):
         return True
     # One set may be written in many ways: an interval as an inequality, two as their union.
-    is_set = _SET_SIGN.search(gold) or _SET_SIGN.search(answer)
-    return bool(is_set) and is_equal_set(gold, answer)
+    return is_set(gold) and is_equal_set(gold, answer)
 
 
 def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -> bool:
@@ -132,9 +151,10 @@ def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -
 
 def _elements(text: str) -> list[str]:
     r"""The elements of a list or set, each ``\pm`` as two."""
-    name, value = _named(text)
-    opening, inner, _ = unwrap(value if name else text)
-    if opening == r"\{" and not re.search(r":|\\mid|\||\\colon", inner):
+    sides = _sides(text)
+    is_named = len(sides) > 1 and is_asked_for(sides[0])
+    opening, inner, _ = unwrap(sides[-1] if is_named else text)
+    if opening == r"\{" and not _SUCH_THAT.search(inner) and not is_set(inner):
         text = inner
     elements = [element for element in split(text, _LIST_SEPARATOR) if element]
     return [signed for element in elements for signed in _both_signs(element)]
@@ -153,8 +173,8 @@ def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:
     if not gold_name and len(split(gold, _EQUALITY)) > 1:
         return is_equal_expression(gold, answer)  # an equation, which names nothing
     sides = _sides(answer)
-    has_name = len(sides) > 1 and bool(_QUANTITY_NAME.fullmatch(sides[0]))
-    if gold_name and len(sides) > 1 and not _is_same_name(gold_name, sides[0]):
+    has_name = len(sides) > 1 and is_asked_for(sides[0])
+    if gold_name and len(sides) > 1 and not is_same_name(gold_name, sides[0]):
         return is_equal_expression(gold, answer)  # perhaps the same equation in another form
     if name_needed and not has_name:
         return False
@@ -163,34 +183,28 @@ def _is_equal_element(gold: str, answer: str, *, name_needed: bool) -> bool:
 
 
 def _sides(text: str) -> list[str]:
-    """The sides of a chain of equations, without what an approximation adds."""
+    """The sides of a chain of equations, a name first, without what an approximation adds."""
     exact, *approximate = split(text, _APPROXIMATION)
-    if approximate and (not exact or _SIMPLE_NAME.fullmatch(exact)):
+    if approximate and (not exact or is_name(exact)):
         return [side for side in (exact, approximate[0]) if side]
-    return split(exact, _EQUALITY)
+    sides = list(map(bare, split(exact, _EQUALITY)))
+    is_name_last = len(sides) == 2 and is_name(sides[1]) and not is_asked_for(sides[0])
+    return sides[::-1] if is_name_last else sides
 
 
 def _named(text: str) -> tuple[str, str]:
     """The name of an unknown that is given a value, and the value: "x = 5" gives ("x", "5")."""
     sides = _sides(text)
-    if len(sides) > 1 and _SIMPLE_NAME.fullmatch(sides[0]):
+    if len(sides) > 1 and is_name(sides[0]):
         return sides[0], sides[-1]
     return "", sides[0] if len(sides) == 1 else text
-
-
-def _is_same_name(gold: str, answer: str) -> bool:
-    """x_1 and x_2 are values of x."""
-    answer = answer if "_" in gold else _SUBSCRIPT.sub("", answer)
-    return _key(gold) == _key(answer)
 
 
 def _is_equal_value(gold: str, answer: str) -> bool:
     if _key(gold) == _key(answer):
         return True
-    if gold.casefold() in _SHORT_WORDS:
-        return gold.casefold() == _unwrap_text(answer).rstrip(" .").casefold()
-    if _BARE_WORDS.fullmatch(gold) or _words(gold):
-        return _is_equal_text(gold, answer)
+    if is_text(gold):
+        return is_equal_text(gold, answer)
     terms, answer_terms = split(gold, _RATIO), split(answer, _RATIO)
     if len(terms) > 1 and len(answer_terms) > 1:
         return len(terms) == len(answer_terms) and all(map(_is_equal_value, terms, answer_terms))
@@ -204,42 +218,19 @@ def _is_equal_value(gold: str, answer: str) -> bool:
             and len(wanted) == len(given)
             and all(map(_is_equal, wanted, given))
         )
-    return _is_equal_quantity(
+    return not has_other_points(gold, answer) and _is_equal_quantity(
         inner if opening in ("(", "{") else gold,
         answer_inner if answer_opening in ("(", "{") else answer,
     )
 
 
-def _is_equal_text(gold: str, answer: str) -> bool:
-    """Whether words agree up to their case, or four letters and more as a product of them."""
-    if words := _words(gold) or _words(answer):
-        return (
-            words
-            == _words(rf"\text{{{_unwrap_text(gold)}}}")
-            == _words(rf"\text{{{_unwrap_text(answer)}}}")
-        )
-    if _BARE_WORDS.fullmatch(answer):
-        return gold[0].swapcase() + gold[1:] == answer  # as at the start of a sentence
-    return sorted(gold.replace(" ", "")) == sorted(_PRODUCT_SIGN.sub("", answer))
-
-
-def _words(text: str) -> str | None:
-    r"""What stands in ``\text``, if it is words, in one spelling."""
-    wrapped = _WRAPPED_WORDS.fullmatch(text)
-    if wrapped is None or not _WORDS.fullmatch(words := wrapped[1].strip(" .()*")):
-        return None
-    return " ".join(words.casefold().replace("-", " ").split())
-
-
 def _is_equal_quantity(gold: str, answer: str) -> bool:
     """Compare values with their units, bases and percent signs, any of which may be left out."""
-    gold, gold_base = _split_base(_unwrap_text(gold))
-    answer, base = _split_base(_unwrap_text(answer))
-    wanted = read_quantity(gold)
-    given = read_quantity(answer, unit_expected=bool(wanted.unit))
-    if (gold_base and base and gold_base != base) or (
-        wanted.unit and given.unit and wanted.unit != given.unit
-    ):
+    wanted, gold_base = _read_quantity(gold)
+    if has_words(wanted.value):
+        return is_equal_text(gold, answer)
+    given, base = _read_quantity(answer, unit_expected=bool(wanted.unit))
+    if (gold_base and base and gold_base != base) or not _are_units_compatible(wanted, given):
         return False
     value, gold_value = given.value.strip(), wanted.value.strip()
     number, gold_number = value.rstrip(" %"), gold_value.rstrip(" %")
@@ -253,12 +244,37 @@ def _is_equal_quantity(gold: str, answer: str) -> bool:
     return False
 
 
-def _unwrap_text(text: str) -> str:
-    wrapped = _WRAPPED_WORDS.fullmatch(text)
-    return wrapped[1].strip() if wrapped else text
+def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
+    """Whether the units agree, as one that is left out does; a percent sign is a unit, too."""
+    if wanted.unit_alters or given.unit_alters:
+        return wanted.unit == given.unit and wanted.unit_alters == given.unit_alters
+    units = [quantity.unit or "%" * quantity.value.endswith("%") for quantity in (wanted, given)]
+    return units[0] == units[1] or "" in units
 
 
-def _split_base(text: str) -> tuple[str, str]:
-    """The digits and the base of a number such as 2134_6; "" for no base."""
+def _read_quantity(text: str, *, unit_expected: bool = False) -> tuple[Quantity, str]:
+    """A quantity, and the base of a number such as 2134_6; "" for no base."""
+    text = unwrapped_number(text)
     based = _BASED.fullmatch(re.sub(r"(?:\\text|[{}() ])+", " ", text))
-    return (based[1], _BASES.get(based[2], based[2])) if based else (text, "")
+    if based:
+        return Quantity(based[1]), _BASES.get(based[2], based[2])
+    return read_quantity(text, unit_expected=unit_expected), ""
+
+
+def _check_readable(gold: str) -> None:
+    """Raise ValueError where a part of ``gold`` (normalized) cannot be read."""
+    if _OPTION.fullmatch(gold):
+        return
+    gold = join_thousands(split_domain(undressed(gold))[0])
+    if is_text(gold) or is_equal_set(gold, gold):
+        return
+    for element in _elements(gold):
+        for value in split(_named(element)[1], _RATIO):
+            opening, inner, _ = unwrap(value)
+            parts = split(inner, _LIST_SEPARATOR)
+            if opening and len(parts) > 1:
+                list(map(_check_readable, parts))
+            elif not is_text(value):
+                quantity, _ = _read_quantity(value)
+                if not has_words(quantity.value):
+                    check_readable(quantity.value.strip().rstrip(" %"))

@@ -10,8 +10,10 @@ form that is asked for: unanswered.
 import math
 import re
 
-from comas.verification.boxed import last_boxed
-from comas.verification.latex import normalize, unwrap
+from comas.verification.boxed import last_boxed_list
+from comas.verification.brackets import unwrap
+from comas.verification.latex import normalize
+from comas.verification.phrases import undressed
 from comas.verification.units import is_unit
 from comas.verification.verdict import Verdict
 
@@ -53,7 +55,7 @@ def verify_science(response: str, gold: str) -> Verdict:
     expected = read_number(gold)
     if not expected or not math.isfinite(expected[0]):
         raise ValueError(f"the gold answer {gold!r} is not a number")
-    answer = last_boxed(response)
+    answer = last_boxed_list(response)
     readings = read_number(answer) if answer is not None else ()
     if not readings:
         return "unanswered"
@@ -70,7 +72,7 @@ def read_number(text: str) -> tuple[float, ...]:
     """
     if len(text) > _MAX_CHARS:
         return ()
-    last_side = _RELATION.split(normalize(text))[-1].strip().removeprefix(r"\$")
+    last_side = _RELATION.split(undressed(normalize(text)))[-1].strip().removeprefix(r"\$")
     while (inner := _unwrap(last_side)) != last_side:
         last_side = inner
     number = _NUMBER.fullmatch(last_side)

@@ -1,7 +1,7 @@
 r"""Sets of real numbers: intervals, their unions, inequalities and set-builder notation, compared.
 
-To math-verify a list of two numbers is the open interval between them, and an inequality joined
-to another by "or" is none.
+The joints are read here, since to math-verify a pair of numbers is the open interval between
+them, and an inequality joined to another by "or" is none.
 """
 
 import re
@@ -12,15 +12,31 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from comas.verification.algebra import are_equal, read_computable
-from comas.verification.latex import split, unwrap
+from comas.verification.brackets import split, unwrap
 
 _OR = re.compile(r"\\lor(?![a-zA-Z])|;")
 _AND = re.compile(r",")
+_CUP = re.compile(r"\\cup(?![a-zA-Z])")
+_CAP = re.compile(r"\\cap(?![a-zA-Z])")
+_WITHOUT = re.compile(r"\\setminus(?![a-zA-Z])|(?<=\\mathbb\{R\})\s*-(?=\s*\\\{)")
 _ELEMENT_OF = re.compile(r"\\in(?![a-zA-Z])")
-_SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|\\colon(?![a-zA-Z])|[|:]")
+_NOT_ELEMENT_OF = re.compile(r"\\notin(?![a-zA-Z])")
+_SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|[|:]")
+_SET_SIGN = re.compile(r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|notin|mathbb|emptyset)(?![a-zA-Z])")
+_ENDLESS = re.compile(r"\\infty(?![a-zA-Z])")
 
 _NamedSet = tuple[frozenset[str], sympy.Set]
 """The variable of an inequality, none of an interval; and the set."""
+
+
+def is_set(text: str) -> bool:
+    """Whether ``text`` can only be a set of numbers; ``(1, 2)`` may be a pair as well."""
+    if _SET_SIGN.search(text):
+        return True
+    *_, text = split(text, _ELEMENT_OF)
+    opening, inner, closing = unwrap(text)
+    is_interval = opening in ("(", "[") and len(split(inner, _AND)) == 2
+    return is_interval and ("[" in opening or "]" in closing or bool(_ENDLESS.search(inner)))
 
 
 def is_equal_set(gold: str, answer: str) -> bool:
@@ -37,16 +53,39 @@ def is_equal_set(gold: str, answer: str) -> bool:
 
 def _read_set(text: str) -> _NamedSet | None:
     opening, inner, _ = unwrap(text)
-    if opening == r"\{" and (mark := _SUCH_THAT.search(inner)):
-        text = f"{inner[: mark.start()]}, {inner[mark.end() :]}"
-    if joined := _joined(text, _OR, sympy.Union) or _joined(text, _AND, _meet):
-        return joined
+    if opening == r"\{":
+        if mark := _SUCH_THAT.search(inner):
+            return _read_set(f"{inner[: mark.start()]}, {inner[mark.end() :]}")
+        if is_set(inner):
+            return None  # a set of sets
+    for joint, join in _JOINTS:
+        if len(parts := [part for part in split(text, joint) if part]) > 1:
+            return _joined(parts, join)
+    outside = split(text, _NOT_ELEMENT_OF)
+    if len(outside) == 2 and (without := _read_set(outside[1])) is not None:
+        return frozenset(outside[:1]), sympy.Complement(sympy.Reals, without[1])
     *variable, text = split(text, _ELEMENT_OF)
-    names = frozenset(variable)
     if variable and not text:
         return None
+    names = frozenset(variable)
     if re.fullmatch(r"[a-zA-Z]", text):
         return frozenset([text]), sympy.Reals
+    opening, inner, closing = unwrap(text)
+    if opening in ("(", "[") and len(ends := split(inner, _AND)) == 2:
+        return _interval(names, ends, opening=opening, closing=closing)
+    return _read_expression(text, names)
+
+
+def _interval(
+    names: frozenset[str], ends: list[str], *, opening: str, closing: str
+) -> _NamedSet | None:
+    low, high = map(read_computable, ends)
+    if not (low and high and low[0].is_extended_real and high[0].is_extended_real):
+        return None
+    return names, sympy.Interval(low[0], high[0], opening == "(", closing == ")")
+
+
+def _read_expression(text: str, names: frozenset[str]) -> _NamedSet | None:
     for expression in read_computable(text):
         if isinstance(expression, sympy.Set):
             return names, expression.doit()
@@ -58,18 +97,31 @@ def _read_set(text: str) -> _NamedSet | None:
     return None
 
 
-def _joined(text: str, joint: re.Pattern[str], join: Callable[..., sympy.Set]) -> _NamedSet | None:
-    """The sets on both sides of "or" or of a comma, as one."""
-    parts = [part for part in split(text, joint) if part]
-    if len(parts) < 2:
-        return None
+def _joined(parts: list[str], join: Callable[..., sympy.Set]) -> _NamedSet | None:
+    """The parts as one set; none where one of them is all of it, so that they are alternatives."""
     sets = [one for part in parts if (one := _read_set(part)) is not None]
     names = frozenset[str]().union(*(names for names, _ in sets))
     if len(sets) < len(parts) or len(names) > 1:
         return None
-    return names, join(*(one for _, one in sets))
+    whole = join(*(one for _, one in sets))
+    all_sets = [one for _, one in sets]
+    is_one_enough = whole in all_sets and sympy.Reals not in all_sets
+    return None if is_one_enough else (names, whole)
 
 
 def _meet(*sets: sympy.Set) -> sympy.Set:
     """``x < 2, x > 3`` cannot mean both."""
     return sympy.Union(*sets) if (common := sympy.Intersection(*sets)).is_empty else common
+
+
+def _without(whole: sympy.Set, *parts: sympy.Set) -> sympy.Set:
+    return sympy.Complement(whole, sympy.Union(*parts))
+
+
+_JOINTS: tuple[tuple[re.Pattern[str], Callable[..., sympy.Set]], ...] = (
+    (_OR, sympy.Union),
+    (_AND, _meet),
+    (_CUP, sympy.Union),
+    (_CAP, sympy.Intersection),
+    (_WITHOUT, _without),
+)

@@ -2,22 +2,31 @@ r"""Units behind a number: told from the number and compared by pint, never conv
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
 import pint
 
+from comas.verification.phrases import is_plain
+
 _REGISTRY: pint.UnitRegistry = pint.UnitRegistry()
 _REGISTRY.define("dollar = [money] = $ = usd")
 _REGISTRY.define("cent = dollar / 100")
+_REGISTRY.define("euro = [euro_money] = \u20ac = eur")
 _REGISTRY.define("@alias kilometer_per_hour = kmh")
 _REGISTRY.define("@alias degree = \u00b0")
 _REGISTRY.define("@alias degree_Celsius = \u00b0C")
 _REGISTRY.define("@alias degree_Fahrenheit = \u00b0F")
 _OFFSET_UNITS = ("degree_Celsius", "degree_Fahrenheit")
 
-_SCALES = {"hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12}
+_SCALES = {
+    **{"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9},
+    **{"trillion": 10**12, "dozen": 12},
+}
+_MULTIPLIERS = (["k"], ["K"], ["M"], ["B"])
+"""Rather a thousand, a million or a billion than a unit, where none is asked for."""
 _POWERS = {"sq": 2, "square": 2, "squared": 2, "cubic": 3, "cubed": 3}
 # Letters outside \text may be variables: in 5 m, but hardly in 5 cm or 5 m/s.
 _SHORT_NAMES = {
@@ -47,6 +56,8 @@ _PRODUCT = rf"{_UNIT}(?:{_JOINT}(?:{_UNIT}|\({_UNIT}(?:{_JOINT}{_UNIT})*\)))*"
 _WHOLE = re.compile(rf" ?(?:\\frac ?\{{ ?{_PRODUCT} ?\}} ?\{{ ?{_PRODUCT} ?\}}|{_PRODUCT}) ?")
 _END_OF_VALUE = re.compile(r"[\d)}!%](?!\d)|\\pi(?![a-zA-Z])|\w(?= ?\\text)")
 _ANGLE_FUNCTION = re.compile(r"\\(?:sin|cos|tan|cot|sec|csc)(?![a-zA-Z])")
+# Of a thing that is counted, not a product of letters.
+_PLURAL = re.compile(r"(?=.*[aeiou])[a-z]{3,}s|people|children|women|men|feet|mice|fish|sheep")
 _TOKEN = re.compile(
     r"\u00b0 ?[CF](?![a-zA-Z])|[^\W\d_]+|[$\u20ac\u00a3\u00a5\u20b9\u00b0]|-?\d|[/()]"
 )
@@ -58,14 +69,17 @@ class Quantity:
 
     value: str
     unit: str = ""
+    unit_alters: bool = False
+    """Whether the number without its unit is another, as in "5 pairs" or "5 or more"."""
 
 
 @lru_cache(maxsize=4096)
 def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
     r"""Tell the number in ``text`` (normalized LaTeX) from the unit around it.
 
-    Text behind a number is its unit, whatever it says. So are known units outside ``\text``,
-    but ``5m`` is a product, unless a unit is expected. Words such as million are factors.
+    Text behind a number is its unit, whatever it says. So are known units and plurals outside
+    ``\text``, but ``5m`` is a product, unless a unit is expected. Words such as million are
+    factors.
 
     Example: ``r"512 \text{ square feet}"`` has the unit of ``"512 ft^2"``.
     """
@@ -79,21 +93,29 @@ def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
         if unit_expected or _is_surely_unit(rest):
             words = _tokens(rest)
             if words and words[0] in _SCALES:
-                value = rf"({value})\cdot 10^{{{_SCALES[words.pop(0)]}}}"
-            return Quantity(value, _spelled(money + words))
+                value = rf"({value})\cdot {_SCALES[words.pop(0)]}"
+            alters = _alters(words) or words in _MULTIPLIERS
+            return Quantity(value, _spelled(money + words), alters)
     return Quantity(text, _spelled(money))
 
 
 def is_unit(text: str) -> bool:
     r"""Whether ``text`` (normalized LaTeX) can be the unit of a number, as in ``"m/s^{2}"``.
 
-    A word that scales the number is none.
+    A word that makes another number of it is none.
     """
     return (
         bool(_WHOLE.fullmatch(text))
-        and not _SCALES.keys() & set(_tokens(text))
+        and not _alters(_tokens(text))
         and all(word in _SHORT_NAMES or _known(word) for word in _bare_words(text))
     )
+
+
+def _alters(words: Sequence[str]) -> bool:
+    """Whether a number with these words behind it is another number than alone."""
+    is_power_alone = bool(words) and all(word in _POWERS or word in "()/" for word in words)
+    described = " ".join(word for word in words if word not in _POWERS)
+    return is_power_alone or not is_plain(described)
 
 
 def _is_surely_unit(text: str) -> bool:
@@ -104,6 +126,7 @@ def _is_surely_unit(text: str) -> bool:
         or not word.isascii()
         or (is_ratio and word in _LETTERS_IN_RATIOS)
         or (len(word) > 3 and _known(word) is not None)
+        or bool(_PLURAL.fullmatch(word))
         for word in _bare_words(text)
     )
 
