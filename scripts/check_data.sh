@@ -7,9 +7,10 @@ usage() {
 usage: bash scripts/check_data.sh FILE|hub:OWNER/NAME/CONFIG/SPLIT ... [key=value ...]
 
 Makes the environment (.venv) where there is none, then checks questions (data/README.md describes
-them) and lists every faulty one with the reason: keys and their types, ids that occur twice, math
-and science answers that do not verify against themselves, and checker code that cannot run in the
-sandbox. Shows the first ones as agents will read them, and the command that trains on all.
+them) and lists the faulty ones, a line for each kind of fault: keys and their types, ids that occur
+twice, empty and endless prompts, math and science answers that no grader can read, and checker code
+that cannot run in the sandbox or asserts nothing. Shows the first ones as agents will read them,
+and the command that trains on all.
 
   FILE       JSONL, JSON, CSV or Parquet
   key=value  as for training: data.columns.prompt=question data.domain=math; what YAML would take

@@ -122,11 +122,24 @@ def test_half_a_surrogate_pair_is_refused_before_a_tokenizer_meets_it(tmp_path: 
     assert "unexpected end of hex escape" in error_of(as_list)
 
 
-def test_a_long_list_of_faults_is_cut_at_twenty_with_their_count(tmp_path: Path):
-    lines = error_of(write(tmp_path / "a.jsonl", *["x"] * 25)).split("\n  ")
-    assert lines[0].startswith("25 faulty records; ")
-    assert len(lines) == 22  # the count, 20 faults, the rest
-    assert lines[-1] == "... and 5 more"
+def test_a_long_list_of_kinds_of_faults_is_cut_with_their_count(tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("comas.data.records.MAX_LISTED_FAULTS", 2)
+    faulty = [record(id="", task=""), record(task=""), record(source=""), record(prompt="")]
+    lines = error_of(write(tmp_path / "a.jsonl", *faulty)).split("\n  ")
+    assert lines[0].startswith("4 faulty records; ")
+    assert len(lines) == 4  # the count, 2 kinds, the rest
+    assert lines[-1] == "... and 2 more"
+
+
+def test_records_with_one_fault_are_one_line_with_their_places(tmp_path: Path):
+    repeated = [record(id="x")] * 3
+    path = write(tmp_path / "a.jsonl", *["x"] * 2, RECORD, *repeated, "{", "y", "x")
+    _, invalid, ids, cut = error_of(path).split("\n  ")
+    assert invalid.startswith(f"{path}, lines 1-2, 8-9 (4 records, the first of them): Invalid")
+    assert (
+        ids == f"{path}, lines 5-6 (2 records, the first of them): id 'x' is already that of line 4"
+    )
+    assert cut.startswith(f"{path}, line 7: Invalid JSON: EOF")
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "[]"])

@@ -92,6 +92,11 @@ def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
         ("coding", "assert f(1) ==", "not Python"),
         ("coding", "import torch\nassert f(1) == 2", "imports torch"),
         ("coding", "def test_f():\n    assert f(1) == 2", "does it call its tests?"),
+        ("coding", "hello", "no assert"),
+        ("coding", "console.log(f(1))", "no assert"),
+        ("coding", "return f(1) == 2", "not Python"),
+        ("math", r"\heartsuit \& 13", "nothing but the same letters would be correct"),
+        ("math", "(1, ???)", "nothing but the same letters would be correct"),
     ],
 )
 def test_an_answer_that_cannot_judge_is_a_fault(
@@ -118,6 +123,28 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(
         in report.faults["line 47"]
     )
     assert report.counts.total() == 3
+
+
+@pytest.mark.parametrize(
+    ("prompt", "part"),
+    [("x" * 1_000_001, "has 1,000,001 characters"), ("\u200b \ufeff", "must not be empty")],
+)
+def test_a_prompt_that_nobody_can_read_is_a_fault(tmp_path, verifier, prompt, part):
+    path = write(tmp_path / "own.jsonl", GOOD[0] | {"prompt": prompt})
+    assert part in reasons(path, verifier)["line 1"]
+
+
+def test_rows_with_one_fault_are_one_line(tmp_path, capsys):
+    bad = [GOOD[1] | {"id": f"{n}", "answer": f"{n} m"} for n in range(30)]
+    path = write(tmp_path / "own.jsonl", *bad[:20], *GOOD, *bad[20:], GOOD[0] | {"answer": "1 &"})
+    assert main([str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"{path}: 34 records, 31 of them faulty"
+    assert lines[1].startswith(
+        "  lines 1-20, 24-33 (30 records, the first of them): the answer '0 m' is not a decimal"
+    )
+    assert lines[2].startswith("  line 34: id 'm' is already that of line 21")
+    assert lines[3].strip() == "1 coding, source other"
 
 
 def test_a_json_list_is_checked_as_well(tmp_path: Path, verifier: Verifier):

@@ -1,8 +1,11 @@
 """Questions and their answer keys: what a record is, and how rows of any file become records."""
 
 import json
+import re
+import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
 
@@ -15,6 +18,9 @@ from comas.files import faults_in_words
 from comas.types import NO_CHOICE, AnswerKey, Domain, Question
 
 MAX_LISTED_FAULTS = 20
+MAX_LISTED_LOCATIONS = 10
+MAX_PROMPT_CHARS = 1_000_000
+"""A longer question fits into the context of no model."""
 NEEDED = ("task", "prompt", "answer")
 """Keys that a record must have; the others can be made up."""
 _EXAMPLE = json.dumps(
@@ -24,8 +30,14 @@ RECORDS = Data()
 """How files of records are read: their columns have the names of the keys."""
 
 
+_UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}
+"""Unicode's categories of what leaves the paper white: spaces, and controls such as U+200B."""
+_VARYING = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d[\d,]*")
+"""What differs among faults of one kind: quoted values and numbers."""
+
+
 def _not_blank(text: str) -> str:
-    if not text.strip():
+    if all(unicodedata.category(character) in _UNSEEN for character in text):
         raise PydanticCustomError("blank", "must not be empty")
     return text
 
@@ -34,6 +46,15 @@ def _no_choice(domain: Any) -> Any:
     if domain == "choice":
         raise PydanticCustomError("choice", NO_CHOICE)
     return domain
+
+
+def _not_endless(text: str) -> str:
+    if len(text) > MAX_PROMPT_CHARS:
+        raise PydanticCustomError(
+            "endless",
+            f"has {len(text):,} characters, more than any model reads ({MAX_PROMPT_CHARS:,})",
+        )
+    return text
 
 
 Text = Annotated[str, AfterValidator(_not_blank)]
@@ -52,7 +73,7 @@ class Record(Generic[Form]):
     id: Text
     task: Form
     """A domain; of a benchmark, a form of answers."""
-    prompt: Text
+    prompt: Annotated[Text, AfterValidator(_not_endless)]
     answer: Text
     source: Text
 
@@ -77,17 +98,17 @@ def load_questions(name: str | Path, rules: Data = RECORDS) -> QuestionSet:
     """The questions of a file, or of a dataset on the hub, as ``rules`` say how to read it.
 
     Raises DataError that names every faulty record with its location and the reason (the first
-    ``MAX_LISTED_FAULTS``, and how many there are).
+    ``MAX_LISTED_FAULTS`` kinds of faults, and how many there are).
     """
     records: list[Record[Domain]] = []
-    faults: list[str] = []
+    faults: dict[str, str] = {}
     for location, record in read_questions(name, rules):
         if isinstance(record, Faulty):
-            faults.append(f"{name}, {location}: {record.reason}")
+            faults[location] = record.reason
         else:
             records.append(record)
     if faults:
-        raise DataError(_listed(faults))
+        raise DataError(_listed(str(name), faults))
     if not records:
         raise DataError(f"{name} holds no record; one line is one question: {_EXAMPLE}")
     questions = tuple(Question(record.id, record.task, record.prompt) for record in records)
@@ -192,9 +213,38 @@ def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
     )
 
 
-def _listed(faults: Sequence[str]) -> str:
+def grouped(faults: Mapping[str, str]) -> list[str]:
+    """One line for each kind of fault, with where it occurs and the first reason in full.
+
+    Example: ``{"line 3": "id 'a' is ...", "line 4": "id 'b' is ..."}`` gives ``["lines 3-4 (2
+    records, the first of them): id 'a' is ..."]``.
+    """
+    kinds: dict[str, list[str]] = {}
+    for location, reason in faults.items():
+        kinds.setdefault(_VARYING.sub("_", reason), []).append(location)
+    return [f"{_places(locations)}: {faults[locations[0]]}" for locations in kinds.values()]
+
+
+def _places(locations: Sequence[str]) -> str:
+    """ "line 3", or "lines 3-5, 9 (4 records, the first of them)" of several."""
+    if len(locations) == 1:
+        return locations[0]
+    kind = locations[0].split()[0]
+    numbers = [int(location.split()[1]) for location in locations]
+    runs = [
+        [number for _, number in run]
+        for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
+    ]
+    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    more = ", ..." * (len(shown) > MAX_LISTED_LOCATIONS)
+    listed = ", ".join(shown[:MAX_LISTED_LOCATIONS])
+    return f"{kind}s {listed}{more} ({len(locations)} records, the first of them)"
+
+
+def _listed(name: str, faults: Mapping[str, str]) -> str:
     count = f"{len(faults)} faulty record{'s' * (len(faults) != 1)}; write each like {_EXAMPLE}:"
-    lines = [count, *faults[:MAX_LISTED_FAULTS]]
-    if len(faults) > MAX_LISTED_FAULTS:
-        lines.append(f"... and {len(faults) - MAX_LISTED_FAULTS} more")
+    kinds = grouped(faults)
+    lines = [count, *(f"{name}, {kind}" for kind in kinds[:MAX_LISTED_FAULTS])]
+    if len(kinds) > MAX_LISTED_FAULTS:
+        lines.append(f"... and {len(kinds) - MAX_LISTED_FAULTS} more")
     return "\n  ".join(lines)

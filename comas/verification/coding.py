@@ -98,6 +98,7 @@ def examine_checker(gold: str) -> bool:
     """
     try:
         tree = ast.parse(gold, filename="<checker>")
+        compile(tree, "<checker>", "exec")  # a return outside of a function is found only here
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the checker code is not Python: {error}") from error
     if foreign := foreign_imports(tree):
@@ -112,6 +113,15 @@ def examine_checker(gold: str) -> bool:
             "that the result was successful"
         )
     return PROGRAM_MODULE not in _imported(tree) and _free_names(tree) <= _STANDARD_NAMES
+
+
+def can_fail(gold: str) -> bool:
+    """Whether checker code asserts or raises anything; ``self.assertEqual`` asserts, too."""
+    return any(
+        isinstance(node, ast.Assert | ast.Raise)
+        or (isinstance(node, ast.Attribute) and node.attr.startswith(("assert", "fail")))
+        for node in ast.walk(ast.parse(gold))
+    )
 
 
 def foreign_imports(tree: ast.AST) -> set[str]:
