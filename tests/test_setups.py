@@ -371,6 +371,13 @@ def test_answers_are_compared_as_their_form_is_written():
     assert not same_program(program, "def f(x):\nreturn x + 1")
 
 
+def test_two_boxes_joined_by_or_are_no_vote_for_the_second():
+    samples = [r"\boxed{A} or \boxed{B}"] * 2 + [r"\boxed{C}"]
+    assert elect(samples, ballot=BALLOTS["choice"]) == samples[2]
+    samples = [r"\boxed{1} or \boxed{2}"] * 2 + [r"\boxed{3}"]
+    assert elect(samples, ballot=BALLOTS["science"]) == samples[2]
+
+
 def test_programs_are_voted_on_by_their_last_block():
     def response(*programs: str) -> str:
         return "".join(f"Here:\n```python\n{program}\n```\n" for program in programs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from comas.interaction.setup_prompts import CONSISTENCY_SAMPLES
-from comas.verification.boxed import last_boxed
+from comas.verification.boxed import last_boxed_list
 from comas.verification.choice import read_letter
 from comas.verification.coding import last_python_block
 from comas.verification.forms import AnswerForm
@@ -80,9 +80,9 @@ def _lines(program: str) -> list[str]:
 
 
 BALLOTS: dict[AnswerForm, Ballot] = {
-    "math": Ballot(last_boxed, same_expression),
-    "science": Ballot(last_boxed, same_number),
-    "choice": Ballot(last_boxed, same_letter),
+    "math": Ballot(last_boxed_list, same_expression),
+    "science": Ballot(last_boxed_list, same_number),
+    "choice": Ballot(last_boxed_list, same_letter),
     "coding": Ballot(last_python_block, same_program),
 }
 
