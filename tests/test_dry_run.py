@@ -129,7 +129,13 @@ def test_time_on_gpus_is_arithmetic_and_says_so():
     config = paper()
     sizes = derive_sizes(config, num_questions=2000)
     line = describe_time(config, sizes, None, shapes=[QWEN_3B] * 4)
-    assert line.startswith("time: 4.5 h by arithmetic that no GPU has confirmed")
+    assert line.startswith("time: 4.1 to 5.8 h by arithmetic that no GPU has confirmed")
+    assert "35% to 55% of their peak, the slowest discussion 1.3 to 1.8 times the mean" in line
+    config.training.num_steps = 2
+    short = describe_time(
+        config, derive_sizes(config, num_questions=2000), None, shapes=[QWEN_3B] * 4
+    )
+    assert short.startswith("time: 19 to 26 min by")
     config.interaction.criticism = "rated"  # of which the arithmetic knows nothing
     assert "not known" in describe_time(config, sizes, None, shapes=[QWEN_3B] * 4)
 

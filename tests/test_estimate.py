@@ -12,10 +12,12 @@ from comas.preflight.hours import (
     body_weights,
     decode_step_seconds,
     hours,
+    hours_interval,
     one_step,
     prompt_tokens,
     response_tokens,
     rollout_seconds,
+    sequences_in_flight,
     state_bytes,
     transfer_seconds,
     update_seconds,
@@ -63,6 +65,24 @@ def test_a_rollout_is_the_slowest_chain_and_the_prompts():
     )
 
 
+def test_more_sequences_than_an_engine_decodes_take_turns():
+    config, sizes = paper("comas_lora")
+    # 256 discussions on one engine, 10000 / 8250 of each in flight: 310, and room for 384.
+    assert sequences_in_flight(config, sizes, GIVEN) == pytest.approx(256 * 10000 / 8250)
+    assert config.rollout.max_num_seqs == 384
+    context = 6350 / 3 + 1250 / 6
+    prefill = 2 * body_weights(QWEN_3B) * 6144 * 6350 / 3 * 0.8 / 156e12
+    step = decode_step_seconds(256 * 10000 / 8250, context, QWEN_3B, GIVEN)
+    assert rollout_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(
+        8250 * step * 1.3 + prefill
+    )
+    config.rollout.max_num_seqs = 155  # about half of them
+    step = decode_step_seconds(155, context, QWEN_3B, GIVEN) * 256 * 10000 / 8250 / 155
+    assert rollout_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(
+        8250 * step * 1.3 + prefill
+    )
+
+
 @pytest.mark.parametrize(
     ("name", "operations"),
     [
@@ -75,7 +95,7 @@ def test_an_update_costs_some_operations_for_each_weight_and_token(name, operati
     tokens = 1536 * 7600 / 3  # 3.9 million
     length = 7600 / 3
     weights = body_weights(QWEN_3B) + 36 * 2048 * length + 151936 * 2048 * (1250 / 3) / length
-    expected = operations * weights * tokens / (2 * 312e12 * 0.45)
+    expected = operations * weights * tokens / (2 * 312e12 * 0.55)
     assert update_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected)
 
 
@@ -117,12 +137,12 @@ def test_adapters_of_one_base_are_updated_one_after_another_without_its_gradient
     attention = 36 * 2048 * length
     # 8.2 for each weight as of whole models, of which 2 are the gradient.
     per_token = 6.2 * (body_weights(QWEN_3B) + head) + 8.2 * (attention + adapter)
-    expected = per_token * 4 * 1536 * length / (312e12 * 0.45)  # one rank for four policies
+    expected = per_token * 4 * 1536 * length / (312e12 * 0.55)  # one rank for four policies
     assert update_seconds(config, sizes, QWEN_3B, GIVEN) == pytest.approx(expected)
     # The engine's base model leaves the GPU, and nothing of the trainer's.
     assert state_bytes(config, QWEN_3B) == 2 * 3_085_938_688
     step = one_step(config, sizes, QWEN_3B, GIVEN)
-    between = 8 * 45 + 4 * 4 * 14 * adapter / 2e9
+    between = 2 * 8 * 45 + 4 * 4 * 14 * adapter / 2e9
     found = hours(step, config, sizes, QWEN_3B, GIVEN)
     assert found == pytest.approx((31 * step.seconds + between) / 3600, rel=1e-4)
 
@@ -140,9 +160,29 @@ def test_the_run_has_31_steps_and_what_lies_between_them():
     config, sizes = paper()
     step = one_step(config, sizes, QWEN_3B, GIVEN)
     assert step.transfers == 0
-    # 8 validations of 45 s, and 4 checkpoints of 4 x 14 x 3.09e9 bytes at 2 GB/s.
-    between = 8 * 45 + 4 * 4 * 14 * 3.0859 / 2
+    # 8 validations of 45 s, sampled and greedy; 4 checkpoints of 4 x 14 x 3.09e9 bytes at 2 GB/s.
+    between = 2 * 8 * 45 + 4 * 4 * 14 * 3.0859 / 2
     found = hours(step, config, sizes, QWEN_3B, GIVEN)
     assert found == pytest.approx((31 * step.seconds + between) / 3600, rel=1e-4)
     with_offload = one_step(*paper("comas_paper_memory"), QWEN_3B, GIVEN)
     assert with_offload.seconds - step.seconds > 200
+
+
+def test_hours_are_an_interval_over_what_is_known_least():
+    config, sizes = paper()
+    least, most = hours_interval(config, sizes, QWEN_3B, GIVEN)
+    best = one_step(config, sizes, QWEN_3B, GIVEN)
+    # Of a rollout, the decoding of 8,250 tokens is what the slowest discussion draws out.
+    decoding = 8250 * decode_step_seconds(32 * 10000 / 8250, 6350 / 3 + 1250 / 6, QWEN_3B, GIVEN)
+    slower = best.rollout + (1.8 - 1.3) * decoding
+    step = slower + best.update * 0.55 / 0.35 + best.phases
+    assert least == hours(best, config, sizes, QWEN_3B, GIVEN)
+    assert most - least == pytest.approx(31 * (step - best.seconds) / 3600)
+    assert (round(least, 1), round(most, 1)) == (4.1, 5.8)
+
+
+def test_what_is_assumed_exactly_leaves_no_interval():
+    config, sizes = paper()
+    given = Assumptions(slowest_at_worst=1.3, update_utilisation_at_worst=0.55)
+    least, most = hours_interval(config, sizes, QWEN_3B, given)
+    assert least == most

@@ -1040,11 +1040,27 @@ def test_without_zero_states_cannot_be_offloaded(qwen2):
 
 def test_the_optimiser_is_offloaded_on_gpus_only():
     paper = Policy(zero_stage=3, adam_offload=True, dtype="bfloat16")
-    on_gpu = deepspeed_config(paper, OPTIMIZATION, device="cuda")
+    on_gpu = deepspeed_config(paper, OPTIMIZATION, device="cuda", num_trained=3 * 10**9)
     assert on_gpu["zero_optimization"]["offload_optimizer"]["device"] == "cpu"
-    on_cpu = deepspeed_config(paper, OPTIMIZATION, device="cpu")
+    on_cpu = deepspeed_config(paper, OPTIMIZATION, device="cpu", num_trained=3 * 10**9)
     assert on_cpu["zero_optimization"].keys() == {"stage", "reduce_bucket_size"}
     assert on_gpu["bf16"] == {"enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("device", "num_trained", "bucket"),
+    [
+        ("cuda", 3 * 10**9, 500_000_000),
+        ("cuda", 60_000_000, 60_000_000),  # an adapter: 0.1 GB and not 1
+        ("cpu", 3 * 10**9, 50_000_000),
+        ("cpu", 200_000, 200_000),
+    ],
+)
+def test_the_buffer_of_reduced_gradients_is_no_larger_than_these(device, num_trained, bucket):
+    config = deepspeed_config(
+        Policy(zero_stage=2), OPTIMIZATION, device=device, num_trained=num_trained
+    )
+    assert config["zero_optimization"]["reduce_bucket_size"] == bucket
 
 
 def test_a_rank_computes_on_one_thread_on_cpu_and_on_its_part_of_a_gpus_host(monkeypatch):

@@ -347,6 +347,7 @@ def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
     assert need.weights == 2 * (PARAMETERS + 4 * adapter)  # bfloat16
     assert need.optimizer == 12 * 4 * adapter
     assert need.gradients == 2 * adapter + 4 * 4 * adapter
+    assert need.reduction == 2 * adapter  # DeepSpeed's bucket, which is told their number
     assert need.checkpoint == 14 * 4 * adapter
 
 

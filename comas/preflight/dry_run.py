@@ -5,15 +5,12 @@ from collections.abc import Sequence
 from comas.config.schema import Config
 from comas.engines.cluster.placement import PolicyPlacement, Slot, family_in_words, plan_policy
 from comas.preflight.earlier_runs import MeasuredRun, earlier_run
-from comas.preflight.hours import Assumptions, hours, one_step
+from comas.preflight.hours import Assumptions, hours_interval, is_known
 from comas.preflight.memory import ModelShape
 from comas.preflight.needs import aligned, faults_of, table
 from comas.preflight.sizes import Sizes, describe_sizes
 from comas.preflight.survey import Survey
 from comas.types import Device
-
-CHAINS = ("sequential", "parallel")
-"""The schedules that the arithmetic of ``hours`` knows."""
 
 
 def describe_run(found: Survey) -> list[str]:
@@ -82,15 +79,15 @@ def describe_time(
             f"{measured.step_s:.1f} s and validations of {measured.validation_s:.1f} s, as in "
             f"{measured.folder}"
         )
-    is_known = config.interaction.criticism == "scored" and config.interaction.schedule in CHAINS
-    if not shapes or not is_known:
+    if not shapes or not is_known(config):
         return f"time: not known: no run of these settings under {config.saves} has made a step"
     given, shape = Assumptions(), max(shapes, key=lambda shape: shape.num_parameters)
-    step = one_step(config, sizes, shape, given)
-    in_all = hours(step, config, sizes, shape, given)
+    least, most = hours_interval(config, sizes, shape, given)
     return (
-        f"time: {_duration(3600 * in_all)} by arithmetic that no GPU has confirmed, of which a "
-        f"step is {step.seconds:.0f} s, on A100-80GB with solutions of {given.solution_tokens}, "
+        f"time: {_interval(3600 * least, 3600 * most)} by arithmetic that no GPU has confirmed, on "
+        f"A100-80GB: updates at {given.update_utilisation_at_worst:.0%} to "
+        f"{given.update_utilisation:.0%} of their peak, the slowest discussion {given.slowest:g} "
+        f"to {given.slowest_at_worst:g} times the mean; solutions of {given.solution_tokens}, "
         f"evaluations of {given.evaluation_tokens} and scorings of {given.scoring_tokens} tokens "
         "(bash scripts/benchmark.sh estimate --help)"
     )
@@ -118,6 +115,13 @@ def _numbered(kind: str, slots: Sequence[Slot], bundle: int) -> list[str]:
 def _counted(things: Sequence[str], name: str) -> str:
     """``2 faults``, ``1 doubt``, ``no doubts``"""
     return f"{len(things) or 'no'} {name}{'s' * (len(things) != 1)}"
+
+
+def _interval(least: float, most: float) -> str:
+    """Seconds: ``5400, 9000 -> "1.5 to 2.5 h"``, ``1800, 5400 -> "30 min to 1.5 h"``"""
+    shortest, longest = _duration(least), _duration(most)
+    same_unit = shortest.partition(" ")[2] == longest.partition(" ")[2]
+    return f"{shortest.partition(' ')[0] if same_unit else shortest} to {longest}"
 
 
 def _duration(seconds: float) -> str:

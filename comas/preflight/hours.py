@@ -1,11 +1,16 @@
 """The hours of a run on GPUs: arithmetic on assumptions, not a measurement.
 
+Two of them weigh most and are known least: the share of its peak that a GPU reaches in an update,
+and how much longer than the mean the slowest discussion takes. So hours are an interval, from where
+both are at their best to where both are at their worst.
+
 A step has three parts, taken one after another:
 
   rollout  a discussion is a chain: every solution and evaluation waits for the one before. The
            chain's tokens times the time of a decoding step, which reads all weights and the KV
-           cache of all sequences in flight, times how much longer the slowest discussion takes;
-           then the prompts' tokens that no prefix cache holds, at 2 operations per weight
+           cache of all sequences that are decoded at once (more than rollout.max_num_seqs take
+           turns), times how much longer the slowest discussion takes; then the prompts' tokens
+           that no prefix cache holds, at 2 operations per weight
   update   prompts and responses at 8 operations per weight and token: 2 for the log-probs before
            the update, where it needs them, and 6 for the update; 2 more with a reference model;
            2 more where gradient checkpointing repeats them, which is in samples over
@@ -14,7 +19,7 @@ A step has three parts, taken one after another:
   phases   states of the policy to the host and back, weights to the engines, sleep and wake
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from comas.config.schema import Config
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
@@ -24,6 +29,8 @@ from comas.preflight.sizes import Sizes
 
 WEIGHT_BYTES = 2
 GRADIENT_BYTES = 4
+CHAINS = ("sequential", "parallel")
+"""The schedules that this arithmetic knows."""
 
 
 @dataclass
@@ -36,7 +43,8 @@ class Assumptions:
     evaluation_tokens: int = 400
     scoring_tokens: int = 250
     slowest: float = 1.3
-    """The slowest discussion of a step, in means."""
+    """The slowest discussion of a step, in means, at best."""
+    slowest_at_worst: float = 1.8
     prefix_hits: float = 0.2
     tflops: float = 312.0
     """Of a GPU in bfloat16 (A100)."""
@@ -44,8 +52,9 @@ class Assumptions:
     """Of a GPU's memory (A100-80GB)."""
     long_share: float = 0.1
     """Of the tokens: those in samples of more than ``policy.micro_batch_tokens``."""
-    update_utilisation: float = 0.45
-    """Of the operations that are done, repeated ones included."""
+    update_utilisation: float = 0.55
+    """Of the operations that are done, repeated ones included, at best."""
+    update_utilisation_at_worst: float = 0.35
     prefill_utilisation: float = 0.5
     bandwidth_utilisation: float = 0.7
     decode_overhead_ms: float = 3.0
@@ -58,7 +67,17 @@ class Assumptions:
     """Sleep, wake and weight transfer of a step, beside the states that move."""
     disk_gb_s: float = 2.0
     validation_s: float = 45.0
-    """Of one validation: 500 questions by each agent, the longest answer to its end."""
+    """Of one validation: 500 questions by each agent, the longest answer to its end; greedy answers
+    take as long again."""
+
+    @property
+    def worst(self) -> "Assumptions":
+        """These, with what is known least at its worst."""
+        return replace(
+            self,
+            slowest=self.slowest_at_worst,
+            update_utilisation=self.update_utilisation_at_worst,
+        )
 
 
 @dataclass(frozen=True)
@@ -88,15 +107,32 @@ def one_step(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions
     )
 
 
+def is_known(config: Config) -> bool:
+    """Whether its discussions are chains as this arithmetic has them."""
+    return config.interaction.criticism == "scored" and config.interaction.schedule in CHAINS
+
+
+def hours_interval(
+    config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions
+) -> tuple[float, float]:
+    """The fewest and the most hours of the whole run, from the best to the worst of ``given``."""
+    best, worst = (one_step(config, sizes, shape, case) for case in (given, given.worst))
+    return (
+        hours(best, config, sizes, shape, given),
+        hours(worst, config, sizes, shape, given.worst),
+    )
+
+
 def hours(step: Step, config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
     """Of the whole run, with validations and checkpoints."""
     trained = shape.num_parameters
     if config.policy.lora.rank is not None:
         trained = adapter_parameters(shape, config)
+    passes = 1 + (config.validation.greedy and config.validation.temperature > 0)
     checkpoint = config.num_policies * trained * (12 + WEIGHT_BYTES)
     return (
         sizes.num_steps * step.seconds
-        + sizes.num_validations * given.validation_s
+        + sizes.num_validations * passes * given.validation_s
         + sizes.num_checkpoints * checkpoint / given.disk_gb_s / 1e9
     ) / 3600
 
@@ -132,6 +168,28 @@ def policy_tokens(config: Config, sizes: Sizes, given: Assumptions) -> float:
     return num_policies * sizes.samples_per_policy[0] * length
 
 
+def chain_tokens(config: Config, given: Assumptions) -> float:
+    """Tokens of a discussion that are said one after another."""
+    of_a_round = given.solution_tokens + given.evaluation_tokens
+    return config.interaction.num_rounds * of_a_round + given.scoring_tokens
+
+
+def sequences_in_flight(config: Config, sizes: Sizes, given: Assumptions) -> float:
+    """Responses that an engine is asked for at the same time, on average.
+
+    Example: 24 turns of 417 tokens along a chain of 8,250 are 1.21 of each discussion; of 256
+    discussions on one engine 310, on eight 39.
+    """
+    tokens = sum(sizes.turns_per_discussion.values()) * response_tokens(given)
+    of_a_discussion = tokens / chain_tokens(config, given)
+    return sizes.num_discussions / num_engines(config) * of_a_discussion
+
+
+def num_engines(config: Config) -> int:
+    """Rollout engines of all policies."""
+    return len(config.families) * config.rollout.engines_per_policy
+
+
 # ---------------------------------------------------------------- seconds
 
 
@@ -151,14 +209,12 @@ def decode_step_seconds(
 
 def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
     """The slowest chain of a discussion, and the prompts of an engine."""
-    engines = len(config.families) * config.rollout.engines_per_policy
-    rounds = config.interaction.num_rounds
-    chain = rounds * (given.solution_tokens + given.evaluation_tokens) + given.scoring_tokens
-    in_flight = sum(sizes.turns_per_discussion.values()) * response_tokens(given) / chain
-    sequences = sizes.num_discussions / engines * in_flight
+    in_flight = sequences_in_flight(config, sizes, given)
+    at_once = min(in_flight, config.rollout.max_num_seqs)
     context = prompt_tokens(config, given) + response_tokens(given) / 2
-    decoding = chain * decode_step_seconds(sequences, context, shape, given) * given.slowest
-    prompts = sum(sizes.samples_per_policy) / engines * prompt_tokens(config, given)
+    of_a_token = decode_step_seconds(at_once, context, shape, given) * in_flight / at_once
+    decoding = chain_tokens(config, given) * of_a_token * given.slowest
+    prompts = sum(sizes.samples_per_policy) / num_engines(config) * prompt_tokens(config, given)
     operations = 2 * body_weights(shape) * prompts * (1 - given.prefix_hits)
     return decoding + operations / (given.tflops * 1e12 * given.prefill_utilisation)
 

@@ -9,14 +9,13 @@ from functools import cache
 from typing import NamedTuple
 
 from comas.config.schema import Config
+from comas.engines.policy.deepspeed_options import BUCKET_ELEMENTS
 from comas.engines.rollout.vllm_options import gpu_batched_tokens
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIB = 1 << 20
 GIB = 1 << 30
-BUCKET_ELEMENTS = 500_000_000
-"""Gradients that DeepSpeed reduces at once (``reduce_bucket_size``); on a CPU, a tenth."""
 GATHERED_ELEMENTS = 1_000_000_000
 """Weights that ZeRO-3 keeps gathered (``stage3_max_live_parameters``), and those that it updates
 at once (``sub_group_size``)."""
@@ -108,7 +107,7 @@ def rank_memory(
     weights = size * whole if stage < 3 else size * (part + min(whole, GATHERED_ELEMENTS))
     gradients = size * whole if stage < 2 else 4 * part
     resident = 0 if offload else 4 * masters + 8 * part
-    bucket = size * min(whole, BUCKET_ELEMENTS)
+    bucket = size * min(whole, BUCKET_ELEMENTS["cuda"])
     # Under ZeRO-3 the float32 weights are saved alone.
     saved = (size * whole if stage < 3 else 0) + (4 * whole if masters else 0) + 8 * whole
     waiting = [size * (whole if stage < 3 else part)]
@@ -144,7 +143,7 @@ def _adapters_memory(
         weights=size * (shape.num_parameters + whole),
         optimizer=0 if offload else states,
         gradients=0 if offload and stage > 1 else size * adapter + 4 * part,
-        reduction=size * min(adapter, BUCKET_ELEMENTS),
+        reduction=size * min(adapter, BUCKET_ELEMENTS["cuda"]),
         averaging=4 * adapter,
         activations=_activations(shape, config),
         # The output layer has no gradient.

@@ -14,6 +14,7 @@ from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.disk import num_parameters
 from comas.preflight.groups import group_needs
+from comas.preflight.hours import is_known
 from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
     QUICKSTART_PREFIX,
@@ -93,7 +94,7 @@ class Survey:
         self.device, self._machine = self._look_at_device()
         self._look_at_inputs()
         self._look_at_questions()
-        self._add(*group_needs(config))
+        self._look_at_discussions()
         self._look_at_sandbox()
         self._look_at_memory()
         self._look_at_disk()
@@ -201,6 +202,11 @@ class Survey:
         self._add(*length_needs(self.config, folders=self._folders, questions=questions))
         if self.validation is not None:
             self._add(checks.held_out_need(questions, self.validation.questions))
+
+    def _look_at_discussions(self) -> None:
+        self._add(*group_needs(self.config))
+        if self.sizes is not None and is_known(self.config):
+            self._add(checks.sequences_need(self.config, self.sizes))
 
     # ------------------------------------------------------------ what that needs of the machine
 

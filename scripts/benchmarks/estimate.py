@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from comas.preflight.configuration import PAPER_CONFIG, load_config
-from comas.preflight.hours import Assumptions, hours, one_step
+from comas.preflight.hours import Assumptions, hours_interval, one_step
 from comas.preflight.memory import ModelShape
 from comas.preflight.sizes import derive_sizes
 from scripts.benchmarks import read_arguments
@@ -27,10 +27,10 @@ LORA = Path("configs/comas_lora.yaml")
 
 
 def main(arguments: Assumptions) -> None:
-    """Print the parts of a step and the hours of the run, with either memory settings."""
+    """Print the parts of a step and the hours of the run, each from best to worst."""
     lines = [
-        f"{'':36} {'rollout':>8} {'update':>8} {'transfers':>10} {'phases':>7} {'step s':>7} "
-        f"{'hours':>6}"
+        f"{'':36} {'rollout':>12} {'update':>12} {'transfers':>10} {'phases':>7} {'step s':>12} "
+        f"{'hours':>13}"
     ]
     for name, path, overrides in (
         ("configs/comas.yaml", PAPER_CONFIG, []),
@@ -40,13 +40,21 @@ def main(arguments: Assumptions) -> None:
     ):
         config = load_config(path, overrides)
         sizes = derive_sizes(config, num_questions=NUM_QUESTIONS)
-        step = one_step(config, sizes, QWEN_3B, arguments)
-        in_all = hours(step, config, sizes, QWEN_3B, arguments)
+        best, worst = (
+            one_step(config, sizes, QWEN_3B, case) for case in (arguments, arguments.worst)
+        )
+        least, most = hours_interval(config, sizes, QWEN_3B, arguments)
         lines.append(
-            f"{name:36} {step.rollout:8.0f} {step.update:8.0f} {step.transfers:10.0f} "
-            f"{step.phases:7.0f} {step.seconds:7.0f} {in_all:6.1f}"
+            f"{name:36} {_interval(best.rollout, worst.rollout):>12} "
+            f"{_interval(best.update, worst.update):>12} {best.transfers:10.0f} "
+            f"{best.phases:7.0f} {_interval(best.seconds, worst.seconds):>12} "
+            f"{f'{least:.1f} to {most:.1f}':>13}"
         )
     sys.stdout.write("\n".join(lines) + "\n")
+
+
+def _interval(best: float, worst: float) -> str:
+    return f"{best:.0f} to {worst:.0f}"
 
 
 if __name__ == "__main__":

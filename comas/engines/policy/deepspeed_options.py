@@ -11,8 +11,9 @@ from comas.engines import LOOPBACK_GROUPS
 from comas.engines.allocator import rank_allocator
 from comas.types import Device
 
-CPU_BUCKET_ELEMENTS = 50_000_000
-"""Gradients that are reduced at once on a CPU."""
+BUCKET_ELEMENTS: dict[Device, int] = {"cuda": 500_000_000, "cpu": 50_000_000}
+"""The most gradients that are reduced at once. On a GPU DeepSpeed's default; on a CPU it would be
+2 GB of address space, which a later fork may be refused for."""
 
 
 def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
@@ -64,21 +65,20 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
 
 
 def deepspeed_config(
-    policy: Policy, optimization: Optimization, *, device: Device
+    policy: Policy, optimization: Optimization, *, device: Device, num_trained: int
 ) -> dict[str, Any]:
-    """DeepSpeed's configuration of a policy's engine.
+    """DeepSpeed's configuration of the engine of a policy that trains so many parameters.
 
     Micro batches vary in number, so the trainer marks the boundary of each optimiser step
     itself; DeepSpeed's own batch sizes are placeholders.
     """
     stage = policy.zero_stage
     assert stage is not None, "the preflight chooses a stage where the configuration has none"
-    zero: dict[str, Any] = {"stage": stage}
+    # Trap: the buffer is as large as it may be, whatever there is to reduce: 1 GB for an adapter.
+    bucket = min(num_trained, BUCKET_ELEMENTS[device])
+    zero: dict[str, Any] = {"stage": stage, "reduce_bucket_size": bucket}
     if stage > 0 and policy.adam_offload and device == "cuda":
         zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
-    if device == "cpu":
-        # DeepSpeed's default is 2 GB of address space, which a later fork may be refused for.
-        zero["reduce_bucket_size"] = CPU_BUCKET_ELEMENTS
     config: dict[str, Any] = {
         "train_micro_batch_size_per_gpu": 1,
         "gradient_accumulation_steps": 1,

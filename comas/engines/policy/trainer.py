@@ -258,10 +258,16 @@ class PolicyTrainer:
         if self._policy.gradient_checkpointing:
             self._checkpoint_activations(True)
         policy, optimization = self._policy, self._optimization
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
         self._engine, *_ = deepspeed.initialize(
             model=model,
-            config=deepspeed_config(policy, optimization, device=device),
-            model_parameters=[weight for weight in model.parameters() if weight.requires_grad],
+            config=deepspeed_config(
+                policy,
+                optimization,
+                device=device,
+                num_trained=sum(weight.numel() for weight in trained),
+            ),
+            model_parameters=trained,
             optimizer=lambda parameters: create_optimizer(
                 parameters, policy, optimization, device=device
             ),
