@@ -1,290 +1,353 @@
-r"""Numbers in many spellings, each with a near-miss; the kinds of spellings.py."""
+"""Families of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from fractions import Fraction
+from math import comb, factorial, pi, sqrt
 from random import Random
 
-Drawn = tuple[str, str, str]
-"""The gold, an answer that equals it, and one that nearly does."""
+from scripts.benchmarks._spelled_items import (
+    Item,
+    Table,
+    dec,
+    family,
+    frac,
+    grouped,
+    item,
+    pick,
+    poly,
+    ratio,
+    repeating,
+)
 
-SEPARATORS = ["", "{,}", r"\,", r",\!", r",\! ", r"{,}\!", r"\ ", r"{\,}", "~"]
-ONE_SIGN = {
-    (1, 2): "\u00bd",
-    (1, 4): "\u00bc",
-    (3, 4): "\u00be",
-    (1, 3): "\u2153",
-    (2, 3): "\u2154",
-}
-
-
-def digits(rng: Random, number: int, separators: Sequence[str] = SEPARATORS) -> str:
-    """Thousands may be set apart."""
-    if abs(number) < 1000:
-        return str(number)
-    return f"{number:,}".replace(",", rng.choice(separators))
+THINGS = ("apples", "students", "ways", "hours", "miles", "eggs", "minutes", "books")
 
 
-def fraction(rng: Random, over: int, under: int) -> str:
-    factor = rng.randint(2, 5)
-    sign, size = "-" if over < 0 else "", abs(over)
-    command = rng.choice([r"\frac", r"\dfrac", r"\tfrac", r"\nicefrac", r"\sfrac", r"\cfrac"])
-    spellings = [
-        rf"{sign}{command}{{{size}}}{{{under}}}",
-        rf"{command}{{{over}}}{{{under}}}",
-        rf"\frac{{{over * factor}}}{{{under * factor}}}",
-        f"{over}/{under}",
-    ]
-    if size < 10 and under < 10:
-        spellings.append(rf"{sign}\frac{size}{under}")
-    if (size, under) in ONE_SIGN:
-        spellings.append(sign + ONE_SIGN[size, under])
-    if size > under:
-        rest = rf"\frac{{{size % under}}}{{{under}}}"
-        spellings += [rf"{sign}{size // under}{rest}", rf"{sign}{size // under} {rest}"]
-    if under in (2, 4, 5, 8):
-        spellings += [f"{over / under:g}", f"{over / under:.4f}"]
-    return rng.choice(spellings)
+@family
+def integer(rng: Random) -> Item:
+    n, a = pick(rng, -60, 990, 1, -1), rng.randint(2, 30)
+    up, thing, flip = n > 0, rng.choice(THINGS), int(str(abs(n))[::-1]) * (1 if n > 0 else -1)
+    right: Table = {
+        "trailing zeros": f"{n}." + rng.choice(["0", "00"]),
+        "plus sign": up and f"+{n}",
+        "computation ending in the value": f"{n - a} + {a} = {n}",
+        "counted things": up and rf"{n} \text{{ {thing}}}",
+        "counted things, plain": up and f"{n} {thing}",
+        "counted things, mathrm": up and rf"{n}~\mathrm{{{thing}}}",
+    }
+    wrong: Table = {
+        "off by one": str(rng.choice([n + 1, n - 1])),
+        "sign": str(-n),
+        "ten times": str(10 * n),
+        "digits reversed": flip != n and str(flip),
+        "last digit dropped": abs(n) > 19 and str(int(n / 10)),
+        "reciprocal": frac(Fraction(1, n)),
+        "and a half": f"{n}.5",
+        "digits doubled": up and f"{n}{n}",
+        "tenth": n % 10 != 0 and dec(Fraction(n, 10)),
+        "dozen": up and rf"{n} \text{{ dozen}}",
+        "hundred": up and rf"{n} \text{{ hundred}}",
+        "thousand": up and f"{n} thousand",
+        "times pi": rf"{n}\pi",
+        "as an index": up and rf"x_{{{n}}}",
+        "times x": f"{n}x",
+    }
+    return item("integer", "num", str(n), right, wrong)
 
 
-def draw_fraction(rng: Random) -> tuple[int, int]:
-    under = rng.choice([2, 3, 4, 5, 7, 8, 9, 11])
-    return rng.choice([-1, 1]) * (rng.randint(0, 3) * under + rng.randint(1, under - 1)), under
-
-
-def number(rng: Random) -> tuple[str, str, str]:
-    """A number spelled twice, and another: an element of what holds several."""
-    if rng.random() < 0.6:
-        value = rng.randint(-30, 30)
-        return str(value), str(value), str(value + rng.choice([-1, 1, 31]))
-    over, under = draw_fraction(rng)
-    return (
-        fraction(rng, over, under),
-        fraction(rng, over, under),
-        fraction(rng, over + under, under),
+@family
+def large_integer(rng: Random) -> Item:
+    n = rng.choice(
+        [rng.randint(1000, 99999), rng.randint(10**5, 10**7), rng.randint(11, 99) * 10**4]
     )
+    gold = grouped(n, rng.choice(["", ",", r",\!", "{,}"]))
+    head, tail = divmod(n, 1000)
+    right: Table = {
+        f"separator {s or 'none'}": grouped(n, s) for s in ("", ",", "{,}", r"\,", r",\!", r"\ ")
+    }
+    right["scientific"] = n % 1000 == 0 and rf"{dec(Fraction(n, 10**4))} \times 10^4"
+    wrong: Table = {
+        "off by one": str(n + 1),
+        "off by a thousand": grouped(n + 1000, ","),
+        "cut into a pair": f"({head}, {tail})",
+        "leading group only": str(head),
+        "extra zero": grouped(n * 10, ","),
+        "first digits swapped": str(n)[0] != str(n)[1]
+        and str(n)[1] != "0"
+        and str(n)[1::-1] + str(n)[2:],
+        "million": rf"{n} \text{{ million}}",
+    }
+    return item("large integer", "num", gold, right, wrong)
 
 
-def whole_numbers(rng: Random) -> Drawn:
-    value = rng.randint(1_000, 10 ** rng.randint(4, 10)) * rng.choice([-1, 1, 1])
-    wrong = rng.choice([value + 1, -value, value * 10, value // 1000])
-    text = str(value)
-    shortened = f"{text[:-3]},{int(text[-3:])}"  # 10,80 of 10,080
-    near = shortened if text[-3] == "0" else digits(rng, wrong)
-    return digits(rng, value, [*SEPARATORS, ","]), digits(rng, value, [*SEPARATORS, ","]), near
+@family
+def decimal(rng: Random) -> Item:
+    k = rng.choice([3, 4, 6, 7, 8, 9, 11, 12]) + 10 * rng.randint(0, 240)
+    k += k % 10 == 0
+    q, places = Fraction(k, rng.choice([100, 1000])) * rng.choice([1, 1, -1]), 0
+    text = dec(q)
+    places = len(text.split(".")[-1])
+    right: Table = {
+        "leading zero dropped": abs(q) < 1 and text.replace("0.", ".", 1),
+        "trailing zero": text + "0",
+        "fraction": frac(q),
+        "fraction, slash": f"{q.numerator}/{q.denominator}",
+        "scientific": Fraction(1, 10) <= abs(q) < 1 and rf"{dec(q * 10)} \times 10^{{-1}}",
+        "over a power of ten": f"{'-' * (q < 0)}\\frac{{{abs(q) * 10**places}}}{{{10**places}}}",
+    }
+    wrong: Table = {
+        "last digit": dec(q + Fraction(1, 10**places)),
+        "sign": dec(-q),
+        "point moved right": dec(q * 10),
+        "point moved left": dec(q / 10),
+        "one place rounded away": f"{float(q):.{places - 1}f}",
+        "point lost": dec(q * 10**places),
+        "inverted fraction": frac(1 / q),
+    }
+    gold = text.replace("0.", ".", 1) if abs(q) < 1 and rng.random() < 0.4 else text
+    return item("decimal", "num", gold, right, wrong)
 
 
-def decimals(rng: Random) -> Drawn:
-    value = rng.randint(1, 99_999)
-    places = rng.randint(1, 3)
-    text = f"{value / 10**places:.{places}f}"
-    spellings = [text, text + "0", rf"\frac{{{value}}}{{{10**places}}}", f"{value}/{10**places}"]
-    spellings += [f"{value}e-{places}", rf"{value} \times 10^{{-{places}}}", text.removeprefix("0")]
-    wrong = rng.choice([value + 1, value * 10, value + 10 ** (places + 1)])
-    return text, rng.choice(spellings), f"{wrong / 10**places:.{places}f}"
+@family
+def fraction(rng: Random) -> Item:
+    short = Fraction(rng.randint(1, 20), rng.choice([3, 6, 9, 11, 12]))
+    q = rng.choice([ratio(rng, 40, 30), short, ratio(rng, 9, 9)])
+    q = (q if q.denominator > 1 else q + Fraction(1, 3)) * rng.choice([1, 1, -1])
+    a, b, m, minus = q.numerator, q.denominator, rng.randint(2, 6), "-" * (q < 0)
+    right: Table = {
+        "slash": f"{a}/{b}",
+        "decimal": dec(q),
+        "repeating decimal, bar": repeating(q, r"\overline"),
+        "repeating decimal, short bar": repeating(q, r"\bar"),
+        "unreduced": f"{minus}\\frac{{{abs(a) * m}}}{{{b * m}}}",
+        "minus in the numerator": q < 0 and rf"\frac{{{a}}}{{{b}}}",
+        "minus in the denominator": q < 0 and rf"\frac{{{-a}}}{{-{b}}}",
+        "mixed number": q > 1 and f"{a // b}{frac(q % 1)}",
+        "old over": f"{minus}{{{abs(a)} \\over {b}}}",
+        "integer times unit fraction": abs(a) > 1 and rf"{a} \cdot \frac{{1}}{{{b}}}",
+    }
+    wrong: Table = {
+        "numerator off": f"\\frac{{{a + 1}}}{{{b}}}" if a != -1 else "0",
+        "denominator off": f"{minus}\\frac{{{abs(a)}}}{{{b + 1}}}",
+        "inverted": abs(a) != b and frac(1 / q),
+        "sign": frac(-q),
+        "rounded to two places": not dec(q) and f"{float(q):.2f}",
+        "numerator only": str(a),
+        "whole part added": q > 0 and f"1{frac(q)}" if q < 1 else frac(q + 1),
+        "complement": frac(1 - q) if q != Fraction(1, 2) else "2",
+        "bar line lost": q > 0 and f"{a}{b}",
+    }
+    return item("fraction", "num", rng.choice([frac(q), frac(q), frac(q, r"\dfrac")]), right, wrong)
 
 
-def fractions(rng: Random) -> Drawn:
-    over, under = draw_fraction(rng)
-    near = rng.choice([(over + 1, under), (-over, under), (under, abs(over)), (over, under + 1)])
-    if near[0] * under == over * near[1]:
-        near = (over + 2, under)
-    return (
-        fraction(rng, over, under),
-        fraction(rng, over, under),
-        fraction(rng, near[0] or 7, near[1]),
-    )
+@family
+def mixed(rng: Random) -> Item:
+    part = Fraction(*rng.choice([(1, 2), (1, 3), (2, 3), (3, 4), (2, 5), (5, 8), (7, 10)]))
+    w, q = rng.randint(2, 30), Fraction(0)
+    q = w + part
+    right: Table = {
+        "improper": frac(q),
+        "decimal": dec(q),
+        "sum": f"{w} + {frac(part)}",
+        "tfrac": rf"{w}\tfrac{{{part.numerator}}}{{{part.denominator}}}",
+        "space inside": rf"{w} \, {frac(part)}",
+    }
+    wrong: Table = {
+        "whole part off": f"{w + 1}{frac(part)}",
+        "read as a product": frac(w * part),
+        "fraction inverted": f"{w} + {frac(1 / part)}",
+        "fraction lost": str(w),
+        "subtracted": f"{w} - {frac(part)}",
+    }
+    return item("mixed number", "num", f"{w}{frac(part)}", right, wrong)
 
 
-def powers_of_ten(rng: Random) -> Drawn:
-    mantissa, power = rng.randint(11, 99), rng.randint(3, 12) * rng.choice([-1, 1])
-
-    def spelled(mantissa: int, power: int) -> str:
-        text = f"{mantissa / 10:.1f}"
-        return rng.choice(
-            [
-                rf"{text} \times 10^{{{power}}}",
-                rf"{text}\cdot10^{{{power}}}",
-                f"{text}e{power}",
-                rf"{mantissa} \times 10^{{{power - 1}}}",
-                f"{text} \u00d7 10" + small(power),
-            ]
-        )
-
-    near = rng.choice([(mantissa, power + 1), (mantissa + 1, power), (mantissa, -power)])
-    return spelled(mantissa, power), spelled(mantissa, power), spelled(*near)
-
-
-def small(power: int) -> str:
-    return str(power).translate(
-        dict(
-            zip(
-                map(ord, "-0123456789"),
-                "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079",
-                strict=True,
-            )
-        )
-    )
+@family
+def root(rng: Random) -> Item:
+    a, b = rng.randint(2, 15), rng.choice([2, 3, 5, 6, 7, 10, 11, 13])
+    right: Table = {
+        "under one root": rf"\sqrt{{{a * a * b}}}",
+        "cdot": rf"{a} \cdot \sqrt{{{b}}}",
+        "root first": rf"\sqrt{{{b}}} \cdot {a}",
+        "half power": rf"{a} \cdot {b}^{{1/2}}",
+        "explicit index": rf"{a}\sqrt[2]{{{b}}}",
+        "unrationalised": rf"\frac{{{a * b}}}{{\sqrt{{{b}}}}}",
+        "times": rf"{a} \times \sqrt{{{b}}}",
+    }
+    wrong: Table = {
+        "coefficient off": rf"{a + 1}\sqrt{{{b}}}",
+        "radicand off": rf"{a}\sqrt{{{b + 1}}}",
+        "coefficient and radicand swapped": a != b and rf"{b}\sqrt{{{a}}}",
+        "coefficient moved in unsquared": rf"\sqrt{{{a * b}}}",
+        "root lost": str(a * b),
+        "cube root": rf"{a}\sqrt[3]{{{b}}}",
+        "rounded": f"{a * sqrt(b):.2f}",
+        "sum for product": rf"{a} + \sqrt{{{b}}}",
+        "both signs": rf"\pm {a}\sqrt{{{b}}}",
+    }
+    return item("root", "num", rf"{a}\sqrt{{{b}}}", right, wrong)
 
 
-def radicals(rng: Random) -> Drawn:
-    factor, under = rng.randint(2, 9), rng.choice([2, 3, 5, 6, 7, 10, 66])
-
-    def spelled(factor: int, under: int) -> str:
-        return rng.choice(
-            [
-                rf"{factor}\sqrt{{{under}}}",
-                rf"\sqrt{{{factor * factor * under}}}",
-                rf"{factor}\cdot\sqrt{{{under}}}",
-                rf"{factor} \cdot {under}^{{1/2}}",
-                rf"\frac{{{factor * under}}}{{\sqrt{{{under}}}}}",
-                rf"\sqrt{{{under}}} \cdot {factor}",
-                f"{factor}\u221a{under}",
-                f"{factor}sqrt({under})",
-            ]
-        )
-
-    wrong = [
-        spelled(factor + 1, under),
-        spelled(factor, under + 1),
-        str(factor),
-        rf"\sqrt{{{under}}}",
-    ]
-    return spelled(factor, under), spelled(factor, under), rng.choice(wrong)
+@family
+def surd_fraction(rng: Random) -> Item:
+    b = rng.choice([2, 3, 5, 6, 7, 10])
+    q = ratio(rng, 9, 12)
+    a, c, un = q.numerator, q.denominator, q * b
+    right: Table = {
+        "coefficient in front": rf"{frac(q)}\sqrt{{{b}}}",
+        "slash": rf"{a}\sqrt{{{b}}}/{c}",
+        "under one root": rf"\sqrt{{{frac(q * q * b)}}}",
+        "unrationalised": rf"\frac{{{un.numerator}}}{{{un.denominator}\sqrt{{{b}}}}}"
+        if un.denominator > 1
+        else rf"\frac{{{un.numerator}}}{{\sqrt{{{b}}}}}",
+    }
+    wrong: Table = {
+        "denominator off": rf"\frac{{{a}\sqrt{{{b}}}}}{{{c + 1}}}",
+        "root lost": rf"\frac{{{a * b}}}{{{c}}}",
+        "root moved below": rf"\frac{{{a}}}{{{c}\sqrt{{{b}}}}}",
+        "inverted": rf"\frac{{{c}}}{{{a}\sqrt{{{b}}}}}",
+        "rounded": f"{float(q) * sqrt(b):.2f}",
+        "sign": rf"-\frac{{{a}\sqrt{{{b}}}}}{{{c}}}",
+    }
+    return item("surd fraction", "num", rf"\frac{{{a}\sqrt{{{b}}}}}{{{c}}}", right, wrong)
 
 
-def complex_numbers(rng: Random) -> Drawn:
-    real, imaginary = rng.randint(-9, 9) or 2, rng.randint(2, 9) * rng.choice([-1, 1])
-
-    def spelled(real: int, imaginary: int) -> str:
-        unit = rng.choice(["i", "i", r"\mathrm{i}", r"\text{i}", r"\imath"])
-        forms = [f"{real}{imaginary:+d}{unit}", f"{real} {imaginary:+d} {unit}"]
-        return rng.choice(
-            [*forms, f"{imaginary}{unit} {real:+d}", f"{real}{imaginary:+d}\\cdot {unit}"]
-        )
-
-    near = [(real, -imaginary), (-real, imaginary), (real, imaginary + 11), (real + 1, imaginary)]
-    return spelled(real, imaginary), spelled(real, imaginary), spelled(*rng.choice(near))
-
-
-def multiples_of_pi(rng: Random) -> Drawn:
-    over, under = draw_fraction(rng)
-    over = abs(over)
-
-    def spelled(over: int, under: int) -> str:
-        pi = rng.choice([r"\pi", "\u03c0"])
-        spellings = [rf"\frac{{{over}{pi}}}{{{under}}}", rf"\frac{{{over}}}{{{under}}}{pi}"]
-        return rng.choice(
-            [*spellings, f"{over}{pi}/{under}", rf"{pi} \cdot \frac{{{over}}}{{{under}}}"]
-        )
-
-    wrong = [spelled(over + under, under), f"{over}/{under}", rf"\frac{{{over}\pi^2}}{{{under}}}"]
-    return spelled(over, under), spelled(over, under), rng.choice(wrong)
+@family
+def surd_sum(rng: Random) -> Item:
+    a, b, c = rng.randint(2, 12), rng.randint(2, 7), rng.choice([2, 3, 5, 6, 7])
+    norm = a * a - b * b * c
+    right: Table = {
+        "terms swapped": rf"{b}\sqrt{{{c}}} + {a}",
+        "root multiplied out": rf"{a} + \sqrt{{{b * b * c}}}",
+        "over the conjugate": rf"\frac{{{norm}}}{{{a} - {b}\sqrt{{{c}}}}}",
+        "no spaces": rf"{a}+{b}\sqrt{{{c}}}",
+    }
+    wrong: Table = {
+        "first term off": rf"{a + 1} + {b}\sqrt{{{c}}}",
+        "conjugate": rf"{a} - {b}\sqrt{{{c}}}",
+        "product for sum": rf"{a}\cdot {b}\sqrt{{{c}}}",
+        "numbers swapped": a != b and rf"{b} + {a}\sqrt{{{c}}}",
+        "terms added up": rf"{a + b}\sqrt{{{c}}}",
+        "both conjugates": rf"{a} \pm {b}\sqrt{{{c}}}",
+        "rounded": f"{a + b * sqrt(c):.2f}",
+    }
+    return item("surd sum", "num", rf"{a} + {b}\sqrt{{{c}}}", right, wrong)
 
 
-def percentages(rng: Random) -> Drawn:
-    value = rng.randint(1, 99)
-    right = [
-        rf"{value}\%",
-        f"{value}%",
-        rf"{value} \text{{ percent}}",
-        str(value),
-        f"{value} percent",
-    ]
-    right += [rf"\frac{{{value}}}{{100}}", f"{value / 100:.2f}"]
-    wrong = [rf"{value + 1}\%", rf"{value / 10:.1f}\%", f"{(value + 1) / 100:.2f}"]
-    return rf"{value}\%", rng.choice(right), rng.choice(wrong)
+@family
+def pi_multiple(rng: Random) -> Item:
+    q = ratio(rng, 40, 12)
+    a, b = q.numerator, q.denominator
+    right: Table = {
+        "coefficient in front": rf"{frac(q)}\pi",
+        "slash": rf"{a}\pi/{b}",
+        "pi first": rf"\pi \cdot {frac(q)}",
+        "space before pi": rf"\frac{{{a} \pi}}{{{b}}}",
+        "unicode pi": f"{a}π/{b}",
+        "decimal coefficient": dec(q) and rf"{dec(q)}\pi",
+    }
+    wrong: Table = {
+        "numerator off": rf"\frac{{{a + 1}\pi}}{{{b}}}",
+        "pi lost": frac(q),
+        "pi below": rf"\frac{{{a}}}{{{b}\pi}}",
+        "pi squared": rf"\frac{{{a}\pi^2}}{{{b}}}",
+        "rounded": f"{float(q) * pi:.2f}",
+        "denominator lost": rf"{a}\pi",
+        "sign": rf"-\frac{{{a}\pi}}{{{b}}}",
+    }
+    return item("pi multiple", "num", rf"\frac{{{a}\pi}}{{{b}}}", right, wrong)
 
 
-def money(rng: Random) -> Drawn:
-    value = rng.randint(1_000, 99_999)
-
-    def spelled(value: int) -> str:
-        text = digits(rng, value, [*SEPARATORS, ","])
-        return rng.choice(
-            [rf"\${text}", rf"\$\,{text}", rf"{text} \text{{ dollars}}", rf"\${text}.00"]
-        )
-
-    wrong = [spelled(value + 1), rf"{value}\text{{ cents}}", rf"{value} \text{{ euros}}"]
-    answer = rng.choice([spelled(value), spelled(value), digits(rng, value)])
-    return spelled(value), answer, rng.choice(wrong)
-
-
-# ---------------------------------------------------------------- with a unit or base
-
-BASE_WORDS = {3: "three", 4: "four", 5: "five", 6: "six", 7: "seven", 8: "eight"}
-
-
-def bases(rng: Random) -> Drawn:
-    base = rng.choice(list(BASE_WORDS))
-    text = rng.choice("12") + "".join(str(rng.randrange(base)) for _ in range(rng.randint(2, 6)))
-
-    def spelled(text: str, base: int) -> str:
-        word = rng.choice([str(base), BASE_WORDS[base]])
-        forms = [
-            f"{text}_{base}",
-            f"{text}_{{{base}}}",
-            f"({text})_{base}",
-            rf"{text}_{{\text{{{word}}}}}",
-        ]
-        forms += [rf"{text} \text{{ base }} {base}", rf"{text} \text{{ base {word}}}"]
-        return rng.choice([*forms, f"{text} base {base}", rf"{text}_{{\text{{base }}{base}}}"])
-
-    another = rng.choice([other for other in BASE_WORDS if other != base])
-    wrong = [spelled(text, another), spelled(text + "0", base), spelled("1" + text, base)]
-    return spelled(text, base), rng.choice([spelled(text, base), text]), rng.choice(wrong)
+@family
+def complex_number(rng: Random) -> Item:
+    a = pick(rng, -12, 12)
+    b = pick(rng, -12, 12, 1, -1, a, -a)
+    right: Table = {
+        "imaginary part first": poly((b, "i"), (a, "")),
+        "space before i": poly((a, ""), (b, r" i")),
+        "cdot i": poly((a, ""), (b, r"\cdot i")),
+        "bracketed": rf"{a} + ({b})i",
+        "upright i": poly((a, ""), (b, r"\mathrm{i}")),
+    }
+    wrong: Table = {
+        "real part off": poly((a + 1 or 2, ""), (b, "i")),
+        "conjugate": poly((a, ""), (-b, "i")),
+        "parts swapped": poly((b, ""), (a, "i")),
+        "negated": poly((-a, ""), (-b, "i")),
+        "i lost": str(a + b),
+        "as a pair of different parts": f"({b}, {a})",
+    }
+    return item("complex", "num", poly((a, ""), (b, "i")), right, wrong)
 
 
-ANGLES = [
-    (r"-\sqrt{3}", r"\tan %s", 120, 60),
-    (r"\frac{1}{2}", r"\sin %s", 30, 60),
-    (r"\frac{\sqrt{2}}{2}", r"\cos %s", 45, 30),
-    (r"1", r"\cot %s", 45, 135),
-    (r"2", r"\sec %s", 60, 120),
-]
+@family
+def power_and_binomial(rng: Random) -> Item:
+    if rng.random() < 0.5:
+        b, e = rng.choice([2, 3, 5, 7]), rng.randint(5, 11)
+        right: Table = {"written out": str(b**e), "split": rf"{b} \cdot {b}^{{{e - 1}}}"}
+        wrong: Table = {
+            "exponent off": f"{b}^{{{e + 1}}}",
+            "base and exponent swapped": b != e and f"{e}^{{{b}}}",
+            "exponent multiplied": rf"{b} \cdot {e}",
+            "last digit off": str(b**e + 1),
+            "exponent negated": f"{b}^{{-{e}}}",
+        }
+        return item("power", "num", f"{b}^{{{e}}}", right, wrong)
+    n = rng.randint(7, 14)
+    k = rng.randint(2, (n - 1) // 2)
+    right = {
+        "written out": str(comb(n, k)),
+        "dbinom": rf"\dbinom{{{n}}}{{{k}}}",
+        "choose": rf"{{{n} \choose {k}}}",
+        "mirror": rf"\binom{{{n}}}{{{n - k}}}",
+        "factorials": rf"\frac{{{n}!}}{{{k}!{n - k}!}}",
+    }
+    wrong = {
+        "top off": rf"\binom{{{n + 1}}}{{{k}}}",
+        "as a fraction": frac(Fraction(n, k)),
+        "permutations": str(factorial(n) // factorial(n - k)),
+        "off by one": str(comb(n, k) - 1),
+        "one factorial lost": rf"\frac{{{n}!}}{{{k}!}}",
+    }
+    return item("binomial", "num", rf"\binom{{{n}}}{{{k}}}", right, wrong)
 
 
-def angles(rng: Random) -> Drawn:
-    gold, function, right, wrong = rng.choice(ANGLES)
-    sign = rng.choice([r"^\circ", r"^{\circ}", "\u00b0"])
-    head = function.removesuffix(" %s")
-    function = rng.choice([function, f"{head}(%s)", rf"\operatorname{{{head[1:]}}}(%s)"])
-    return gold, function % f"{right}{sign}", function % f"{wrong}{sign}"
+@family
+def scientific(rng: Random) -> Item:
+    m, e = Fraction(rng.randint(11, 98), 10), rng.choice([-6, -4, -3, 3, 4, 5, 6, 8])
+    m += Fraction(1, 10) * (m.denominator == 1)
+    right: Table = {
+        "cdot": rf"{dec(m)} \cdot 10^{{{e}}}",
+        "written out": dec(m * Fraction(10) ** e),
+        "mantissa shifted": rf"{dec(m * 10)} \times 10^{{{e - 1}}}",
+        "exponent 10^{+}": e > 0 and rf"{dec(m)} \times 10^{{+{e}}}",
+        "trailing zero": rf"{dec(m)}0 \times 10^{{{e}}}",
+    }
+    wrong: Table = {
+        "mantissa off": rf"{dec(m + Fraction(1, 10))} \times 10^{{{e}}}",
+        "exponent off": rf"{dec(m)} \times 10^{{{e + 1}}}",
+        "exponent negated": rf"{dec(m)} \times 10^{{{-e}}}",
+        "power lost": dec(m),
+        "ten lost": rf"{dec(m)} \times {abs(e)}",
+    }
+    return item("scientific", "num", rf"{dec(m)} \times 10^{{{e}}}", right, wrong)
 
 
-UNITS = [
-    ["m/s", "meters per second", r"m\,s^{-1}", r"m \cdot s^{-1}", "metres/second", r"\frac{m}{s}"],
-    ["km/h", "kilometers per hour", "kph", "km per hour", r"km\,h^{-1}", r"km \cdot h^{-1}"],
-    [r"m/s^2", r"m/s^{2}", r"m\,s^{-2}", "meters per second squared", r"m \cdot s^{-2}"],
-    ["cm^2", "cm^{2}", "square centimeters", "sq cm", "cm\u00b2", "centimeters squared"],
-    ["ft^3", "ft^{3}", "cubic feet", "feet^3", "cubic ft"],
-    ["kg", "kilograms", "kilogram"],
-    ["hours", "hour", "hr", "h"],
-    ["minutes", "min", "minute"],
-    ["inches", "in", "inch"],
-    [r"\mu m", "micrometers", "\u00b5m"],
-    [r"\AA", "angstroms", "\u00c5"],
-    ["kg/m^3", r"kg\,m^{-3}", r"\frac{kg}{m^3}", "kilograms per cubic meter"],
-    ["J/(mol K)", r"J\,mol^{-1}\,K^{-1}", "J/mol/K"],
-    ["kPa", "kilopascals"],
-    ["mph", "miles per hour", "miles/hour", "mi/h"],
-    [r"N \cdot m", r"N\,m", "newton meters"],
-    ["apples", "apple"],
-    [r"\Omega", "ohms", "\u03a9"],
-]
-
-
-def units(rng: Random) -> Drawn:
-    value = rng.choice([str(rng.randint(1, 999)), f"{rng.randint(1, 999) / 10:.1f}"])
-    unit, another = rng.sample(UNITS, 2)
-
-    def spelled(value: str, unit: Sequence[str]) -> str:
-        command = rng.choice([r"\text", r"\mathrm", r"\textrm"])
-        space = rng.choice(["", " ", r"\,", r"\ "])
-        return f"{value}{space}{command}{{{rng.choice(unit)}}}"
-
-    right = [spelled(value, unit), value]
-    if rng.random() < 0.3 and unit[0] in ("m/s", "km/h", "cm^2", "kg", "kg/m^3", "hours", "mph"):
-        right = [f"{value} {unit[0]}"]
-    wrong = [spelled(value, another), spelled(value + "1", unit), spelled("-" + value, unit)]
-    return spelled(value, unit), rng.choice(right), rng.choice(wrong)
+@family
+def logarithm(rng: Random) -> Item:
+    a, b = rng.sample([2, 3, 5, 7, 11], 2)
+    right: Table = {
+        "parentheses": rf"\ln({a * b})",
+        "sum": rf"\ln {a} + \ln {b}",
+        "log base e": rf"\log_e {a * b}",
+        "minus log of the reciprocal": rf"-\ln\left(\frac{{1}}{{{a * b}}}\right)",
+    }
+    wrong: Table = {
+        "argument off": rf"\ln {a * b + 1}",
+        "product of logs": rf"\ln {a} \cdot \ln {b}",
+        "sum inside": rf"\ln({a} + {b})",
+        "exponential for logarithm": f"e^{{{a * b}}}",
+        "base two": rf"\log_2 {a * b}",
+        "sign": rf"-\ln {a * b}",
+    }
+    return item("logarithm", "num", rf"\ln {a * b}", right, wrong)

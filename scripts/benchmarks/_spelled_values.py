@@ -1,278 +1,290 @@
-r"""Sets, matrices, formulas, words and letters in many spellings; the kinds of spellings.py."""
+"""Families of tuples, lists, sets, intervals and matrices."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from fractions import Fraction
 from random import Random
 
-from scripts.benchmarks._spelled_numbers import SEPARATORS, UNITS, Drawn, digits, number
+from scripts.benchmarks._spelled_items import Item, Table, dec, ends, family, frac, item, pick
 
-# ---------------------------------------------------------------- several numbers
-
-
-def pairs(rng: Random) -> Drawn:
-    a, a2, a3 = number(rng)
-    b, b2, b3 = number(rng)
-    right = [f"({a2}, {b2})", rf"\left({a2},\ {b2}\right)", rf"(x, y) = ({a2}, {b2})"]
-    right += [f"x = {a2}, y = {b2}", rf"y = {b2} \text{{ and }} x = {a2}", rf"\{{({a2}, {b2})\}}"]
-    right += [f"{{({a2},{b2})}}", rf"\langle {a2}, {b2} \rangle", f"x={a2},\\ y={b2}"]
-    wrong = [f"({a3}, {b2})", f"x = {a2}, y = {b3}", f"({a2}, {b2}, 0)", f"{a2}, {b2}"]
-    wrong += [rf"\{{{a2}, {b2}\}}", f"[{a2}, {b2}]", a2, f"{a2}, {b3}"]
-    return f"({a}, {b})", rng.choice(right), rng.choice(wrong)
+OO = r"\infty"
 
 
-def lists(rng: Random) -> Drawn:
-    values = rng.sample(range(-30, 31), rng.randint(2, 4))
-    gold = ", ".join(map(str, values))
-    given = list(map(str, rng.sample(values, len(values))))
-    right = [", ".join(given), ",".join(given), rf"\{{{', '.join(given)}\}}", "; ".join(given)]
-    right += [f"{', '.join(given[:-1])} \\text{{ {word} }} {given[-1]}" for word in ("and", "or")]
-    right += [", ".join(f"x = {value}" for value in given), f"x \\in \\{{{', '.join(given)}\\}}"]
-    right += [r" \text{ or } ".join(f"x = {value}" for value in given)]
-    right += [", ".join(f"x_{n} = {value}" for n, value in enumerate(given, 1))]
-    low, high = sorted(values)[:2]
-    wrong = [", ".join(given[1:]), ", ".join([*given, "77"]), f"({gold})", f"{low}<x<{high}"]
-    wrong += [", ".join([*given[1:], str(int(given[0]) + 70)]), rf"\left[{gold}\right]"]
-    return rng.choice([gold, rf"\{{{gold}\}}"]), rng.choice(right), rng.choice(wrong)
+@family
+def point(rng: Random) -> Item:
+    a = b = Fraction(pick(rng, -20, 20), rng.choice([1, 1, 2, 4]))
+    while a == b:
+        b = Fraction(pick(rng, -20, 200), rng.choice([1, 1, 5]))
+    x, y = frac(a), frac(b)
+    whole = a.denominator == b.denominator == 1
+    right: Table = {
+        "no space": f"({x},{y})",
+        "decimal entries": not whole and f"({dec(a)}, {dec(b)})",
+        "slash entries": not whole and f"({a}, {b})",
+    }
+    wrong: Table = {
+        "second entry off": f"({x}, {frac(b + 1)})",
+        "entries swapped": f"({y}, {x})",
+        "first sign": f"({frac(-a)}, {y})",
+        "second sign": f"({x}, {frac(-b)})",
+        "entry missing": x,
+        "extra entry": f"({x}, {y}, {rng.randint(0, 9)})",
+        "concatenated": whole and b > 0 and f"{x}{y}",
+        "inequality": f"{frac(min(a, b))} < {frac(max(a, b))}",
+        "sum of the entries": frac(a + b),
+    }
+    return item("point", "pair", f"({x}, {y})", right, wrong)
 
 
-def plus_minus(rng: Random) -> Drawn:
-    middle, under = rng.randint(1, 20), rng.choice([2, 3, 5, 7])
-    root = rf"\sqrt{{{under}}}"
-    right = [
-        rf"{middle} \pm {root}",
-        rf"x = {middle}\pm{root}",
-        rf"{middle}-{root}, {middle}+{root}",
-    ]
-    right += [rf"{middle}\pm\sqrt{under}", rf"{middle}\u00b1{root}".replace("\\u00b1", "\u00b1")]
-    wrong = [
-        f"{middle}+{root}",
-        rf"{middle + 1}\pm{root}",
-        rf"\pm {root}",
-        rf"{middle}+{root}, {middle}",
-    ]
-    return rf"{middle} \pm {root}", rng.choice(right), rng.choice(wrong)
+@family
+def triple(rng: Random) -> Item:
+    a, b, c = rng.sample([k for k in range(-15, 30) if k], 3)
+    right: Table = {"no spaces": f"({a},{b},{c})", "decimal entries": f"({a}.0, {b}.0, {c}.0)"}
+    wrong: Table = {
+        "last entry off": f"({a}, {b}, {c + 1})",
+        "entries rotated": f"({b}, {c}, {a})",
+        "outer entries swapped": f"({c}, {b}, {a})",
+        "entry missing": f"({a}, {b})",
+        "one sign": f"({a}, {-b}, {c})",
+        "concatenated": b > 0 and c > 0 and f"{a}{b}{c}",
+    }
+    return item("triple", "triple", f"({a}, {b}, {c})", right, wrong)
 
 
-def intervals(rng: Random) -> Drawn:
-    a = rng.randint(-20, 20)
-    b = a + rng.randint(1, 20)
-    closed = (rng.random() < 0.5, rng.random() < 0.5)
-
-    def bracketed(low: str, high: str, closed: tuple[bool, bool]) -> str:
-        return f"{'(['[closed[0]]}{low}, {high}{')]'[closed[1]]}"
-
-    def chained(closed: tuple[bool, bool]) -> str:
-        low, high = (rng.choice([r"\le", r"\leq", "\u2264"]) if end else "<" for end in closed)
-        return f"{a} {low} x {high} {b}"
-
-    below = (r"\ge" if closed[0] else ">", r"\le" if closed[1] else "<")
-    right = [
-        bracketed(str(a), str(b), closed),
-        chained(closed),
-        rf"x \in {bracketed(str(a), str(b), closed)}",
-    ]
-    right += [
-        rf"\{{x \mid {chained(closed)}\}}",
-        rf"\{{ x \in \mathbb{{R}} : {chained(closed)} \}}",
-    ]
-    right += [rf"x {below[0]} {a} \text{{ and }} x {below[1]} {b}"]
-    flipped = rng.choice([(not closed[0], closed[1]), (closed[0], not closed[1])])
-    wrong = [
-        bracketed(str(a), str(b), flipped),
-        chained(flipped),
-        bracketed(str(a - 1), str(b), closed),
-    ]
-    wrong += [
-        bracketed(str(a), str(b + 1), closed),
-        f"{a}, {b}",
-        rf"\{{{a}, {b}\}}",
-        f"x {below[0]} {a}",
-    ]
-    return bracketed(str(a), str(b), closed), rng.choice(right), rng.choice(wrong)
+@family
+def polar(rng: Random) -> Item:
+    d, n, k = rng.randint(2, 14), rng.choice([1, 2, 3, 5, 7]), rng.choice([4, 6, 8, 12])
+    n += n % 2 == 0
+    q = Fraction(n, k)
+    n, k = q.numerator, q.denominator
+    turn = rf"\frac{{{n if n > 1 else ''}\pi}}{{{k}}}"
+    right: Table = {
+        "slash": rf"({d}, {n if n > 1 else ''}\pi/{k})",
+        "coefficient in front": rf"({d}, {frac(q)}\pi)",
+        "tight": f"({d},{turn})",
+    }
+    wrong: Table = {
+        "radius off": f"({d + 1}, {turn})",
+        "entries swapped": f"({turn}, {d})",
+        "angle off": rf"({d}, \frac{{{n + 1}\pi}}{{{k}}})",
+        "angle negated": f"({d}, -{turn})",
+        "pi lost": f"({d}, {frac(q)})",
+        "radius only": str(d),
+    }
+    return item("polar", "polar", f"({d}, {turn})", right, wrong)
 
 
-def unions(rng: Random) -> Drawn:
-    a = rng.randint(-20, 20)
-    b = a + rng.randint(1, 20)
+@family
+def finite_set(rng: Random) -> Item:
+    v = sorted(rng.sample(range(-12, 30), rng.randint(3, 5)))
+    w = v[:]
+    while w == v:
+        rng.shuffle(w)
 
-    def spelled(a: int, b: int, *, is_closed: bool) -> str:
-        below, above = (r"\le", r"\ge") if is_closed else ("<", ">")
-        left = rf"(-\infty, {a}{']' if is_closed else ')'}"
-        right = rf"{'[' if is_closed else '('}{b}, \infty)"
-        either = rf"x {below} {a} \text{{ or }} x {above} {b}"
-        between = f"({a}, {b})" if is_closed else f"[{a}, {b}]"
-        without = rf"\mathbb{{R}} \setminus {between}"
-        forms = [rf"{left} \cup {right}", rf"{right}\cup{left}", f"{left} \u222a {right}", either]
-        forms += [
-            rf"x \in {left} \cup {right}",
-            rf"\{{x \mid {either}\}}",
-            f"x {below} {a} or x {above} {b}",
-        ]
-        return rng.choice([*forms, without, f"x {above} {b}, x {below} {a}"])
+    def put(xs: list[int]) -> str:
+        return r"\{" + ", ".join(map(str, xs)) + r"\}"
 
-    is_closed = rng.random() < 0.5
-    gold = spelled(a, b, is_closed=is_closed)
-    wrong = [spelled(a, b, is_closed=not is_closed), spelled(a, b + 1, is_closed=is_closed)]
-    wrong += [rf"({a}, {b})", f"x < {a}", f"{a}, {b}", rf"(-\infty, {a})", rf"{a} < x < {b}"]
-    return gold, spelled(a, b, is_closed=is_closed), rng.choice(wrong)
-
-
-def rays(rng: Random) -> Drawn:
-    a = rng.randint(-30, 30)
-    right = [
-        f"x > {a}",
-        f"{a} < x",
-        rf"({a}, \infty)",
-        rf"x \in ({a}, +\infty)",
-        rf"\{{x : x > {a}\}}",
-    ]
-    wrong = [
-        f"x < {a}",
-        rf"x \ge {a}",
-        rf"[{a}, \infty)",
-        f"x > {a + 1}",
-        str(a),
-        rf"(-\infty, {a})",
-    ]
-    return rng.choice(right[:3]), rng.choice(right), rng.choice(wrong)
+    right: Table = {
+        "reordered": put(w),
+        "lbrace": put(v).replace(r"\{", r"\lbrace ").replace(r"\}", r" \rbrace"),
+        "no spaces": put(v).replace(" ", ""),
+        "decimal entries": r"\{" + ", ".join(f"{k}.0" for k in v) + r"\}",
+    }
+    off = rng.randint(31, 60)
+    wrong: Table = {
+        "element off": put([*v[:-1], off]),
+        "element missing": put(v[1:]),
+        "extra element": put([*v, off]),
+        "one element only": put(v[:1]),
+        "one sign": v[-1] != 0 and -v[-1] not in v and put([*v[:-1], -v[-1]]),
+        "number of elements": str(len(v)),
+        "sum of the elements": str(sum(v)),
+        "range of the elements": len(v) < v[-1] - v[0] and f"[{v[0]}, {v[-1]}]",
+    }
+    return item("set", "set", put(v), right, wrong)
 
 
-def matrices(rng: Random) -> Drawn:
-    num_rows, num_columns = rng.choice([(2, 2), (3, 1), (2, 3), (2, 1), (3, 3)])
-    rows = [[rng.randint(-9, 9) for _ in range(num_columns)] for _ in range(num_rows)]
-
-    def spelled(rows: Sequence[Sequence[int]]) -> str:
-        joint = rng.choice([r" \\ ", r"\\", r" \\[4pt] ", r" \\[0.5em]"])
-        body = joint.join(" & ".join(map(str, row)) for row in rows)
-        kind = rng.choice(["pmatrix", "bmatrix", "array"])
-        if kind == "array":
-            return rf"\left(\begin{{array}}{{{'c' * len(rows[0])}}} {body} \end{{array}}\right)"
-        return rf"\begin{{{kind}}} {body} \end{{{kind}}}"
-
-    changed = [list(row) for row in rows]
-    changed[-1][-1] += rng.choice([1, -20])
-    wrong = [spelled(changed), spelled(rows[:-1]), str(rows[-1][-1])]
-    if rows != rows[::-1]:
-        wrong.append(spelled(rows[::-1]))
-    return spelled(rows), spelled(rows), rng.choice(wrong)
-
-
-# ---------------------------------------------------------------- expressions
-
-
-def polynomials(rng: Random) -> Drawn:
-    a, b = rng.sample([n for n in range(-9, 10) if n], 2)
-    total, product = a + b, a * b
-    middle = f"{total:+d}x" if total else ""
-    right = [f"x^2{middle}{product:+d}", f"(x{a:+d})(x{b:+d})", f"{product}{middle}+x^{{2}}"]
-    right += [f"x\u00b2 {middle} {product:+d}", f"f(x) = x^2{middle}{product:+d}"]
-    wrong = [
-        f"x^2{middle}{product + 1:+d}",
-        f"x^2{middle}{-product:+d}",
-        f"(x{a:+d})(x{b + 19:+d})",
-    ]
-    wrong += [
-        f"y^2{middle.replace('x', 'y')}{product:+d}",
-        f"X^2{middle.replace('x', 'X')}{product:+d}",
-    ]
-    return rng.choice(right[:2]), rng.choice(right), rng.choice(wrong)
-
-
-def products_of_letters(rng: Random) -> Drawn:
-    letters = rng.sample("abcmnpqrstuvwxyz", rng.randint(2, 5))
-    shuffled = rng.sample(letters, len(letters))
-    right = ["".join(letters), " ".join(letters), r" \cdot ".join(shuffled), " ".join(shuffled)]
-    wrong = ["".join(letters).upper(), "".join(letters[1:]), "+".join(letters), "-".join(letters)]
-    return "".join(letters), rng.choice(right), rng.choice(wrong)
-
-
-def sums_of_letters(rng: Random) -> Drawn:
-    p, q, r, s = rng.sample("abcmnpqrstuvwxyzABCD", 4)
-    right = [f"{p} - {q}", f"-{q} + {p}", f"-{q}+{p}", f"-({q}-{p})"]
-    wrong = [f"{q} - {p}", f"{p} {q}", f"{p} + {q}", f"{p}{q}", f"{p.swapcase()} - {q}", f"{p}-{r}"]
-    if rng.random() < 0.5:
-        return f"{p} - {q}", rng.choice(right), rng.choice(wrong)
-    right = [f"{p}{q} - {r}{s}", f"-{r}{s} + {q}{p}", rf"{q} \cdot {p} - {s}{r}"]
-    wrong = [f"{p}{q} {r}{s}", f"{r}{s} - {p}{q}", f"{p}{r} - {q}{s}", f"{p}{q}+{r}{s}"]
-    return f"{p}{q} - {r}{s}", rng.choice(right), rng.choice(wrong)
-
-
-def lines(rng: Random) -> Drawn:
-    slope, offset = rng.randint(2, 9), rng.randint(1, 9)
-    right = [f"y = {slope}x + {offset}", f"y={offset}+{slope}x", f"{slope}x - y + {offset} = 0"]
-    right += [f"{slope}x+{offset}", f"y - {offset} = {slope}x"]
-    wrong = [
-        f"y = {slope}x - {offset}",
-        f"y = {offset + 10}x + {slope}",
-        f"z = {slope}x + {offset}",
-    ]
-    return right[0], rng.choice(right), rng.choice([*wrong, f"y = {slope + 1}x + {offset}"])
-
-
-WORDS = ["north", "Tuesday", "even", "no solution", "isosceles", "neither", "right triangle"]
-
-
-def words(rng: Random) -> Drawn:
-    word, other = rng.sample(WORDS, 2)
-    right = [word, rf"\text{{{word}}}", rf"\textbf{{{word}}}", rf"\mathrm{{{word}}}"]
-    right += [word.capitalize(), rf"\text{{{word.title()}}}", rf"\text{{{word}.}}"]
-    wrong = [other, rf"\text{{{other}}}", word[::-1], rf"\text{{not {word}}}", word[0], "5"]
-    return rng.choice([word, rf"\text{{{word}}}"]), rng.choice(right), rng.choice(wrong)
-
-
-# ---------------------------------------------------------------- other forms
-
-
-def science(rng: Random) -> Drawn:
-    mantissa, power = rng.randint(11, 99), rng.randint(-9, 9)
-    value = mantissa / 10 * 10.0**power
-
-    def spelled(mantissa: int, power: int) -> str:
-        text = f"{mantissa / 10:.1f}"
-        unit = rng.choice(
-            ["", "", *(rf"\,\mathrm{{{spelling}}}" for spelling in rng.choice(UNITS))]
-        )
-        forms = [
-            rf"{text} \times 10^{{{power}}}",
-            f"{text}e{power}",
-            rf"{text}\cdot 10^{{{power}}}",
-        ]
-        if 0 < power < 9:
-            forms.append(digits(rng, mantissa * 10 ** (power - 1), [*SEPARATORS, ","]))
-        return rng.choice(["", "v = ", r"\approx "]) + rng.choice(forms) + unit
-
-    near = rng.choice([(mantissa + 12, power), (mantissa, power + 1), (mantissa, power - 1)])
-    return f"{value:.6g}", spelled(mantissa, power), spelled(*near)
-
-
-OPTIONS = """Wrong, Not wrong|Not wrong, Wrong|To the left|But only slowly|(i) and (ii)|(i)|B|A|ADP
-|either A or B|$\\frac{1}{2}$|-5|12|a dog|nor C|all of the above|x = 3|C. elegans|A and D only
-|Vitamin A|(II), (III)|I, II""".replace("\n", "").split("|")
-
-
-def choices(rng: Random) -> Drawn:
-    options = rng.sample(OPTIONS, 4)
-    right, wrong = rng.sample(range(4), 2)
-    listed = "\n".join(f"({letter}) {text}" for letter, text in zip("ABCD", options, strict=True))
-
-    def spelled(number: int) -> str:
-        letter, text = "ABCD"[number], options[number]
-        bare = [letter, f"({letter})", rf"\text{{{letter}}}", rf"\Large {letter}", f"{letter};"]
-        bare += [
-            f"{letter} is correct",
-            f"Option {letter}",
-            rf"\textbf{{({letter})}}",
-            f"{letter}.",
-        ]
-        full = [f"{letter}. {text}", f"({letter}) {text}", f"{letter}, {text}", f"{letter}: {text}"]
-        full += [rf"{letter}\ \text{{{text}}}", rf"\text{{{letter}) {text}}}", f"{letter} {text}"]
-        return rng.choice(bare + full)
-
-    mixed = f"{'ABCD'[right]}. {options[wrong]}"
-    both = f"{'ABCD'[right]} or {'ABCD'[wrong]}"
-    return (
-        f"{'ABCD'[right]}\n{listed}",
-        spelled(right),
-        rng.choice([spelled(wrong)] * 3 + [mixed, both]),
+@family
+def solutions(rng: Random) -> Item:
+    a = pick(rng, -30, 30)
+    b = pick(rng, -30, 30, a, -a)
+    right: Table = {
+        "reordered": f"{b}, {a}",
+        "and": rf"{a} \text{{ and }} {b}",
+        "x = each": rf"x = {a}, x = {b}",
+        "x = each, or": rf"x = {b} \text{{ or }} x = {a}",
+        "subscripts": rf"x_1 = {a}, \quad x_2 = {b}",
+        "as a set": rf"\{{{a}, {b}\}}",
+        "tight": f"{a},{b}",
+    }
+    wrong: Table = {
+        "one off": f"{a}, {b + 1 if b + 1 != a else b + 2}",
+        "both signs": f"{-a}, {-b}",
+        "one sign": f"{a}, {-b}",
+        "one missing": str(a),
+        "the other missing": f"x = {b}",
+        "extra one": f"{a}, {b}, {rng.randint(31, 60)}",
+        "product": str(a * b) if a * b not in (a, b) else "0",
+        "concatenated": b > 0 and f"{a}{b}",
+        "interval between": f"[{min(a, b)}, {max(a, b)}]",
+    }
+    return item(
+        "solutions", "list", f"{a}, {b}" if rng.random() < 0.5 else f"{a},{b}", right, wrong
     )
+
+
+@family
+def plus_minus(rng: Random) -> Item:
+    a, c = pick(rng, -12, 12), rng.choice([2, 3, 5, 6, 7, 10, 11])
+    s = rf"\sqrt{{{c}}}"
+    right: Table = {
+        "two values": f"{a} + {s}, {a} - {s}",
+        "two values, minus first": f"{a} - {s}, {a} + {s}",
+        "x = two values, or": rf"x = {a} + {s} \text{{ or }} x = {a} - {s}",
+        "root first": rf"\pm {s} {a:+d}",
+        "as a set": rf"\{{{a} - {s}, {a} + {s}\}}",
+    }
+    wrong: Table = {
+        "first term off": rf"{a + 1} \pm {s}",
+        "plus only": f"{a} + {s}",
+        "minus only": f"{a} - {s}",
+        "first sign": rf"{-a} \pm {s}",
+        "radicand off": rf"{a} \pm \sqrt{{{c + 1}}}",
+        "root lost": rf"{a} \pm {c}",
+        "product": f"{a}{s}",
+    }
+    return item("plus-minus", "list", rf"{a} \pm {s}", right, wrong)
+
+
+@family
+def interval(rng: Random) -> Item:
+    lo, hi = ends(rng)
+    left, right_ = rng.choice("(["), rng.choice(")]")
+    a, b, flip = frac(lo), frac(hi), {"(": "[", "[": "(", ")": "]", "]": ")"}
+    body, out = f"{a}, {b}", {"(": "]", "[": "[", ")": "[", "]": "]"}
+    right: Table = {
+        "no space": f"{left}{a},{b}{right_}",
+        "outward brackets": left + right_ != "[]" and f"{out[left]}{body}{out[right_]}",
+        "decimal ends": lo.denominator * hi.denominator > 1
+        and f"{left}{dec(lo)}, {dec(hi)}{right_}",
+        "membership": rf"x \in {left}{body}{right_}",
+    }
+    wrong: Table = {
+        "right end off": f"{left}{a}, {frac(hi + 1)}{right_}",
+        "left end opened or closed": f"{flip[left]}{body}{right_}",
+        "right end opened or closed": f"{left}{body}{flip[right_]}",
+        "both ends opened or closed": f"{flip[left]}{body}{flip[right_]}",
+        "left end off": f"{left}{frac(lo - 1)}, {b}{right_}",
+        "unbounded": rf"{left}{a}, \infty)",
+        "ends only": rf"\{{{body}\}}",
+        "length": frac(hi - lo),
+        "ends swapped": f"{left}{b}, {a}{right_}",
+    }
+    return item("interval", "interval", f"{left}{body}{right_}", right, wrong)
+
+
+@family
+def half_line(rng: Random) -> Item:
+    a, up, closed = pick(rng, -30, 30), rng.random() < 0.5, rng.random() < 0.5
+    if up:
+        gold, n = rf"{'[' if closed else '('}{a}, \infty)", f"[{a}, " if not closed else f"({a}, "
+        right: Table = {
+            "plus infinity": gold.replace(OO, "+" + OO),
+            "outward brackets": rf"{'[' if closed else ']'}{a}, \infty[",
+            "unicode infinity": gold.replace(OO, "∞"),
+        }
+        wrong: Table = {
+            "end off": gold.replace(str(a), str(a + 1)),
+            "end opened or closed": rf"{n}\infty)",
+            "other half": rf"(-\infty, {a}{']' if closed else ')'}",
+            "sign of the end": gold.replace(str(a), str(-a)),
+            "everything": r"(-\infty, \infty)",
+            "end only": str(a),
+        }
+    else:
+        gold, n = rf"(-\infty, {a}{']' if closed else ')'}", f"{a})" if closed else f"{a}]"
+        right = {
+            "outward brackets": rf"]-\infty, {a}{']' if closed else '['}",
+            "space after the minus": gold.replace("-" + OO, "- " + OO),
+            "unicode infinity": gold.replace(OO, "∞"),
+        }
+        wrong = {
+            "end off": gold.replace(str(a), str(a + 1)),
+            "end opened or closed": rf"(-\infty, {n}",
+            "other half": rf"{'[' if closed else '('}{a}, \infty)",
+            "sign of the end": gold.replace(str(a), str(-a)),
+            "everything": r"(-\infty, \infty)",
+            "bounded": f"(0, {a})" if a > 0 else f"({a}, 0)",
+        }
+    return item("half-line", "interval", gold, right, wrong)
+
+
+@family
+def union(rng: Random) -> Item:
+    a, b = sorted(rng.sample(range(-20, 25), 2))
+    one, two = rf"(-\infty, {a})", rf"({b}, \infty)"
+    right: Table = {
+        "pieces swapped": rf"{two} \cup {one}",
+        "outward brackets": rf"]-\infty, {a}[ \cup ]{b}, \infty[",
+        "plus infinity": rf"{one} \cup ({b}, +\infty)",
+        "unicode cup": f"{one} \u222a {two}",
+        "complement": rf"\mathbb{{R}} \setminus [{a}, {b}]",
+        "membership": rf"x \in {one} \cup {two}",
+    }
+    wrong: Table = {
+        "one end off": rf"{one} \cup ({b + 1}, \infty)",
+        "one end closed": rf"(-\infty, {a}] \cup {two}",
+        "both ends closed": rf"(-\infty, {a}] \cup [{b}, \infty)",
+        "left piece only": one,
+        "right piece only": two,
+        "cap": rf"{one} \cap {two}",
+        "gap for the rest": f"({a}, {b})",
+        "extra piece": a + 1 < b and rf"{one} \cup \{{{a + 1}\}} \cup {two}",
+        "complement of the open gap": rf"\mathbb{{R}} \setminus ({a}, {b})",
+    }
+    return item("union", "interval", rf"{one} \cup {two}", right, wrong)
+
+
+@family
+def matrix(rng: Random) -> Item:
+    a, b, c, d = rng.sample([k for k in range(-15, 16) if k], 4)
+
+    def put(env: str, *rows: str) -> str:
+        return rf"\begin{{{env}}} " + r" \\ ".join(rows) + rf" \end{{{env}}}"
+
+    gold = put("pmatrix", f"{a} & {b}", f"{c} & {d}")
+    right: Table = {
+        "square brackets": put("bmatrix", f"{a} & {b}", f"{c} & {d}"),
+        "tight": gold.replace(" ", ""),
+        "line breaks": gold.replace(r" \\ ", " \\\\\n"),
+        "array": rf"\left( \begin{{array}}{{cc}} {a} & {b} \\ {c} & {d} \end{{array}} \right)",
+    }
+    wrong: Table = {
+        "entry off": put("pmatrix", f"{a} & {b}", f"{c} & {d + 1}"),
+        "transposed": put("pmatrix", f"{a} & {c}", f"{b} & {d}"),
+        "rows swapped": put("pmatrix", f"{c} & {d}", f"{a} & {b}"),
+        "columns swapped": put("pmatrix", f"{b} & {a}", f"{d} & {c}"),
+        "one sign": put("pmatrix", f"{a} & {-b}", f"{c} & {d}"),
+        "row missing": put("pmatrix", f"{a} & {b}"),
+        "determinant": str(a * d - b * c),
+    }
+    return item("matrix", "matrix", gold, right, wrong)
+
+
+@family
+def vector(rng: Random) -> Item:
+    v = [str(k) for k in rng.sample([k for k in range(-15, 16) if k], 3)]
+    gold = r"\begin{pmatrix} " + r" \\ ".join(v) + r" \end{pmatrix}"
+    swap = gold.replace("pmatrix", "bmatrix")
+    right: Table = {
+        "square brackets": swap,
+        "tight": gold.replace(" ", ""),
+        "line breaks": gold.replace(r" \\ ", " \\\\\n"),
+    }
+    wrong: Table = {
+        "entry off": gold.replace(f" {v[2]} ", f" {int(v[2]) + 40} "),
+        "entries swapped": r"\begin{pmatrix} " + r" \\ ".join(v[::-1]) + r" \end{pmatrix}",
+        "entry missing": r"\begin{pmatrix} " + r" \\ ".join(v[:2]) + r" \end{pmatrix}",
+        "negated": r"\begin{pmatrix} " + r" \\ ".join(str(-int(k)) for k in v) + r" \end{pmatrix}",
+    }
+    return item("vector", "vector", gold, right, wrong)
