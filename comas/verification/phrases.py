@@ -37,7 +37,8 @@ ALTERING = frozenset(_NUMBERS + _TENS) | frozenset(
         thousand thousands million millions billion billions trillion trillions bn mn
         hundredth hundredths thousandth thousandths lakh lakhs crore crores root square
         factorial inverse reciprocal opposite complement log logarithm mod modulo base
-        wrong incorrect false other another if unless any anything
+        wrong incorrect false invalid impossible rejected excluded fails cannot cant doesnt
+        is are was were too instead other another if unless any anything
         """
     )
 )
