@@ -43,6 +43,8 @@ def test_the_last_balanced_box_is_the_answer(response, answer):
         (r"\boxed{2} or maybe \boxed{5}", "2 or 5"),
         (r"**$\boxed{2}$** and/or **$\boxed{5}$**", "2 or 5"),
         (r"\boxed{2} / \boxed{5}", "2 or 5"),
+        (r"\boxed{2} (or, if you like, \boxed{5})", "2 or 5"),
+        (r"\boxed{2} for short. Or \boxed{5}", "5"),
         (r"\boxed{2}. No: \boxed{5}", "5"),
         (r"\boxed{2} \boxed{5}", "5"),
         (r"\boxed{2}, not 3, or \boxed{5}", "5"),

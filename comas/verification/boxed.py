@@ -7,13 +7,15 @@ from typing import NamedTuple
 # An escaped character (as in \{ or \\) opens and closes nothing.
 _TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
 _BLANK = r"(?:\s|\$|\*|\\[()\[\],;: ]|\\q?quad)*"
-_WORDS = r"(?:and/or|(?:and|or)(?: else| also| maybe| perhaps| possibly| even)?|as well as)"
+_AND = r"(?:and(?: also)?|as well as)"
 _JOINT = re.compile(
-    rf"{_BLANK}(?:[,;/&]|\\(?:lor|vee|land|wedge|cup|&)|[,;]?\s*(?:{_WORDS}"
-    rf"|\\text\s*\{{\s*,?\s*{_WORDS}\s*\}})){_BLANK}",
+    rf"{_BLANK}(?:[,;/&]|\\(?:lor|vee|land|wedge|cup|&)|[,;]?\s*(?:{_AND}"
+    rf"|\\text\s*\{{\s*,?\s*{_AND}\s*\}})){_BLANK}",
     re.IGNORECASE,
 )
 _MAX_JOINT_CHARS = 60
+# Any half a sentence with "or" in it: "(or else \boxed{B})", but not "not this, or".
+_EITHER = re.compile(r"(?!.*\b(?:not?|wait)\b)[^.?!\d]*\bor\b[^.?!\d]*", re.DOTALL | re.IGNORECASE)
 
 
 class _Box(NamedTuple):
@@ -69,4 +71,5 @@ def _content(response: str, box: _Box) -> str:
 
 def _are_joined(response: str, box: _Box, following: _Box) -> bool:
     between = response[box.content_end + 1 : following.start]
-    return len(between) <= _MAX_JOINT_CHARS and bool(_JOINT.fullmatch(between))
+    is_short = len(between) <= _MAX_JOINT_CHARS
+    return is_short and any(joint.fullmatch(between) for joint in (_JOINT, _EITHER))
