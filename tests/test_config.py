@@ -324,6 +324,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("society.learning_rates=[1e-6,.inf,1,1]", "must hold numbers above 0 and at most 1"),
         ("society.learning_rates=[1e-6,1e10,1,1]", "must hold numbers above 0 and at most 1"),
         ("optimization.learning_rate=1e10", "must be at most 1"),
+        ("rollout.max_prompt_tokens=1", "must be at least 16"),
         ("society.models=[[a],[b]]", "must be a list of texts: it holds lists itself"),
         ("society.models=[{a: b}]", "must be a list of texts: it holds lists itself"),
         ("society.policy_of_agent=[[0],[1]]", "must be a list of whole numbers, or null: it holds"),

@@ -181,11 +181,15 @@ def store_need(config: Config, *, free: int) -> Need:
 def held_out_need(train: Sequence[Question], validation: Sequence[Question]) -> Need:
     """Held-out questions that are not trained on, by their texts."""
     trained = {question.text for question in train}
-    num_shared = sum(question.text in trained for question in validation)
+    return shared_need(sum(question.text in trained for question in validation), len(validation))
+
+
+def shared_need(num_shared: int, num_held_out: int) -> Need:
+    """Held-out questions, of which so many are trained on."""
     doubt = None
     if num_shared:
         doubt = (
-            f"data.validation: {num_shared} of {len(validation)} questions are among those of "
+            f"data.validation: {num_shared} of {num_held_out} questions are among those of "
             "data.train, so that accuracy there is no sign of learning; name another file"
         )
     return Need("held-out questions", "not in data.train", f"{num_shared} are", doubt=doubt)

@@ -202,6 +202,8 @@ class Survey:
         self._add(*length_needs(self.config, folders=self._folders, questions=questions))
         if self.validation is not None:
             self._add(checks.held_out_need(questions, self.validation.questions))
+        elif self.config.data.train == self.config.data.validation and self.num_questions:
+            self._add(checks.shared_need(self.num_questions, self.num_questions))
 
     def _look_at_discussions(self) -> None:
         self._add(*group_needs(self.config))
