@@ -233,6 +233,22 @@ def test_each_row_is_told_and_what_did_not_run_is_listed_with_why(scripted, caps
     assert told.endswith("\nfault: ranks of tiny: rank 0 of policy 0 is gone\n")
 
 
+def test_a_kernel_that_fails_is_a_fault_and_ends_no_check(scripted, monkeypatch, capsys):
+    def in_process(measure, device):
+        if measure is attention_error:
+            raise TypeError("varlen_attn() got an unexpected keyword argument")
+        return 1.0
+
+    scripted(0)
+    monkeypatch.setattr(run, "in_process", in_process)
+    assert main(Arguments("cpu", checks="one")) == 1
+    told = capsys.readouterr().out
+    assert "| one | tiny |" in told
+    assert told.endswith(
+        "fault: attention on cpu: varlen_attn() got an unexpected keyword argument\n"
+    )
+
+
 def test_no_check_begins_that_may_outlast_the_budget(scripted, capsys):
     scripted(0.6)
     assert main(Arguments("cpu", budget=1.0, checks="one,long,lora")) == 0

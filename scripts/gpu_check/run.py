@@ -97,7 +97,7 @@ def main(arguments: Arguments) -> int:
                 row = run_one(pair, Path(folder), machine, budget, peak_flops=peak_flops)
             except DoesNotFitError as error:
                 not_run.append(f"{pair}: {error}")
-            except EngineError as error:
+            except (EngineError, TimeoutError) as error:
                 faults.append(f"{pair}: {error}")
                 tell(failed_row(pair.name, pair.size_name))
             else:
@@ -126,7 +126,11 @@ def run_one(
 
 def attention_faults(device: Device) -> list[str]:
     """Tells how far attention is off, and gives what is wrong with it."""
-    error, most = in_process(attention_error, device), MAX_ERROR[device]
+    most = MAX_ERROR[device]
+    try:
+        error = in_process(attention_error, device)
+    except (RuntimeError, TypeError) as failure:  # a kernel that fails, or takes other arguments
+        return [f"attention on {device}: {failure}"]
     tell(f"attention on {device}: off by {error:.2g} of its norm (at most {most:g})")
     return [] if error < most else [f"attention on {device} is off by {error:.2g} of its norm"]
 
