@@ -112,8 +112,8 @@ class Rollout:
     """What every agent is told before every prompt, as the chat's system message, in training and
     validation alike; null: nothing, where a chat template may say something of its own."""
     max_prompt_tokens: int = key(28672, at_least=16)
-    """Longest prompt, in tokens; see ``interaction.overlong_prompts``. (The shortest that any model
-    is asked has 16.)"""
+    """Longest prompt, in tokens; see ``interaction.overlong_prompts``. (Only the
+    quick-start's are as short as 16.)"""
     max_response_tokens: int = key(4096, at_least=1)
     """Longest response, in tokens; a longer one is cut off (``optimization.mask_truncated``)."""
     min_response_tokens: int = key(0, at_least=0)
