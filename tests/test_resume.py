@@ -297,7 +297,10 @@ def test_a_sealed_file_that_cannot_be_read_is_named(config: Config, file: str, t
         load_config(None, [f"resume={path}"])
 
 
-@pytest.mark.parametrize("text", [None, "", "[1]", '{"run": "a"}', '{"run": "a", "texts": {}}'])
+UNSIGNED = '{"run": "a", "config": "", "inputs": ""}'
+
+
+@pytest.mark.parametrize("text", [None, "", "[1]", '{"run": "a"}', UNSIGNED])
 def test_a_run_without_a_readable_seal_needs_a_word_as_those_of_older_versions(
     config: Config, text: str | None
 ):

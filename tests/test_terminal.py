@@ -61,6 +61,8 @@ def test_double_blanks_and_long_words_stay():
 def test_a_command_stays_whole():
     command = "bash scripts/train_comas.sh resume=saves/20261122-064713-quickstart"
     assert folded(f"to continue: {command}", 40) == f"to continue:\n    {command}"
+    quoted = "bash scripts/train_comas.sh resume='my own runs/20261122-064713-quickstart'"
+    assert folded(f"to continue: {quoted}", 40) == f"to continue:\n    {quoted}"
     line = "built by bash scripts/prepare_data.sh --only gsm8k. The same command trains it."
     assert folded(line, 54) == (
         "built by bash scripts/prepare_data.sh --only gsm8k.\n    The same command trains it."

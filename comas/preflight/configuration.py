@@ -18,8 +18,7 @@ from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import GROUP_KEYS
 from comas.preflight.machine import read_gpus, why_unusable
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run_directory.directory import CONFIG
-from comas.run_directory.origin import check_origin
+from comas.run_directory.origin import CONFIG, check_origin
 
 PAPER_CONFIG = Path("configs/comas.yaml")
 QUICKSTART_CONFIG = Path("configs/quickstart.yaml")

@@ -38,11 +38,11 @@ from comas.files import (
 from comas.progress import progress_bar
 from comas.run_directory.discussion_log import discussion_record
 from comas.run_directory.dropped import Dropped
-from comas.run_directory.inputs import FILE as INPUTS
 from comas.run_directory.inputs import inputs_as_json
 from comas.run_directory.key import user_key
 from comas.run_directory.metrics_log import METRICS, MetricsLog
 from comas.run_directory.origin import (
+    CONFIG,
     edits,
     in_words,
     new_origin,
@@ -60,7 +60,6 @@ from comas.types import Discussion, RewardedDiscussion, TurnKey
 logger = logging.getLogger(__name__)
 
 LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
-CONFIG = "config.yaml"
 BEFORE_ALL = -1
 """Stands for the step before step 0, which has a validation."""
 STEP_OF_MODELS = "step"
@@ -130,11 +129,11 @@ class RunDirectory:
     def keep_settings(self, locations: Mapping[str, str]) -> None:
         """Write and seal the configuration that the run now has, and where the models and questions
         that it names were found; of a resumed run, when it has loaded."""
-        texts = {
-            CONFIG: config_as_yaml(_as_kept(self._config)),
-            INPUTS: inputs_as_json(self.path, locations),
-        }
-        self._origin = dataclasses.replace(self._origin, texts=texts)
+        self._origin = dataclasses.replace(
+            self._origin,
+            config=config_as_yaml(_as_kept(self._config)),
+            inputs=inputs_as_json(self.path, locations),
+        )
         write_origin(self.path, self._origin, self._key)
 
     def __enter__(self) -> Self:

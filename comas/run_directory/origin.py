@@ -18,11 +18,13 @@ from pydantic import TypeAdapter
 from comas.config.faults import one_line, yaml_text
 from comas.config.keys import leaves
 from comas.files import write_texts
+from comas.run_directory.inputs import FILE as INPUTS
 from comas.run_directory.key import key_path, read_key
 from comas.run_directory.seal import SEAL_NAME, DamagedError, read_signed, write_signed
 
 logger = logging.getLogger(__name__)
 
+CONFIG = "config.yaml"
 Changes = Mapping[str, tuple[str, str]]
 """Key -> (value before, value after), in YAML."""
 
@@ -33,10 +35,17 @@ class Origin:
 
     run: str
     """Made up as the run begins, and kept wherever its folder is moved."""
-    texts: dict[str, str]
-    """The contents of config.yaml and inputs.json, by these names."""
+    config: str
+    """The text of config.yaml."""
+    inputs: str
+    """The text of inputs.json."""
     newest_checkpoint: int | None = None
     """The step of the one that was written last; None: there was none yet."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The contents of the files that are sealed, by their names."""
+        return {CONFIG: self.config, INPUTS: self.inputs}
 
 
 _ORIGIN = TypeAdapter(Origin)
@@ -44,11 +53,11 @@ _ORIGIN = TypeAdapter(Origin)
 
 def new_origin() -> Origin:
     """Of a run that begins."""
-    return Origin(secrets.token_hex(16), {})
+    return Origin(secrets.token_hex(16), config="", inputs="")
 
 
 def write_origin(run: Path, origin: Origin, key: bytes) -> None:
-    """Write the files that ``origin`` has the texts of, and then its seal."""
+    """Write config.yaml and inputs.json, and then the seal."""
     write_texts({run / name: text for name, text in origin.texts.items()})
     seal_origin(run, origin, key)
 
