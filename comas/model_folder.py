@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
-from jinja2 import TemplateError
 from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
@@ -194,29 +193,6 @@ def load_tokenizer(folder: Path) -> Any:
             f"{known} (vocab_size in config.json): they are of different models; take both from one"
         )
     return tokenizer
-
-
-def chat_messages(prompt: str, *, system_prompt: str | None) -> list[dict[str, str]]:
-    """The chat that asks for a turn: ``prompt`` as a user's message, after the system's if there
-    is one."""
-    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
-    return [*system, {"role": "user", "content": prompt}]
-
-
-def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> None:
-    """Raise ValueError unless the chat template of ``folder`` has a place for a system message."""
-    messages = chat_messages("?", system_prompt=system_prompt)
-    try:
-        rendered = tokenizer.apply_chat_template(messages, tokenize=False)
-    except TemplateError as error:
-        rendered, reason = "", str(error)
-    else:
-        reason = "it leaves the message out"
-    if system_prompt.strip() not in rendered:
-        raise ValueError(
-            f"rollout.system_prompt: the chat template in {folder} takes no system message "
-            f"({reason}): write null, or choose another model"
-        )
 
 
 def _download(model: str, patterns: Sequence[str]) -> Path:

@@ -67,6 +67,9 @@ class Generation:
     (``Turn.is_given``)."""
     policy_version: int
     """Number of weight updates the engine had received when it sampled this."""
+    spells_mark: bool = False
+    """Whether the text spells what tells turns apart in the chats of its model, such as
+    ``<|im_end|>``: a text for whoever reads it, but worth counting."""
 
 
 TurnKey = tuple[str, str]

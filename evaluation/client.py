@@ -8,9 +8,10 @@ from typing import Literal, Self
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import AliasChoices, AliasPath, BaseModel, Field, ValidationError
 from yarl import URL
 
+from comas.chat import ChatEncoder
 from comas.files import faults_in_words
 from comas.types import Message
 from evaluation.types import OverlongPromptError, RequestError
@@ -36,6 +37,9 @@ class Endpoint:
     model: str
     """The model's name on that server."""
     api_key: str = field(default="none", repr=False)
+    chats: ChatEncoder | None = field(default=None, repr=False, compare=False)
+    """How chats become the token ids that it is sent; None: it is sent messages, and what its own
+    chat template makes of the marks that they spell is not for us to say."""
 
 
 def fault_of_address(base_url: str) -> tuple[str, str] | None:
@@ -82,12 +86,9 @@ class RequestOptions:
     in their training (``rollout.system_prompt``)."""
 
 
-class _ReplyMessage(BaseModel):
-    content: str
-
-
 class _Choice(BaseModel):
-    message: _ReplyMessage
+    text: str = Field(validation_alias=AliasChoices(AliasPath("message", "content"), "text"))
+    """Of a chat it is the content of a message."""
     finish_reason: Literal["stop", "length"]
 
 
@@ -139,18 +140,17 @@ class Client:
         but the model or ``max_tokens``.
         """
         model, http = self._models[model_index]
+        path, prompt = _prompt(model, self._with_system_prompt(messages))
         body = {
             "model": model.model,
-            "messages": self._with_system_prompt(messages),
+            **prompt,
             "temperature": self._settings.temperature,
             "max_tokens": self._settings.max_tokens,
             "seed": seed,
         }
         async with self._in_flight:
             started = time.perf_counter()
-            content = await self._post(
-                f"{model.base_url.rstrip('/')}/chat/completions", body, http=http
-            )
+            content = await self._post(f"{model.base_url.rstrip('/')}/{path}", body, http=http)
             wall_s = time.perf_counter() - started
         return _read_reply(content, wall_s=wall_s)
 
@@ -190,6 +190,14 @@ class Client:
     async def __aexit__(self, *error: object) -> None:
         for _, http in self._models:
             await http.close()
+
+
+def _prompt(model: Endpoint, messages: Sequence[Message]) -> tuple[str, dict[str, object]]:
+    """Where a chat is sent, and as what."""
+    if model.chats is None:
+        return "chat/completions", {"messages": messages}
+    [token_ids] = model.chats.encode([messages])
+    return "completions", {"prompt": token_ids}
 
 
 def _open_http(model: Endpoint, options: RequestOptions) -> aiohttp.ClientSession:
@@ -243,7 +251,7 @@ def _read_reply(body: bytes, *, wall_s: float) -> Reply:
         raise RequestError(f"the server's answer is unusable: {faults_in_words(error)}") from error
     choice, usage = completion.choices[0], completion.usage
     return Reply(
-        choice.message.content,
+        choice.text,
         choice.finish_reason,
         usage.prompt_tokens,
         usage.completion_tokens,

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +18,9 @@ from typing import NoReturn, Self
 import httpx
 import psutil
 
+from comas.chat import ChatEncoder
 from comas.engines.rollout.vllm_options import cpu_options, engine_environment, gpu_batched_tokens
+from comas.model_folder import load_tokenizer
 from comas.progress import progress_bar
 from comas.types import Device
 from evaluation.adapters import groups_of, lora_flags
@@ -107,7 +110,7 @@ def serve(
 
     Raises:
         ServerError: a server died or took longer than ``config.start_timeout_s`` to start.
-        ValueError: a port is in use, or there are too few GPUs.
+        ValueError: a port is in use, there are too few GPUs, or a chat template cannot be used.
     """
     groups = groups_of(models)
     slots = plan_slots(len(groups), config=config, device=device)
@@ -132,17 +135,24 @@ def serve(
             # Trap: servers that measure the free memory of one GPU at once disturb each other.
             if share_gpus:
                 server.wait_until_ready(deadline)
-        with progress_bar("loading models"):  # side by side, so counting tells no time
+        # Side by side, so counting tells no time.
+        with progress_bar("loading models"), ThreadPoolExecutor(1) as thread:
+            encoders = thread.map(_encoder_of, models)
             for server in servers:
                 server.wait_until_ready(deadline)
         log.info("all servers ready after %.0f s", time.monotonic() - started)
+        server_of = {
+            i: server for group, server in zip(groups, servers, strict=True) for i in group
+        }
         endpoints = [
-            server.endpoint_of(models[index])
-            for index in range(len(models))
-            for group, server in zip(groups, servers, strict=True)
-            if index in group
+            server_of[index].endpoint_of(model, chats)
+            for index, (model, chats) in enumerate(zip(models, encoders, strict=True))
         ]
         yield Servers(endpoints, servers)
+
+
+def _encoder_of(model: LocalModel) -> ChatEncoder:
+    return ChatEncoder(load_tokenizer(model.folder), folder=model.folder)
 
 
 def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) -> list[Slot]:
@@ -285,10 +295,10 @@ class _Server:
     def __exit__(self, *error: object) -> None:
         self._stop()
 
-    def endpoint_of(self, model: LocalModel) -> Endpoint:
-        """Where a model of this server is asked, and by what name."""
+    def endpoint_of(self, model: LocalModel, chats: ChatEncoder) -> Endpoint:
+        """Where a model of this server is asked, by what name, and how."""
         name = str(model.adapter or model.folder)
-        return Endpoint(f"http://{HOST}:{self._port}/v1", name, self._key)
+        return Endpoint(f"http://{HOST}:{self._port}/v1", name, self._key, chats)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""

@@ -8,9 +8,9 @@ import httpx
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
-from tiny_models import byte_tokenizer, save_tiny_model
+from tiny_models import save_tiny_model
 
-from comas.model_folder import check_system_prompt, folder_of
+from comas.model_folder import folder_of
 
 NAME = "somebody/model"
 
@@ -62,16 +62,3 @@ def test_a_name_that_the_hub_does_not_have_is_told(monkeypatch):
     hub_that(monkeypatch, RepositoryNotFoundError("404: no such thing\nsecond", response=response))
     with pytest.raises(ValueError, match=f"{NAME} is no folder .* 404: no such thing$"):
         folder_of(NAME)
-
-
-REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
-LEAVES_OUT = "{{ messages[-1]['content'] }}"
-
-
-def test_a_system_prompt_needs_a_template_that_has_a_place_for_it(tmp_path):
-    tokenizer = byte_tokenizer()
-    check_system_prompt(tokenizer, "Be careful. ", folder=tmp_path)
-    for template, reason in ((REFUSES, "no system"), (LEAVES_OUT, "it leaves the message out")):
-        tokenizer.chat_template = template
-        with pytest.raises(ValueError, match=f"takes no system message .{reason}"):
-            check_system_prompt(tokenizer, "Be careful.", folder=tmp_path)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from comas.metrics.step import rollout_metrics
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.scheme import Rewards, RewardScheme
@@ -160,6 +161,20 @@ def test_pairs_are_found_as_by_the_regular_expression_of_a_pair(text):
 @given(st.text(alphabet="<>/scoe123 \n"))
 def test_any_text_gives_a_score_or_none(text):
     assert parse_score(text) in (None, 1, 2, 3)
+
+
+def test_responses_that_spelt_a_mark_are_counted_by_agent():
+    said = [(0, True), (1, False), (0, False), (0, True)]
+    turns = []
+    for number, (agent, spells) in enumerate(said):
+        plain = turn(f"r{number}.s0")
+        generation = replace(plain.generation, spells_mark=spells)
+        turns.append(replace(plain, agent_index=agent, generation=generation))
+    discussion = Discussion("d", Question("q", "math", "?"), tuple(turns))
+    [rewarded] = interaction_reward([discussion]).discussions
+    metrics = rollout_metrics([rewarded], num_agents=2)
+    assert metrics["interaction/spelt_marks"] == 2
+    assert metrics["agent_0/spelt_marks"] == 2 and metrics["agent_1/spelt_marks"] == 0
 
 
 def test_the_interaction_reward_is_shown_no_verdict():

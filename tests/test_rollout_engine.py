@@ -19,13 +19,14 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_models import byte_tokenizer
+from tiny_models import END_OF_TURN, byte_tokenizer
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
 from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
+from comas.chat import ChatEncoder
 from comas.config.schema import Rollout
 from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.engine import RolloutEngine
@@ -64,13 +65,30 @@ def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() 
 
     def encoded(system_prompt: str | None) -> str:
         rollout = replace(ROLLOUT, system_prompt=system_prompt)
-        engine = SimpleNamespace(_tokenizer=tokenizer, _rollout=rollout)
+        chats = ChatEncoder(tokenizer, folder=Path("folder"))
+        engine = SimpleNamespace(_chats=chats, _rollout=rollout)
         [token_ids] = RolloutEngine._encode(engine, [Request("1 + 1?", seed=0)])
         return tokenizer.decode(token_ids)
 
     asked = "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"
     assert encoded(None) == asked
     assert encoded("Be careful.") == f"<|im_start|>system\nBe careful.<|im_end|>\n{asked}"
+
+
+@pytest.mark.parametrize(("text", "spells_mark"), [("45<|im_end|>", True), ("45<b>", False)])
+def test_a_response_whose_bytes_spell_a_mark_is_known_by_it(text: str, spells_mark: bool) -> None:
+    tokenizer = byte_tokenizer()
+    chats = ChatEncoder(tokenizer, folder=Path("folder"))
+    engine = SimpleNamespace(_chats=chats, _policy_versions={None: 3}, _tokenizer=tokenizer)
+    # Bytes, then the real end of the turn.
+    sampled = [tokenizer.convert_tokens_to_ids(letter) for letter in text] + [END_OF_TURN]
+    [decoded] = RolloutEngine._decode(engine, [sampled])
+    assert decoded == text
+    logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))
+    completion = SimpleNamespace(token_ids=sampled, logprobs=logprobs, finish_reason="stop")
+    prompt = SimpleNamespace(token_ids=[5], adapter=None)
+    generation = RolloutEngine._as_generation(engine, completion, decoded, prompt)
+    assert generation.spells_mark == spells_mark
 
 
 # ---- Settings ----

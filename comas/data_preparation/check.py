@@ -10,13 +10,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from comas.chat import chat_messages
 from comas.config import load
 from comas.config.faults import ConfigError
 from comas.config.schema import Config, Data
 from comas.data import DataError, Faulty, Record, grouped, read_questions
 from comas.data_preparation.record_set import is_decimal_number
 from comas.interaction.prompts import SOLUTION, fill
-from comas.model_folder import chat_messages
 from comas.terminal import EXIT_FAULT
 from comas.types import Domain
 from comas.verification import Verdict, Verifier

@@ -37,6 +37,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         item.discussion.num_overlong_prompts for item in rewarded
     )
     metrics["interaction/truncated_rate"] = _truncated_rate(turn for turn, _ in turns)
+    metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
     metrics["response_length"] = _mean([len(t.generation.response_token_ids) for t, _ in turns])
     metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t, _ in turns)
     metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t, _ in turns)
@@ -45,6 +46,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         lengths = [len(turn.generation.response_token_ids) for turn, _ in own]
         for role in roles:
             metrics[f"agent_{agent}/reward/{role}"] = _mean_reward(own, role)
+        metrics[f"agent_{agent}/spelt_marks"] = sum(t.generation.spells_mark for t, _ in own)
         metrics[f"agent_{agent}/response_length"] = _mean(lengths)
         metrics[f"agent_{agent}/truncated_rate"] = _truncated_rate(turn for turn, _ in own)
     return metrics

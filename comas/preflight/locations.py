@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from comas import quickstart
+from comas.chat import ChatEncoder, check_system_prompt
 from comas.config.schema import Data
 from comas.data import RECORDS
 from comas.model_folder import (
     check_model_folder,
-    check_system_prompt,
     description_of,
     load_tokenizer,
     may_be_hub_name,
@@ -70,7 +70,8 @@ def check_model(model: str, *, is_embedded: bool, system_prompt: str | None = No
     """Raise ValueError unless ``model`` is a folder in Hugging Face format, or on the hub, with a
     tokenizer that can be used. Of an embedded one, the tokenizer is our own.
 
-    With a ``system_prompt``, its chat template must have a place for it.
+    No message may imitate the marks of its chat template, which with a ``system_prompt`` must have
+    a place for it.
     """
     if not (Path(model).exists() or may_be_hub_name(model)):
         raise ValueError(
@@ -83,6 +84,7 @@ def check_model(model: str, *, is_embedded: bool, system_prompt: str | None = No
         if not is_embedded or system_prompt is not None:
             folder = description_of(model)
             tokenizer = load_tokenizer(folder)
+            ChatEncoder(tokenizer, folder=folder)
             if system_prompt is not None:
                 check_system_prompt(tokenizer, system_prompt, folder=folder)
     except ValueError as error:

@@ -15,6 +15,7 @@ from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
+from comas.chat import ChatEncoder, chat_messages
 from comas.concurrency import run_all
 from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
@@ -23,7 +24,7 @@ from comas.engines.rollout.cpu_matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
-from comas.model_folder import adapted_layers, chat_messages, folder_of, load_tokenizer
+from comas.model_folder import adapted_layers, folder_of, load_tokenizer
 from comas.types import Device, Generation
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ if TYPE_CHECKING:
 WeightTransferEngineFactory.register_engine(
     "shared_memory", "comas.engines.rollout.weight_receiver", "SharedMemoryWeightTransferEngine"
 )
-
-
-TEMPLATE_DATE = "26 Jul 2024"
-"""The date that Llama-3's chat template itself falls back to."""
 
 
 PULSE_S = 2.0
@@ -104,6 +101,7 @@ class RolloutEngine:
         """
         self._folder = await asyncio.to_thread(folder_of, self._model_path)
         self._tokenizer = load_tokenizer(self._folder)
+        self._chats = ChatEncoder(self._tokenizer, folder=self._folder)
         await self._thread.start()
 
     async def serve(self, meeting: Meeting) -> None:
@@ -299,15 +297,9 @@ class RolloutEngine:
 
     def _encode(self, requests: Collection[Request]) -> list[list[int]]:
         """The token ids of every prompt, as a chat of one user message."""
-        if not requests:
-            return []  # which the tokenizer would take for one empty chat
         system_prompt = self._rollout.system_prompt
-        return self._tokenizer.apply_chat_template(
-            [chat_messages(request.prompt, system_prompt=system_prompt) for request in requests],
-            add_generation_prompt=True,
-            return_dict=False,
-            # Llama-3's template would print the day of the run: no prompt may depend on it.
-            date_string=TEMPLATE_DATE,
+        return self._chats.encode(
+            [chat_messages(request.prompt, system_prompt=system_prompt) for request in requests]
         )
 
     def _as_generation(
@@ -328,6 +320,7 @@ class RolloutEngine:
             rollout_logprobs=logprobs,
             finish_reason=completion.finish_reason,
             policy_version=self._policy_versions[prompt.adapter],
+            spells_mark=self._chats.spells_mark(text),
         )
 
     def _decode(self, responses: Sequence[Sequence[int]]) -> list[str]:

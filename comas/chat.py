@@ -1,0 +1,155 @@
+"""Chats as token ids, in which a message is text, whatever it spells."""
+
+import re
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from jinja2 import TemplateError
+
+from comas.types import Message
+
+TEMPLATE_DATE = "26 Jul 2024"
+"""The date that Llama-3's chat template itself falls back to."""
+
+CUT = "\ufdd0"
+"""Where a message is cut before it is encoded: a noncharacter, which no text needs. Those that a
+message has are left out."""
+
+_TAG = re.compile(r"<+[^<>\s]+>+|\[+[^\[\]\s]+\]+")
+"""``<start_of_turn>``, ``[/INST]``, ``<<SYS>>``"""
+
+
+class ChatEncoder:
+    """Makes the token ids of chats, by the chat template of a tokenizer.
+
+    A *mark* tells turns apart: a special token, a tag that the template writes around messages
+    (``[INST]``, ``<start_of_turn>``), or what else it ends a message with (``ASSISTANT:``). A
+    message that spells one is cut before, after and between its characters, so these are encoded
+    one by one: the text stays the same, but no special token comes of it, nor the tokens that the
+    template's own mark has. All else is encoded as if the tokenizer were asked for the whole chat.
+
+    Example: of the message ``45<|im_end|>`` come the tokens of ``45``, ``<``, ``|``, ``i``, ``m``
+    and so on, and of ``45<b>`` those that it always had.
+    """
+
+    def __init__(self, tokenizer: Any, *, folder: Path) -> None:
+        """``tokenizer`` is that of a model in ``folder``; it learns a token for ``CUT``.
+
+        Raises ValueError when a message could imitate the template's marks all the same.
+        """
+        from tokenizers import AddedToken
+
+        self._tokenizer = tokenizer
+        marks = _marks(tokenizer)
+        normalised = {self._normalised(mark).strip("▁ ") for mark in marks}
+        self._marks = _pattern(marks | normalised)
+        tokenizer.add_tokens([AddedToken(CUT, normalized=False, special=True)], special_tokens=True)
+        self._cut_id = tokenizer.convert_tokens_to_ids(CUT)
+        for mark in marks:
+            if self._can_be_imitated(mark):
+                raise ValueError(
+                    f"the chat template in {folder} tells turns apart by {mark!r}, which its "
+                    "tokenizer encodes alike where a message spells it, so a message could pass "
+                    "for several: choose another model"
+                )
+
+    def encode(self, chats: Sequence[Sequence[Message]]) -> list[list[int]]:
+        """The token ids of every chat, up to where the model's next message begins."""
+        if not chats:
+            return []  # which the tokenizer would take for one empty chat
+        encoded = self._tokenizer.apply_chat_template(
+            [[{**each, "content": self._cut(each["content"])} for each in chat] for chat in chats],
+            add_generation_prompt=True,
+            return_dict=False,
+            # Llama-3's template would print the day of the run: no prompt may depend on it.
+            date_string=TEMPLATE_DATE,
+        )
+        return [self._without_cuts(token_ids) for token_ids in encoded]
+
+    def spells_mark(self, text: str) -> bool:
+        """Whether a text spells what tells turns apart."""
+        return CUT in self._cut(text)
+
+    def _cut(self, text: str) -> str:
+        cut = self._marks.sub(_cut_up, text.replace(CUT, ""))
+        # Some tokenizers read what they normalise: a mark in wide letters, for example.
+        normalised = self._normalised(cut)
+        return self._marks.sub(_cut_up, normalised) if self._marks.search(normalised) else cut
+
+    def _normalised(self, text: str) -> str:
+        if not self._tokenizer.is_fast or self._tokenizer.backend_tokenizer.normalizer is None:
+            return text
+        return self._tokenizer.backend_tokenizer.normalizer.normalize_str(text)
+
+    def _without_cuts(self, token_ids: list[int]) -> list[int]:
+        return [token_id for token_id in token_ids if token_id != self._cut_id]
+
+    def _can_be_imitated(self, mark: str) -> bool:
+        own, cut = (
+            self._without_cuts(self._tokenizer.encode(text, add_special_tokens=False))
+            for text in (mark, self._cut(mark))
+        )
+        return own == cut
+
+
+def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:
+    """The chat that asks for a turn: ``prompt`` as a user's message, after the system's if there
+    is one."""
+    system = [] if system_prompt is None else [{"role": "system", "content": system_prompt}]
+    return [*system, {"role": "user", "content": prompt}]
+
+
+def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> None:
+    """Raise ValueError unless the chat template of ``folder`` has a place for a system message."""
+    messages = chat_messages("?", system_prompt=system_prompt)
+    try:
+        rendered = tokenizer.apply_chat_template(messages, tokenize=False)
+    except TemplateError as error:
+        rendered, reason = "", str(error)
+    else:
+        reason = "it leaves the message out"
+    if system_prompt.strip() not in rendered:
+        raise ValueError(
+            f"rollout.system_prompt: the chat template in {folder} takes no system message "
+            f"({reason}): write null, or choose another model"
+        )
+
+
+def _marks(tokenizer: Any) -> set[str]:
+    """The special tokens, and what the chat template writes around messages."""
+    added = tokenizer.added_tokens_decoder.values()
+    marks = {token.content for token in added if token.special} - {CUT}
+    pieces = _written_by_template(tokenizer)
+    # What it writes after the last message may begin the answer: <think> tells no turns apart.
+    marks |= {tag for piece in pieces[:-1] for tag in _TAG.findall(piece)}
+    ends = {_pattern(marks).split(piece)[0].strip() for piece in pieces[1:]}
+    return marks | ends - {""}
+
+
+def _written_by_template(tokenizer: Any) -> list[str]:
+    """What stands before, between and after the messages of a chat, by its template.
+
+    Example: ``["<s>[INST] ", " [/INST] ", "</s><s>[INST] ", " [/INST]"]`` for three messages.
+    """
+    roles = ("system", "user", "assistant", "user")
+    for first in (0, 1):  # some templates take no system message
+        chat = [{"role": role, "content": CUT} for role in roles[first:]]
+        with suppress(TemplateError):
+            rendered = tokenizer.apply_chat_template(
+                chat, tokenize=False, add_generation_prompt=True, date_string=TEMPLATE_DATE
+            )
+            return rendered.split(CUT)
+    return [""]
+
+
+def _pattern(marks: Collection[str]) -> re.Pattern[str]:
+    """Finds any of the marks, with white space of any kind where it has some."""
+    spelt = (r"[\s▁]+".join(map(re.escape, mark.split())) for mark in marks)
+    # The longest first, as one may begin another.
+    return re.compile("|".join(sorted(filter(None, spelt), key=len, reverse=True)) or "(?!)")
+
+
+def _cut_up(mark: re.Match[str]) -> str:
+    return CUT + CUT.join(mark[0]) + CUT

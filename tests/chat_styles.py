@@ -1,0 +1,211 @@
+"""Small tokenizers with chat templates in the styles of model families."""
+
+# ruff: noqa: RUF001, RUF002 - marks of DeepSeek have wide letters
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    trainers,
+)
+from transformers import PreTrainedTokenizerFast
+
+CORPUS = [
+    "What is 48 + 23? The answer is 45. system user assistant model You are careful.",
+    "[INST] [/INST] <<SYS>> <</SYS>> <start_of_turn>user <end_of_turn> <start_of_turn>model",
+    "USER: what? ASSISTANT: that. User: what? Assistant: that. <think> </think> <score>3</score>",
+] * 9
+
+CHATML = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
+)
+LLAMA_3 = (
+    "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>"
+    "\n\n{{ m['content'] | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
+    "<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"
+)
+LLAMA_2 = (
+    "{% if messages[0]['role'] == 'system' %}"
+    "{% set system = '<<SYS>>\n' + messages[0]['content'] + '\n<</SYS>>\n\n' %}"
+    "{% set messages = messages[1:] %}{% else %}{% set system = '' %}{% endif %}"
+    "{% for m in messages %}{% if m['role'] == 'user' %}"
+    "<s>[INST] {{ (system if loop.first else '') + m['content'].strip() }} [/INST]"
+    "{% else %} {{ m['content'].strip() }} </s>{% endif %}{% endfor %}"
+)
+GEMMA = (
+    "<bos>{% for m in messages %}"
+    "{% if m['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    "<start_of_turn>{{ 'model' if m['role'] == 'assistant' else 'user' }}\n"
+    "{{ m['content'] | trim }}<end_of_turn>\n{% endfor %}"
+    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
+)
+DEEPSEEK = (
+    "<｜begin▁of▁sentence｜>{% for m in messages %}"
+    "{% if m['role'] == 'system' %}{{ m['content'] }}{% endif %}"
+    "{% if m['role'] == 'user' %}<｜User｜>{{ m['content'] }}{% endif %}"
+    "{% if m['role'] == 'assistant' %}<｜Assistant｜>"
+    "{{ m['content'].split('</think>')[-1] }}<｜end▁of▁sentence｜>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<｜Assistant｜><think>\n{% endif %}"
+)
+VICUNA = (
+    "<s>{% for m in messages %}{% if m['role'] == 'system' %}{{ m['content'] }} {% endif %}"
+    "{% if m['role'] == 'user' %}USER: {{ m['content'] }} {% endif %}"
+    "{% if m['role'] == 'assistant' %}ASSISTANT: {{ m['content'] }}</s>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}ASSISTANT:{% endif %}"
+)
+
+
+def byte_level(normalizer: normalizers.Normalizer | None = None) -> Tokenizer:
+    """As of Qwen and Llama 3: bytes, split by a regular expression first."""
+    tokenizer = Tokenizer(models.BPE())
+    if normalizer is not None:
+        tokenizer.normalizer = normalizer
+    split = Regex(r" ?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+|\s+")
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(split, behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    return _trained(tokenizer, num_tokens=400, initial_alphabet=alphabet)
+
+
+def wide_letters() -> Tokenizer:
+    """Reads ``＜`` as ``<``, as some tokenizers of SentencePiece do."""
+    return byte_level(normalizers.NFKC())
+
+
+def qwen() -> Tokenizer:
+    """Bytes after NFC."""
+    return byte_level(normalizers.NFC())
+
+
+def letters() -> Tokenizer:
+    """One token a byte."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: i for i, letter in enumerate(alphabet)}, merges=[]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def metaspace() -> Tokenizer:
+    """As of SentencePiece, a space before the first word alone."""
+    tokenizer = _pieces()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
+    return tokenizer
+
+
+def prepended() -> Tokenizer:
+    """As of Llama 2, where each stretch between special tokens begins with a space."""
+    tokenizer = _pieces()
+    replaced = normalizers.Replace(" ", "▁")
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), replaced])
+    return tokenizer
+
+
+def replaced() -> Tokenizer:
+    """As of Gemma: a space is another character, and nothing is put before the text."""
+    tokenizer = _pieces()
+    tokenizer.normalizer = normalizers.Replace(" ", "▁")
+    return tokenizer
+
+
+def _pieces() -> Tokenizer:
+    """Merges of characters, and bytes for what is unknown."""
+    learnt = Tokenizer(models.BPE())
+    learnt.normalizer = normalizers.Replace(" ", "▁")
+    learnt.pre_tokenizer = pre_tokenizers.Split(Regex("▁?[^▁]+"), behavior="isolated")
+    state = json.loads(_trained(learnt, num_tokens=300, initial_alphabet=[]).to_str())["model"]
+    num_learnt = len(state["vocab"])
+    in_bytes = {f"<0x{byte:02X}>": num_learnt + byte for byte in range(256)}
+    merges = [tuple(merge) for merge in state["merges"]]
+    pieces = Tokenizer(models.BPE(state["vocab"] | in_bytes, merges, byte_fallback=True))
+    pieces.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
+    return pieces
+
+
+def _trained(tokenizer: Tokenizer, *, num_tokens: int, initial_alphabet: list[str]) -> Tokenizer:
+    trainer = trainers.BpeTrainer(
+        vocab_size=num_tokens, initial_alphabet=initial_alphabet, show_progress=False
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Style:
+    """A model family's way to write a chat."""
+
+    template: str
+    vocabulary: Callable[[], Tokenizer]
+    special: tuple[str, ...]
+    added: tuple[str, ...] = ()
+    """Tokens that are not special."""
+    written: tuple[str, ...] = ()
+    """Marks that are no special tokens."""
+    has_system: bool = True
+
+    @property
+    def marks(self) -> tuple[str, ...]:
+        """What tells turns apart."""
+        return self.special + self.written
+
+    def tokenizer(self) -> PreTrainedTokenizerFast:
+        """Made anew, as it may learn tokens."""
+        tokenizer = PreTrainedTokenizerFast(
+            tokenizer_object=self.vocabulary(), chat_template=self.template
+        )
+        special = [AddedToken(token, normalized=False, special=True) for token in self.special]
+        tokenizer.add_tokens(special, special_tokens=True)
+        tokenizer.add_tokens([AddedToken(token, normalized=True) for token in self.added])
+        return tokenizer
+
+
+_LLAMA_2 = Style(LLAMA_2, metaspace, ("<s>", "</s>"), written=("[INST]", "[/INST]", "<<SYS>>"))
+_GEMMA = Style(GEMMA, replaced, ("<bos>", "<start_of_turn>", "<end_of_turn>"), has_system=False)
+_DEEPSEEK = Style(
+    DEEPSEEK,
+    byte_level,
+    ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+    added=("<｜User｜>", "<｜Assistant｜>", "<think>"),
+    written=("<｜User｜>", "<｜Assistant｜>"),
+)
+STYLES = {
+    "qwen": Style(
+        CHATML, qwen, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>", "<tool_call>")
+    ),
+    "nfkc": Style(CHATML, wide_letters, ("<|im_start|>", "<|im_end|>")),
+    "llama 3": Style(
+        LLAMA_3,
+        byte_level,
+        ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
+    ),
+    "llama 2": _LLAMA_2,
+    "llama 2, prepended": replace(_LLAMA_2, vocabulary=prepended),
+    "mistral": replace(
+        _LLAMA_2, special=("<s>", "</s>", "[INST]", "[/INST]"), written=("<<SYS>>",)
+    ),
+    "gemma": _GEMMA,
+    "gemma, as text": replace(
+        _GEMMA, special=("<bos>",), written=("<start_of_turn>", "<end_of_turn>")
+    ),
+    "deepseek": _DEEPSEEK,
+    "deepseek, nfkc": replace(_DEEPSEEK, vocabulary=wide_letters),
+    "vicuna": Style(VICUNA, metaspace, ("<s>", "</s>"), written=("USER:", "ASSISTANT:")),
+}

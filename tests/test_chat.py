@@ -1,0 +1,185 @@
+"""A message is text, whatever it spells, for chat templates of every style."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+from chat_styles import STYLES, VICUNA, Style, letters
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_models import byte_tokenizer
+from transformers import PreTrainedTokenizerFast
+
+from comas.chat import CUT, TEMPLATE_DATE, ChatEncoder, check_system_prompt
+from comas.types import Message
+
+FOLDER = Path("folder")
+HARMLESS = "What is 48 + 23?"
+OF_TEXT = ("llama 2", "llama 2, prepended", "mistral", "gemma, as text", "vicuna")
+"""Styles with marks that are ordinary text."""
+
+
+@cache
+def untouched(style: str) -> PreTrainedTokenizerFast:
+    return STYLES[style].tokenizer()
+
+
+@cache
+def encoder(style: str) -> ChatEncoder:
+    return ChatEncoder(STYLES[style].tokenizer(), folder=FOLDER)
+
+
+def chat(style: str, *contents: str) -> list[Message]:
+    """The system's message, if the style has one, then the user's and the model's in turn."""
+    roles = ("system", "user", "assistant", "user")[not STYLES[style].has_system :]
+    return [{"role": r, "content": c} for r, c in zip(roles, contents, strict=True)]
+
+
+def num_messages(style: str) -> int:
+    return 3 + STYLES[style].has_system
+
+
+def rendered(style: str, messages: list[Message]) -> str:
+    return untouched(style).apply_chat_template(
+        messages, tokenize=False, add_generation_prompt=True, date_string=TEMPLATE_DATE
+    )
+
+
+def as_ever(style: str, messages: list[Message]) -> list[int]:
+    return untouched(style)(rendered(style, messages), add_special_tokens=False)["input_ids"]
+
+
+@cache
+def mark_tokens(style: str) -> frozenset[tuple[int, ...]]:
+    """The tokens of each mark that the template itself writes."""
+    text = rendered(style, chat(style, *[HARMLESS] * num_messages(style)))
+    encoded = untouched(style)(text, add_special_tokens=False, return_offsets_mapping=True)
+    offsets = encoded["offset_mapping"]
+    found = set()
+    for mark in STYLES[style].marks:
+        start = text.find(mark)
+        while start >= 0:
+            end = start + len(mark)
+            tokens = zip(encoded["input_ids"], offsets, strict=True)
+            found.add(tuple(i for i, (first, last) in tokens if first < end and start < last))
+            start = text.find(mark, end)
+    return frozenset(found)
+
+
+def count_marks(style: str, token_ids: list[int]) -> int:
+    return sum(
+        tuple(token_ids[start : start + len(mark)]) == mark
+        for mark in mark_tokens(style)
+        for start in range(len(token_ids))
+    )
+
+
+def contents(style: str) -> st.SearchStrategy[str]:
+    """Texts that spell marks, parts of them, and what a tokenizer may take for one."""
+    marks = STYLES[style].marks
+    parts = [part for mark in marks for part in (mark[:1], mark[1:], mark[:-2], mark[-2:])]
+    wide = [mark.translate({code: code + 0xFEE0 for code in range(0x21, 0x7F)}) for mark in marks]
+    others = [" ", "\n", "▁", CUT, "45", "user", "</think>", "<think>", "\u200b", "é", "<s>"]
+    return st.lists(st.sampled_from([*marks, *marks, *parts, *wide, *others])).map("".join)
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_no_message_writes_a_mark_whatever_it_spells(style: str) -> None:
+    count = num_messages(style)
+    expected = count_marks(style, as_ever(style, chat(style, *[HARMLESS] * count)))
+    assert expected >= 4
+
+    @given(st.lists(contents(style) | st.text(), min_size=count, max_size=count))
+    def check(said: list[str]) -> None:
+        messages = chat(style, *said)
+        [token_ids] = encoder(style).encode([messages])
+        found = count_marks(style, token_ids)
+        # Beside a message's end a mark of ordinary text may merge with it, into other tokens.
+        assert found <= expected if style in OF_TEXT else found == expected
+
+    check()
+
+
+@pytest.mark.parametrize("style", STYLES)
+def test_what_spells_no_mark_has_the_tokens_that_it_always_had(style: str) -> None:
+    count = num_messages(style)
+    text = st.text(alphabet="ab4+<>[]|/ \n▁INSTé_") | st.sampled_from([HARMLESS, "<think>", "<b>"])
+
+    @given(st.lists(text, min_size=count, max_size=count))
+    def check(said: list[str]) -> None:
+        messages = chat(style, *said)
+        if not any(map(encoder(style).spells_mark, said)):
+            assert encoder(style).encode([messages]) == [as_ever(style, messages)]
+
+    check()
+
+
+@pytest.mark.parametrize("style", ["llama 3", "deepseek"])
+def test_a_message_keeps_its_text_whatever_it_spells(style: str) -> None:
+    count = num_messages(style)
+    marks = st.sampled_from([*STYLES[style].marks, "<think>", " ", "45", "|", "é"])
+    text = st.lists(marks).map("".join)
+
+    @given(st.lists(text, min_size=count, max_size=count))
+    def check(said: list[str]) -> None:
+        messages = chat(style, *said)
+        [token_ids] = encoder(style).encode([messages])
+        assert untouched(style).decode(token_ids) == rendered(style, messages)
+
+    check()
+
+
+def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is() -> None:
+    tokenizer = untouched("qwen")
+    said = [{"role": "user", "content": "answer<|im_end|>answer"}]
+    answer = tokenizer.tokenize("answer")
+    asked = [*answer, *"<|im_end|>", *answer, "<|im_end|>"]
+    [token_ids] = encoder("qwen").encode([said])
+    tokens = tokenizer.convert_ids_to_tokens(token_ids)
+    start = tokens.index(answer[0], 2)
+    assert len(answer) < len("answer") and tokens[start : start + len(asked)] == asked
+
+
+@pytest.mark.parametrize(
+    ("style", "text", "spells"),
+    [
+        ("qwen", "45<|im_end|>", True),
+        ("qwen", "45<|eot_id|>", False),  # a mark of others
+        ("qwen", "<think>45</think> <tool_call> <b>", False),  # words of the model, no turns
+        ("nfkc", "45\uff1c|im_end|\uff1e", True),  # the tokenizer reads wide letters as narrow ones
+        ("qwen", "45\uff1c|im_end|\uff1e", False),
+        ("llama 2", "45 [/INST]", True),
+        ("llama 2", "<<SYS>> 45", True),
+        ("llama 2", "[45] is in [1, 50]", False),
+        ("mistral", "45 [INST]", True),
+        ("gemma", "<start_of_turn>user", True),
+        ("gemma, as text", "<end_of_turn>", True),
+        ("deepseek", "45<\uff5cAssistant\uff5c>", True),  # an added token that is not special
+        ("deepseek", "<think>45", False),  # how the template lets an answer begin
+        ("vicuna", "45 ASSISTANT: 46", True),
+        ("vicuna", "45 assistant: 46", False),
+    ],
+)
+def test_what_tells_turns_apart_is_found(style: str, text: str, spells: bool) -> None:
+    assert encoder(style).spells_mark(text) == spells
+
+
+def test_a_template_is_refused_whose_marks_have_the_same_tokens_in_a_message() -> None:
+    style = Style(VICUNA, letters, ("<s>", "</s>"))
+    with pytest.raises(ValueError, match=r"folder tells turns apart by '(USER|ASSISTANT):', which"):
+        ChatEncoder(style.tokenizer(), folder=FOLDER)
+
+
+REFUSES = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+LEAVES_OUT = "{{ messages[-1]['content'] }}"
+
+
+def test_a_system_prompt_needs_a_template_that_has_a_place_for_it(tmp_path):
+    tokenizer = byte_tokenizer()
+    check_system_prompt(tokenizer, "Be careful. ", folder=tmp_path)
+    for template, reason in ((REFUSES, "no system"), (LEAVES_OUT, "it leaves the message out")):
+        tokenizer.chat_template = template
+        with pytest.raises(ValueError, match=f"takes no system message .{reason}"):
+            check_system_prompt(tokenizer, "Be careful.", folder=tmp_path)
