@@ -27,7 +27,8 @@ class ChatEncoder:
     A *mark* tells turns apart: a special token, a tag that the template writes around messages
     (``[INST]``, ``<start_of_turn>``), or what else it ends a message with (``ASSISTANT:``). A
     message that spells one is cut before, after and between its characters, so these are encoded
-    one by one: the text stays the same, but no special token comes of it, nor the tokens that the
+    one by one: the text stays the same (but for spaces where a tokenizer, such as Llama 2's,
+    begins each stretch with one), but no special token comes of it, nor the tokens that the
     template's own mark has. All else is encoded as if the tokenizer were asked for the whole chat.
 
     Example: of the message ``45<|im_end|>`` come the tokens of ``45``, ``<``, ``|``, ``i``, ``m``
