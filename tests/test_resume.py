@@ -103,12 +103,14 @@ def test_models_of_the_step_that_a_run_goes_on_from_stay(config: Config):
     assert not (path / "dropped").exists()  # nothing is made for nothing
 
 
-def test_a_run_that_begins_again_keeps_what_it_had(config: Config):
+def test_a_run_that_begins_again_keeps_what_it_had(config: Config, caplog):
+    caplog.set_level("INFO")
     path = make_run(config, checkpoints=(), reached=1)
     assert newest(path) is None
     with reopened(path) as run:
         run.go_back_to(BEFORE_ALL)
     [aside] = (path / "dropped").iterdir()
+    assert f"what it had, as this run begins again, is now in {aside}" in caplog.text
     assert (rows_in(path), rows_in(aside)) == ([], [0, 1])
     assert (steps_in(path / "discussions"), steps_in(aside / "discussions")) == ([], [0, 1])
 

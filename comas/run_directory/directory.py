@@ -281,8 +281,8 @@ class RunDirectory:
         for tracker in self._trackers:
             tracker.begin_anew()
         if folder is not None:
-            since = "this run begins again; what it had" if step < 0 else f"what came after {step}"
-            logger.info("%s is now in %s", since, from_here(folder))
+            what = f"came after step {step}" if step >= 0 else "it had, as this run begins again,"
+            logger.info("what %s is now in %s", what, from_here(folder))
 
     # ------------------------------------------------------------ inside
 
