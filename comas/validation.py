@@ -143,7 +143,8 @@ async def answer_alone(
     """Ask every agent every question once; returns the response texts as [agent][question].
 
     The sampling seeds do not depend on the step, so two validations differ by the weights
-    alone; ``label`` begins the names of the turns. A question over the prompt limit is answered by "" (and so counts as unanswered).
+    alone; ``label`` begins the names of the turns. A question over the prompt limit is answered
+    by "" (and so counts as unanswered).
     """
 
     async def answer(agent: int, question: Question) -> str:

@@ -17,6 +17,7 @@ from comas.preflight import checks
 from comas.preflight.configuration import load_config
 from comas.preflight.disk import checkpoint_bytes, needed_bytes, num_parameters
 from comas.preflight.groups import group_needs, lone_shares
+from comas.preflight.hours import sequences_need
 from comas.preflight.lengths import context_length, length_needs
 from comas.preflight.locations import reading_rules
 from comas.preflight.machine import (
@@ -370,8 +371,7 @@ def test_responses_that_wait_for_their_turn_in_an_engine_are_doubtful():
     lora = REPOSITORY / "configs/comas_lora.yaml"
     sizes = derive_sizes(load_config(lora, []), num_questions=2000)
     [enough, few] = [
-        checks.sequences_need(load_config(lora, [f"rollout.max_num_seqs={n}"]), sizes)
-        for n in (310, 256)
+        sequences_need(load_config(lora, [f"rollout.max_num_seqs={n}"]), sizes) for n in (310, 256)
     ]
     # 256 discussions with 24 turns of 417 tokens along a chain of 8,250: 256 x 1.212.
     assert enough == Need("responses at once", "about 310", "310")

@@ -275,8 +275,8 @@ class Validation:
     temperature: float = key(0.7, at_least=0)
     """0 is greedy."""
     greedy: bool = key(True)
-    """Whether the agents answer greedily as well, which shows how much of a gain is that they sample
-    what was the likeliest before."""
+    """Whether the agents answer greedily as well, which shows how much of a gain is that they
+    sample what was the likeliest before."""
     discussions: bool = key(False)
     """Whether the agents also discuss every question, as in training: accuracy of the last round,
     and how well the rewards tell correct solutions from others."""

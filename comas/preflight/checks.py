@@ -1,6 +1,5 @@
 """Whether the machine has what a run needs: pure comparisons, each a line of the table."""
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 
@@ -8,7 +7,6 @@ from comas.config.schema import Config
 from comas.engines.allocator import EXPANDABLE
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.disk import checkpoint_bytes, needed_bytes
-from comas.preflight.hours import Assumptions, sequences_in_flight
 from comas.preflight.machine import Gpus, Machine, needed_driver, why_on_cpu, why_unusable
 from comas.preflight.memory import (
     BYTES,
@@ -31,7 +29,6 @@ from comas.preflight.sharding import (
     on_one_gpu,
     ranks_here,
 )
-from comas.preflight.sizes import Sizes
 from comas.types import Device, Question
 
 ENGINE_PROCESS_BYTES = 1.1 * GIB
@@ -208,22 +205,6 @@ def files_need(config: Config, *, limit: int) -> Need:
             "/etc/security/limits.conf), or use fewer engines (society.num_agents)"
         )
     return Need("open files", str(needed), str(limit), fault)
-
-
-def sequences_need(config: Config, sizes: Sizes) -> Need:
-    """Responses that an engine decodes at once, of those that it is asked for."""
-    wanted, room = (
-        round(sequences_in_flight(config, sizes, Assumptions())),
-        config.rollout.max_num_seqs,
-    )
-    doubt = None
-    if wanted > room:
-        doubt = (
-            f"rollout.max_num_seqs={room}: an engine is asked for about {wanted} responses at "
-            f"once, and those over {room} wait for others to end; set it to "
-            f"{math.ceil(wanted / 64) * 64}"
-        )
-    return Need("responses at once", f"about {wanted}", str(room), doubt=doubt)
 
 
 def num_ports(config: Config) -> int:

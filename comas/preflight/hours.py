@@ -19,12 +19,14 @@ A step has three parts, taken one after another:
   phases   states of the policy to the host and back, weights to the engines, sleep and wake
 """
 
+import math
 from dataclasses import dataclass, replace
 
 from comas.config.schema import Config
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.objective import needs_pass_beforehand
 from comas.preflight.memory import ModelShape, adapter_parameters
+from comas.preflight.needs import Need
 from comas.preflight.sizes import Sizes
 
 WEIGHT_BYTES = 2
@@ -188,6 +190,22 @@ def sequences_in_flight(config: Config, sizes: Sizes, given: Assumptions) -> flo
 def num_engines(config: Config) -> int:
     """Rollout engines of all policies."""
     return len(config.families) * config.rollout.engines_per_policy
+
+
+def sequences_need(config: Config, sizes: Sizes) -> Need:
+    """Responses that an engine decodes at once, of those that it is asked for."""
+    wanted, room = (
+        round(sequences_in_flight(config, sizes, Assumptions())),
+        config.rollout.max_num_seqs,
+    )
+    doubt = None
+    if wanted > room:
+        doubt = (
+            f"rollout.max_num_seqs={room}: an engine is asked for about {wanted} responses at "
+            f"once, and those over {room} wait for others to end; set it to "
+            f"{math.ceil(wanted / 64) * 64}"
+        )
+    return Need("responses at once", f"about {wanted}", str(room), doubt=doubt)
 
 
 # ---------------------------------------------------------------- seconds

@@ -14,7 +14,7 @@ from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.disk import num_parameters
 from comas.preflight.groups import group_needs
-from comas.preflight.hours import is_known
+from comas.preflight.hours import is_known, sequences_need
 from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
     QUICKSTART_PREFIX,
@@ -208,7 +208,7 @@ class Survey:
     def _look_at_discussions(self) -> None:
         self._add(*group_needs(self.config))
         if self.sizes is not None and is_known(self.config):
-            self._add(checks.sequences_need(self.config, self.sizes))
+            self._add(sequences_need(self.config, self.sizes))
 
     # ------------------------------------------------------------ what that needs of the machine
 
