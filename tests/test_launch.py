@@ -31,6 +31,39 @@ else:
 """
 
 
+TERMINATED_WHILE_LEAVING = """
+import os, signal, threading, time
+import psutil
+from comas.engines.cluster import nodes
+from comas.processes import is_alive
+from comas.temporary import temporary_folder
+
+received = []
+signal.signal(signal.SIGTERM, lambda *_: received.append("SIGTERM"))
+with temporary_folder():
+    nodes.connect(None, include_dashboard=False, num_cpus=1, object_store_memory=80 << 20)
+    of_ray = psutil.Process().children()
+
+    def terminate_soon():
+        while all(map(is_alive, of_ray)):
+            time.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=terminate_soon)
+    thread.start()
+    nodes.leave()
+    thread.join()
+print(received)
+"""
+
+
+@pytest.mark.stack
+def test_a_sigterm_while_ray_ends_is_handled_as_any_other():
+    code = [sys.executable, "-c", TERMINATED_WHILE_LEAVING]
+    run = subprocess.run(code, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "['SIGTERM']\n"), run.stderr
+
+
 @pytest.mark.stack
 def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_frozen():
     config = load_config(None, ["cluster.object_store_mib=80", "cluster.device=cpu"])

@@ -28,6 +28,7 @@ from comas.engines.cluster.nodes import (
     alive_nodes,
     cluster_address,
     connect,
+    leave,
     on_nodes,
     own_address,
 )
@@ -221,7 +222,7 @@ class Launch:
                 end_processes(variable=MARK, value=self._mark)
             for actor in self._actors.values():
                 ray.kill(actor)
-            ray.shutdown()
+            leave()
             # What was frozen, or lost the rest of Ray, is still there.
             end_processes(variable=MARK, value=self._mark)
 

@@ -62,6 +62,26 @@ def _look_where_ray_starts() -> None:
     os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
 
 
+def leave() -> None:
+    """End the Ray that ``connect`` started, or leave the one that it joined.
+
+    Trap: ray.shutdown() gives SIGTERM its default action back, without Python's knowledge, and then
+    takes a second to end its processes, in which a SIGTERM would end this one as well.
+    """
+    node = ray._private.worker._global_node
+    on_terminate = signal.getsignal(signal.SIGTERM)
+    if node is not None:
+        end_processes = node.kill_all_processes
+
+        def end_processes_with_handler(**options: Any) -> None:
+            signal.signal(signal.SIGTERM, on_terminate)
+            end_processes(**options)
+
+        node.kill_all_processes = end_processes_with_handler
+    ray.shutdown()
+    signal.signal(signal.SIGTERM, on_terminate)
+
+
 def require_token() -> None:
     """Close a Ray that this process starts to everybody else: all on this machine reach its ports.
 
@@ -93,7 +113,7 @@ def joined(address: str) -> Iterator[None]:
     try:
         yield
     finally:
-        ray.shutdown()
+        leave()
 
 
 def check_answers(address: str) -> None:
