@@ -444,13 +444,24 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu():
     )
 
 
-def test_a_containers_limit_counts(tmp_path):
-    limit = tmp_path / "memory.max"
-    assert host_bytes(limit) > GIB
-    limit.write_text("1073741824\n")
-    assert host_bytes(limit) == GIB
-    limit.write_text("max\n")
-    assert host_bytes(limit) == host_bytes(tmp_path / "none")
+def test_the_limits_of_all_control_groups_around_a_process_count(tmp_path):
+    """Of both versions: here a job, with a limit of its own or without, in a container of 2 GiB."""
+    groups, mounted = tmp_path / "groups", tmp_path / "mounted"
+    groups.write_text("4:cpu,memory:/job\n3:cpuset:/\n0::/slurm/job\n")
+    assert host_bytes(groups, mounted) == host_bytes() == host_bytes(tmp_path / "none", mounted)
+    container, job = mounted / "memory.max", mounted / "slurm/job/memory.max"
+    job.parent.mkdir(parents=True)
+    container.write_text("2147483648\n")
+    job.write_text("1073741824\n")
+    assert host_bytes(groups, mounted) == GIB
+    job.write_text("max\n")
+    assert host_bytes(groups, mounted) == 2 * GIB
+    first = mounted / "memory/job/memory.limit_in_bytes"
+    first.parent.mkdir(parents=True)
+    first.write_text("9223372036854771712\n")  # how version 1 says max
+    assert host_bytes(groups, mounted) == 2 * GIB
+    first.write_text("1610612736\n")
+    assert host_bytes(groups, mounted) == 1.5 * GIB
 
 
 # ---------------------------------------------------------------- disk, ports, shared memory

@@ -7,6 +7,7 @@ import resource
 import shutil
 import socket
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -144,11 +145,27 @@ def imagined_machine(num_gpus: int) -> Machine:
     return Machine("cuda", num_gpus, 79 << 30, 2000 << 30, has_cuda_compiler=True)
 
 
-def host_bytes(group_limit: Path = Path("/sys/fs/cgroup/memory.max")) -> int:
-    """Memory of the machine, or what a container may use of it."""
+def host_bytes(
+    groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
+) -> int:
+    """Memory of the machine, or what a container, a batch job or another control group around this
+    process may use of it."""
+    limits = (path.read_text().strip() for path in _group_limits(groups, mounted))
     physical = psutil.virtual_memory().total
-    limit = group_limit.read_text().strip() if group_limit.is_file() else "max"
-    return physical if limit == "max" else min(physical, int(limit))
+    return min([physical, *(int(limit) for limit in limits if limit != "max")])
+
+
+def _group_limits(groups: Path, mounted: Path) -> Iterator[Path]:
+    """The files with the limits of a process's control groups, of both versions, and of those
+    around them: a container sees its own as the outermost."""
+    for line in groups.read_text().splitlines() if groups.is_file() else ():
+        _, kinds, group = line.split(":", 2)
+        for each in (Path(group), *Path(group).parents):
+            inner = each.relative_to("/")
+            if not kinds:
+                yield from mounted.joinpath(inner).glob("memory.max")
+            elif "memory" in kinds.split(","):
+                yield from mounted.joinpath("memory", inner).glob("memory.limit_in_bytes")
 
 
 def free_ports(wanted: int) -> int:
