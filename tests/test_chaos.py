@@ -17,7 +17,7 @@ import pytest
 from comas.files import json_lines
 from scripts.chaos import __main__ as chaos
 from scripts.chaos.__main__ import Arguments, main, plan, possible_kinds
-from scripts.chaos.faults import FAULTS, flip_bits, remove, truncate
+from scripts.chaos.faults import FAULTS, FULL_DISK, flip_bits, remove, truncate
 from scripts.chaos.trial import Training, unused_memory
 
 
@@ -54,7 +54,7 @@ def test_a_kind_that_there_is_not_is_refused_before_anything_begins(monkeypatch)
         main(Arguments(kinds="SIGKILL driver, SIGKIL driver"))
 
 
-@pytest.mark.parametrize("kinds", ["full disk", "full disk,full disk"])
+@pytest.mark.parametrize("kinds", ["full disk", "full disk,no file more"])
 def test_where_no_kind_is_left_it_is_said_what_to_do(tmp_path: Path, monkeypatch, kinds: str):
     (tmp_path / "saves/quickstart").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
@@ -62,7 +62,7 @@ def test_where_no_kind_is_left_it_is_said_what_to_do(tmp_path: Path, monkeypatch
     monkeypatch.setattr(chaos, "small_disk", lambda: nullcontext((tmp_path / "disk", False)))
     with pytest.raises(ValueError, match=r"no disk can be mounted here.* name other kinds"):
         main(Arguments(kinds=kinds))
-    assert "full disk" not in possible_kinds(list(FAULTS), can_be_filled=False)
+    assert not set(FULL_DISK) & set(possible_kinds(list(FAULTS), can_be_filled=False))
 
 
 def run_folder(saves: Path, name: str) -> Path:
@@ -118,6 +118,13 @@ def test_what_outlives_a_run_is_noticed(tmp_path: Path):
         assert left >= {str(tmp_path / "pymp-0"), str(memory)}
     finally:
         memory.unlink()
+
+
+def test_what_ends_by_itself_right_after_a_run_is_none_of_its_leftovers(tmp_path: Path):
+    trial = Training(tmp_path, tmp_path, "run1", num_steps=2)
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(["sleep", "0.5"], env=environment):
+        assert list(trial.leftovers(set(Path("/dev/shm").iterdir()))) == []
 
 
 @pytest.mark.parametrize(("spoil", "left"), [(truncate, 5), (flip_bits, 10), (remove, None)])

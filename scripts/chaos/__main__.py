@@ -26,7 +26,7 @@ from scripts.benchmarks import read_arguments
 from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
 from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory
 
-DISK_MIB = 1024
+DISK_MIB, DISK_FILES = 1024, 10_000
 """Of the disk of its own that the runs get, so that it can be filled."""
 LONGEST_PAUSE_S = 6.0
 """Before the next fault, once a run goes on."""
@@ -154,19 +154,19 @@ def chosen_kinds(text: str) -> list[str]:
 
 
 def possible_kinds(kinds: Sequence[str], *, can_be_filled: bool) -> list[str]:
-    """``kinds``, without the full disk where the runs have none of their own.
+    """``kinds``, without those of a full disk where the runs have none of their own.
 
     Raises KindsError when none is left.
     """
-    if can_be_filled or FULL_DISK not in kinds:
-        return list(kinds)
-    possible = [kind for kind in kinds if kind != FULL_DISK]
+    out = [] if can_be_filled else [kind for kind in kinds if kind in FULL_DISK]
+    possible = [kind for kind in kinds if kind not in out]
     if not possible:
         raise KindsError(
-            f"kinds={FULL_DISK}: no disk can be mounted here, and no other kind is asked for; run "
-            "it as root where mount is allowed, or name other kinds"
+            f"kinds={','.join(out)}: no disk can be mounted here, and no other kind is asked for; "
+            "run it as root where mount is allowed, or name other kinds"
         )
-    say(f"left out, as no disk can be mounted here: {FULL_DISK}")
+    if out:
+        say(f"left out, as no disk can be mounted here: {', '.join(out)}")
     return possible
 
 
@@ -184,7 +184,7 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
     """A folder for runs, and whether it is a disk of its own, which only root can mount."""
     with tempfile.TemporaryDirectory(prefix="chaos-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", name]
+        options = ["-t", "tmpfs", "-o", f"size={DISK_MIB}m,nr_inodes={DISK_FILES}", "tmpfs", name]
         mounted = os.geteuid() == 0 and subprocess.run(["mount", *options]).returncode == 0
         try:
             yield folder, mounted

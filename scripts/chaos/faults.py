@@ -1,8 +1,10 @@
 """What can happen to a run. A new fault is one function and one line in FAULTS."""
 
+import itertools
+import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -10,7 +12,7 @@ from random import Random
 
 import psutil
 
-from comas.terminal import EXIT_INTERRUPTED, EXIT_MACHINE
+from comas.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
 from evaluation.server_process import VLLM_SERVER
 from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
 
@@ -30,6 +32,8 @@ NAMES = {
 }
 """What a kind of process is known by."""
 VICTIM_S = 60.0
+LONGEST_GAP_S = 1.0
+"""Between two signals."""
 FROZEN_DRIVER_S = 20.0
 IDLE_SHARE = 0.2
 
@@ -53,12 +57,17 @@ def kill_driver(run: Trial, rng: Random) -> None:
     run.driver.wait()
 
 
-def interrupt_driver(run: Trial, rng: Random) -> None:
-    """As by Ctrl-C: it stops its engines and says how to go on."""
-    run.driver.send_signal(signal.SIGINT)
+def interrupt_driver(numbers: Sequence[signal.Signals], run: Trial, rng: Random) -> None:
+    """As by Ctrl-C, a terminal that is closed or ``kill``, one soon after the other: it stops its
+    engines and says how to go on."""
+    for number in numbers:
+        with suppress(psutil.NoSuchProcess):
+            run.driver.send_signal(number)
+        time.sleep(rng.uniform(0, LONGEST_GAP_S))
     status = run.driver.wait(timeout=PATIENCE_S)
     if status != EXIT_INTERRUPTED:
-        raise TrialError(f"Ctrl-C ended it with exit status {status}\n{run.last_words()}")
+        names = ", ".join(number.name for number in numbers)
+        raise TrialError(f"{names} ended it with exit status {status}\n{run.last_words()}")
 
 
 def freeze_driver(run: Trial, rng: Random) -> None:
@@ -103,19 +112,32 @@ def remove(path: Path, rng: Random) -> None:
     path.unlink()
 
 
-def fill_disk(run: Trial, rng: Random) -> None:
+def fill_disk(fill: Callable[[Path], None], run: Trial, rng: Random) -> None:
     """Leave no room for anything until the run has ended over it, as the machine's fault."""
     assert run.folder is not None
     filler = run.folder.parent / "filler"
+    filler.mkdir()
     try:
-        with suppress(OSError), filler.open("wb", buffering=0) as file:
-            while True:
-                file.write(bytes(1 << 20))
+        with suppress(OSError):
+            fill(filler)
         status = run.driver.wait(timeout=PATIENCE_S)
     finally:
-        filler.unlink()
+        shutil.rmtree(filler)
     if status != EXIT_MACHINE:
         raise TrialError(f"a full disk ended the run with exit status {status}\n{run.last_words()}")
+
+
+def write_bytes(folder: Path) -> None:
+    """Write until there is no room for more."""
+    with (folder / "bytes").open("wb", buffering=0) as file:
+        while True:
+            file.write(bytes(1 << 20))
+
+
+def make_files(folder: Path) -> None:
+    """Make files until there can be no more (inodes), however short."""
+    for number in itertools.count():
+        (folder / str(number)).touch()
 
 
 def _signals(*kinds: str) -> dict[str, Fault]:
@@ -126,13 +148,18 @@ def _signals(*kinds: str) -> dict[str, Fault]:
     }
 
 
-FULL_DISK = "full disk"
+FULL_DISK: dict[str, Fault] = {
+    "full disk": partial(fill_disk, write_bytes),
+    "no file more": partial(fill_disk, make_files),
+}
+"""Where the runs have a disk of their own."""
 FAULTS_OF_TRAINING: dict[str, Fault] = {
-    "SIGINT driver": interrupt_driver,
+    "SIGINT driver": partial(interrupt_driver, (signal.SIGINT,)),
+    "three signals driver": partial(interrupt_driver, ENDING),
     "SIGKILL driver": kill_driver,
     "SIGSTOP driver": freeze_driver,
     **_signals("rollout engine", "policy rank", "raylet", "gcs", "verifier worker"),
-    FULL_DISK: fill_disk,
+    **FULL_DISK,
     "failing weight sync": kill_before_sync,
     "truncated checkpoint": partial(spoil_checkpoint, truncate),
     "flipped bits in a checkpoint": partial(spoil_checkpoint, flip_bits),

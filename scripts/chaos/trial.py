@@ -24,7 +24,8 @@ SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_S = 400.0
 """For the next step, with a recovery and the start of all engines in between."""
 LASTING_S = 2.0
-"""What is made and mapped, or given up, within it is no leftover: others make such things, too."""
+"""What is mapped, given up or ended within it is no leftover: others make shared memory, too, and a
+resource tracker outlives its process for a moment."""
 UNDISTURBED_ONLY = ("time/", "recovery/")
 """Prefixes of metrics in which a disturbed run may differ."""
 
@@ -133,14 +134,14 @@ class Trial(ABC):
 
     def leftovers(self, shared_before: set[Path]) -> Iterator[str]:
         """Processes and files that outlived the run."""
+        found = unused_memory() - shared_before
+        if found or self._all_processes():
+            time.sleep(LASTING_S)
         for process in self._all_processes():
             yield f"process {process.pid}: {' '.join(command_line(process))[:100]}"
         for path in self._temporary.iterdir():
             if path != self.log:
                 yield str(path)
-        found = unused_memory() - shared_before
-        if found:
-            time.sleep(LASTING_S)
         for path in found & unused_memory():
             yield str(path)
 
