@@ -276,6 +276,7 @@ def test_any_openai_client_can_ask_a_trained_agent_on_vllms_server(finished, mon
     ):
         [endpoint] = servers.endpoints
         code = asking_code(card).replace("http://localhost:8000/v1", endpoint.base_url)
+        code = code.replace('api_key="none"', f"api_key={endpoint.api_key!r}")
         exec(code.replace('model="agent_0"', f"model={endpoint.model!r}"), names)
     assert r"\boxed{" in from_server.getvalue()
     assert from_server.getvalue() == from_transformers.getvalue()

@@ -142,7 +142,9 @@ def step_line(step: int, num_steps: int, metrics: Mapping[str, float | None]) ->
 def _without_advantage(stats: UpdateStats) -> float | None:
     """Share of the samples in the loss that gained nothing over the mean: they were alone in their
     group, or all of it had the same reward. None of pairs, and of an empty buffer."""
-    return _mean([float(max(map(abs, own)) < NO_ADVANTAGE) for own in stats.advantages])
+    return _mean(
+        [float(max(map(abs, own), default=0.0) < NO_ADVANTAGE) for own in stats.advantages]
+    )
 
 
 def _mean(values: Sequence[float]) -> float | None:
