@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import socket
 import threading
 import time
@@ -51,7 +52,8 @@ def mute() -> Iterator[str]:
 
 def test_an_address_at_which_nobody_answers_is_told_within_seconds(mute, monkeypatch):
     monkeypatch.setattr(nodes, "HEAD_TIMEOUT_S", 0.5)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
     for address in (mute, "127.0.0.1:1"):
         started = time.monotonic()
         with pytest.raises(ValueError, match=r"no Ray answers at .*Give the address of a") as told:
@@ -60,6 +62,7 @@ def test_an_address_at_which_nobody_answers_is_told_within_seconds(mute, monkeyp
         said = str(told.value)
         assert said.startswith(f"cluster.ray_address={address} (or RAY_ADDRESS): ")
         assert "\n" not in said
+        assert "RAY_TMPDIR" not in os.environ  # which the next Ray would obey
 
 
 def test_a_run_of_one_machine_listens_on_the_loopback_address_alone():

@@ -6,7 +6,7 @@ import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import ray
@@ -36,13 +36,11 @@ def connect(address: str | None, **settings: Any) -> None:
     """Join the Ray cluster at ``address``; None: start one, with these ``settings``."""
     if address is None:
         require_token()
-    else:
-        _look_where_ray_starts()
     on_terminate = signal.getsignal(signal.SIGTERM)
+    options = {**settings, "log_to_driver": False, "logging_level": logging.ERROR}
     try:
-        ray.init(
-            address=address or "local", log_to_driver=False, logging_level=logging.ERROR, **settings
-        )
+        with nullcontext() if address is None else _looking_where_ray_starts():
+            ray.init(address=address or "local", **options)
     except SystemExit as exit_of_ray:
         # Ray makes SIGTERM exit on the spot; whoever started us decides what it means.
         raise KeyboardInterrupt from exit_of_ray
@@ -57,9 +55,20 @@ def connect(address: str | None, **settings: Any) -> None:
         signal.signal(signal.SIGTERM, on_terminate)
 
 
-def _look_where_ray_starts() -> None:
-    """Where `ray start` says which cluster "auto" is."""
+@contextmanager
+def _looking_where_ray_starts() -> Iterator[None]:
+    """Find the cluster "auto" where `ray start` says which it is.
+
+    Trap: afterwards the variable is gone, or a Ray that this process starts would have its files
+    there.
+    """
+    is_ours = "RAY_TMPDIR" not in os.environ
     os.environ.setdefault("RAY_TMPDIR", str(outer_folder()))
+    try:
+        yield
+    finally:
+        if is_ours:
+            del os.environ["RAY_TMPDIR"]
 
 
 def leave() -> None:
@@ -125,8 +134,8 @@ def check_answers(address: str) -> None:
         return
     import grpc
 
-    _look_where_ray_starts()
-    head = canonicalize_bootstrap_address(address)
+    with _looking_where_ray_starts():
+        head = canonicalize_bootstrap_address(address)
     with grpc.insecure_channel(head, [("grpc.enable_http_proxy", 0)]) as channel:
         try:
             grpc.channel_ready_future(channel).result(timeout=HEAD_TIMEOUT_S)
