@@ -7,16 +7,17 @@ from pathlib import Path
 
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import LostEngineError
-from comas.files import from_here, in_command
-from comas.pages.run_report import report
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.dry_run import describe_run
 from comas.preflight.needs import faults_of
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Survey
-from comas.run_directory import RunDirectory
-from comas.terminal import (
+from comas.run import RunDirectory
+from comas.run.pages.run_report import report
+from comas.train import train
+from comas.utils.files import from_here, in_command
+from comas.utils.terminal import (
     EXIT_FAULT,
     EXIT_INTERRUPTED,
     EXIT_MACHINE,
@@ -24,7 +25,6 @@ from comas.terminal import (
     run_command,
     start_command,
 )
-from comas.train import train
 
 log = logging.getLogger("comas")
 

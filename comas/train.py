@@ -18,28 +18,28 @@ from comas.data import QuestionSet, draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import LostEngineError
-from comas.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.interaction import run_discussions
-from comas.metrics.accusations import false_accusations
-from comas.metrics.reward_effectiveness import reward_effectiveness
-from comas.metrics.step import (
+from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.reward_formulation.scheme import Rewards, offer_evidence
+from comas.run import CheckpointWriter, RunDirectory
+from comas.run.directory import BEFORE_ALL
+from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
+from comas.run.metrics.accusations import false_accusations
+from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.metrics.step import (
     accuracy_metrics,
     judged_solutions,
     rollout_metrics,
     step_line,
     update_metrics,
 )
-from comas.model_cards import write_model_cards
-from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
-from comas.preflight.preparation import Prepared
-from comas.progress import counted, progress_bar
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.scheme import Rewards, offer_evidence
-from comas.run_directory import CheckpointWriter, RunDirectory
-from comas.run_directory.directory import BEFORE_ALL
-from comas.run_directory.metrics_log import METRICS, read_rows
+from comas.run.metrics_log import METRICS, read_rows
+from comas.run.model_cards import write_model_cards
+from comas.run.prepared import Prepared
+from comas.run.validation import GREEDY, SAMPLED, validate, validate_discussions
 from comas.types import Discussion, Metrics, TrainingSample, UpdateStats
-from comas.validation import GREEDY, SAMPLED, validate, validate_discussions
+from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions
 

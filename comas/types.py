@@ -1,4 +1,4 @@
-"""The nouns that cross rooms: what a discussion is made of, and what training takes from it.
+"""The nouns that cross packages: what a discussion is made of, and what training takes from it.
 
 The data flows one way:
 Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from evaluation.comparison import compare
 from evaluation.config import EvaluationConfig, read_command
 from evaluation.execution import BaselineError, evaluate

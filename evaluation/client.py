@@ -11,9 +11,9 @@ import aiohttp
 from pydantic import AliasChoices, AliasPath, BaseModel, Field, ValidationError
 from yarl import URL
 
-from comas.chat import ChatEncoder
-from comas.files import faults_in_words
 from comas.types import Message
+from comas.utils.chat import ChatEncoder
+from comas.utils.files import faults_in_words
 from evaluation.types import OverlongPromptError, RequestError
 
 CONNECT_TIMEOUT_S = 10.0

@@ -7,10 +7,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from comas.concurrency import run_all
-from comas.files import locked
 from comas.preflight.machine import choose_device, read_gpus, why_on_cpu
-from comas.run_directory.provenance import note_process
+from comas.run.provenance import note_process
+from comas.utils.concurrency import run_all
+from comas.utils.files import locked
 from comas.verification import Verifier
 from evaluation.config import EvaluationConfig
 from evaluation.grading import grade_folder

@@ -43,8 +43,10 @@ LIBRARIES = (
 
 
 def _fingerprint_of_graders() -> str:
-    room = Path(comas.verification.__file__).parent
-    code = {str(path.relative_to(room)): path.read_text("utf-8") for path in room.rglob("*.py")}
+    package = Path(comas.verification.__file__).parent
+    code = {
+        str(path.relative_to(package)): path.read_text("utf-8") for path in package.rglob("*.py")
+    }
     python = [*sys.version_info[:2]]  # as programs, too, are judged
     return fingerprint([python, [version(name) for name in LIBRARIES], sorted(code.items())])
 

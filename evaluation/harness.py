@@ -18,8 +18,8 @@ from typing import Any
 
 import yaml
 
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from comas.types import Domain
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from comas.verification import Verifier
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.config import EvaluationConfig

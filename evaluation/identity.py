@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from comas.files import read_json, write_text
+from comas.utils.files import read_json, write_text
 from evaluation.inference_log import ANSWERS
 
 FILE = "subject.json"

@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 
 from pydantic import TypeAdapter
 
-from comas.files import append_lines, locked, read_lines, write_text
+from comas.utils.files import append_lines, locked, read_lines, write_text
 from evaluation.types import Answer
 
 ANSWERS = "inference.jsonl"

@@ -13,16 +13,17 @@ from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
 from comas.config.schema import Data
-from comas.files import faults_in_words, from_here, in_command
-from comas.model_folder import (
+from comas.preflight.locations import locate, reading_rules
+from comas.quickstart import QUICKSTART_PREFIX
+from comas.run.inputs import read_inputs
+from comas.utils.files import faults_in_words, from_here, in_command
+from comas.utils.model_folder import (
     MODEL_FILES,
     adapter_of,
     check_model_folder,
     folder_of,
     may_be_hub_name,
 )
-from comas.preflight.locations import QUICKSTART_PREFIX, locate, reading_rules
-from comas.run_directory.inputs import read_inputs
 from evaluation.client import Endpoint, fault_of_address, proxy_of
 from evaluation.identity import fingerprint
 

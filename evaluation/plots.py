@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from comas.files import blaming
+from comas.utils.files import blaming
 from comas.verification import Grader
 from evaluation.accuracy import Row
 from evaluation.results import Column

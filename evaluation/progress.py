@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from comas.progress import LiveBar
+from comas.utils.progress import LiveBar
 
 BAR = (
     "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} "

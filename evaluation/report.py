@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from comas.files import write_text
+from comas.utils.files import write_text
 from evaluation.accuracy import (
     MEAN_PART,
     ComparedRow,

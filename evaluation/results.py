@@ -8,7 +8,7 @@ from typing import NamedTuple, Self, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
-from comas.files import faults_in_words, write_text
+from comas.utils.files import faults_in_words, write_text
 from comas.verification import Grader, Verdict
 from evaluation.inference_log import ANSWERS
 

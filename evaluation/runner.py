@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comas.concurrency import run_all
-from comas.seeds import sampling_seed
 from comas.types import Message
+from comas.utils.concurrency import run_all
+from comas.utils.seeds import sampling_seed
 from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.inference_log import FAILURES, Failure, InferenceLog
 from evaluation.progress import TaskBar

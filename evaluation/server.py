@@ -18,11 +18,11 @@ from typing import NoReturn, Self
 import httpx
 import psutil
 
-from comas.chat import ChatEncoder
 from comas.engines.rollout.vllm_options import cpu_options, engine_environment, gpu_batched_tokens
-from comas.model_folder import load_tokenizer
-from comas.progress import progress_bar
 from comas.types import Device
+from comas.utils.chat import ChatEncoder
+from comas.utils.model_folder import load_tokenizer
+from comas.utils.progress import progress_bar
 from evaluation.adapters import groups_of, lora_flags
 from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig

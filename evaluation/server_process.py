@@ -16,7 +16,7 @@ from contextlib import suppress
 
 import psutil
 
-from comas.processes import is_resource_tracker
+from comas.utils.processes import is_resource_tracker
 
 VLLM_SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """The module of vLLM's OpenAI-compatible server. (The command ``vllm serve`` does the same, but

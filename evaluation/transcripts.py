@@ -3,9 +3,9 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from comas.files import from_here
-from comas.pages.page import Details, PageTable, PageTurn, Source, Thread
+from comas.run.pages.page import Details, PageTable, PageTurn, Source, Thread
 from comas.types import ROLE_LETTERS, Message
+from comas.utils.files import from_here
 from evaluation.inference_log import ANSWERS, read_inference
 from evaluation.results import Column, Evaluation, GradedAnswer, Subject, read_subjects
 from evaluation.types import Answer, Call

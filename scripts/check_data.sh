@@ -36,4 +36,4 @@ for argument in "$@"; do
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas.data_preparation.check "${named[@]}"
+exec "$PYTHON_BIN" -m comas.data.preparation.check "${named[@]}"

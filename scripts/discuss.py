@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from comas.types import DOMAINS
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from evaluation.client import RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served, watched
@@ -25,7 +25,7 @@ log = logging.getLogger("discuss")
 
 def main(arguments: Sequence[str]) -> int:
     """Hold the discussion; returns the process's exit status."""
-    start_command("discuss", "evaluation", "comas.progress")
+    start_command("discuss", "evaluation", "comas.utils.progress")
     logging.getLogger("evaluation.server").setLevel(logging.WARNING)  # ports and logs
     options = parser().parse_args(arguments)
     try:

@@ -10,21 +10,21 @@ from pathlib import Path
 
 from huggingface_hub import ModelCard
 
-from comas.files import written_aside
-from comas.model_folder import (
+from comas.utils.files import written_aside
+from comas.utils.model_folder import (
     CARD,
     DESCRIPTION_FILES,
     adapter_of,
     check_model_folder,
     folder_of,
 )
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 
 log = logging.getLogger("merge_models")
 
 OF_ADAPTERS = "adapter_*"
 ABOUT_ADAPTER = re.compile(r"^This is a LoRA adapter.*?(?=\n\n)", re.DOTALL | re.MULTILINE)
-"""The paragraph of a card (comas/model_card.md) on how an adapter is opened."""
+"""The paragraph of a card (comas/run/model_card.md) on how an adapter is opened."""
 MERGED = "merged"
 
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
-from comas.data_preparation import DataPreparationError
-from comas.data_preparation.blend import PAPER_SIZE, BlendSize
-from comas.data_preparation.build import Job, Outcome, build
-from comas.files import FileError
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
+from comas.data.preparation import DataPreparationError
+from comas.data.preparation.blend import PAPER_SIZE, BlendSize
+from comas.data.preparation.build import Job, Outcome, build
 from comas.types import DOMAINS
+from comas.utils.files import FileError
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
 from evaluation.benchmarks import BENCHMARKS
 
 log = logging.getLogger("prepare_data")

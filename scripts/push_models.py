@@ -13,8 +13,8 @@ from huggingface_hub import HfApi, ModelCard, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
-from comas.model_folder import CARD, MODEL_FILES, adapter_of, check_model_folder
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.model_folder import CARD, MODEL_FILES, adapter_of, check_model_folder
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 
 log = logging.getLogger("push_models")
 

@@ -61,4 +61,4 @@ for seed in "${seeds[@]}"; do
   fi
   runs+=("${found[0]}")
 done
-"$PYTHON_BIN" -m comas.metrics.seed_summary "${runs[@]}"
+"$PYTHON_BIN" -m comas.run.metrics.seed_summary "${runs[@]}"

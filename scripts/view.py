@@ -7,9 +7,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from comas.pages.page import Source, write_page
-from comas.pages.run_view import run_source
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.run.pages.page import Source, write_page
+from comas.run.pages.run_view import run_source
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from evaluation.transcripts import results_source
 
 VIEW = "view.html"

@@ -10,7 +10,7 @@ from typing import Any
 
 from datasets import Dataset
 
-from comas.data_preparation.math_train import MATH
+from comas.data.preparation.math_train import MATH
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from comas.preflight.configuration import load_config
-from comas.run_directory import RunDirectory
+from comas.run import RunDirectory
 from comas.types import (
     Discussion,
     Generation,

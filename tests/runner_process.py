@@ -11,7 +11,7 @@ from pathlib import Path
 
 from scripted_server import ScriptedServer
 
-from comas.files import FileError
+from comas.utils.files import FileError
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.runner import Inference, run_inference
 from evaluation.setups import SETUPS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from comas.interaction.prompts import APPROVALS
-from comas.metrics.accusations import false_accusations
+from comas.run.metrics.accusations import false_accusations
 from comas.types import Discussion, Generation, Question, Turn
 
 LOST = "Mistake: a carry is lost."

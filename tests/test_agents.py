@@ -18,8 +18,8 @@ from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rol
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import EngineError
-from comas.processes import command_line
 from comas.types import Generation, TrainingSample
+from comas.utils.processes import command_line
 
 pytestmark = pytest.mark.stack
 

@@ -11,7 +11,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
-from comas.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_FAULT
 
 RECORD = {"id": "q/1", "task": "math", "prompt": "1 + 1?", "answer": "2", "source": "test"}
 

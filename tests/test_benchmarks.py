@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from comas.data import Record
-from comas.data_preparation import Item, LeftOut
-from comas.data_preparation.build import TRAINING_SETS
-from comas.data_preparation.record_set import convert_rows
+from comas.data.preparation import Item, LeftOut
+from comas.data.preparation.build import TRAINING_SETS
+from comas.data.preparation.record_set import convert_rows
 from comas.verification import Verifier
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.benchmark import CLOSING_SENTENCES

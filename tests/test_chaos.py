@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from comas.files import json_lines
+from comas.utils.files import json_lines
 from scripts.chaos import __main__ as chaos
 from scripts.chaos.__main__ import Arguments, main, plan, possible_kinds
 from scripts.chaos.faults import FAULTS, FULL_DISK, flip_bits, remove, truncate

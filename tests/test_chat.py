@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from tiny_models import byte_tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from comas.chat import CUT, TEMPLATE_DATE, ChatEncoder, check_system_prompt
 from comas.types import Message
+from comas.utils.chat import CUT, TEMPLATE_DATE, ChatEncoder, check_system_prompt
 
 FOLDER = Path("folder")
 HARMLESS = "What is 48 + 23?"

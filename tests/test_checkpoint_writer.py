@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from comas.files import remove
 from comas.preflight.configuration import load_config
-from comas.run_directory import CheckpointWriter, RunDirectory
+from comas.run import CheckpointWriter, RunDirectory
+from comas.utils.files import remove
 
 
 @pytest.fixture(scope="module")

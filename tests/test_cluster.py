@@ -24,7 +24,7 @@ from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
 from comas.preflight.cluster import check_shared, device_of, engine_nodes, least_of, read_token
 from comas.preflight.machine import Machine
-from comas.run_directory.directory import trained_steps
+from comas.run.directory import trained_steps
 
 HEAD = Node("a", "10.0.0.1", num_cpus=4, num_gpus=0)
 GPU_NODE = Node("b", "10.0.0.2", num_cpus=64, num_gpus=8)

@@ -16,14 +16,14 @@ from comas.interaction import (
 )
 from comas.interaction.discussion import Opening, open_all
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
-from comas.metrics.reward_effectiveness import reward_effectiveness
-from comas.metrics.step import rollout_metrics
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.sizes import _turns_of_one_discussion
 from comas.quickstart import worked
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.score_parsing import parse_judgment, parse_score
-from comas.run_directory.discussion_log import discussion_record
+from comas.run.discussion_log import discussion_record
+from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.metrics.step import rollout_metrics
 from comas.types import DOMAINS, Discussion, Generation, Question, TurnKey
 
 QUESTIONS = [

@@ -10,14 +10,14 @@ from datasets import Dataset, DatasetDict
 from datasets.exceptions import DatasetNotFoundError
 from local_copies import kodcode_row, math_row, write_card, write_csv, write_jsonl, write_parquet
 
-from comas.data_preparation import DataPreparationError, Item, LeftOut, Source, loading
-from comas.data_preparation.checkers import checker_from_pytest
-from comas.data_preparation.kodcode import KODCODE
-from comas.data_preparation.loading import HubUnreachableError, load_rows, missing_copies
-from comas.data_preparation.math_train import MATH
-from comas.data_preparation.overlap import Overlap, OverlapIndex, words_of
-from comas.data_preparation.record_set import convert_rows, is_decimal_number
-from comas.data_preparation.webinstruct import WEBINSTRUCT, split_unit
+from comas.data.preparation import DataPreparationError, Item, LeftOut, Source, loading
+from comas.data.preparation.checkers import checker_from_pytest
+from comas.data.preparation.kodcode import KODCODE
+from comas.data.preparation.loading import HubUnreachableError, load_rows, missing_copies
+from comas.data.preparation.math_train import MATH
+from comas.data.preparation.overlap import Overlap, OverlapIndex, words_of
+from comas.data.preparation.record_set import convert_rows, is_decimal_number
+from comas.data.preparation.webinstruct import WEBINSTRUCT, split_unit
 
 # ---------------------------------------------------------------- math
 

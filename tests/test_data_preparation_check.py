@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from comas.data import RECORDS
-from comas.data_preparation.check import check_questions, main
+from comas.data.preparation.check import check_questions, main
 from comas.verification import Verifier
 
 GOOD = [

@@ -21,10 +21,10 @@ import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_jsonl
 
 from comas.data import load_questions
-from comas.data_preparation import DataPreparationError, build
-from comas.data_preparation.loading import HubUnreachableError
-from comas.data_preparation.math_train import MATH
-from comas.files import locked
+from comas.data.preparation import DataPreparationError, build
+from comas.data.preparation.loading import HubUnreachableError
+from comas.data.preparation.math_train import MATH
+from comas.utils.files import locked
 from evaluation.benchmarks import BENCHMARKS
 
 pytestmark = pytest.mark.stack

@@ -12,10 +12,10 @@ import pytest
 from comas.config.schema import Interaction
 from comas.interaction import run_discussions
 from comas.interaction.debate import draw_seen
-from comas.metrics.reward_effectiveness import reward_effectiveness
-from comas.metrics.step import rollout_metrics, step_line
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import offer_evidence
+from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.metrics.step import rollout_metrics, step_line
 from comas.types import Discussion, Generation, Question, Turn, TurnKey
 
 QUESTIONS = [Question("q0", "math", "What is 1 + 1?"), Question("q1", "coding", "Write one().")]

@@ -19,7 +19,7 @@ from comas.preflight.memory import ModelShape
 from comas.preflight.needs import faults_of, table
 from comas.preflight.sizes import derive_sizes
 from comas.preflight.survey import Survey
-from comas.terminal import EXIT_FAULT
+from comas.utils.terminal import EXIT_FAULT
 
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 

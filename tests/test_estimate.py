@@ -22,7 +22,8 @@ from comas.preflight.hours import (
     transfer_seconds,
     update_seconds,
 )
-from comas.preflight.sizes import Sizes, derive_sizes
+from comas.preflight.sizes import derive_sizes
+from comas.run.prepared import Sizes
 from scripts.benchmarks.estimate import QWEN_3B
 
 GIVEN = Assumptions()

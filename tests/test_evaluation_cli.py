@@ -18,8 +18,8 @@ from small_runs import make_run, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
-from comas.files import locked
-from comas.terminal import EXIT_FAULT
+from comas.utils.files import locked
+from comas.utils.terminal import EXIT_FAULT
 from evaluation import execution
 from evaluation.__main__ import main
 from evaluation.client import proxy_of

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pydantic import TypeAdapter
 
-from comas.files import (
+from comas.utils.files import (
     FileError,
     append_lines,
     json_lines,
@@ -25,7 +25,7 @@ from comas.files import (
 TRIES_TO_LOCK = """
 import sys
 from pathlib import Path
-from comas.files import locked
+from comas.utils.files import locked
 with locked(Path(sys.argv[1]), remedy="wait for it"):
     pass
 """

@@ -15,8 +15,8 @@ import pytest
 
 from comas.config.schema import Interaction
 from comas.interaction import run_discussions
+from comas.run.validation import answer_alone
 from comas.types import Generation, Question, TurnKey
-from comas.validation import answer_alone
 from evaluation.runner import request_seed
 from evaluation.setups.discussion import answer
 from evaluation.types import BenchmarkTask

@@ -179,7 +179,7 @@ def test_other_graders_judge_every_answer_again(folder, monkeypatch):
 
 
 @pytest.fixture
-def room(tmp_path, monkeypatch) -> Path:
+def package(tmp_path, monkeypatch) -> Path:
     """A copy of the graders' code, in the place of the real one."""
     copy = tmp_path / "verification"
     shutil.copytree(Path(comas.verification.__file__).parent, copy)
@@ -195,9 +195,9 @@ def _imported_grading():
     return module
 
 
-def test_graders_are_known_by_their_code(room):
+def test_graders_are_known_by_their_code(package):
     assert _imported_grading().GRADERS_FINGERPRINT == grading.GRADERS_FINGERPRINT
-    inside = next((room / "sandbox" / "inside").glob("*.py"))
+    inside = next((package / "sandbox" / "inside").glob("*.py"))
     inside.write_text(inside.read_text() + "\n")
     assert _imported_grading().GRADERS_FINGERPRINT != grading.GRADERS_FINGERPRINT
 
@@ -211,9 +211,9 @@ def test_graders_are_known_by_their_libraries(monkeypatch, library):
     assert _imported_grading().GRADERS_FINGERPRINT != grading.GRADERS_FINGERPRINT
 
 
-def test_code_that_comes_to_the_disk_while_an_evaluation_runs_has_judged_nothing(room, folder):
+def test_code_that_comes_to_the_disk_while_an_evaluation_runs_has_judged_nothing(package, folder):
     running = _imported_grading()
-    math = room / "math.py"
+    math = package / "math.py"
     math.write_text(math.read_text() + "\n")
     answers_are(folder, answer("a", "1"))
     running.grade_folder(folder, TASKS, seeds=(0,), verifier=ExactVerifier())

@@ -9,7 +9,7 @@ import re
 import pytest
 
 from comas.engines.policy.progress import no_update
-from comas.guards import (
+from comas.run.guards import (
     MAX_EMPTY_UPDATES,
     MAX_SKIPPED_UPDATES,
     EmptyUpdates,

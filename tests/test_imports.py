@@ -12,50 +12,23 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[1]
-
-LAYERS = (
-    "types",
-    "seeds",
-    "files",
-    "processes",
-    "temporary",
-    "concurrency",
-    "terminal",
-    "progress",
-    "model_folder",
-    "chat",
-    "config",
-    "data",
-    "verification",
-    "interaction",
-    "reward_formulation",
-    "policy_optimization",
-    "data_preparation",
-    "quickstart",
-    "engines",
-    "run_directory",
-    "metrics",
-    "pages",
-    "preflight",
-    "validation",
-    "guards",
-    "model_cards",
-    "train",
-    "reproduction",
-    "__main__",
-    "minimal",
-)
-"""The rooms of comas from bottom to top. Each imports only rooms that stand before it."""
+FLOORS = {
+    package: int(floor) if floor else None
+    for floor, package in re.findall(
+        r"^\| (\d?) ?\| `(\w+)` \|", (REPOSITORY / "comas/README.md").read_text(), re.M
+    )
+}
+"""Package or module of comas -> its floor, as the map says; None: it imports none of the others."""
 
 CORE = [
     "comas.types",
     "comas.config",
     "comas.data",
-    "comas.metrics",
+    "comas.run.metrics",
     "comas.interaction",
     "comas.reward_formulation",
     "comas.policy_optimization",
-    "comas.validation",
+    "comas.run.validation",
 ]
 
 
@@ -70,43 +43,23 @@ def test_what_every_process_imports_loads_no_engine():
     assert loaded(modules, {"vllm", "deepspeed", "transformers"}) == {}
 
 
-def test_every_room_has_its_layer():
-    rooms = {room_of(module) for module in modules("comas")} - {"comas"}
-    assert rooms == set(LAYERS)
+def test_every_package_has_a_floor_and_there_are_six():
+    assert FLOORS.keys() == {package_of(module) for module in modules("comas")} - {"comas"}
+    assert {*FLOORS.values()} == {None, 1, 2, 3, 4, 5, 6}
 
 
-def test_no_module_imports_a_room_above_its_own():
+def test_no_module_imports_a_package_of_its_own_floor_or_above():
     assert [arrow for arrow in imports("comas") if points_up(*arrow)] == []
 
 
-def test_the_drawing_of_the_rooms_has_every_import():
-    text = (REPOSITORY / "comas/README.md").read_text()
-    drawing = re.sub(r",\n[ │]+", ", ", text.split("```")[1])  # a long line goes on below
-    ground = set(re.split(r",\s*", re.search(r"ground +(.*)", drawing)[1]))
-    drawn = {
-        (importer, imported)
-        for importer, rooms in re.findall(r"(\w+) ─+► (.*)", drawing)
-        if importer != "train"
-        for imported in rooms.split(", ")
-    }
-    assert "train ────────────────► all below but pages, quickstart, data_preparation" in drawing
-    below = LAYERS[LAYERS.index("config") : LAYERS.index("train")]
-    drawn |= {("train", room) for room in {*below} - {"pages", "quickstart", "data_preparation"}}
-    arrows = {(room_of(importer), room_of(imported)) for importer, imported in imports("comas")}
-    assert ground == set(LAYERS[: LAYERS.index("config")])
-    assert drawn == {
-        (importer, imported)
-        for importer, imported in arrows
-        if importer != imported and imported not in ground | {"comas"}
-    }
-
-
-def test_the_search_for_arrows_that_point_up_finds_one():
+def test_the_search_for_imports_that_point_up_finds_one():
     assert points_up("comas.config.checks", "comas.interaction")
+    assert points_up("comas.train", "comas.preflight.sizes")
     assert points_up("comas.train", "evaluation.plan")
+    assert points_up("comas.minimal", "comas.types")
     assert not points_up("comas.interaction.parallel", "comas.config.schema")
     assert ("comas.train", "comas.config.schema") in set(imports("comas"))
-    assert ("comas.run_directory.directory", "comas.files") in set(imports("comas"))
+    assert ("comas.run.directory", "comas.utils.files") in set(imports("comas"))
 
 
 def test_no_modules_import_each_other_in_a_circle():
@@ -136,15 +89,15 @@ print(json.dumps({{module: names for module, names in found.items() if names}}))
 
 
 def points_up(importer: str, imported: str) -> bool:
-    if not imported.startswith("comas."):
-        return True  # evaluation stands above all of comas
-    if room_of(importer) == "comas":
-        return room_of(imported) != "comas"
-    return LAYERS.index(room_of(imported)) > LAYERS.index(room_of(importer))
+    above, below = package_of(importer), package_of(imported)
+    if above == below or (below == "types" and FLOORS.get(above) == 1):
+        return False
+    floors = FLOORS.get(above), FLOORS.get(below)
+    return None in floors or floors[0] <= floors[1]
 
 
-def room_of(module: str) -> str:
-    """``comas.config.schema`` -> "config", ``comas`` -> "comas"."""
+def package_of(module: str) -> str:
+    """``comas.config.schema`` -> "config", ``comas`` -> "comas", ``evaluation.plan`` -> "plan"."""
     return [*module.split("."), module][1]
 
 
@@ -161,7 +114,7 @@ def imports(package: str) -> Iterator[tuple[str, str]]:
     for importer, path in modules(package).items():
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
-                # ``from comas import files`` imports the module comas.files.
+                # ``from comas.utils import files`` imports the module comas.utils.files.
                 whole = [f"{node.module}.{alias.name}" for alias in node.names]
                 yield from (
                     (importer, name if name in ours else node.module)

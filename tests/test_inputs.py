@@ -15,7 +15,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.locations import locate
 from comas.preflight.preparation import prepare
 from comas.quickstart import build
-from comas.run_directory.inputs import FILE, inputs_as_json, read_inputs
+from comas.run.inputs import FILE, inputs_as_json, read_inputs
 from evaluation.models import find_target
 from evaluation.tasks import held_out_tasks
 

@@ -18,7 +18,7 @@ from comas.engines.cluster.actors import Engine, Whereabouts
 from comas.engines.cluster.launch import MARK, Launch, check_object_store
 from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
-from comas.temporary import temporary_folder
+from comas.utils.temporary import temporary_folder
 
 VISITOR = """
 import sys, ray
@@ -35,8 +35,8 @@ TERMINATED_WHILE_LEAVING = """
 import os, signal, threading, time
 import psutil
 from comas.engines.cluster import nodes
-from comas.processes import is_alive
-from comas.temporary import temporary_folder
+from comas.utils.processes import is_alive
+from comas.utils.temporary import temporary_folder
 
 received = []
 signal.signal(signal.SIGTERM, lambda *_: received.append("SIGTERM"))

@@ -13,9 +13,9 @@ import pytest
 from comas.config.schema import Interaction
 from comas.data import load_questions
 from comas.interaction import run_discussions
-from comas.metrics.step import rollout_metrics
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.metrics.step import rollout_metrics
 from comas.types import Discussion, Domain, Generation, Question, Turn
 
 SCHEME = REWARD_SCHEMES["majority"]

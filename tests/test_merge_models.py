@@ -12,9 +12,9 @@ from peft import LoraConfig, PeftModel
 from tiny_models import save_tiny_model
 from transformers import AutoModelForCausalLM
 
-from comas import model_cards
-from comas.model_folder import check_model_folder
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED
+from comas.run import model_cards
+from comas.utils.model_folder import check_model_folder
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED
 from scripts.merge_models import main
 from scripts.push_models import plan
 

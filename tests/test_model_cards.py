@@ -11,11 +11,12 @@ from huggingface_hub import ModelCard
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
-from comas.data_preparation.manifest import Entry, Manifest
-from comas.model_cards import write_model_cards
-from comas.model_folder import licence_of
+from comas.data.preparation.manifest import Entry, Manifest
 from comas.preflight.configuration import load_config
-from comas.preflight.preparation import Prepared, prepare
+from comas.preflight.preparation import prepare
+from comas.run.model_cards import write_model_cards
+from comas.run.prepared import Prepared
+from comas.utils.model_folder import licence_of
 
 QWEN_LICENCE = {"license": "other", "license_name": "qwen-research", "license_link": "https://x"}
 ROWS = [

@@ -10,7 +10,7 @@ import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
 from tiny_models import save_tiny_model
 
-from comas.model_folder import folder_of
+from comas.utils.model_folder import folder_of
 
 NAME = "somebody/model"
 

@@ -14,13 +14,13 @@ from evaluation_cases import evaluation, write
 from page_runs import discussion, verdicts_of, write_run
 from pydantic import TypeAdapter
 
-from comas.files import append_lines
-from comas.pages.discussions import disagreements, thread_of
-from comas.pages.page import Source, page_text
-from comas.pages.run_report import report_source, run_rows
-from comas.pages.run_view import run_source
-from comas.run_directory.discussion_log import discussion_record
+from comas.run.discussion_log import discussion_record
+from comas.run.pages.discussions import disagreements, thread_of
+from comas.run.pages.page import Source, page_text
+from comas.run.pages.run_report import report_source, run_rows
+from comas.run.pages.run_view import run_source
 from comas.types import Question, RewardedDiscussion
+from comas.utils.files import append_lines
 from evaluation.inference_log import ANSWERS
 from evaluation.transcripts import results_source
 from evaluation.types import Answer, Call
@@ -42,7 +42,7 @@ def source(run: Path) -> Source:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds."""
-    monkeypatch.setattr("comas.pages.run_view.run_figures", lambda rows: {})
+    monkeypatch.setattr("comas.run.pages.run_view.run_figures", lambda rows: {})
 
 
 def thread(item: RewardedDiscussion):

@@ -1,4 +1,4 @@
-"""Looking at processes that end: ``comas.processes``."""
+"""Looking at processes that end: ``comas.utils.processes``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import psutil
 import pytest
 from waiting import wait_until
 
-from comas.processes import command_line, is_alive, is_resource_tracker, name
+from comas.utils.processes import command_line, is_alive, is_resource_tracker, name
 
 
 def test_a_process_that_lives_is_described():

@@ -11,8 +11,8 @@ import time
 import pytest
 from waiting import wait_until
 
-from comas import progress
-from comas.progress import counted, progress_bar
+from comas.utils import progress
+from comas.utils.progress import counted, progress_bar
 from evaluation.progress import TaskBar
 
 

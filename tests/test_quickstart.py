@@ -18,9 +18,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from comas import files
 from comas.data import load_questions
-from comas.files import json_lines, write_text
 from comas.interaction.prompts import APPROVALS, SCORING, fill
 from comas.interaction.setup_prompts import TERMINATE, user
 from comas.quickstart import build, build_society
@@ -50,6 +48,8 @@ from comas.quickstart.worked import (
 )
 from comas.reward_formulation.score_parsing import parse_judgment, parse_score
 from comas.types import DOMAINS, Domain, Message
+from comas.utils import files
+from comas.utils.files import json_lines, write_text
 from comas.verification.verifiers import verify
 
 SUM = Problem("math", "What is 48 + 23?", "71", (48, 23))

@@ -33,11 +33,11 @@ from comas.engines.cluster.supervision import (
     engine_error,
     wait_for_all,
 )
-from comas.files import FileError, last_lines
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
-from comas.run_directory import RunDirectory
+from comas.run import RunDirectory
 from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
+from comas.utils.files import FileError, last_lines
 
 REPOSITORY = Path(__file__).parents[1]
 

@@ -14,7 +14,6 @@ from waiting import wait_until
 
 from comas.config import config_as_yaml, load
 from comas.config.faults import ConfigError
-from comas.files import FileError
 from comas.preflight.configuration import load_config
 from comas.preflight.locations import society_folder
 from comas.reproduction import __main__ as reproduction
@@ -53,8 +52,9 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
-from comas.run_directory.inputs import FILE, inputs_as_json
-from comas.terminal import EXIT_FAULT
+from comas.run.inputs import FILE, inputs_as_json
+from comas.utils.files import FileError
+from comas.utils.terminal import EXIT_FAULT
 
 
 def run(

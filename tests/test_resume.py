@@ -16,14 +16,14 @@ from small_runs import REPOSITORY
 from comas import __main__ as program
 from comas.__main__ import main
 from comas.config.schema import Config
-from comas.files import FileError
 from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.reproduction.runs import PlannedRun
-from comas.run_directory import RunDirectory
-from comas.run_directory.directory import BEFORE_ALL, trained_steps
-from comas.run_directory.key import look_for_key, user_key
-from comas.terminal import EXIT_FAULT
+from comas.run import RunDirectory
+from comas.run.directory import BEFORE_ALL, trained_steps
+from comas.run.key import look_for_key, user_key
+from comas.utils.files import FileError
+from comas.utils.terminal import EXIT_FAULT
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from comas.metrics.figures import points, run_figures, smoothed
-from comas.metrics.figures import reward_effectiveness as reward_effectiveness_figure
-from comas.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.metrics.figures import points, run_figures, smoothed
+from comas.run.metrics.figures import reward_effectiveness as reward_effectiveness_figure
+from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
 

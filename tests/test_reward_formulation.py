@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comas.metrics.step import rollout_metrics
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.scheme import Rewards, RewardScheme
 from comas.reward_formulation.score_parsing import parse_judgment, parse_rating, parse_score
+from comas.run.metrics.step import rollout_metrics
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 
 NUM_REPEATED = 50_000

@@ -1,4 +1,4 @@
-"""The rollout room: settings, the engine's thread, sending weights; and the real engine.
+"""The rollout package: settings, the engine's thread, sending weights; and the real engine.
 
 Cases on real vLLM engines are in rollout_engine_cases.py, which the last test runs.
 """
@@ -26,7 +26,6 @@ from vllm.distributed.weight_transfer.nccl_engine import NCCLTrainerInitInfo
 from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
-from comas.chat import ChatEncoder
 from comas.config.schema import Rollout
 from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.engine import RolloutEngine
@@ -46,6 +45,7 @@ from comas.engines.rollout.vllm_options import (
 )
 from comas.engines.rollout.weight_receiver import check_layers
 from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
+from comas.utils.chat import ChatEncoder
 
 ROLLOUT = Rollout(
     dtype="bfloat16",

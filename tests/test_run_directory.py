@@ -22,16 +22,16 @@ from matplotlib.figure import Figure
 
 from comas.config import ConfigError
 from comas.config.schema import Config
-from comas.files import FileError
 from comas.preflight.configuration import load_config
-from comas.processes import name as process_name
-from comas.run_directory import RunDirectory
-from comas.run_directory.directory import BEFORE_ALL
-from comas.run_directory.inputs import read_inputs
-from comas.run_directory.key import look_for_key, user_key
-from comas.run_directory.provenance import git_state
-from comas.run_directory.trackers import Findings
+from comas.run import RunDirectory
+from comas.run.directory import BEFORE_ALL
+from comas.run.inputs import read_inputs
+from comas.run.key import look_for_key, user_key
+from comas.run.provenance import git_state
+from comas.run.trackers import Findings
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
+from comas.utils.files import FileError
+from comas.utils.processes import name as process_name
 
 REPOSITORY = Path(__file__).parents[1]
 
@@ -572,8 +572,8 @@ DIES = """
 import os, signal, sys
 from pathlib import Path
 from comas.config import Config, load
-from comas.run_directory import RunDirectory
-from comas.run_directory.directory import BEFORE_ALL
+from comas.run import RunDirectory
+from comas.run.directory import BEFORE_ALL
 run = RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]]))
 run.log_metrics(1, {})
 with run.checkpoint_folder(10) as folder:
@@ -611,8 +611,8 @@ def test_trackers_are_only_imported_when_asked_for(config: Config):
     code = """
 import sys
 from comas.config import Config, load
-from comas.run_directory import RunDirectory
-from comas.run_directory.directory import BEFORE_ALL
+from comas.run import RunDirectory
+from comas.run.directory import BEFORE_ALL
 with RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]])) as run:
     run.log_metrics(1, {"a": 1})
 print({"wandb", "tensorboard"} & set(sys.modules))

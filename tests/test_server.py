@@ -19,7 +19,7 @@ import pytest
 from tiny_models import save_tiny_model
 from waiting import wait_until
 
-from comas.processes import command_line
+from comas.utils.processes import command_line
 from evaluation import server
 from evaluation.adapters import groups_of
 from evaluation.client import Client, Reply, RequestOptions

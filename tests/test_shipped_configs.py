@@ -30,19 +30,20 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import check_gpus, plan_policy
 from comas.engines.cluster.recoveries import Recoveries
 from comas.interaction import run_discussions
-from comas.metrics.step import rollout_metrics
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preference_pairs import preference_pairs
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.policy_optimization.targets import compute_advantages, k1_to_reference
 from comas.preflight.configuration import load_config
-from comas.preflight.preparation import Prepared, prepare
+from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import offer_evidence
-from comas.run_directory import RunDirectory
-from comas.run_directory.metrics_log import read_rows
+from comas.run import RunDirectory
+from comas.run.metrics.step import rollout_metrics
+from comas.run.metrics_log import read_rows
+from comas.run.prepared import Prepared
 from comas.types import Generation, Question, TrainingSample, TurnKey
 
 CONFIGS = REPOSITORY / "configs"

@@ -19,13 +19,13 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.engines.policy.progress import no_update
 from comas.interaction import SCHEDULES, run_discussions
-from comas.metrics.step import update_metrics
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.run_directory import RunDirectory
-from comas.run_directory.metrics_log import read_rows
+from comas.run import RunDirectory
+from comas.run.metrics.step import update_metrics
+from comas.run.metrics_log import read_rows
 from comas.train import is_due, train
 from comas.types import (
     Generation,

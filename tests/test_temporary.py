@@ -14,13 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from comas.temporary import end_processes, outer_folder, temporary_folder
-from comas.terminal import undisturbed
+from comas.utils.temporary import end_processes, outer_folder, temporary_folder
+from comas.utils.terminal import undisturbed
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 HOLDS_A_FOLDER = """
 import subprocess, sys, time
-from comas.temporary import temporary_folder
+from comas.utils.temporary import temporary_folder
 with temporary_folder() as folder:
     child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(60)"])
     print(folder, child.pid, flush=True)
@@ -29,7 +29,7 @@ with temporary_folder() as folder:
 
 STOPS_SLOWLY = """
 import time
-from comas.terminal import run_command, start_command, undisturbed
+from comas.utils.terminal import run_command, start_command, undisturbed
 def main(arguments):
     start_command("comas")
     try:

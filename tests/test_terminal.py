@@ -10,18 +10,18 @@ import termios
 
 import pytest
 
-from comas.terminal import WIPE, folded
+from comas.utils.terminal import WIPE, folded
 
 SAYS = """
 import logging
-from comas.terminal import start_command
+from comas.utils.terminal import start_command
 start_command("told")
 logging.getLogger("told").info("one two three four five\\n  six seven eight nine")
 """
 
 WAITS = """
 import os, signal, time
-from comas.terminal import start_command, undisturbed
+from comas.utils.terminal import start_command, undisturbed
 start_command("told")
 try:
     with undisturbed("tidying"):

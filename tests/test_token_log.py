@@ -11,8 +11,8 @@ from page_runs import discussion
 from comas.policy_optimization.samples import advantages_by_turn, collect_samples
 from comas.policy_optimization.targets import Targets
 from comas.preflight.configuration import load_config
-from comas.run_directory import RunDirectory
-from comas.run_directory.token_log import compressed, read_tokens, token_records
+from comas.run import RunDirectory
+from comas.run.token_log import compressed, read_tokens, token_records
 
 
 def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_numbers():

@@ -18,8 +18,8 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from comas.processes import command_line
-from comas.run_directory.token_log import read_tokens
+from comas.run.token_log import read_tokens
+from comas.utils.processes import command_line
 from evaluation.config import EvaluationConfig
 from evaluation.models import read_model
 from evaluation.server import serve

@@ -12,8 +12,7 @@ import pytest
 from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.types import Discussion, Generate, Generation, Question, Turn, TurnKey
-from comas.validation import (
+from comas.run.validation import (
     GREEDY,
     SAMPLED,
     answer_alone,
@@ -21,6 +20,7 @@ from comas.validation import (
     validate,
     validate_discussions,
 )
+from comas.types import Discussion, Generate, Generation, Question, Turn, TurnKey
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]
 

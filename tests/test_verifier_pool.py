@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from comas.processes import is_alive
+from comas.utils.processes import is_alive
 from comas.verification import ANSWER_FORMS, Verifier
 from comas.verification.pool import MAX_SCHEDULED_PER_WORKER, _Batch
 from comas.verification.verifiers import CPU_LIMIT_S, GRADERS

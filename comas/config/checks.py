@@ -43,7 +43,7 @@ class RewardScheme(Protocol):
 
 @dataclass(frozen=True)
 class Registries:
-    """The names that a configuration may choose, handed in by whoever knows the rooms above."""
+    """The names that a configuration may choose, handed in by whoever knows the packages above."""
 
     schedules: Collection[str]
     uncriticised_schedules: Collection[str]

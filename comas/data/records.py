@@ -14,8 +14,8 @@ from pydantic_core import PydanticCustomError, to_json
 
 from comas.config.schema import Columns, Data
 from comas.data.rows import DataError, Faulty, json_texts, read_rows, source_of
-from comas.files import faults_in_words
 from comas.types import NO_CHOICE, AnswerKey, Domain, Question
+from comas.utils.files import faults_in_words
 
 MAX_LISTED_FAULTS = 20
 MAX_LISTED_LOCATIONS = 10

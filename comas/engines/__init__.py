@@ -1,4 +1,4 @@
-"""The engines, each in one room: vLLM in rollout, DeepSpeed in policy, Ray in cluster."""
+"""The engines, each in one package: vLLM in rollout, DeepSpeed in policy, Ray in cluster."""
 
 LOOPBACK_GROUPS = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
 """Environment variables of every engine's process: its groups, all on one node, meet on the

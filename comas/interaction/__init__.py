@@ -4,12 +4,12 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Protocol
 
-from comas.concurrency import run_all
 from comas.config.schema import Interaction
 from comas.interaction import debate, parallel, sequential
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.discussion import Opening
 from comas.types import Discussion, Generate, Question
+from comas.utils.concurrency import run_all
 
 
 class Schedule(Protocol):

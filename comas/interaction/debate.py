@@ -7,11 +7,11 @@ others, drawn anew for every agent and round.
 from collections.abc import Coroutine, Sequence
 from random import Random
 
-from comas.concurrency import run_all
 from comas.config.schema import Interaction
 from comas.interaction.discussion import OpenDiscussion, Opening, open_all
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate
+from comas.utils.concurrency import run_all
 
 
 def schedule(

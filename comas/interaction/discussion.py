@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from comas.config.schema import Interaction
 from comas.interaction.prompts import HistoryItem, Template, fill
-from comas.seeds import sampling_seed
 from comas.types import (
     ROLE_LETTERS,
     Discussion,
@@ -20,6 +19,7 @@ from comas.types import (
     Role,
     Turn,
 )
+from comas.utils.seeds import sampling_seed
 
 
 @dataclass(frozen=True)

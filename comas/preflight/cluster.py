@@ -9,9 +9,9 @@ from pathlib import Path
 from comas.config.schema import Config
 from comas.engines.cluster.nodes import alive_nodes, joined, on_nodes
 from comas.engines.cluster.placement import Node
-from comas.files import PARTIAL, blaming
 from comas.preflight.machine import Machine, describe_machine
 from comas.types import Device
+from comas.utils.files import PARTIAL, blaming
 
 
 def cluster_machine(config: Config, address: str) -> Machine:

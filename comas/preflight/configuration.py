@@ -13,12 +13,12 @@ from comas.config.schema import Config
 from comas.config.sources import read_files, read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
-from comas.model_folder import is_here
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import GROUP_KEYS
 from comas.preflight.machine import read_gpus, why_unusable
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run_directory.origin import CONFIG, check_origin
+from comas.run.origin import CONFIG, check_origin
+from comas.utils.model_folder import is_here
 
 PAPER_CONFIG = Path("configs/comas.yaml")
 QUICKSTART_CONFIG = Path("configs/quickstart.yaml")

@@ -7,8 +7,8 @@ from pathlib import Path
 from safetensors import safe_open
 
 from comas.config.schema import Config
-from comas.model_folder import description_of
 from comas.preflight.memory import BYTES, GIB, model_shape
+from comas.utils.model_folder import description_of
 
 RECORDS_BYTES = GIB // 2
 """Room for metrics, discussions, logs and plots."""

@@ -8,8 +8,9 @@ from comas.preflight.earlier_runs import MeasuredRun, earlier_run
 from comas.preflight.hours import Assumptions, hours_interval, is_known
 from comas.preflight.memory import ModelShape
 from comas.preflight.needs import aligned, faults_of, table
-from comas.preflight.sizes import Sizes, describe_sizes
+from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Survey
+from comas.run.prepared import Sizes
 from comas.types import Device
 
 

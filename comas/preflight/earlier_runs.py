@@ -7,9 +7,9 @@ from statistics import median
 
 from comas.config import ConfigError, changed_keys, load
 from comas.config.schema import Config
-from comas.files import FileError
-from comas.preflight.sizes import Sizes
-from comas.run_directory.metrics_log import Row, read_rows
+from comas.run.metrics_log import Row, read_rows
+from comas.run.prepared import Sizes
+from comas.utils.files import FileError
 
 IRRELEVANT = ("name", "seed", "saves", "resume", "training.", "logging.", "cluster.start_timeout_s")
 """Beginnings of the keys that change neither a step nor a validation."""

@@ -27,7 +27,7 @@ from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.objective import needs_pass_beforehand
 from comas.preflight.memory import ModelShape, adapter_parameters
 from comas.preflight.needs import Need
-from comas.preflight.sizes import Sizes
+from comas.run.prepared import Sizes
 
 WEIGHT_BYTES = 2
 GRADIENT_BYTES = 4

@@ -8,10 +8,10 @@ from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 
 from comas.config.schema import Config
-from comas.files import read_json
 from comas.interaction.prompts import SOLUTION, fill
 from comas.preflight.needs import Need
 from comas.types import Question
+from comas.utils.files import read_json
 
 MAX_QUESTIONS = 100
 """Whose prompts are counted, evenly out of all."""

@@ -4,18 +4,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from comas import quickstart
-from comas.chat import ChatEncoder, check_system_prompt
 from comas.config.schema import Data
 from comas.data import RECORDS
-from comas.model_folder import (
+from comas.quickstart import QUICKSTART_PREFIX
+from comas.quickstart.build import fingerprint, recipe_sources
+from comas.utils.chat import ChatEncoder, check_system_prompt
+from comas.utils.model_folder import (
     check_model_folder,
     description_of,
     load_tokenizer,
     may_be_hub_name,
 )
-from comas.quickstart.build import fingerprint, recipe_sources
-
-QUICKSTART_PREFIX = "quickstart/"
 
 
 def locate(

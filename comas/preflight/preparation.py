@@ -1,39 +1,12 @@
 """The last step before any engine starts: everything that a configuration names, checked."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from comas import quickstart
 from comas.config.schema import Config
-from comas.data import QuestionSet
 from comas.preflight.needs import PreflightError, faults_of
-from comas.preflight.sizes import Sizes
 from comas.preflight.survey import Survey
-from comas.types import Device
-from comas.verification.sandbox import Isolation
-
-
-@dataclass(frozen=True)
-class Prepared:
-    """What a run needs, checked."""
-
-    config: Config
-    """The run's configuration, with everything decided that it leaves to the machine."""
-    sharding: str
-    """How the update fits into memory, in words."""
-    models: list[str]
-    """Folder or hub name of the base model of each policy."""
-    train: QuestionSet
-    validation: QuestionSet
-    device: Device
-    isolation: Isolation | None
-    """Of model-written programs; None where no question asks for one."""
-    sizes: Sizes
-    locations: Mapping[str, str]
-    """Where each name of the configuration leads (see ``locate``)."""
-    doubts: Sequence[str]
-    """What may be too little, by estimate."""
+from comas.run.prepared import Prepared
 
 
 def prepare(config: Config) -> Prepared:

@@ -2,37 +2,13 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass
 
 from comas.config.schema import Config
 from comas.data import count_steps
 from comas.policy_optimization.batching import num_optimizer_steps
 from comas.preflight.silence import silent_discussions
+from comas.run.prepared import Sizes
 from comas.types import ROLES, Role
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """The sizes of a run that no single key says."""
-
-    num_steps: int
-    num_leftover_questions: int
-    """Questions that an epoch leaves out, because they do not fill a batch."""
-    num_discussions: int
-    """Per step."""
-    turns_per_discussion: dict[Role, int]
-    """Of the roles in which an agent speaks."""
-    num_turns: int
-    """Per step, when every prompt fits."""
-    samples_per_policy: tuple[int, ...]
-    """Expected per step when every prompt fits, no response is cut off and every turn has a reward;
-    rounded. Nobody is trained on those of a frozen policy."""
-    optimizer_steps_per_policy: tuple[int, ...]
-    """Per update, which is on the samples of ``society.update_every`` steps."""
-    num_optimizer_steps: tuple[int, ...]
-    """Expected of each policy over the whole run."""
-    num_validations: int
-    num_checkpoints: int
 
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:

@@ -9,7 +9,6 @@ from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.model_folder import description_of, is_here
 from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.disk import num_parameters
@@ -17,7 +16,6 @@ from comas.preflight.groups import group_needs
 from comas.preflight.hours import is_known, sequences_need
 from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
-    QUICKSTART_PREFIX,
     check_model,
     locate,
     reading_rules,
@@ -38,15 +36,18 @@ from comas.preflight.machine import (
 from comas.preflight.memory import GIB, ModelShape, adapter_parameters, in_words, model_shape
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sharding import settle_sharding
-from comas.preflight.sizes import Sizes, derive_sizes
+from comas.preflight.sizes import derive_sizes
+from comas.quickstart import QUICKSTART_PREFIX
 from comas.quickstart.build import (
     ARCHITECTURES,
     NUM_TRAIN_PER_DOMAIN,
     NUM_VALIDATION_PER_DOMAIN,
 )
-from comas.run_directory.inputs import read_inputs
-from comas.run_directory.key import look_for_key
+from comas.run.inputs import read_inputs
+from comas.run.key import look_for_key
+from comas.run.prepared import Sizes
 from comas.types import DOMAINS, Device
+from comas.utils.model_folder import description_of, is_here
 from comas.verification.sandbox import Isolation
 
 SHARED_MEMORY = Path("/dev/shm")

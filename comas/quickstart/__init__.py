@@ -2,4 +2,7 @@
 
 from comas.quickstart.build import build_society
 
-__all__ = ["build_society"]
+__all__ = ["QUICKSTART_PREFIX", "build_society"]
+
+QUICKSTART_PREFIX = "quickstart/"
+"""Begins the names of the embedded models and question files."""

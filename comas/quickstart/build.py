@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from comas.concurrency import run_all
-from comas.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
 from comas.interaction import prompts, setup_prompts
-from comas.progress import progress_bar
 from comas.quickstart.questions import records
+from comas.utils.concurrency import run_all
+from comas.utils.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
+from comas.utils.progress import progress_bar
 
 log = logging.getLogger(__name__)
 
@@ -59,9 +59,9 @@ def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
 
 
 def recipe_sources() -> list[Path]:
-    """The files that decide what is built: this room, and all prompts."""
-    room = sorted(Path(__file__).parent.glob("*.py"))
-    return [*room, Path(prompts.__file__), Path(setup_prompts.__file__)]
+    """The files that decide what is built: this package, and all prompts."""
+    package = sorted(Path(__file__).parent.glob("*.py"))
+    return [*package, Path(prompts.__file__), Path(setup_prompts.__file__)]
 
 
 def _build(society: Path, *, seed: int) -> None:

@@ -10,7 +10,6 @@ from pathlib import Path
 from statistics import fmean
 
 from comas.config import load
-from comas.files import blaming, write_text
 from comas.reproduction.claims import missing_runs
 from comas.reproduction.experiments import PLANS
 from comas.reproduction.figures import draw_figures
@@ -24,8 +23,9 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
-from comas.run_directory.provenance import commits_of, cpu_name
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.run.provenance import commits_of, cpu_name
+from comas.utils.files import blaming, write_text
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 
 log = logging.getLogger("comas")
 

@@ -10,10 +10,10 @@ from statistics import fmean
 
 from pydantic import TypeAdapter
 
-from comas.files import read_json, write_text
-from comas.metrics.seed_summary import read_accuracies
 from comas.reproduction.experiments import Experiment
-from comas.run_directory.metrics_log import Row, read_rows
+from comas.run.metrics.seed_summary import read_accuracies
+from comas.run.metrics_log import Row, read_rows
+from comas.utils.files import read_json, write_text
 
 WINDOW = 10
 """Steps at either end of a run whose mean stands for its beginning and its end."""

@@ -15,15 +15,16 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.config import changed_keys, load
 from comas.config.schema import Config
-from comas.metrics.seed_summary import read_accuracies
 from comas.preflight.configuration import load_config
-from comas.preflight.locations import QUICKSTART_PREFIX, society_folder
+from comas.preflight.locations import society_folder
+from comas.quickstart import QUICKSTART_PREFIX
 from comas.reproduction.experiments import PLANS, Experiment
 from comas.reproduction.results import seconds_of_rows
 from comas.reproduction.settings import Settings
-from comas.run_directory.directory import trained_steps
-from comas.run_directory.inputs import read_inputs
-from comas.run_directory.metrics_log import read_rows
+from comas.run.directory import trained_steps
+from comas.run.inputs import read_inputs
+from comas.run.metrics.seed_summary import read_accuracies
+from comas.run.metrics_log import read_rows
 
 log = logging.getLogger(__name__)
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from comas.progress import progress_bar
 from comas.types import AnswerKey, Discussion, TurnKey
+from comas.utils.progress import progress_bar
 from comas.verification.pool import Verifier
 from comas.verification.verdict import Verdict
 

@@ -1,6 +1,6 @@
 """AIME 2024: the 30 problems of AIME I and II, each with an answer from 0 to 999."""
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 
 

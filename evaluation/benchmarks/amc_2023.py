@@ -4,7 +4,7 @@ The dataset also holds those of 2022; the address of a problem tells the year. T
 multiple choice, and were reworded to ask for a number.
 """
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 
 YEAR = "2023_AMC"

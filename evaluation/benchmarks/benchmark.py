@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from comas.data_preparation import RecordSet
-from comas.data_preparation.record_set import benchmark_file
+from comas.data.preparation import RecordSet
+from comas.data.preparation.record_set import benchmark_file
 from comas.verification.forms import AnswerForm
 
 CLOSING_SENTENCES: dict[AnswerForm, str] = {

@@ -2,7 +2,7 @@
 
 import random
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 from evaluation.benchmarks.options import LETTERS, list_options
 

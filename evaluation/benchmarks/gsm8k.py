@@ -1,6 +1,6 @@
 """GSM8K (Cobbe et al., 2021): grade-school word problems, each with a whole-number answer."""
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 
 

@@ -2,7 +2,7 @@
 
 import ast
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 
 

@@ -1,6 +1,6 @@
 """MATH-500 (Lightman et al., 2023): 500 problems of the test split of MATH."""
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 
 

@@ -1,6 +1,6 @@
 """MBPP (Austin et al., 2021): 500 short programs, each with three assertions."""
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 
 

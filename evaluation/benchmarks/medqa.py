@@ -1,6 +1,6 @@
 """MedQA (Jin et al., 2020): questions from the United States medical licensing exam, 4 options."""
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 from evaluation.benchmarks.options import LETTERS, list_options
 

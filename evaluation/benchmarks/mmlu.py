@@ -1,6 +1,6 @@
 """MMLU (Hendrycks et al., 2021): questions on 57 subjects, 4 options in the dataset's order."""
 
-from comas.data_preparation import Item, LeftOut, Row, Source
+from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 from evaluation.benchmarks.options import LETTERS, list_options
 

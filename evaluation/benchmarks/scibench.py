@@ -1,7 +1,7 @@
 """SciBench (Wang et al., 2024): problems from college textbooks, each with a numeric answer."""
 
-from comas.data_preparation import Item, LeftOut, Row, Source
-from comas.data_preparation.record_set import is_decimal_number, with_unit
+from comas.data.preparation import Item, LeftOut, Row, Source
+from comas.data.preparation.record_set import is_decimal_number, with_unit
 from evaluation.benchmarks.benchmark import Benchmark
 
 

@@ -3,8 +3,8 @@
 The model aggregates; for a plain vote over the same samples see ``majority_vote``.
 """
 
-from comas.concurrency import run_all
 from comas.interaction.setup_prompts import CONSISTENCY_SAMPLES, aggregation, user
+from comas.utils.concurrency import run_all
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 

@@ -1,8 +1,8 @@
 """Debate: three agents answer, see each other's answers, answer again; one call aggregates
 (7 calls per task). The second round repeats the task."""
 
-from comas.concurrency import run_all
 from comas.interaction.setup_prompts import DEBATE_AGENTS, aggregation, debate_opening, debate_reply
+from comas.utils.concurrency import run_all
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 NUM_ROUNDS = 2

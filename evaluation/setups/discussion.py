@@ -8,13 +8,13 @@ evaluated by one agent, and the evaluation scored by another draw (6 l calls per
 from random import Random
 from statistics import fmean
 
-from comas.concurrency import run_all
 from comas.config.schema import Interaction
 from comas.interaction import SCHEDULES
 from comas.interaction.discussion import Opening
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.score_parsing import parse_score
 from comas.types import Discussion, Domain, Generation, Question, Turn, TurnKey
+from comas.utils.concurrency import run_all
 from comas.verification.forms import AnswerForm
 from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
 

@@ -30,7 +30,7 @@ from scripts.benchmarks.update import draw_samples, optimization, save_model
 
 if TYPE_CHECKING:
     from comas.engines.policy.trainer import PolicyTrainer
-    from comas.run_directory import CheckpointWriter
+    from comas.run import CheckpointWriter
 
 
 @dataclass
@@ -82,7 +82,7 @@ def _trainer(folder: Path, arguments: Arguments) -> PolicyTrainer:
 @contextmanager
 def _writer(folder: Path, trainer: PolicyTrainer) -> Iterator[CheckpointWriter]:
     from comas.preflight.configuration import load_config
-    from comas.run_directory import CheckpointWriter, RunDirectory
+    from comas.run import CheckpointWriter, RunDirectory
 
     settings = [f"saves={folder / 'saves'}", "training.keep_checkpoints=1"]
     with ThreadPoolExecutor(1) as thread, RunDirectory.create(load_config(None, settings)) as run:

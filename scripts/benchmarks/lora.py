@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from comas.concurrency import run_all
 from comas.config.loading import load
 from comas.config.schema import Config
 from comas.data import load_questions
@@ -29,8 +28,9 @@ from comas.preflight.machine import describe_machine
 from comas.preflight.memory import GIB
 from comas.preflight.sharding import settle_sharding
 from comas.quickstart.build import build_society
-from comas.run_directory.metrics_log import read_rows
+from comas.run.metrics_log import read_rows
 from comas.types import Question
+from comas.utils.concurrency import run_all
 from scripts.benchmarks import read_arguments
 from scripts.gpu_check.measures import memory_peak
 

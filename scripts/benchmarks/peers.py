@@ -31,13 +31,14 @@ from typing import Any
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
-from comas.files import written_aside
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
-from comas.preflight.preparation import Prepared, prepare
+from comas.preflight.preparation import prepare
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.prepared import Prepared
 from comas.train import agents_of, discuss
 from comas.types import Discussion
+from comas.utils.files import written_aside
 from scripts.benchmarks import read_arguments
 
 TRL = "trl==1.16.0"

@@ -26,7 +26,6 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from comas.concurrency import run_all
 from comas.config.loading import load
 from comas.config.schema import Config
 from comas.data import QuestionSet, draw_batch, load_questions
@@ -37,6 +36,7 @@ from comas.engines.cluster.supervision import wait_for_all
 from comas.interaction import run_discussions
 from comas.quickstart.build import build_society
 from comas.types import ROLES, Discussion, Generate, Generation, TurnKey
+from comas.utils.concurrency import run_all
 from scripts.benchmarks import read_arguments
 
 MARK = 1.0

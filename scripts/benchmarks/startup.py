@@ -23,7 +23,7 @@ import psutil
 from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.rollout.vllm_options import engine_environment
-from comas.processes import command_line
+from comas.utils.processes import command_line
 from scripts.benchmarks import read_arguments
 from scripts.benchmarks.sync import save_model
 

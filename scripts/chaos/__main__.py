@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from comas.quickstart.build import build_society
-from comas.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 from scripts.benchmarks import read_arguments
 from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
 from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory

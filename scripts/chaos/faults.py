@@ -12,7 +12,7 @@ from random import Random
 
 import psutil
 
-from comas.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
+from comas.utils.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
 from evaluation.server_process import VLLM_SERVER
 from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from comas.processes import command_line, is_alive
+from comas.utils.processes import command_line, is_alive
 from evaluation.inference_log import ANSWERS, read_inference
 from scripts.golden_run import compare
 

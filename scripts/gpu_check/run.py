@@ -12,8 +12,8 @@ from pathlib import Path
 
 from comas.engines.cluster.supervision import EngineError
 from comas.preflight.machine import Machine, describe_machine, read_gpus, why_unusable
-from comas.terminal import start_command
 from comas.types import Device
+from comas.utils.terminal import start_command
 from scripts.gpu_check.attention import MAX_ERROR, attention_error
 from scripts.gpu_check.measures import in_process, matrix_flops
 from scripts.gpu_check.plan import (

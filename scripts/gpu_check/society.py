@@ -20,9 +20,9 @@ from comas.preflight.checks import cpu_memory_need, gpu_memory_needs
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, adapter_parameters, model_shape
 from comas.preflight.sharding import settle_sharding
-from comas.processes import command_line
 from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.types import Device, Generation, TrainingSample, UpdateStats
+from comas.utils.processes import command_line
 from scripts.gpu_check.measures import Clock, memory_peak, model_flops
 from scripts.gpu_check.plan import PROMPT_TOKENS, Check, Planned, Size
 from scripts.gpu_check.rows import MAX_MISMATCH, Row

@@ -9,12 +9,12 @@ from typing import NamedTuple
 
 import ray
 
-from comas.concurrency import run_all
 from comas.config.schema import Cluster
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.supervision import TICK_S, LostEngineError, engine_error
 from comas.engines.rollout.messages import Meeting, Orders, Request, receive, send
 from comas.types import Generation, TurnKey
+from comas.utils.concurrency import run_all
 
 _MOMENT_S = 0.0005
 """How long a request waits for others to go with it, in seconds: a fraction of any engine step."""

@@ -52,9 +52,9 @@ from comas.engines.rollout.vllm_options import (
     WeightTransfer,
     engine_environment,
 )
-from comas.files import last_lines
-from comas.temporary import end_process, end_processes
-from comas.terminal import undisturbed
+from comas.utils.files import last_lines
+from comas.utils.temporary import end_process, end_processes
+from comas.utils.terminal import undisturbed
 
 log = logging.getLogger(__name__)
 

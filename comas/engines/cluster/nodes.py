@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from comas.config.schema import Cluster
 from comas.engines.cluster.placement import Node
 from comas.engines.cluster.supervision import LostEngineError
-from comas.temporary import outer_folder
+from comas.utils.temporary import outer_folder
 
 HEAD_TIMEOUT_S = 5.0
 """For the head of a cluster to accept a connection. (Ray itself would try for 35 s.)"""

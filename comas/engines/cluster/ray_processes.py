@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import psutil
 
 from comas.engines.cluster.supervision import LostEngineError
-from comas.processes import name
+from comas.utils.processes import name
 
 ESSENTIAL = ("gcs_server", "raylet")
 """Without one of these Ray answers nothing, or ends whoever is connected to it after a minute."""

@@ -9,7 +9,7 @@ import ray
 
 from comas.config.schema import Cluster
 from comas.engines.cluster.actors import Engine
-from comas.progress import progress_bar
+from comas.utils.progress import progress_bar
 
 TICK_S = 1.0
 """How often it is looked whether what is waited for can still come, in seconds."""

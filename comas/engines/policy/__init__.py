@@ -1,1 +1,1 @@
-"""Training: DeepSpeed lives in this room and nowhere else."""
+"""Training: DeepSpeed is imported in this package and nowhere else."""

@@ -14,8 +14,8 @@ from torch import nn
 from comas.config.schema import Lora
 from comas.engines.policy.model import ResponseModel
 from comas.engines.policy.weights import copy_description
-from comas.model_folder import adapted_layers
 from comas.policy_optimization.batching import MicroBatch
+from comas.utils.model_folder import adapted_layers
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 """As PEFT and vLLM look for it."""

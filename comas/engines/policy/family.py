@@ -11,8 +11,8 @@ from comas.engines.policy.adapter_trainer import AdapterTrainer
 from comas.engines.policy.adapters import SharedBase
 from comas.engines.policy.trainer import PolicyTrainer, load_policy_model
 from comas.engines.policy.weights import check_loaded_weights
-from comas.model_folder import folder_of
 from comas.types import TrainingSample, UpdateStats
+from comas.utils.model_folder import folder_of
 
 
 class FamilyTrainer:

@@ -32,7 +32,6 @@ from comas.engines.policy.weights import (
     weight_metadata,
     weight_shards,
 )
-from comas.model_folder import folder_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import (
     MicroBatch,
@@ -47,6 +46,7 @@ from comas.policy_optimization.preference_pairs import preference_pairs
 from comas.policy_optimization.shares import Shares
 from comas.policy_optimization.targets import Targets, compute_advantages, k1_to_reference
 from comas.types import TrainingSample, UpdateStats
+from comas.utils.model_folder import folder_of
 
 CHECKPOINT_TAG = "policy"
 Compute = Callable[[MicroBatch], tuple[torch.Tensor, torch.Tensor]]

@@ -15,8 +15,6 @@ from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
 
-from comas.chat import ChatEncoder, chat_messages
-from comas.concurrency import run_all
 from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
 from comas.engines.rollout.cpu_lora import use_dense_products
@@ -24,8 +22,10 @@ from comas.engines.rollout.cpu_matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
-from comas.model_folder import adapted_layers, folder_of, load_tokenizer
 from comas.types import Device, Generation
+from comas.utils.chat import ChatEncoder, chat_messages
+from comas.utils.concurrency import run_all
+from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
 
 if TYPE_CHECKING:
     from comas.engines.rollout.engine_thread import EngineRequest

@@ -17,7 +17,7 @@ from comas.verification.sandbox.system_call_filter import compile_filter
 
 log = logging.getLogger(__name__)
 
-_ROOM = Path(__file__).parent
+_FOLDER = Path(__file__).parent
 _HEADER_BYTES = 400
 _GRACE_S = 30.0
 """How long the server may take beyond a program's wall limit before it is given up."""
@@ -210,7 +210,7 @@ def _popen(*arguments: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-s", "-S", "-P", "-B", "-m", "inside", *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={"PYTHONHASHSEED": "0", "PYTHONPATH": str(_ROOM)},
+        env={"PYTHONHASHSEED": "0", "PYTHONPATH": str(_FOLDER)},
         cwd="/",
         start_new_session=True,
     )

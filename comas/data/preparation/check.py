@@ -1,0 +1,165 @@
+"""``python -m comas.data.preparation.check NAME ... [key=value ...]``: what scripts/check_data.sh
+starts.
+
+Finds every fault of one's own questions before a run does, and shows how they will be asked.
+"""
+
+import shlex
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from comas.config import load
+from comas.config.faults import ConfigError
+from comas.config.schema import Config, Data
+from comas.data import DataError, Faulty, Record, grouped, read_questions
+from comas.data.preparation.record_set import is_decimal_number
+from comas.interaction.prompts import SOLUTION, fill
+from comas.types import Domain
+from comas.utils.chat import chat_messages
+from comas.utils.terminal import EXIT_FAULT
+from comas.verification import Verdict, Verifier
+from comas.verification.coding import can_fail, examine_checker
+
+EMPTY_PROGRAM = "```python\npass\n```"
+NUM_SHOWN = 2
+"""Questions that are shown as they will be asked."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a file holds."""
+
+    num_records: int
+    faults: dict[str, str]
+    """"line 17" or "record 17" -> why the record there cannot be used."""
+    counts: Counter[tuple[Domain, str]]
+    """(domain, source) -> records without a fault"""
+    first: list[Record[Domain]]
+    """The first of these."""
+
+
+def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
+    """Check every record of a file or dataset, its gold answer too.
+
+    Raises DataError when it cannot be read at all.
+    """
+    read = dict(read_questions(name, rules))
+    records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
+    reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
+    reasons |= _faults_of_answers(records, verifier)
+    faults = {location: reasons[location] for location in read if location in reasons}
+    good = [record for location, record in records.items() if location not in reasons]
+    counts = Counter((record.task, record.source) for record in good)
+    return Report(len(read), faults, counts, good[:NUM_SHOWN])
+
+
+def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -> dict[str, str]:
+    """location -> why the gold answer there cannot judge a response."""
+    faults: dict[str, str] = {}
+    own: dict[str, tuple[Domain, str, str]] = {}
+    for location, record in records.items():
+        domain, answer = record.task, record.answer
+        if fault := _fault_of_text(domain, answer):
+            faults[location] = fault
+        else:
+            response = EMPTY_PROGRAM if domain == "coding" else f"\\boxed{{{answer}}}"
+            own[location] = (domain, response, answer)
+    # The answer itself is right even where nobody can read it; no answer is judged on its gold.
+    none = [(domain, "", answer) for domain, _, answer in own.values()]
+    verdicts = verifier.verify_batch([*own.values(), *none])
+    for number, (location, (domain, _, answer)) in enumerate(own.items()):
+        is_read = verdicts[len(own) + number] != "failed"
+        if fault := _fault_of_verdict(domain, answer, verdicts[number], is_read=is_read):
+            faults[location] = fault
+    return faults
+
+
+def _fault_of_text(domain: Domain, answer: str) -> str | None:
+    if domain == "coding":
+        try:
+            examine_checker(answer)
+        except ValueError as error:
+            return str(error)
+        if not can_fail(answer):
+            return "the checker has no assert, and raises nothing: it cannot judge a program"
+    if domain == "science" and not is_decimal_number(answer):
+        return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
+    if domain == "math" and "\\boxed" in answer:
+        return f"the answer {answer!r} must be what stands within \\boxed{{}}, without it"
+    return None
+
+
+def _fault_of_verdict(
+    domain: Domain, answer: str, verdict: Verdict, *, is_read: bool
+) -> str | None:
+    if domain == "coding":
+        return {
+            "correct": "the checker passes a program that does nothing: does it call its tests?",
+            "failed": "the checker cannot be run",
+        }.get(verdict)
+    if verdict == "correct" and is_read:
+        return None
+    because = f"\\boxed{{{answer}}} is judged {verdict}"
+    if verdict == "correct":
+        because = "nothing but the same letters would be correct"
+    return f"the answer {answer!r} is not read as {domain}: {because}"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Check what the arguments name; returns 1 when there is a fault."""
+    settings = [argument for argument in arguments if "=" in argument]
+    names = [argument for argument in arguments if "=" not in argument]
+    try:
+        config = load(Config, None, settings)
+    except ConfigError as error:
+        sys.stdout.write(f"{error}\n")
+        return EXIT_FAULT
+    num_faulty = 0
+    with Verifier() as verifier:
+        for name in names:
+            try:
+                report = check_questions(name, config.data, verifier=verifier)
+            except DataError as error:
+                sys.stdout.write(f"{error}\n")
+                num_faulty += 1
+                continue
+            lines = _lines_of(name, report, settings, system_prompt=config.rollout.system_prompt)
+            sys.stdout.write("\n".join(lines) + "\n")
+            num_faulty += bool(report.faults or not report.num_records)
+    return EXIT_FAULT if num_faulty else 0
+
+
+def _lines_of(
+    name: str, report: Report, settings: Sequence[str], *, system_prompt: str | None
+) -> Iterator[str]:
+    yield f"{name}: {report.num_records} records, {len(report.faults)} of them faulty"
+    yield from (f"  {fault}" for fault in grouped(report.faults))
+    for (domain, source), count in sorted(report.counts.items()):
+        yield f"  {count:>7} {domain}, source {source}"
+    for record in report.first:
+        yield from _as_asked(record, system_prompt)
+    if not report.faults and report.num_records:
+        command = ["bash scripts/train_comas.sh configs/comas.yaml", f"data.train={name}"]
+        yield "to train on it:"
+        yield "  " + " ".join([*command, *map(shlex.quote, settings)])
+
+
+def _as_asked(record: Record[Domain], system_prompt: str | None) -> Iterator[str]:
+    """The question as the first agent will read it, and its answer, which no agent will."""
+    yield f"{record.id}, as the first agent will read it:"
+    prompt = fill(SOLUTION, record.task, question=record.prompt)
+    for message in chat_messages(prompt, system_prompt=system_prompt):
+        yield f"  {message['role']}:"
+        yield from _indented(message["content"])
+    yield "  and its answer, for the verifier alone:"
+    yield from _indented(record.answer)
+
+
+def _indented(text: str) -> Iterator[str]:
+    return (f"    {line}" for line in text.splitlines())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,145 @@
+"""What a row of a dataset becomes: a record on disk, or a stated reason why it is left out."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from comas.data import Record
+from comas.data.preparation.source import DataPreparationError, Source
+from comas.verification.forms import AnswerForm
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Item:
+    """A question with its gold answer.
+
+    Example: ``Item("How far does it fall in 2 s?", "19.6", details='Give the answer in the unit
+    "m".')``
+    """
+
+    question: str
+    """In the dataset's own words: what repetitions are looked for in."""
+    answer: str
+    details: str = ""
+    """What the prompt adds to the question: unit tests, the unit asked for, the options."""
+    solution: str = ""
+    """A reference program, for a coding item that must prove itself."""
+
+    @property
+    def prompt(self) -> str:
+        return f"{self.question}\n\n{self.details}" if self.details else self.question
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Why a row becomes no item; equal reasons are counted together."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class RecordSet:
+    """A dataset and its conversion."""
+
+    name: str
+    """Begins the ids of its records, and is their ``source``."""
+    form: AnswerForm
+    """The ``task`` of its records."""
+    source: Source
+    convert: Callable[[Row], Item | LeftOut]
+    """Pure: one row, in which every column of the source is there, not None and of its type."""
+
+
+@dataclass(frozen=True)
+class Converted:
+    """An item with the record that it is on disk."""
+
+    record: Record[AnswerForm]
+    item: Item
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """All rows of a dataset, converted."""
+
+    converted: list[Converted]
+    left_out: Counter[str]
+    """reason -> rows"""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.converted) + self.left_out.total()
+
+
+def convert_rows(record_set: RecordSet, rows: Iterable[Row]) -> Conversion:
+    """Convert every row. The id of a record holds the number of its row, from 0.
+
+    Raises DataPreparationError when a column that ``record_set.source`` names is missing, or a
+    value has another type than it says.
+    """
+    converted: list[Converted] = []
+    left_out: Counter[str] = Counter()
+    for number, row in enumerate(rows):
+        item = _convert(record_set, row, number)
+        if isinstance(item, LeftOut):
+            left_out[item.reason] += 1
+            continue
+        record = Record(
+            id=f"{record_set.name}-{number:05d}",
+            task=record_set.form,
+            prompt=item.prompt,
+            answer=item.answer,
+            source=record_set.name,
+        )
+        converted.append(Converted(record, item))
+    return Conversion(converted, left_out)
+
+
+def benchmark_file(name: str) -> str:
+    """Where the records of a benchmark lie, within the folder of built data."""
+    return f"benchmarks/{name}.jsonl"
+
+
+def with_unit(unit: str) -> str:
+    """The sentence that tells the unit of a number asked for; "" is no unit."""
+    return f"Give the answer in the unit {unit}." if unit else "The answer has no unit."
+
+
+def is_decimal_number(text: str) -> bool:
+    """Whether ``text`` is a gold answer for science: ``"19.6"``, ``"-3"``, ``"1.35e-5"``."""
+    try:
+        return math.isfinite(float(text)) and "_" not in text
+    except ValueError:
+        return False
+
+
+def _convert(record_set: RecordSet, row: Row, number: int) -> Item | LeftOut:
+    missing = [column for column in record_set.source.columns if column not in row]
+    if missing:
+        raise DataPreparationError(
+            f"{record_set.source.hub_name}, row {number}: no column "
+            f"{', '.join(map(repr, missing))}; it has {', '.join(row)}. It is not the dataset "
+            "that data/README.md names, or its schema changed"
+        )
+    for column, wanted in record_set.source.columns.items():
+        value = row[column]
+        if value is None:
+            return LeftOut(f"it has no {column}")
+        if not isinstance(value, wanted):
+            raise DataPreparationError(
+                f"{record_set.source.hub_name}, row {number}: column {column!r} holds "
+                f"{type(value).__name__} {str(value)[:60]!r}, not {_name(wanted)}; is this the "
+                "dataset that data/README.md names?"
+            )
+    item = record_set.convert(row)
+    if isinstance(item, Item) and not (item.question.strip() and item.answer.strip()):
+        return LeftOut("its question or its answer is empty")
+    return item
+
+
+def _name(kind: Any) -> str:
+    return getattr(kind, "__name__", str(kind))

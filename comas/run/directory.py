@@ -1,0 +1,377 @@
+"""A run's folder under ``saves``: all that is kept of it, and all that a resume needs.
+
+saves/latest -> 20250131-094500-comas
+saves/20250131-094500-comas/
+    config.yaml  inputs.json  seal.json  versions.json  train.log  metrics.jsonl
+    discussions/step_0001.jsonl
+    tokens/step_0001.jsonl.gz
+    checkpoints/step_0010/
+    models/agent_0/  models/step
+    dropped/20250131-101500/        what a resume went back behind
+"""
+
+import dataclasses
+import logging
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Self
+
+from comas.config import changed_keys, config_as_yaml, load
+from comas.config.schema import Config
+from comas.run.discussion_log import discussion_record
+from comas.run.dropped import Dropped
+from comas.run.inputs import inputs_as_json
+from comas.run.key import user_key
+from comas.run.metrics_log import METRICS, MetricsLog
+from comas.run.origin import (
+    CONFIG,
+    edits,
+    in_words,
+    new_origin,
+    read_origin,
+    refuse_changes,
+    seal_origin,
+    write_origin,
+)
+from comas.run.provenance import note_process
+from comas.run.seal import DamagedError, ForeignError, check_seal, seal
+from comas.run.token_log import TOKENS, compressed, token_records
+from comas.run.trackers import Findings, open_trackers
+from comas.types import Discussion, RewardedDiscussion, TurnKey
+from comas.utils import files
+from comas.utils.files import (
+    PARTIAL,
+    FileError,
+    blaming,
+    from_here,
+    json_lines,
+    locked,
+    new_folder,
+    written_aside,
+)
+from comas.utils.progress import progress_bar
+
+logger = logging.getLogger(__name__)
+
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+BEFORE_ALL = -1
+"""Stands for the step before step 0, which has a validation."""
+STEP_OF_MODELS = "step"
+"""The file in ``models/`` that says after which step they were saved."""
+MODELS = "models"
+SUBFOLDERS = ("discussions", TOKENS, "checkpoints")
+"""Of what belongs to a step."""
+STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
+IN_USE = "wait for it or stop it, or start a run of its own without resume="
+
+
+class RunDirectory:
+    """The open folder of one run; a context manager that holds its lock and its log.
+
+    ``path`` is the folder. Every method that writes raises FileError with the path
+    and the reason when it cannot.
+    """
+
+    def __init__(self, path: Path, config: Config) -> None:
+        """Use ``create`` or ``open``."""
+        self.path = path
+        self._config = config
+        self._key = user_key()  # Here, as the first checkpoint would be too late to miss it.
+        self._origin = read_origin(path, self._key)[0] or new_origin()
+        self._dropped = Dropped(path)
+        with ExitStack() as stack:
+            stack.enter_context(locked(path, remedy=IN_USE))
+            self._prepare()
+            stack.enter_context(_log_file(path / "train.log"))
+            self._metrics = MetricsLog(path / METRICS)
+            self._trackers = open_trackers(config, path)
+            _point_latest_at(path)
+            self._resources = stack.pop_all()
+
+    @classmethod
+    def create(cls, config: Config) -> Self:
+        """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it."""
+        stem = f"{datetime.now():%Y%m%d-%H%M%S}-{config.name}"
+        run = cls(new_folder(Path(config.saves), stem), config)
+        run.keep_settings({})
+        return run
+
+    @classmethod
+    def open(cls, config: Config) -> Self:
+        """Continue the run that ``config.resume`` names, whose origin has been checked
+        (``check_origin``).
+
+        Its settings stay what they were until ``keep_settings``.
+
+        Raises:
+            ValueError: settings differ from those it had, and ``resume_changed`` is not set.
+        """
+        assert config.resume is not None
+        path = Path(config.resume).resolve()
+        before = _as_kept(load(Config, path / CONFIG, []))
+        changes = changed_keys(before, _as_kept(config))
+        origin, _ = read_origin(path, user_key())
+        if origin is not None:
+            changes = {**edits(path, origin), **changes}
+        if not config.resume_changed:
+            refuse_changes(path, changes)
+        run = cls(path, config)
+        if changes:
+            logger.warning("this run goes on with other settings: %s", in_words(changes))
+        return run
+
+    def keep_settings(self, locations: Mapping[str, str]) -> None:
+        """Write and seal the configuration that the run now has, and where the models and questions
+        that it names were found; of a resumed run, when it has loaded."""
+        self._origin = dataclasses.replace(
+            self._origin,
+            config=config_as_yaml(_as_kept(self._config)),
+            inputs=inputs_as_json(self.path, locations),
+        )
+        write_origin(self.path, self._origin, self._key)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            logger.debug("the run ended early", exc_info=error)
+        self.close(failed=kind is not None)
+
+    def close(self, *, failed: bool = False) -> None:
+        """Finish the trackers, end the log and release the lock."""
+        with self._resources:
+            for tracker in self._trackers:
+                tracker.close(failed=failed)
+
+    # ------------------------------------------------------------ what a step leaves
+
+    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
+        """Write one row to metrics.jsonl and to the trackers, once per step.
+
+        Keys are names with slashes, such as ``agent_0/reward/solution``. None stands for a
+        value that is not there; one that is not finite becomes null, with a warning.
+        """
+        row = self._metrics.append(step, metrics)
+        for tracker in self._trackers:
+            tracker.log(row)
+
+    def log_findings(self, findings: Findings) -> None:
+        """Give the trackers the run's figures and a table of discussions."""
+        for tracker in self._trackers:
+            tracker.log_findings(findings)
+
+    def save_discussions(
+        self,
+        step: int,
+        discussions: Sequence[RewardedDiscussion],
+        *,
+        verdicts: Mapping[TurnKey, str] = MappingProxyType({}),
+    ) -> None:
+        """Write every discussion of a step, one per line, with rewards and the given verdicts.
+
+        ``verdicts`` maps (discussion_id, turn_id) to what the verifier says, for the solutions
+        that it judged.
+        """
+        records = (discussion_record(item, verdicts=verdicts) for item in discussions)
+        path = self.path / "discussions" / f"{step_name(step)}.jsonl"
+        files.write_text(path, json_lines(records))
+
+    def save_tokens(
+        self,
+        step: int,
+        discussions: Sequence[Discussion],
+        *,
+        advantages: Mapping[TurnKey, Sequence[float]],
+    ) -> None:
+        """Write what every turn of a step read and said, token by token, with ``advantages``.
+
+        Those may be of turns of earlier steps, which the step's update was on as well. Nothing is
+        written where ``logging.tokens`` is not set.
+        """
+        if self._config.logging.tokens:
+            path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
+            files.write_bytes(path, compressed(token_records(discussions, advantages)))
+
+    # ------------------------------------------------------------ checkpoints and models
+
+    @contextmanager
+    def checkpoint_folder(self, step: int) -> Iterator[Path]:
+        """Yield a folder that becomes the checkpoint of ``step`` when the block ends well.
+
+        Then the oldest are removed, so that ``training.keep_checkpoints`` remain.
+        """
+        with written_aside(self.path / "checkpoints" / step_name(step)) as partial:
+            yield partial
+            seal(partial, self._key, run=self._origin.run, step=step)
+        self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
+        seal_origin(self.path, self._origin, self._key)
+        for _, folder in self._checkpoints()[: -self._config.training.keep_checkpoints]:
+            files.remove(folder)
+
+    def latest_checkpoint(self) -> tuple[int, Path] | None:
+        """(step, folder) of the newest checkpoint that is as it was written, for this run and by
+        this user; None: none was. Any other is passed over, with a warning.
+
+        With ``resume_foreign``, whoever wrote it, and for which run, is not asked.
+
+        Raises:
+            ValueError: there has been one and is none, all are damaged, or none is of this user
+                and run and ``resume_foreign`` is not set.
+        """
+        checkpoints = self._checkpoints()
+        if not checkpoints:
+            self._check_that_none_was_made()
+            return None
+        foreign: ForeignError | None = None
+        for step, folder in reversed(checkpoints):
+            try:
+                with progress_bar(f"checking {folder.name}"):
+                    check_seal(folder, self._key, run=self._origin.run, step=step)
+            except DamagedError as error:
+                logger.warning("damaged checkpoint passed over: %s", error)
+                continue
+            except ForeignError as error:
+                if not self._config.resume_foreign:
+                    logger.warning("checkpoint passed over: %s", error)
+                    foreign = foreign or error
+                    continue
+                logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
+            return step, folder
+        if foreign is not None:
+            raise ValueError(
+                f"resume: {foreign}, and loading a checkpoint runs code in it. If you trust "
+                "whoever wrote it, add resume_foreign=true"
+            )
+        raise ValueError(
+            f"resume: every checkpoint in {self.path / 'checkpoints'} is damaged; restore one from "
+            "a copy, or start a new run"
+        )
+
+    @contextmanager
+    def models_folder(self, step: int) -> Iterator[Path]:
+        """Yield a folder that becomes ``models/``, the agents trained for ``step`` steps, when
+        the block ends well."""
+        with written_aside(self.path / MODELS) as partial:
+            (partial / STEP_OF_MODELS).write_text(f"{step}\n")
+            yield partial
+
+    def is_finished(self, num_steps: int) -> bool:
+        """Whether ``models/`` holds agents that were trained for ``num_steps`` steps or more."""
+        trained = trained_steps(self.path)
+        return trained is not None and trained >= num_steps
+
+    def go_back_to(self, step: int) -> None:
+        """Move whatever the run has of steps after ``step`` aside (``dropped/``), so that none is
+        there twice; ``BEFORE_ALL`` takes everything."""
+        rows = self._metrics.rows_after(step)
+        folder = self._dropped.take(rows, self._paths_after(step))
+        self._metrics.drop_after(step)
+        for tracker in self._trackers:
+            tracker.begin_anew()
+        if folder is not None:
+            what = f"came after step {step}" if step >= 0 else "it had, as this run begins again,"
+            logger.info("what %s is now in %s", what, from_here(folder))
+
+    # ------------------------------------------------------------ inside
+
+    def _paths_after(self, step: int) -> Iterator[Path]:
+        for folder in (self.path / name for name in SUBFOLDERS):
+            yield from (path for later, path in _steps(folder) if later > step)
+        trained = trained_steps(self.path)
+        if trained is not None and trained > step:
+            yield self.path / MODELS
+
+    def _check_that_none_was_made(self) -> None:
+        step = self._origin.newest_checkpoint
+        if step is not None:
+            raise ValueError(
+                f"resume: {self.path} had a checkpoint of step {step}, but "
+                f"{self.path / 'checkpoints'} holds none: bring the folder back (is a disk not "
+                "mounted?), or start a new run"
+            )
+
+    def _prepare(self) -> None:
+        folders = (self.path, *(self.path / name for name in SUBFOLDERS))
+        with blaming(self.path):
+            for folder in folders:
+                folder.mkdir(exist_ok=True)
+                for partial in folder.glob(f"{PARTIAL}*"):
+                    files.remove(partial)
+        note_process(self.path)
+
+    def _checkpoints(self) -> list[tuple[int, Path]]:
+        return _steps(self.path / "checkpoints")
+
+
+def _as_kept(config: Config) -> Config:
+    """``config`` without what is said of one resume only."""
+    return dataclasses.replace(config, resume=None, resume_changed=False, resume_foreign=False)
+
+
+def trained_steps(run: Path) -> int | None:
+    """For how many steps the agents in ``models/`` of a run's folder were trained; None: there
+    are none yet. Raises FileError when the note of it is damaged."""
+    noted = run / MODELS / STEP_OF_MODELS
+    if not noted.is_file():
+        return None
+    try:
+        return int(noted.read_bytes())
+    except ValueError as error:
+        raise FileError(
+            f"{noted} is damaged: it should hold the number of steps. Delete {noted.parent}, and "
+            f"resume={run} saves the models again from the newest checkpoint"
+        ) from error
+
+
+def step_name(step: int) -> str:
+    """``10 -> "step_0010"``"""
+    return f"step_{step:04d}"
+
+
+def _steps(folder: Path) -> list[tuple[int, Path]]:
+    """The steps that ``folder`` holds something of, in order."""
+    found = ((STEP_NAME.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+def _point_latest_at(run: Path) -> None:
+    latest = run.parent / "latest"
+    aside = run.parent / f"{PARTIAL}latest-{os.getpid()}"
+    with blaming(latest):
+        files.remove(aside)
+        aside.symlink_to(run.name)
+        aside.replace(latest)
+
+
+@contextmanager
+def _log_file(path: Path) -> Iterator[None]:
+    """Let everything that is logged in this process also go to ``path``."""
+    with blaming(path):
+        handler = _RunLog(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        with suppress(OSError):  # of what it could not write, which it has told
+            handler.close()
+
+
+class _RunLog(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """A full disk ends the log, with a word; what matters more ends the run by itself."""
+        logging.getLogger().removeHandler(self)
+        logger.warning("%s ends here: %s", self.baseFilename, sys.exc_info()[1])

@@ -1,0 +1,138 @@
+"""What a run is and what it was begun with, under its user's seal: ``seal.json`` in its folder.
+
+A resume acts on ``config.yaml`` (it may name a Ray cluster to join) and ``inputs.json`` before any
+checkpoint is looked at, so these have a seal as well, which holds their texts: an edit by hand is
+told from the settings that the run was begun with.
+"""
+
+import logging
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from comas.config.faults import one_line, yaml_text
+from comas.config.keys import leaves
+from comas.run.inputs import FILE as INPUTS
+from comas.run.key import key_path, read_key
+from comas.run.seal import SEAL_NAME, DamagedError, read_signed, write_signed
+from comas.utils.files import write_texts
+
+logger = logging.getLogger(__name__)
+
+CONFIG = "config.yaml"
+Changes = Mapping[str, tuple[str, str]]
+"""Key -> (value before, value after), in YAML."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """What the seal of a run says."""
+
+    run: str
+    """Made up as the run begins, and kept wherever its folder is moved."""
+    config: str
+    """The text of config.yaml."""
+    inputs: str
+    """The text of inputs.json."""
+    newest_checkpoint: int | None = None
+    """The step of the one that was written last; None: there was none yet."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The contents of the files that are sealed, by their names."""
+        return {CONFIG: self.config, INPUTS: self.inputs}
+
+
+_ORIGIN = TypeAdapter(Origin)
+
+
+def new_origin() -> Origin:
+    """Of a run that begins."""
+    return Origin(secrets.token_hex(16), config="", inputs="")
+
+
+def write_origin(run: Path, origin: Origin, key: bytes) -> None:
+    """Write config.yaml and inputs.json, and then the seal."""
+    write_texts({run / name: text for name, text in origin.texts.items()})
+    seal_origin(run, origin, key)
+
+
+def seal_origin(run: Path, origin: Origin, key: bytes) -> None:
+    """Write the seal alone: the files may have been edited since."""
+    write_signed(run / SEAL_NAME, asdict(origin), key)
+
+
+def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None]:
+    """What the seal of a run says, if it can be read, and why it is not to be relied on."""
+    path = run / SEAL_NAME
+    if not path.is_file():
+        return None, f"{run} has no seal (runs of version 0.11.1 and older have none)"
+    try:
+        origin, is_ours = read_signed(path, _ORIGIN, key)
+    except DamagedError as error:
+        return None, str(error)
+    return origin, None if is_ours else f"{run} was not sealed with the key in {key_path()}"
+
+
+def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> None:
+    """Ask whose run this is, and whether its files were edited, before anybody acts on them.
+
+    Raises ValueError, with the key that lets the run go on all the same.
+    """
+    origin, doubt = read_origin(run, read_key())
+    if doubt is not None:
+        if not resume_foreign:
+            raise ValueError(
+                f"resume: {doubt}, and going on acts on its config.yaml and runs code in its "
+                "checkpoints. If you trust whoever wrote it, add resume_foreign=true"
+            )
+        logger.warning("going on as resume_foreign=true asks: %s", doubt)
+    if origin is not None and not resume_changed:
+        refuse_changes(run, edits(run, origin))
+
+
+def edits(run: Path, origin: Origin) -> Changes:
+    """What was changed by hand since the seal was written; raises ValueError where a file cannot be
+    read."""
+    changes: dict[str, tuple[str, str]] = {}
+    for name, sealed in origin.texts.items():
+        path = run / name
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
+        if text != sealed:
+            before, after = _values(sealed, path), _values(text, path)
+            changes |= {
+                key: (yaml_text(before.get(key)), yaml_text(after.get(key)))
+                for key in {**before, **after}
+                if before.get(key) != after.get(key)
+            }
+    return changes
+
+
+def refuse_changes(run: Path, changes: Changes) -> None:
+    """Raise ValueError unless there are none."""
+    if changes:
+        raise ValueError(
+            f"resume: {run} was begun with other settings ({in_words(changes)}); leave them as "
+            "they were, or add resume_changed=true to go on with the new ones"
+        )
+
+
+def in_words(changes: Changes) -> str:
+    """``seed: 0 -> 1; training.num_steps: null -> 60``"""
+    return "; ".join(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
+
+
+def _values(text: str, path: Path) -> dict[str, Any]:
+    """The leaves of a YAML or JSON file."""
+    try:
+        values = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"resume: {path} is not YAML: {one_line(error)}. Mend it") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"resume: {path} does not hold names with values. Mend it")
+    return leaves(values)

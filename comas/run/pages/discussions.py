@@ -1,0 +1,125 @@
+"""The discussions of a run as threads of the page."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from comas.reward_formulation.score_parsing import parse_judgment, parse_rating, parse_score
+from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
+from comas.run.pages.page import PageTurn, Thread
+from comas.utils.files import read_lines
+
+UNREADABLE = "unreadable"
+"""Stands for the score of a scoring in which there is none."""
+
+Record = Mapping[str, Any]
+"""A line of a file in ``discussions/``, or one of its turns."""
+
+
+def discussion_files(run: Path) -> dict[int, Path]:
+    """Step -> the file of its discussions, in order."""
+    paths = (run / "discussions").glob("step_*.jsonl")
+    return dict(sorted((int(path.stem.removeprefix("step_")), path) for path in paths))
+
+
+def read_threads(step: int, path: Path) -> list[Thread]:
+    """The discussions of a step."""
+    records = read_lines(path, json.loads, remedy="Delete the line to see the others")
+    return [thread_of(record, step=step) for record in records]
+
+
+def thread_of(record: Record, *, step: int) -> Thread:
+    """A discussion, each turn of it with the verdict on its solution and the scores it led to."""
+    turns: Sequence[Record] = record["turns"]
+    verdicts = {turn["turn_id"]: turn.get("verdict") for turn in turns if _is_root(turn)}
+    scores = {turn["turn_id"]: _own_score(turn) for turn in turns}
+
+    def scores_around(turn: Record) -> tuple[int | str, ...]:
+        """Its own score, or those of all turns below it."""
+        below = f"{turn['turn_id']}."
+        ids = [t for t in scores if t == turn["turn_id"] or t.startswith(below)]
+        return tuple(score for turn_id in ids if (score := scores[turn_id]) is not None)
+
+    return Thread(
+        id=record["discussion_id"],
+        step=step,
+        question_key=record["question"],
+        question=record["question"],
+        domain=record["domain"],
+        labels={},
+        chunk=str(step),
+        turns=tuple(
+            _page_turn(turn, verdicts.get(_root_id(turn)), scores_around(turn)) for turn in turns
+        ),
+    )
+
+
+def disagreements(run: Path, *, limit: int = 5) -> list[Thread]:
+    """The latest discussions in which a reward says of a solution what the verdict denies: each
+    about another question, rewarded wrong ones and unrewarded correct ones in turns."""
+    found: tuple[dict[str, Thread], dict[str, Thread]] = ({}, {})
+    for step, path in reversed(discussion_files(run).items()):
+        for thread in read_threads(step, path):
+            for number, kind in enumerate(("wrong", "correct")):
+                if any(_contradicts(turn, kind) for turn in thread.turns):
+                    found[number].setdefault(thread.question_key, thread)
+        if all(len(threads) >= limit for threads in found):
+            break
+    in_turns = islice(_alternating(*(list(threads.values()) for threads in found)), limit)
+    return list(in_turns)
+
+
+def _contradicts(turn: PageTurn, verdict: str) -> bool:
+    if turn.parent is not None or turn.reward is None or turn.verdict != verdict:
+        return False
+    says_correct = turn.reward >= min(PREDICTS_CORRECT.values())
+    return says_correct != (verdict == "correct")
+
+
+def _alternating(one: Sequence[Thread], other: Sequence[Thread]) -> Iterator[Thread]:
+    """The first of both, then the second of both, no question twice."""
+    seen: set[str] = set()
+    for position in range(max(len(one), len(other))):
+        for threads in (one, other):
+            if position < len(threads) and threads[position].question_key not in seen:
+                seen.add(threads[position].question_key)
+                yield threads[position]
+
+
+def _is_root(turn: Record) -> bool:
+    return turn["parent_turn_id"] is None
+
+
+def _root_id(turn: Record) -> str:
+    """``r0.s1.e0.t0`` is about ``r0.s1``."""
+    return ".".join(turn["turn_id"].split(".")[:2])
+
+
+def _own_score(turn: Record) -> int | str | None:
+    """What a turn decides: a score, or where nobody scores a judgment or a rating; None: it
+    decides nothing."""
+    if turn["role"] == "scoring":
+        return parse_score(turn["response"]) or UNREADABLE
+    if turn["role"] == "evaluation":
+        rating = parse_rating(turn["response"])
+        return parse_judgment(turn["response"]) if rating is None else rating
+    return None
+
+
+def _page_turn(turn: Record, verdict: str | None, scores: tuple[int | str, ...]) -> PageTurn:
+    return PageTurn(
+        id=turn["turn_id"],
+        parent=turn["parent_turn_id"],
+        role=turn["role"],
+        agent=turn["agent"],
+        round=turn["round"],
+        text=turn["response"],
+        reward=turn["reward"],
+        verdict=verdict,
+        scores=scores,
+        finish=turn["finish_reason"],
+        num_prompt_tokens=turn["num_prompt_tokens"],
+        num_response_tokens=turn["num_response_tokens"],
+    )

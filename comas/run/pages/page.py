@@ -1,0 +1,134 @@
+"""The one page: what it is made of, and how it is written."""
+
+import base64
+import gzip
+import html
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from comas.utils import files
+
+FOLDER = Path(__file__).parent
+PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}")
+
+
+@dataclass(frozen=True)
+class PageTurn:
+    """A turn of a discussion, or a call of an evaluation, as the page shows and filters it.
+
+    Example: the scoring of a correct solution: ``PageTurn("r0.s0.e0.t0", "r0.s0.e0", "scoring", 1,
+    0, "<score>3</score>", 0.0, "correct", (3,), "stop", 40, 4)``
+    """
+
+    id: str
+    parent: str | None
+    role: str
+    agent: int | None
+    """None: nobody said it, it was given."""
+    round: int | None
+    text: str
+    reward: float | None
+    verdict: str | None
+    """Of the solution that the turn is, or is about."""
+    scores: tuple[int | str | None, ...]
+    """Those that the turn gave or was given; None: one that could not be read."""
+    finish: str
+    num_prompt_tokens: int
+    num_response_tokens: int
+
+
+@dataclass(frozen=True)
+class Thread:
+    """Everything said about one question on one occasion."""
+
+    id: str
+    """Unique within its source."""
+    step: int | None
+    question_key: str
+    """Equal where the same question was asked, in another run as well."""
+    question: str
+    domain: str | None
+    labels: Mapping[str, str]
+    """What else tells it from others, such as ``{"setup": "debate"}``."""
+    chunk: str
+    """The key in ``Source.details`` that has its prompts and tokens."""
+    turns: tuple[PageTurn, ...]
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A small table of the report."""
+
+    title: str
+    header: tuple[str, ...]
+    rows: Sequence[Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A drawing of the report."""
+
+    title: str
+    svg: str
+
+
+Details = dict[str, dict[str, dict[str, Any]]]
+"""Thread id -> turn id -> ``prompt``, and where they are known ``tokens``, ``logprobs`` and
+``advantages``, one for each token of the response."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """One run, or the results of one evaluation."""
+
+    name: str
+    path: str
+    threads: Sequence[Thread]
+    figures: Sequence[PageFigure] = ()
+    tables: Sequence[PageTable] = ()
+    featured: Sequence[str] = ()
+    """Threads that the report points at."""
+    without_details: str = ""
+    """Why prompts and tokens are not there, where they are not."""
+    details: Mapping[str, Details] = field(default_factory=dict)
+    """By chunk: each is decompressed by the browser when it is looked at."""
+
+
+def write_page(path: Path, sources: Sequence[Source]) -> None:
+    """Write the page of ``sources``; raises FileError when ``path`` cannot be written."""
+    files.write_text(path, page_text(sources))
+
+
+def page_text(sources: Sequence[Source]) -> str:
+    """The HTML, in which all data is compressed."""
+    title = " and ".join(source.name for source in sources)
+    data = [_packed("page-data", [_without_details(source) for source in sources])]
+    for number, source in enumerate(sources):
+        data += [
+            _packed(f"details-{number}-{chunk}", details)
+            for chunk, details in source.details.items()
+        ]
+    parts = {"title": html.escape(title), "data": "\n".join(data)}
+
+    def part(match: re.Match[str]) -> str:
+        return parts.get(match[1]) or (FOLDER / match[1]).read_text(encoding="utf-8")
+
+    return PLACEHOLDER.sub(part, (FOLDER / "page.html").read_text(encoding="utf-8"))
+
+
+def _without_details(source: Source) -> dict[str, Any]:
+    shown = {name: value for name, value in vars(source).items() if name != "details"}
+    for name in ("threads", "figures", "tables"):
+        shown[name] = [asdict(item) for item in shown[name]]
+    return shown
+
+
+def _packed(element_id: str, value: Any) -> str:
+    """A script element that the browser does not run, with ``value`` as JSON, gzip and base64."""
+    content = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+    packed = base64.b64encode(gzip.compress(content, mtime=0)).decode()
+    return f'<script type="text/plain" id="{html.escape(element_id)}">{packed}</script>'

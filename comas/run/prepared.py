@@ -1,0 +1,55 @@
+"""What a run begins with, once preflight has checked it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from comas.config.schema import Config
+from comas.data import QuestionSet
+from comas.types import Device, Role
+from comas.verification.sandbox import Isolation
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """The sizes of a run that no single key says."""
+
+    num_steps: int
+    num_leftover_questions: int
+    """Questions that an epoch leaves out, because they do not fill a batch."""
+    num_discussions: int
+    """Per step."""
+    turns_per_discussion: dict[Role, int]
+    """Of the roles in which an agent speaks."""
+    num_turns: int
+    """Per step, when every prompt fits."""
+    samples_per_policy: tuple[int, ...]
+    """Expected per step when every prompt fits, no response is cut off and every turn has a reward;
+    rounded. Nobody is trained on those of a frozen policy."""
+    optimizer_steps_per_policy: tuple[int, ...]
+    """Per update, which is on the samples of ``society.update_every`` steps."""
+    num_optimizer_steps: tuple[int, ...]
+    """Expected of each policy over the whole run."""
+    num_validations: int
+    num_checkpoints: int
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs, checked."""
+
+    config: Config
+    """The run's configuration, with everything decided that it leaves to the machine."""
+    sharding: str
+    """How the update fits into memory, in words."""
+    models: list[str]
+    """Folder or hub name of the base model of each policy."""
+    train: QuestionSet
+    validation: QuestionSet
+    device: Device
+    isolation: Isolation | None
+    """Of model-written programs; None where no question asks for one."""
+    sizes: Sizes
+    locations: Mapping[str, str]
+    """Where each name of the configuration leads (see ``locate``)."""
+    doubts: Sequence[str]
+    """What may be too little, by estimate."""

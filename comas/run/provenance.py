@@ -1,0 +1,101 @@
+"""What a run ran with: code, packages, machine."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import datetime
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from comas.utils.files import read_json, write_text
+
+SOURCE_FOLDER = Path(__file__).resolve().parents[2]
+FILE = "versions.json"
+_PROCESSES = TypeAdapter(list[dict[str, Any]])
+
+
+def note_process(folder: Path) -> None:
+    """Append to versions.json in ``folder`` what this process runs with.
+
+    Raises FileError when the file is damaged.
+    """
+    before = _read(folder) if (folder / FILE).exists() else []
+    write_text(folder / FILE, json.dumps([*before, describe_process()], indent=1))
+
+
+def describe_process() -> dict[str, Any]:
+    """Everything about this process that may change its results, as plain JSON values."""
+    return {
+        "started": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "command": sys.argv,
+        "git": git_state(SOURCE_FOLDER),
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "cpu": cpu_name(),
+        "cpu_cores": os.cpu_count(),
+        "gpus": _lines_of(["nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader"]),
+        "packages": _packages(),
+    }
+
+
+@cache  # each of hundreds has a file to be read
+def _packages() -> dict[str, str]:
+    """The version of everything that is installed, by name."""
+    named = {each.name: each.version for each in importlib.metadata.distributions() if each.name}
+    return dict(sorted(named.items(), key=lambda item: item[0].lower()))
+
+
+def commits_of(runs: Iterable[Path]) -> list[str]:
+    """The commits that runs were made with, each once, in seven digits; ``+`` where files differed
+    from it, ``unknown`` where there was no checkout."""
+    found: dict[str, None] = {}
+    for run in runs:
+        for process in _read(run):
+            git = process["git"]
+            name = "unknown" if git is None else git["commit"][:7] + "+" * git["dirty"]
+            found[name] = None
+    return list(found)
+
+
+def _read(folder: Path) -> list[dict[str, Any]]:
+    remedy = "Delete it to go on without the versions of earlier starts"
+    return read_json(folder / FILE, _PROCESSES, remedy=remedy)
+
+
+def git_state(folder: Path) -> dict[str, Any] | None:
+    """The commit that ``folder`` is a checkout of, and whether files differ from it that a run may
+    depend on: reports in ``results`` are written by runs."""
+    git = ["git", "-C", str(folder)]
+    commit = _lines_of([*git, "rev-parse", "--verify", "HEAD"])
+    if not commit or not _lines_of([*git, "ls-files", "comas"]):
+        return None  # no checkout, or the installed package lies inside somebody else's
+    changed = _lines_of([*git, "status", "--porcelain", "--", ":/", ":(top,exclude)results"])
+    return {"commit": commit[0], "dirty": bool(changed)}
+
+
+def cpu_name() -> str:
+    """The processor's name; with bfloat16 instructions, which move results, it says so.
+
+    Example: ``AMD EPYC 9R14, bfloat16``
+    """
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    fields = {name.strip(): value.strip() for name, _, value in (x.partition(":") for x in lines)}
+    name = fields.get("model name") or platform.machine()
+    bfloat16 = {"avx512_bf16", "amx_bf16", "bf16"} & set(fields.get("flags", "").split())
+    return f"{name}, bfloat16" if bfloat16 else name
+
+
+def _lines_of(command: list[str]) -> list[str]:
+    """What a command prints; nothing when it is not there or fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []

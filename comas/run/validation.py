@@ -1,0 +1,162 @@
+"""Held-out questions: each agent answers alone, or all discuss them; nobody is trained on it."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from comas.config.schema import Interaction
+from comas.data import QuestionSet
+from comas.interaction import run_discussions
+from comas.interaction.prompts import SOLUTION, fill
+from comas.reward_formulation.scheme import RewardScheme, offer_evidence
+from comas.run.metrics.accusations import false_accusations
+from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.metrics.step import accuracy_metrics, share_correct
+from comas.types import Discussion, Domain, Generate, Metrics, Question
+from comas.utils.concurrency import run_all
+from comas.utils.progress import progress_bar
+from comas.utils.seeds import sampling_seed
+from comas.verification import Verifier
+from comas.verification.solutions import Verdicts, verify_solutions
+from comas.verification.verdict import Verdict
+
+SAMPLED, GREEDY = "validation", "validation/greedy"
+"""Prefixes of the metrics of answers given alone, at ``validation.temperature`` and at 0."""
+DISCUSSIONS = "validation/discussion"
+"""Prefix of the metrics of held-out discussions."""
+
+
+def validate(
+    held_out: QuestionSet,
+    *,
+    generate: Mapping[str, Generate],
+    num_agents: int,
+    seed: int,
+    verifier: Verifier,
+) -> Metrics:
+    """The agents' accuracy on ``held_out``: their mean, in all and by domain, and each one's.
+
+    ``generate`` maps the prefix of metrics to the way in which their answers are sampled; all are
+    asked for at once.
+    """
+    questions = held_out.questions
+    answers = asyncio.run(
+        run_all(
+            answer_alone(questions, generate=way, num_agents=num_agents, seed=seed, label=prefix)
+            for prefix, way in generate.items()
+        )
+    )
+    metrics: Metrics = {}
+    for prefix, of_agents in zip(generate, answers, strict=True):
+        metrics |= _accuracies(prefix, held_out, of_agents, verifier=verifier)
+    return metrics
+
+
+def _accuracies(
+    prefix: str, held_out: QuestionSet, answers: Sequence[Sequence[str]], *, verifier: Verifier
+) -> Metrics:
+    """Of ``answers`` [agent][question]."""
+    questions = held_out.questions
+    items = [
+        (question.domain, text, held_out.answers[question.question_id])
+        for own in answers
+        for question, text in zip(questions, own, strict=True)
+    ]
+    with progress_bar("validation, verdicts", unit="verdict", total=len(set(items))) as bar:
+        verdicts = verifier.submit(items, on_verdict=bar.update).result()
+    domains = [domain for domain, _, _ in items]
+    metrics = accuracy_metrics(prefix, list(zip(domains, verdicts, strict=True)))
+    for agent in range(len(answers)):
+        own_verdicts = verdicts[agent * len(questions) : (agent + 1) * len(questions)]
+        metrics[f"agent_{agent}/{prefix}/accuracy"] = share_correct(own_verdicts)
+    return metrics
+
+
+def validate_discussions(
+    held_out: QuestionSet,
+    *,
+    generate: Generate,
+    num_agents: int,
+    rules: Interaction,
+    reward_scheme: RewardScheme,
+    seed: int,
+    verifier: Verifier,
+) -> Metrics:
+    """Hold one whole discussion of every question, as the released code does at its validations.
+
+    The accuracy is that of the last round's solutions; reward effectiveness is over all
+    solutions. As in training the verifier only measures, unless the scheme itself asks for it.
+    """
+    discussions = asyncio.run(
+        run_discussions(
+            held_out.questions,
+            generate=generate,
+            num_agents=num_agents,
+            rules=replace(rules, prompt_reuse=1),
+            seed=seed,
+            # No step of training: the seeds are of their own, and the same at each validation.
+            step=0,
+        )
+    )
+    wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
+    evidence = offer_evidence(wait_for_verdicts, seed=seed, step=0)
+    rewards = reward_scheme(discussions, evidence=evidence)
+    verdicts = wait_for_verdicts()
+    last = last_solutions(discussions, verdicts)
+    effectiveness = reward_effectiveness(
+        rewards.discussions, verdicts=verdicts, sees_verdicts=reward_scheme.sees_verdicts
+    )
+    accusations = false_accusations(discussions, verdicts=verdicts)
+    return accuracy_metrics(DISCUSSIONS, last) | {
+        f"{DISCUSSIONS}/{name}": value for name, value in (effectiveness | accusations).items()
+    }
+
+
+def last_solutions(
+    discussions: Sequence[Discussion], verdicts: Verdicts
+) -> list[tuple[Domain, Verdict]]:
+    """The domain and the verdict of every solution of the last round.
+
+    All discussions count alike: a solution that one lacks, as its prompt was over the limit, is
+    unanswered.
+    """
+    solutions = [discussion.children(None, "solution") for discussion in discussions]
+    last_round = max((turn.round_index for own in solutions for turn in own), default=0)
+    last = [[turn for turn in own if turn.round_index == last_round] for own in solutions]
+    num_asked = max(map(len, last), default=0)
+    judged: list[tuple[Domain, Verdict]] = []
+    for discussion, own in zip(discussions, last, strict=True):
+        domain = discussion.question.domain
+        judged += [(domain, verdicts[discussion.discussion_id, turn.turn_id]) for turn in own]
+        judged += [(domain, "unanswered")] * (num_asked - len(own))
+    return judged
+
+
+async def answer_alone(
+    questions: Sequence[Question],
+    *,
+    generate: Generate,
+    num_agents: int,
+    seed: int,
+    label: str = SAMPLED,
+) -> list[list[str]]:
+    """Ask every agent every question once; returns the response texts as [agent][question].
+
+    The sampling seeds do not depend on the step, so two validations differ by the weights
+    alone; ``label`` begins the names of the turns. A question over the prompt limit is answered
+    by "" (and so counts as unanswered).
+    """
+
+    async def answer(agent: int, question: Question) -> str:
+        generation = await generate(
+            agent,
+            fill(SOLUTION, question.domain, question=question.text),
+            turn=(f"{label}/{question.question_id}", f"agent_{agent}"),
+            seed=sampling_seed(seed, "validation", question.question_id, agent),
+        )
+        return "" if generation is None else generation.response_text
+
+    async def answer_all(agent: int) -> list[str]:
+        return await run_all(answer(agent, question) for question in questions)
+
+    return await run_all(answer_all(agent) for agent in range(num_agents))

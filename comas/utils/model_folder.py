@@ -1,0 +1,212 @@
+"""Models, given as a folder in Hugging Face format or as a name on the hub."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import huggingface_hub
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+from pydantic import TypeAdapter
+from safetensors import SafetensorError, safe_open
+
+from comas.utils.files import read_json
+
+ADAPTER_CONFIG = "adapter_config.json"
+"""By which PEFT, and everybody, knows the folder of an adapter."""
+DESCRIPTION_FILES = ("*.json", "*.jinja", "*.model", "*.txt")
+"""Tokenizer and configuration."""
+MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
+"""Weights, tokenizer and configuration: all that is downloaded, and all that decides what a
+model says."""
+CARD = "README.md"
+"""What a model says of itself: where it comes from, and its licence."""
+NEEDED = {
+    "config.json": ("config.json",),
+    "tokenizer.json or tokenizer_config.json": ("tokenizer.json", "tokenizer_config.json"),
+    "*.safetensors": ("*.safetensors",),
+}
+"""What a folder needs, in words -> patterns of files, any of which will do."""
+LICENCE_KEYS = ("license", "license_name", "license_link")
+"""Of a card's metadata."""
+OBJECTS = (
+    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
+    *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
+)
+"""Files that hold one JSON object each."""
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+class Adapter(NamedTuple):
+    """A LoRA adapter in a folder."""
+
+    base: str
+    """The model that it adapts: a folder or a hub name."""
+    rank: int
+
+
+def check_model_folder(folder: Path) -> None:
+    """Raise ValueError, with what is missing or damaged, unless ``folder`` holds a model."""
+    missing = [
+        wanted
+        for wanted, patterns in NEEDED.items()
+        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern))
+    ]
+    if missing:
+        held = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
+        raise ValueError(
+            f"{folder} lacks {', '.join(missing)}: it is not a complete model folder in Hugging "
+            f"Face format (it holds: {held})"
+        )
+    for weights in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(weights, framework="np"):
+                pass
+        except SafetensorError as error:
+            raise ValueError(
+                f"{weights} cannot be read ({error}): the file is damaged or incomplete; get it "
+                "again"
+            ) from error
+
+
+def adapter_of(folder: Path) -> Adapter | None:
+    """What PEFT says of the LoRA adapter in ``folder``; None: it is no adapter's.
+
+    Raises ValueError when it is damaged.
+    """
+    path = folder / ADAPTER_CONFIG
+    if not path.is_file():
+        return None
+    said = read_json(path, _OBJECT, remedy="Get the adapter again")
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise ValueError(f"{folder} lacks adapter_model.safetensors: get the adapter again")
+    return Adapter(base=said["base_model_name_or_path"], rank=said["r"])
+
+
+def may_be_hub_name(name: str) -> bool:
+    """Whether ``name`` has the form of a hub name, such as Qwen/Qwen2.5-3B-Instruct.
+
+    ``saves/typo`` is none where there is a folder ``saves``.
+    """
+    owner, _, model = name.partition("/")
+    is_path = name.startswith((".", "~")) or Path(owner).is_dir()
+    return bool(owner and model) and "/" not in model and not is_path
+
+
+def is_here(model: str) -> bool:
+    """Whether a model is a folder here or already in the hub's cache."""
+    if Path(model).is_dir():
+        return True
+    return isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str)
+
+
+def hub_name_of(model: str) -> str | None:
+    """``model`` where it is a name on the hub; None for a folder or an embedded model."""
+    return model if may_be_hub_name(model) and not Path(model).is_dir() else None
+
+
+def licence_of(model: str) -> dict[str, Any]:
+    """What the card of a model that is here states of its licence, under the hub's keys.
+
+    Example: ``{"license": "other", "license_name": "qwen-research"}``; empty: it states none.
+    """
+    inside = Path(model) / CARD
+    path = inside if Path(model).is_dir() else huggingface_hub.try_to_load_from_cache(model, CARD)
+    if not isinstance(path, str | Path) or not Path(path).is_file():
+        return {}
+    stated = huggingface_hub.ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    return {key: value for key, value in stated.items() if key in LICENCE_KEYS}
+
+
+def folder_of(model: str) -> Path:
+    """The folder of a model on this machine: its own, or that of the hub's cache, into which
+    what is missing there is downloaded.
+
+    Raises ValueError with the reason when there is no such model or it cannot be downloaded.
+    """
+    if Path(model).is_dir():
+        return Path(model)
+    folder = _download(model, (*MODEL_FILES, CARD))
+    check_model_folder(folder)
+    return folder
+
+
+def description_of(model: str) -> Path:
+    """As ``folder_of``, but a model of the hub may still lack its weights there."""
+    return Path(model) if Path(model).is_dir() else _download(model, DESCRIPTION_FILES)
+
+
+def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
+    """The layers that LoRA adapts, by the last part of their names: ``["down_proj", ...]``.
+
+    ``wanted`` is ``policy.lora.target_modules``.
+
+    Raises ValueError when the model in ``folder`` lacks one that is asked for.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    head = model.get_output_embeddings()
+    known = {
+        name.rpartition(".")[2]
+        for name, layer in model.named_modules()
+        if isinstance(layer, torch.nn.Linear) and layer is not head
+    }
+    unknown = set(wanted or ()) - known
+    if unknown:
+        raise ValueError(
+            f"policy.lora.target_modules: {', '.join(sorted(unknown))} is no linear layer of "
+            f"{folder} that can be adapted; choose among {', '.join(sorted(known))}, or write "
+            "null for all of them"
+        )
+    return sorted(known if wanted is None else set(wanted))
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """The tokenizer of a model's folder, which can make a prompt of a chat message.
+
+    Raises ValueError, with what to do about it, when it is damaged, has no chat template, or has
+    tokens that the model does not know.
+    """
+    from transformers import AutoConfig, AutoTokenizer
+
+    again = "get the model again"
+    for path in (folder / name for name in OBJECTS):
+        if path.is_file():
+            read_json(path, _OBJECT, remedy=again.capitalize())
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    except Exception as error:  # the tokenizers library raises nothing narrower
+        reason = " ".join(str(error).split())
+        raise ValueError(f"the tokenizer in {folder} cannot be read ({reason}): {again}") from error
+    if tokenizer.chat_template is None:
+        raise ValueError(
+            f"the tokenizer in {folder} has no chat template, but every prompt is a chat message: "
+            "choose an instruction-tuned model, or add chat_template.jinja"
+        )
+    known = AutoConfig.from_pretrained(folder).get_text_config().vocab_size
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= known:
+        raise ValueError(
+            f"the tokenizer in {folder} has token {highest}, but the model knows those below "
+            f"{known} (vocab_size in config.json): they are of different models; take both from one"
+        )
+    return tokenizer
+
+
+def _download(model: str, patterns: Sequence[str]) -> Path:
+    """The files of a hub model; what is in the hub's cache is not downloaded."""
+    try:
+        return Path(huggingface_hub.snapshot_download(model, allow_patterns=list(patterns)))
+    except LocalEntryNotFoundError as error:
+        raise ValueError(
+            f"{model} is neither a folder here nor in the hub's cache, and the hub cannot be "
+            f"reached. Run hf download {model} --local-dir FOLDER where there is internet, and "
+            "name that folder"
+        ) from error
+    except (HfHubHTTPError, HFValidationError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"{model} is no folder here, and the hub does not give it: {reason}"
+        ) from error

@@ -1,0 +1,121 @@
+"""A temporary folder of this process's own, for itself and for all that it starts.
+
+Ray, vLLM and multiprocessing leave their sockets and files behind when they are killed, and what is
+frozen outlives whoever started it. Here both are known by the folder, which TMPDIR names: nothing
+else is removed, and nobody else is killed.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import psutil
+
+from comas.utils.files import LOCK_NAME, FileError, blaming, locked
+from comas.utils.processes import is_resource_tracker
+
+PREFIX = "comas-"
+VARIABLE = "TMPDIR"
+MAX_OUTER_CHARS = 24
+"""A socket's name has at most 107 characters, and Ray's are 83 below the folder around ours."""
+GRACE_S = 2.0
+"""How long multiprocessing's resource trackers have to remove what their process left behind."""
+_REMEDY = "set TMPDIR to another folder"
+
+
+@contextmanager
+def temporary_folder() -> Iterator[Path]:
+    """Let TMPDIR be a new folder, this user's alone (0700), while the block runs.
+
+    After it, the folder is removed, and what was started with it and still runs is killed. Before
+    it, the same is done for the folders of processes that ended without it.
+
+    Raises FileError when there can be no such folder.
+    """
+    outer = Path(tempfile.gettempdir())
+    if len(str(outer)) > MAX_OUTER_CHARS:
+        outer = Path("/tmp")
+    _sweep(outer)
+    with blaming(outer):
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=outer))
+    before = os.environ.get(VARIABLE)
+    with locked(folder, remedy=_REMEDY):
+        _use(str(folder))
+        try:
+            yield folder
+        finally:
+            _use(before)
+            _clear(folder)
+
+
+def outer_folder() -> Path:
+    """The temporary folder that this process shares with others."""
+    folder = Path(tempfile.gettempdir())
+    return folder.parent if folder.name.startswith(PREFIX) else folder
+
+
+def end_processes(*, variable: str, value: str) -> None:
+    """Kill whatever this user runs that was started with this environment variable."""
+    found = list(_processes(variable, value))
+    trackers = [process for process in found if is_resource_tracker(process)]
+    _kill(process for process in found if process not in trackers)
+    # They end by themselves, now that nobody is left for whom they keep track.
+    _, slow = psutil.wait_procs(trackers, timeout=GRACE_S)
+    _kill(slow)
+
+
+def end_process(pid: int) -> None:
+    """Kill one process of this machine, if it is still there."""
+    with suppress(psutil.NoSuchProcess):
+        _kill([psutil.Process(pid)])
+
+
+def _sweep(outer: Path) -> None:
+    for lock in outer.glob(f"{PREFIX}*/{LOCK_NAME}"):
+        folder = lock.parent
+        with suppress(FileError, FileNotFoundError):  # in use, or removed by another sweep
+            if folder.lstat().st_uid == os.getuid():
+                with locked(folder, remedy=_REMEDY):
+                    _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    end_processes(variable=VARIABLE, value=str(folder))
+    # Errors are ignored: others, such as multiprocessing, remove what is theirs at the same time.
+    for path in folder.iterdir():
+        if path.name == LOCK_NAME:
+            continue  # last: without it, the folder would never be found again
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    if [path.name for path in folder.iterdir()] == [LOCK_NAME]:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _use(folder: str | None) -> None:
+    if folder is None:
+        del os.environ[VARIABLE]
+    else:
+        os.environ[VARIABLE] = folder
+    tempfile.tempdir = None  # looked up anew
+
+
+def _processes(variable: str, value: str) -> Iterator[psutil.Process]:
+    """Not this process's own resource tracker, which ends with it."""
+    for process in psutil.process_iter(["environ", "ppid", "uids"]):
+        environment = process.info["environ"] or {}  # None: of another user, or just ended
+        is_ours = process.info["ppid"] == os.getpid() and is_resource_tracker(process)
+        if environment.get(variable) == value and process.pid != os.getpid() and not is_ours:
+            yield process
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    killed = list(processes)
+    for process in killed:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(killed, timeout=GRACE_S)

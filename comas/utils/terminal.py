@@ -1,0 +1,131 @@
+"""What the commands of this project share at a terminal: messages, signals, exit statuses."""
+
+import logging
+import multiprocessing.util
+import os
+import re
+import signal
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
+
+from comas.utils.files import FileError
+from comas.utils.temporary import temporary_folder
+
+log = logging.getLogger(__name__)
+
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, whoever ends us, and a terminal or an ssh session that is closed."""
+EXIT_FAULT = 1
+"""A fault of the user's: a key, a file, data."""
+EXIT_RUN = 3
+"""The run cannot go on as it is: it learns nothing, or its weights are not finite."""
+EXIT_MACHINE = 4
+"""The machine failed it: engines or Ray were lost, or the disk is full. Resuming may do."""
+EXIT_INTERRUPTED = 130
+"""As a shell reports a process that Ctrl-C ended."""
+COMMAND = re.compile(r"bash scripts/\S+(?: (?:--\S+|(?:\w+=)?'[^']*'|\S+[=/]\S+))*")
+"""A command of ours in a message: the script, then its options, settings and paths, which may be in
+quotes."""
+WIPE = "\r\033[K"
+"""Empties the cursor's line: Ctrl-C is echoed, and bars may then stand one line off."""
+NO_BREAK = "\N{NO-BREAK SPACE}"
+MARGIN = 4
+"""By how much more the rest of a folded line is indented."""
+
+
+def start_command(*loggers: str) -> None:
+    """Show what ``loggers`` say, from level INFO on; let SIGTERM and SIGHUP end us as Ctrl-C does.
+
+    All then raise KeyboardInterrupt, so that children are stopped and finished work is kept. Under
+    nohup SIGHUP stays ignored.
+    """
+    terminal = logging.StreamHandler(sys.stderr)
+    terminal.setLevel(logging.INFO)
+    if sys.stderr.isatty():
+        terminal.setFormatter(_Folded())
+    logging.basicConfig(format="%(message)s", handlers=[terminal])
+    for name in loggers:
+        logging.getLogger(name).setLevel(logging.INFO)
+    # Trap: a shell starts background jobs with SIGINT ignored; nothing would then stop them.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, _as_ctrl_c)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, _as_ctrl_c)
+
+
+def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+class _Folded(logging.Formatter):
+    """Messages on a line of their own, whose lines end where the terminal does by then."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        columns = os.get_terminal_size(sys.stderr.fileno()).columns
+        lines = super().format(record).split("\n")
+        return WIPE + "\n".join(folded(line, columns) for line in lines)
+
+
+def folded(line: str, columns: int) -> str:
+    """``line`` broken at blanks into lines of at most ``columns`` characters; longer words and
+    commands stay whole, to be copied.
+
+    Example: ``folded("  data: one, two", 12)`` gives ``"  data: one,\\n      two"``
+    """
+    if not 0 < columns < len(line):
+        return line
+    indent = " " * (len(line) - len(line.lstrip()) + MARGIN)
+    text = textwrap.fill(
+        COMMAND.sub(lambda command: command[0].replace(" ", NO_BREAK), line),
+        columns,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return text.replace(NO_BREAK, " ")
+
+
+def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
+    """Run ``main`` on the command line's arguments, with a temporary folder of its own; exit with
+    the status that it returns."""
+    try:
+        with temporary_folder():
+            try:
+                status = main(sys.argv[1:])
+            finally:
+                for number in ENDING:  # all that is left to do is what they ask for
+                    signal.signal(number, signal.SIG_IGN)
+                # At the interpreter's exit it would miss its folder.
+                multiprocessing.util._exit_function()  # type: ignore[attr-defined]
+    except FileError as error:
+        sys.stderr.write(f"error: {error}\n")
+        status = EXIT_FAULT
+    sys.exit(status)
+
+
+@contextmanager
+def undisturbed(doing: str) -> Iterator[None]:
+    """Put off Ctrl-C, SIGTERM and SIGHUP until the block has ended whatever it ends.
+
+    Then KeyboardInterrupt is raised if there was one of them, and the block raised nothing.
+    """
+    received = []
+
+    def put_off(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        log.warning("%s: a moment", doing)
+
+    # Trap: what is ignored, as SIGHUP under nohup, would be received.
+    heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, put_off) for number in heeded}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if received:
+        raise KeyboardInterrupt

@@ -1,0 +1,237 @@
+"""The documentation names what is there: paths, modules, symbols, keys; its Python blocks run."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from functools import cache
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+import torch
+
+from comas.config.keys import keys_of
+from comas.config.schema import Config, Interaction
+from comas.data.preparation import Item
+from comas.interaction import open_discussions
+from comas.policy_optimization.advantages.inputs import AdvantageInputs
+from comas.types import Generation, Question, TurnKey
+from comas.utils.concurrency import run_all
+from evaluation.types import BenchmarkTask, Message
+
+REPOSITORY = Path(__file__).parents[1]
+DOCUMENTS = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "comas/README.md",
+    "configs/README.md",
+    "data/README.md",
+    "evaluation/README.md",
+    "results/README.md",
+)
+GENERATED = ("data/", "results/", "saves/")
+"""What a run writes; only the pages in there are the repository's."""
+
+
+ROOTS = ("comas", "evaluation", "configs", "scripts", "tests", ".ci")
+FILES = {
+    str(path.relative_to(REPOSITORY))
+    for pattern in ("*", *(f"{root}/**/*" for root in ROOTS))
+    for path in REPOSITORY.glob(pattern)
+    if path.is_file()
+}
+SECTIONS = {name.partition(".")[0] for name in keys_of(Config) if "." in name}
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_name_in_a_document_exists(document: str):
+    assert [word for word in words_of(read(document)) if fault_of(word)] == []
+
+
+def test_the_search_for_wrong_names_finds_them():
+    right = [
+        "comas/train.py",
+        "comas/interaction/",
+        "tests/hostile/",
+        "comas/data/records.py:load_questions",
+        "comas/engines/cluster/agents.py:Agents.update",
+        "comas.interaction.SCHEDULES",
+        "comas.config.checks",
+        "optimization.group_by",
+        "saves/latest",
+        "reward/solution",
+        "society.policy_of_agent=[0,0,1]",
+    ]
+    wrong = [
+        "comas/trainer.py",
+        "comas/nowhere/",
+        "scripts/nothing.sh",
+        "comas/data/records.py:load",
+        "comas/engines/cluster/agents.py:Agents.train",
+        "comas.interaction.NOTHING",
+        "comas.nowhere",
+        "optimization.grouping",
+        "training.eval_every=3",
+        "nowhere.py",
+    ]
+    assert [word for word in [*right, *wrong] if fault_of(word)] == wrong
+    assert words_of("`bash a.sh x=1`, ``b`` and\n```bash\nc d\n```\n") == [
+        "bash",
+        "a.sh",
+        "x=1",
+        "b",
+        "c",
+        "d",
+    ]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_link_in_a_document_leads_somewhere(document: str):
+    text = read(document)
+    targets = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
+    assert [target for target in targets if not leads_somewhere(document, target)] == []
+
+
+def test_the_search_for_dead_links_finds_them():
+    right = ["data/README.md", "README.md#data", "#hardware-and-time", "saves/"]
+    wrong = ["data/nothing.md", "README.md#nothing", "#nothing", "configs/README.md#data"]
+    assert [link for link in right + wrong if not leads_somewhere("README.md", link)] == wrong
+    assert leads_somewhere("data/README.md", "../README.md#data")
+
+
+def test_the_first_page_is_short_and_its_pictures_are_light():
+    text = read("README.md")
+    assert len(text.splitlines()) <= 150
+    pictures = [REPOSITORY / path for path in re.findall(r"!\[.+\]\((.+)\)", text)]
+    assert len(pictures) == 2
+    assert sum(path.stat().st_size for path in pictures) < 150 * 1024
+
+
+def test_the_recipes_do_what_they_say():
+    made: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", read("CONTRIBUTING.md"), re.S):
+        exec(compile(block, "CONTRIBUTING.md", "exec"), made)
+
+    openings = open_discussions([Question("q", "math", "1 + 1?")], prompt_reuse=1, seed=0, step=1)
+    coroutines = made["schedule"](
+        openings, num_agents=2, rules=Interaction(), rng=Random(0), generate=say_two
+    )
+    [discussion] = asyncio.run(run_all(coroutines))
+    assert [turn.turn_id for turn in discussion.turns] == ["r0.s0", "r0.s1"]
+    [rewarded] = made["fixed_reward"]([discussion]).discussions
+    assert rewarded.rewards == (1.0, 1.0)
+
+    inputs = AdvantageInputs(
+        rewards=torch.tensor([1.0, 0.0, 0.5, 1.0]),
+        mask=torch.tensor([[True, True], [True, False], [True, True], [True, True]]),
+        k1=torch.zeros(4, 2),
+        groups=["a", "a", "a", "alone"],
+        discount=1.0,
+        kl_coef=0.0,
+    )
+    expected = [[0.0, 0.0], [-1.0, 0.0], [-0.5, -0.5], [0.0, 0.0]]
+    assert made["best_of_group"](inputs).tolist() == expected
+
+    responses = (r"\boxed{Yes}", r"\boxed{no}", "yes")
+    verdicts = [made["verify_yes_no"](response, "yes") for response in responses]
+    assert verdicts == ["correct", "wrong", "unanswered"]
+    row = {"Body": "Ann has 2 figs.", "Question": "How many?", "Answer": "2"}
+    assert made["SVAMP"].convert(row) == Item("Ann has 2 figs. How many?", "2")
+    assert set(made["SVAMP"].source.columns) == set(row)
+
+    asked = []
+
+    async def ask(messages: list[Message], *, label: str, speaker: int = 0) -> str:
+        asked.append((label, len(messages)))
+        return label
+
+    task = BenchmarkTask("svamp/1", "math", "How many?", "How many? Box it.", "2")
+    assert asyncio.run(made["TWICE"].flow(task, ask)) == "answer 1"
+    assert asked == [("answer 0", 1), ("answer 1", 3)]
+
+
+async def say_two(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+    return Generation((1,), (2,), "2", (-0.5,), "stop", policy_version=0)
+
+
+def read(document: str) -> str:
+    return (REPOSITORY / document).read_text(encoding="utf-8")
+
+
+def leads_somewhere(document: str, link: str) -> bool:
+    """Whether a relative link of ``document`` names a file or folder, and its heading."""
+    path, _, heading = link.partition("#")
+    target = (REPOSITORY / document).parent / path if path else REPOSITORY / document
+    if not heading or not target.exists():
+        return target.exists()
+    titles = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
+    return heading in [re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles]
+
+
+def words_of(text: str) -> list[str]:
+    """Everything in backticks or code blocks, cut at blanks."""
+    found = re.findall(r"```\w*\n(.*?)```|`+([^`]+?)`+", text, re.S)
+    return [word.strip("(),;\"'") for pair in found for word in "".join(pair).split()]
+
+
+def fault_of(word: str) -> str | None:
+    """What is wrong with a word that looks like a name of the repository; None: nothing."""
+    path, _, symbol = word.partition(":")
+    if re.fullmatch(r"(comas|evaluation)(\.\w+)+", word):
+        return None if is_symbol(word) else "no such module or symbol"
+    key = word.partition("=")[0]
+    if re.fullmatch(rf"({'|'.join(SECTIONS)})\.\w+", key) and not key.endswith((".py", ".jsonl")):
+        return None if key in keys_of(Config) else "no such key"
+    if not re.fullmatch(r"[\w.-]+(/[\w.-]+)*/?", path) or path.startswith(GENERATED):
+        return None
+    is_ours = "/" in path and path.partition("/")[0] in ROOTS
+    if not is_ours and not (path.endswith((".py", ".sh")) and "/" not in path):
+        return None
+    if not exists(path):
+        return "no such file or folder"
+    return None if not symbol or symbol in symbols_of(path) else "no such symbol"
+
+
+def exists(path: str) -> bool:
+    if "/" not in path:  # a bare name, where its folder was said before
+        return any(file.rpartition("/")[2] == path for file in FILES)
+    folder = path.rstrip("/") + "/"
+    return path in FILES or any(file.startswith(folder) for file in FILES)
+
+
+def is_symbol(dotted: str) -> bool:
+    """Whether a dotted name is a module, or what a module defines or imports."""
+    parts = dotted.split(".")
+    for end in range(len(parts), 0, -1):
+        stem, rest = "/".join(parts[:end]), ".".join(parts[end:])
+        for file in (f"{stem}.py", f"{stem}/__init__.py"):
+            if file in FILES:
+                return not rest or rest in symbols_of(file)
+    return False
+
+
+@cache
+def symbols_of(file: str) -> set[str]:
+    """``f``, ``A`` and ``A.f`` that a module defines, and the names that it imports."""
+    found: set[str] = set()
+    for node in ast.parse((REPOSITORY / file).read_text()).body:
+        found |= names_of(node)
+        if isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}.{name}" for part in node.body for name in names_of(part)}
+    return found
+
+
+def names_of(node: ast.stmt) -> set[str]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return {node.name}
+        case ast.Assign():
+            return {target.id for target in node.targets if isinstance(target, ast.Name)}
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return {name}
+        case ast.ImportFrom() | ast.Import():
+            return {alias.asname or alias.name for alias in node.names}
+    return set()
