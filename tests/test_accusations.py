@@ -2,40 +2,37 @@
 
 from __future__ import annotations
 
+from builders import discussion, turn
+
 from comas.interaction.prompts import APPROVALS
 from comas.run.metrics.accusations import false_accusations
-from comas.types import Discussion, Generation, Question, Turn
+from comas.types import Discussion
 
 LOST = "Mistake: a carry is lost."
 RATE, ACCEPTED = "evaluation/false_accusation_rate", "scoring/false_accusations_accepted"
 
 
-def turn(turn_id: str, role: str, parent: str | None, text: str = "") -> Turn:
-    generation = Generation((1,), (2,), text, (-1.0,), "stop", 0)
-    return Turn(turn_id, parent, 0, role, 0, "prompt", generation)  # type: ignore[arg-type]
-
-
-def discussion(name: str, *criticism: tuple[str, str | None]) -> Discussion:
+def criticised(name: str, *criticism: tuple[str, str | None]) -> Discussion:
     """One solution with these evaluations, each scored or not."""
-    turns = [turn("s", "solution", None)]
+    turns = [turn("r0.s0")]
     for i, (evaluation, score) in enumerate(criticism):
-        turns.append(turn(f"e{i}", "evaluation", "s", evaluation))
+        turns.append(turn(f"r0.s0.e{i}", evaluation))
         if score is not None:
-            turns.append(turn(f"t{i}", "scoring", f"e{i}", f"<score>{score}</score>"))
-    return Discussion(name, Question("q", "math", "?"), tuple(turns))
+            turns.append(turn(f"r0.s0.e{i}.t0", f"<score>{score}</score>"))
+    return discussion(*turns, name=name)
 
 
 def test_only_accusations_of_correct_solutions_count() -> None:
     approval = (APPROVALS["math"], "1")
     discussions = [
-        discussion("a", (LOST, "1"), approval),
-        discussion("b", (LOST, "3"), (LOST, "2"), approval),
-        discussion("c", (LOST, "4"), ("Never scored.", None)),
-        discussion("wrong", (LOST, "1")),
-        discussion("failed", (LOST, "1")),
+        criticised("a", (LOST, "1"), approval),
+        criticised("b", (LOST, "3"), (LOST, "2"), approval),
+        criticised("c", (LOST, "4"), ("Never scored.", None)),
+        criticised("wrong", (LOST, "1")),
+        criticised("failed", (LOST, "1")),
     ]
-    verdicts = {(name, "s"): "correct" for name in "abc"}
-    verdicts |= {("wrong", "s"): "wrong", ("failed", "s"): "failed"}
+    verdicts = {(name, "r0.s0"): "correct" for name in "abc"}
+    verdicts |= {("wrong", "r0.s0"): "wrong", ("failed", "r0.s0"): "failed"}
     metrics = false_accusations(discussions, verdicts=verdicts)
     # Of six scored evaluations two approve. Of four accusations one is accepted; the score of
     # one cannot be read.
@@ -43,13 +40,13 @@ def test_only_accusations_of_correct_solutions_count() -> None:
 
 
 def test_where_nobody_accuses_nothing_is_accepted() -> None:
-    approved = discussion("a", (APPROVALS["math"], "3"))
-    metrics = false_accusations([approved], verdicts={("a", "s"): "correct"})
+    approved = criticised("a", (APPROVALS["math"], "3"))
+    metrics = false_accusations([approved], verdicts={("a", "r0.s0"): "correct"})
     assert metrics == {RATE: 0.0, ACCEPTED: None}
     assert false_accusations([], verdicts={}) == {RATE: None, ACCEPTED: None}
 
 
 def test_another_domains_approval_is_an_accusation() -> None:
-    told = discussion("a", (APPROVALS["coding"], "3"))
-    metrics = false_accusations([told], verdicts={("a", "s"): "correct"})
+    told = criticised("a", (APPROVALS["coding"], "3"))
+    metrics = false_accusations([told], verdicts={("a", "r0.s0"): "correct"})
     assert metrics == {RATE: 1.0, ACCEPTED: 0.0}

@@ -6,31 +6,24 @@ from collections import Counter
 from random import Random
 
 import pytest
+from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import offer_evidence
-from comas.types import Discussion, Generation, Question, Role, Turn
+from comas.types import Discussion
 
 
-def turn(turn_id: str, role: Role, parent: str | None, text: str = "") -> Turn:
-    return Turn(turn_id, parent, 0, role, 0, "", Generation((1,), (2,), text, (-1.0,), "stop", 0))
-
-
-def discussion(number: int, score: int | None) -> Discussion:
+def scored(number: int, score: int | None) -> Discussion:
     """A solution, its evaluation and its scoring."""
     said = "no idea" if score is None else f"<score>{score}</score>"
-    turns = (
-        turn("r0.s0", "solution", None),
-        turn("r0.s0.e0", "evaluation", "r0.s0"),
-        turn("r0.s0.e0.t0", "scoring", "r0.s0.e0", said),
-    )
-    return Discussion(f"d{number}", Question(f"q{number}", "math", "?"), turns)
+    turns = turn("r0.s0"), turn("r0.s0.e0"), turn("r0.s0.e0.t0", said)
+    return discussion(*turns, name=f"d{number}")
 
 
 def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0):
-    discussions = [discussion(number, score) for number, score in enumerate(scores)]
+    discussions = [scored(number, score) for number, score in enumerate(scores)]
     of_turns = {(f"d{number}", "r0.s0"): verdict for number, verdict in enumerate(verdicts)}
     evidence = offer_evidence(lambda: of_turns, seed=seed, step=1)
     rewarded = REWARD_SCHEMES[name](discussions, evidence=evidence)
@@ -98,9 +91,8 @@ def test_a_shuffle_follows_the_seed_and_breaks_the_tie_between_score_and_reward(
 
 
 def test_what_has_no_reward_is_dealt_none():
-    unscored = Discussion("d", Question("q", "math", "?"), (turn("r0.s0", "solution", None),))
-    scheme = REWARD_SCHEMES["shuffled"]
-    rewarded = scheme([unscored, discussion(1, 3)], evidence={"rng": lambda: Random(0)})
+    discussions = [discussion(turn("r0.s0")), scored(1, 3)]
+    rewarded = REWARD_SCHEMES["shuffled"](discussions, evidence={"rng": lambda: Random(0)})
     assert [item.rewards for item in rewarded.discussions] == [(None,), (1.0, 0.0, 0.0)]
 
 

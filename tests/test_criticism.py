@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 
+import builders
 import pytest
+from builders import speak
 
 from comas.config.schema import Config, Interaction
-from comas.interaction import (
-    CRITICISMS,
-    SCHEDULES,
-    UNCRITICISED_SCHEDULES,
-    run_discussions,
-)
+from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.interaction.discussion import Opening, open_all
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.policy_optimization.samples import collect_samples
@@ -24,7 +20,7 @@ from comas.reward_formulation.score_parsing import parse_judgment, parse_score
 from comas.run.discussion_log import discussion_record
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics
-from comas.types import DOMAINS, Discussion, Generation, Question, TurnKey
+from comas.types import DOMAINS, Discussion, Question, Turn
 
 QUESTIONS = [
     Question("sum/1", "math", "What is 1 + 1?"),
@@ -36,26 +32,12 @@ QUESTIONS = [
 CRITICISED = sorted(set(SCHEDULES) - UNCRITICISED_SCHEDULES)
 
 
-async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-    """Name the turn, and say what a scoring or a judgment would have to."""
-    closing = "<score>3</score> <judgment>correct</judgment>"
-    text = f"{'/'.join(turn)} said. {closing}"
-    return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
+def discuss(generate=speak, **rules) -> list[Discussion]:
+    rules = {"num_agents": 2, "num_rounds": 2, "prompt_reuse": 2, "horizon": 1} | rules
+    return builders.discuss(QUESTIONS, generate, **rules)
 
 
-def discuss(generate=speak, *, questions=QUESTIONS, **rules) -> list[Discussion]:
-    settings = Interaction(**{"num_rounds": 2, "prompt_reuse": 2, "horizon": 1} | rules)
-    discussing = run_discussions(
-        questions, generate=generate, num_agents=2, rules=settings, seed=0, step=1
-    )
-
-    async def run() -> list[Discussion]:
-        return await asyncio.wait_for(discussing, timeout=20)
-
-    return asyncio.run(run())
-
-
-def turn(discussion: Discussion, turn_id: str):
+def turn(discussion: Discussion, turn_id: str) -> Turn:
     return next(turn for turn in discussion.turns if turn.turn_id == turn_id)
 
 
@@ -140,7 +122,7 @@ def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_d
     own = of_question(discussions, "sum/3/copy1")
     given = turn(own, "r1.s0.e1")
     assert given.is_given and not turn(own, "r1.s0.e0").is_given
-    assert given.text.startswith("step1/sum/1/copy1/r1.s0.e0 said")
+    assert given.text.startswith("step1/sum/1/copy1/r1.s0.e0 by")
     assert given.text in turn(own, "r1.s0.e1.t0").prompt
     assert turn(own, "r1.s0.e0").text not in turn(own, "r1.s0.e1.t0").prompt
     assert turn(own, "r0.s0.e1").text in turn(own, "r1.s0").prompt

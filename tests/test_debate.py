@@ -2,66 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections import Counter
 from random import Random
 
 import pytest
+from builders import discuss, discussion, speak, turn
 
-from comas.config.schema import Interaction
-from comas.interaction import run_discussions
 from comas.interaction.debate import draw_seen
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.scheme import offer_evidence
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics, step_line
-from comas.types import Discussion, Generation, Question, Turn, TurnKey
+from comas.types import Discussion, Question
 
 QUESTIONS = [Question("q0", "math", "What is 1 + 1?"), Question("q1", "coding", "Write one().")]
 
 
-async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-    return Generation((1,), (2,), f"{turn[1]} by {agent} seed {seed}", (-0.5,), "stop", 0)
-
-
-def debate(generate=speak, *, num_agents: int = 4, **rules) -> list[Discussion]:
+def debate(generate=speak, **rules) -> list[Discussion]:
     settings = {"schedule": "debate", "criticism": "none", "num_rounds": 2, "prompt_reuse": 2}
-    discussing = run_discussions(
-        QUESTIONS,
-        generate=generate,
-        num_agents=num_agents,
-        rules=Interaction(**{**settings, **rules}),
-        seed=0,
-        step=1,
-    )
-
-    async def run() -> list[Discussion]:
-        return await asyncio.wait_for(discussing, timeout=20)
-
-    return asyncio.run(run())
+    return discuss(QUESTIONS, generate, **settings | rules)
 
 
 def test_every_agent_answers_in_every_round_and_nobody_criticises():
-    for discussion in debate(num_rounds=3):
+    for held in debate(num_rounds=3):
         expected = [(f"r{r}.s{agent}", agent) for r in range(3) for agent in range(4)]
-        assert [(turn.turn_id, turn.agent_index) for turn in discussion.turns] == expected
-        assert {turn.role for turn in discussion.turns} == {"solution"}
+        assert [(t.turn_id, t.agent_index) for t in held.turns] == expected
+        assert {t.role for t in held.turns} == {"solution"}
 
 
 def test_an_agent_sees_its_own_answer_and_two_others_of_the_round_before():
-    discussion = debate(num_rounds=3)[0]
-    texts = {turn.turn_id: turn.text for turn in discussion.turns}
-    for turn in discussion.turns:
-        shown = {turn_id for turn_id, text in texts.items() if text in turn.prompt}
-        own = f"r{turn.round_index - 1}.s{turn.agent_index}"
-        if turn.round_index == 0:
-            assert "# Discussion so far\n(empty)" in turn.prompt
-            continue
+    held = debate(num_rounds=3)[0]
+    texts = {t.turn_id: t.text for t in held.turns}
+    assert all("# Discussion so far\n(empty)" in t.prompt for t in held.turns[:4])
+    for later in held.turns[4:]:
+        shown = {turn_id for turn_id, text in texts.items() if text in later.prompt}
+        own = f"r{later.round_index - 1}.s{later.agent_index}"
         assert own in shown and len(shown) == 3
-        assert all(turn_id.startswith(f"r{turn.round_index - 1}.") for turn_id in shown)
-        assert turn.prompt.endswith(f"## Your own earlier solution\n{texts[own]}")
-        assert turn.prompt.count("## Earlier solution\n") == 2
+        assert all(turn_id.startswith(f"r{later.round_index - 1}.") for turn_id in shown)
+        assert later.prompt.endswith(f"## Your own earlier solution\n{texts[own]}")
+        assert later.prompt.count("## Earlier solution\n") == 2
 
 
 def test_others_are_drawn_evenly_and_never_the_agent_itself():
@@ -74,39 +53,25 @@ def test_others_are_drawn_evenly_and_never_the_agent_itself():
     assert draw_seen(rng, 0, num_agents=1, num_others=2) == [0]
 
 
-def test_the_order_of_completion_changes_nothing_in_a_debate():
-    async def slowly(agent, prompt, *, turn, seed):
-        await asyncio.sleep(seed % 7 / 1000)
-        return await speak(agent, prompt, turn=turn, seed=seed)
-
-    assert debate(slowly) == debate()
-
-
 def test_an_agent_argues_on_without_what_another_could_not_say():
     async def refuse(agent, prompt, *, turn, seed):
         is_refused = turn[1] in ("r0.s0", "r0.s1")
         return None if is_refused else await speak(agent, prompt, turn=turn, seed=seed)
 
-    ids = [turn.turn_id for turn in debate(refuse, num_agents=3)[0].turns]
+    ids = [t.turn_id for t in debate(refuse, num_agents=3)[0].turns]
     assert ids == ["r0.s2", "r1.s0", "r1.s1", "r1.s2"]
 
 
 # ---------------------------------------------------------------- rewards
 
 
-def answer(turn_id: str) -> Turn:
-    round_index, agent = map(int, re.findall(r"\d+", turn_id))
-    generation = Generation((1,), (2,), "", (-1.0,), "stop", 0)
-    return Turn(turn_id, None, round_index, "solution", agent, "", generation)
-
-
 def rewards(name: str, **verdicts: str) -> tuple[float | None, ...]:
     """Of a debate of 2 agents; ``r0_s1="correct"`` is the verdict on turn r0.s1."""
     turn_ids = [name.replace("_", ".") for name in verdicts]
-    discussion = Discussion("d", QUESTIONS[0], tuple(map(answer, turn_ids)))
+    answers = [turn(turn_id, agent=int(turn_id[-1])) for turn_id in turn_ids]
     of_turns = {("d", t): v for t, v in zip(turn_ids, verdicts.values(), strict=True)}
     evidence = offer_evidence(lambda: of_turns, seed=0, step=0)
-    return REWARD_SCHEMES[name]([discussion], evidence=evidence).discussions[0].rewards
+    return REWARD_SCHEMES[name]([discussion(*answers)], evidence=evidence).discussions[0].rewards
 
 
 VERDICTS = {"r0_s0": "correct", "r0_s1": "wrong", "r1_s0": "unanswered", "r1_s1": "correct"}
@@ -160,7 +125,7 @@ def test_what_the_verifier_failed_on_is_not_trained_and_counts_in_no_mean():
 
 def test_a_debates_metrics_show_no_zero_of_what_nobody_said():
     discussions = debate()
-    verdicts = {(d.discussion_id, turn.turn_id): "correct" for d in discussions for turn in d.turns}
+    verdicts = {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
     scheme = REWARD_SCHEMES["maporl"]
     rewarded = scheme(discussions, evidence=offer_evidence(lambda: verdicts, seed=0, step=1))
     metrics = rollout_metrics(rewarded.discussions, num_agents=4)

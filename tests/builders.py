@@ -1,0 +1,76 @@
+"""Discussions made by hand, and discussions of agents who follow a script."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+
+from comas.config.schema import Interaction
+from comas.interaction import run_discussions
+from comas.types import (
+    ROLE_LETTERS,
+    Discussion,
+    FinishReason,
+    Generate,
+    Generation,
+    Question,
+    Turn,
+    TurnKey,
+)
+
+QUESTION = Question("q", "math", "?")
+_ROLES = {letter: role for role, letter in ROLE_LETTERS.items()}
+
+
+def generation(
+    text: str = "", *, num_tokens: int = 1, finish_reason: FinishReason = "stop"
+) -> Generation:
+    """A response of ``num_tokens`` tokens to a prompt of one."""
+    logprobs = (-1.0,) * num_tokens
+    return Generation((1,), (2,) * num_tokens, text, logprobs, finish_reason, policy_version=0)
+
+
+def turn(turn_id: str, text: str = "", *, agent: int = 0) -> Turn:
+    """The turn whose round, role and parent its id tells: "r1.s0.e0" evaluates "r1.s0"."""
+    parent, _, own = turn_id.rpartition(".")
+    role = _ROLES[own[0]]
+    parent_id = None if role == "solution" else parent
+    round_index = int(re.findall(r"\d+", turn_id)[0])
+    return Turn(turn_id, parent_id, round_index, role, agent, "prompt", generation(text))
+
+
+def discussion(*turns: Turn, name: str = "d", question: Question = QUESTION) -> Discussion:
+    """What was said about ``question``."""
+    return Discussion(name, question, turns)
+
+
+async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+    """An agent who names the turn and its seed, and says what closes a scoring or a judgment."""
+    closing = "<score>3</score> <judgment>correct</judgment>"
+    text = f"{'/'.join(turn)} by {agent} under seed {seed}. {closing}"
+    return generation(text, num_tokens=3)
+
+
+def discuss(
+    questions: Sequence[Question],
+    generate: Generate = speak,
+    *,
+    num_agents: int = 4,
+    seed: int = 0,
+    **rules: object,
+) -> list[Discussion]:
+    """The discussions of one step under ``rules``; fails when they wait for each other forever."""
+    discussing = run_discussions(
+        questions,
+        generate=generate,
+        num_agents=num_agents,
+        rules=Interaction(**rules),  # type: ignore[arg-type]
+        seed=seed,
+        step=1,
+    )
+
+    async def run() -> list[Discussion]:
+        return await asyncio.wait_for(discussing, timeout=20)
+
+    return asyncio.run(run())
