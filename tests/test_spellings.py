@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from spellings import cases
 
 from comas.verification import Verifier
 from comas.verification.verifiers import verify
-from scripts.benchmarks.spellings import cases
 
 NUM_QUICK = 150
 NUM = 5_000
