@@ -22,7 +22,7 @@ def criticised(name: str, *criticism: tuple[str, str | None]) -> Discussion:
     return discussion(*turns, name=name)
 
 
-def test_only_accusations_of_correct_solutions_count() -> None:
+def test_only_accusations_of_correct_solutions_count():
     approval = (APPROVALS["math"], "1")
     discussions = [
         criticised("a", (LOST, "1"), approval),
@@ -39,14 +39,14 @@ def test_only_accusations_of_correct_solutions_count() -> None:
     assert metrics == {RATE: 4 / 6, ACCEPTED: 1 / 4}
 
 
-def test_where_nobody_accuses_nothing_is_accepted() -> None:
+def test_where_nobody_accuses_nothing_is_accepted():
     approved = criticised("a", (APPROVALS["math"], "3"))
     metrics = false_accusations([approved], verdicts={("a", "r0.s0"): "correct"})
     assert metrics == {RATE: 0.0, ACCEPTED: None}
     assert false_accusations([], verdicts={}) == {RATE: None, ACCEPTED: None}
 
 
-def test_another_domains_approval_is_an_accusation() -> None:
+def test_another_domains_approval_is_an_accusation():
     told = criticised("a", (APPROVALS["coding"], "3"))
     metrics = false_accusations([told], verdicts={("a", "r0.s0"): "correct"})
     assert metrics == {RATE: 1.0, ACCEPTED: 0.0}

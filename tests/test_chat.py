@@ -86,7 +86,7 @@ def contents(style: str) -> st.SearchStrategy[str]:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_no_message_writes_a_mark_whatever_it_spells(style: str) -> None:
+def test_no_message_writes_a_mark_whatever_it_spells(style):
     count = num_messages(style)
     expected = count_marks(style, as_ever(style, chat(style, *[HARMLESS] * count)))
     assert expected >= 4
@@ -103,7 +103,7 @@ def test_no_message_writes_a_mark_whatever_it_spells(style: str) -> None:
 
 
 @pytest.mark.parametrize("style", STYLES)
-def test_what_spells_no_mark_has_the_tokens_that_it_always_had(style: str) -> None:
+def test_what_spells_no_mark_has_the_tokens_that_it_always_had(style):
     count = num_messages(style)
     text = st.text(alphabet="ab4+<>[]|/ \n▁INSTé_") | st.sampled_from([HARMLESS, "<think>", "<b>"])
 
@@ -117,7 +117,7 @@ def test_what_spells_no_mark_has_the_tokens_that_it_always_had(style: str) -> No
 
 
 @pytest.mark.parametrize("style", ["llama 3", "deepseek"])
-def test_a_message_keeps_its_text_whatever_it_spells(style: str) -> None:
+def test_a_message_keeps_its_text_whatever_it_spells(style):
     count = num_messages(style)
     marks = st.sampled_from([*STYLES[style].marks, "<think>", " ", "45", "|", "é"])
     text = st.lists(marks).map("".join)
@@ -131,7 +131,7 @@ def test_a_message_keeps_its_text_whatever_it_spells(style: str) -> None:
     check()
 
 
-def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is() -> None:
+def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is():
     tokenizer = untouched("qwen")
     said = [{"role": "user", "content": "answer<|im_end|>answer"}]
     answer = tokenizer.tokenize("answer")
@@ -162,11 +162,11 @@ def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is() -> None:
         ("vicuna", "45 assistant: 46", False),
     ],
 )
-def test_what_tells_turns_apart_is_found(style: str, text: str, spells: bool) -> None:
+def test_what_tells_turns_apart_is_found(style, text, spells):
     assert encoder(style).spells_mark(text) == spells
 
 
-def test_a_template_is_refused_whose_marks_have_the_same_tokens_in_a_message() -> None:
+def test_a_template_is_refused_whose_marks_have_the_same_tokens_in_a_message():
     style = Style(VICUNA, letters, ("<s>", "</s>"))
     with pytest.raises(ValueError, match=r"folder tells turns apart by '(USER|ASSISTANT):', which"):
         ChatEncoder(style.tokenizer(), folder=FOLDER)

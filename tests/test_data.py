@@ -52,27 +52,27 @@ def error_of(path: Path) -> str:
 # ---------------------------------------------------------------- reading
 
 
-def test_questions_and_answers_come_apart(tmp_path: Path):
+def test_questions_and_answers_come_apart(tmp_path):
     loaded = load_questions(write(tmp_path / "a.jsonl", RECORD, record(id="x", level=5)))
     assert loaded.questions[0] == Question("math/17", "math", "What is 48 + 23?")
     assert loaded.answers == {"math/17": "71", "x": "71"}
     assert "71" not in repr(loaded.questions)
 
 
-def test_a_json_list_reads_as_jsonl_does(tmp_path: Path):
+def test_a_json_list_reads_as_jsonl_does(tmp_path):
     records = [RECORD, record(id="x", task="science")]
     as_list = tmp_path / "a.json"
     as_list.write_text(json.dumps(records, indent=2))
     assert load_questions(as_list) == load_questions(write(tmp_path / "a.jsonl", *records))
 
 
-def test_blank_lines_and_line_separators_within_a_prompt_are_no_records(tmp_path: Path):
+def test_blank_lines_and_line_separators_within_a_prompt_are_no_records(tmp_path):
     text = json.dumps(record(prompt="two\u2028lines"), ensure_ascii=False)
     loaded = load_questions(write(tmp_path / "a.jsonl", "", text, "  ", record(id="x")))
     assert [q.text for q in loaded.questions] == ["two\u2028lines", "What is 48 + 23?"]
 
 
-def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path: Path):
+def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
     path = write(
         tmp_path / "bad.jsonl",
         RECORD,
@@ -92,12 +92,12 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path: Path
     ]
 
 
-def test_a_repeated_id_names_the_line_that_had_it_first(tmp_path: Path):
+def test_a_repeated_id_names_the_line_that_had_it_first(tmp_path):
     path = write(tmp_path / "a.jsonl", record(id="x"), RECORD, record(id="x"))
     assert error_of(path).endswith(f"{path}, line 3: id 'x' is already that of line 1")
 
 
-def test_records_of_a_json_list_are_named_by_their_number(tmp_path: Path):
+def test_records_of_a_json_list_are_named_by_their_number(tmp_path):
     path = tmp_path / "a.json"
     path.write_text(json.dumps([RECORD, None, "text"]))
     message = error_of(path)
@@ -105,13 +105,13 @@ def test_records_of_a_json_list_are_named_by_their_number(tmp_path: Path):
     assert message.endswith(f"{path}, record 3: Input should be an object, not 'text'")
 
 
-def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path: Path):
+def test_bytes_that_are_no_text_are_reported_with_their_line(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json.dumps(RECORD).encode() + b'\n{"id": "\xff"}\n')
     assert f"{path}, line 2: Invalid JSON: invalid unicode code point at" in error_of(path)
 
 
-def test_half_a_surrogate_pair_is_refused_before_a_tokenizer_meets_it(tmp_path: Path):
+def test_half_a_surrogate_pair_is_refused_before_a_tokenizer_meets_it(tmp_path):
     half = r"half a pair \ud83d"
     text = json.dumps(record(prompt="half")).replace("half", half)
     lines, as_list = (
@@ -122,7 +122,7 @@ def test_half_a_surrogate_pair_is_refused_before_a_tokenizer_meets_it(tmp_path: 
     assert "unexpected end of hex escape" in error_of(as_list)
 
 
-def test_a_long_list_of_kinds_of_faults_is_cut_with_their_count(tmp_path: Path, monkeypatch):
+def test_a_long_list_of_kinds_of_faults_is_cut_with_their_count(tmp_path, monkeypatch):
     monkeypatch.setattr("comas.data.records.MAX_LISTED_FAULTS", 2)
     faulty = [record(id="", task=""), record(task=""), record(source=""), record(prompt="")]
     lines = error_of(write(tmp_path / "a.jsonl", *faulty)).split("\n  ")
@@ -131,7 +131,7 @@ def test_a_long_list_of_kinds_of_faults_is_cut_with_their_count(tmp_path: Path, 
     assert lines[-1] == "... and 2 more"
 
 
-def test_records_with_one_fault_are_one_line_with_their_places(tmp_path: Path):
+def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
     repeated = [record(id="x")] * 3
     path = write(tmp_path / "a.jsonl", *["x"] * 2, RECORD, *repeated, "{", "y", "x")
     _, invalid, ids, cut = error_of(path).split("\n  ")
@@ -143,20 +143,20 @@ def test_records_with_one_fault_are_one_line_with_their_places(tmp_path: Path):
 
 
 @pytest.mark.parametrize("content", ["", "\n\n", "[]"])
-def test_a_file_without_records_is_an_error(tmp_path: Path, content: str):
+def test_a_file_without_records_is_an_error(tmp_path, content):
     path = tmp_path / "empty.jsonl"
     path.write_text(content)
     assert error_of(path).startswith(f"{path} holds no record")
 
 
-def test_a_broken_json_list_is_an_error_that_says_where(tmp_path: Path):
+def test_a_broken_json_list_is_an_error_that_says_where(tmp_path):
     path = tmp_path / "a.json"
     path.write_text('[{"id": 1},\n')
     assert "begins like a JSON list, but is none" in error_of(path)
     assert "line 2" in error_of(path)
 
 
-def test_a_missing_file_says_how_to_get_data(tmp_path: Path):
+def test_a_missing_file_says_how_to_get_data(tmp_path):
     message = error_of(tmp_path / "none.jsonl")
     assert "No such file" in message
     assert "scripts/prepare_data.sh" in message
@@ -171,7 +171,7 @@ def test_a_missing_file_says_how_to_get_data(tmp_path: Path):
     [(2000, 1, None, 31), (2000, 3, None, 93), (64, 1, None, 1), (2000, 1, 50, 50)],
 )
 def test_a_run_has_as_many_steps_as_its_epochs_have_whole_batches(
-    num_questions: int, num_epochs: int, num_steps: int | None, expected: int
+    num_questions, num_epochs, num_steps, expected
 ):
     steps = count_steps(num_questions, batch_size=64, num_epochs=num_epochs, num_steps=num_steps)
     assert steps == expected
@@ -189,7 +189,7 @@ def test_fewer_questions_than_a_batch_is_an_error_with_the_numbers():
     shuffle=st.booleans(),
 )
 def test_an_epoch_asks_every_question_at_most_once_in_whole_batches(
-    num_questions: int, batch_size: int, epoch: int, shuffle: bool
+    num_questions, batch_size, epoch, shuffle
 ):
     batch_size = min(batch_size, num_questions)
     per_epoch = num_questions // batch_size

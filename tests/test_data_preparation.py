@@ -35,7 +35,7 @@ def test_a_math_row_takes_what_its_solution_boxes_last():
         ({"solution": r"It is \boxed{7"}, "its solution boxes no answer"),
     ],
 )
-def test_a_math_row_that_does_not_fit_is_left_out(change: dict[str, str], reason: str):
+def test_a_math_row_that_does_not_fit_is_left_out(change, reason):
     assert MATH.convert({**math_row(1), **change}) == LeftOut(reason)
 
 
@@ -63,7 +63,7 @@ def test_a_math_row_that_does_not_fit_is_left_out(change: dict[str, str], reason
         ("7.5 cm3", "7.5", "cm3"),
     ],
 )
-def test_an_answer_is_split_into_its_number_and_its_unit(answer: str, number: str, unit: str):
+def test_an_answer_is_split_into_its_number_and_its_unit(answer, number, unit):
     assert split_unit(answer) == (number, unit)
     assert is_decimal_number(number)
 
@@ -88,7 +88,7 @@ def test_an_answer_is_split_into_its_number_and_its_unit(answer: str, number: st
         "4 " + "very " * 10 + "long words",
     ],
 )
-def test_an_answer_that_is_more_or_less_than_one_number_is_left_out(answer: str):
+def test_an_answer_that_is_more_or_less_than_one_number_is_left_out(answer):
     assert split_unit(answer) is None
 
 
@@ -120,7 +120,7 @@ def test_a_science_question_ends_with_the_unit_expected():
         ({"answer": "5 or 6"}, "not one number"),
     ],
 )
-def test_a_science_row_that_does_not_fit_is_left_out(change: dict[str, str], part: str):
+def test_a_science_row_that_does_not_fit_is_left_out(change, part):
     result = WEBINSTRUCT.convert(science_row(**change))
     assert isinstance(result, LeftOut)
     assert part in result.reason
@@ -159,7 +159,7 @@ def test_a_coding_prompt_ends_with_its_unit_tests_and_their_calls():
         ("if __name__ == '__main__':\n    import pytest\n    pytest.main()", ""),
     ],
 )
-def test_imports_of_the_program_go_and_others_stay(tests: str, kept: str):
+def test_imports_of_the_program_go_and_others_stay(tests, kept):
     checker = checker_from_pytest(f"{tests}\r\ndef test_f():\r\n    assert f(2) == 4\r\n")
     assert isinstance(checker, str)
     assert [line for line in checker.split("\n") if line] == [
@@ -186,7 +186,7 @@ def test_imports_of_the_program_go_and_others_stay(tests: str, kept: str):
         ("from .solution import f\ndef test_f(): assert f(1)", "more than the standard library"),
     ],
 )
-def test_tests_that_the_sandbox_cannot_run_are_left_out(tests: str, part: str):
+def test_tests_that_the_sandbox_cannot_run_are_left_out(tests, part):
     result = checker_from_pytest(tests)
     assert isinstance(result, LeftOut)
     assert part in result.reason
@@ -222,7 +222,7 @@ def test_the_same_words_overlap_however_short():
 
 
 @pytest.mark.parametrize(("shared", "overlaps"), [(12, False), (13, True)])
-def test_thirteen_words_in_a_row_overlap_and_twelve_do_not(shared: int, overlaps: bool):
+def test_thirteen_words_in_a_row_overlap_and_twelve_do_not(shared, overlaps):
     words = LONG.split()[:shared]
     found = index_of("apples", f"Before: {' '.join(words)}, after").find(
         f"quite another start, {' '.join(words).upper()} and another end of the question"
@@ -231,7 +231,7 @@ def test_thirteen_words_in_a_row_overlap_and_twelve_do_not(shared: int, overlaps
 
 
 @pytest.mark.parametrize(("length", "overlaps"), [(7, False), (8, True), (12, True)])
-def test_a_short_question_overlaps_when_all_of_it_stands_in_another(length: int, overlaps: bool):
+def test_a_short_question_overlaps_when_all_of_it_stands_in_another(length, overlaps):
     index = index_of("apples", f"Say: {LONG}", "pears")
     found = index.find(" ".join(LONG.split()[1 : 1 + length]))
     assert (found.other_id if found else None) == ("q1" if overlaps else None)
@@ -297,7 +297,7 @@ def lay_out(folder: Path, layout: str) -> None:
         "save_to_disk of all splits",
     ],
 )
-def test_a_copy_is_read_in_every_documented_layout(tmp_path: Path, layout: str):
+def test_a_copy_is_read_in_every_documented_layout(tmp_path, layout):
     assert len(missing_copies([SOURCE], tmp_path)) == 1
     lay_out(tmp_path, layout)
     assert missing_copies([SOURCE], tmp_path) == []
@@ -308,7 +308,7 @@ def test_a_copy_is_read_in_every_documented_layout(tmp_path: Path, layout: str):
     assert rows == [{"question": "One?", "answer": "a"}, {"question": "2?", "answer": "b"}]
 
 
-def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path: Path):
+def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
     """The library's own cache takes them for the same, and gives the rows of the first."""
     for number in (1, 2):
         root = tmp_path / f"{number}" / SOURCE.hub_name
@@ -318,7 +318,7 @@ def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path: Pa
     assert found == ["1", "2"]
 
 
-def test_all_missing_copies_are_named_with_the_commands_that_get_them(tmp_path: Path):
+def test_all_missing_copies_are_named_with_the_commands_that_get_them(tmp_path):
     commands = missing_copies([MATH.source, SOURCE], tmp_path)
     assert commands == [
         "hf download EleutherAI/hendrycks_math --repo-type dataset --revision "
@@ -328,7 +328,7 @@ def test_all_missing_copies_are_named_with_the_commands_that_get_them(tmp_path: 
     ]
 
 
-def test_a_copy_of_some_configs_alone_is_missing(tmp_path: Path):
+def test_a_copy_of_some_configs_alone_is_missing(tmp_path):
     write_jsonl(tmp_path / "EleutherAI/hendrycks_math/algebra/train.jsonl", [math_row(1)])
     assert len(missing_copies([MATH.source], tmp_path)) == 1
 
@@ -358,7 +358,7 @@ def test_a_value_of_another_type_is_named_with_its_row():
         ("test.csv", b'question,answer\n"One?,1\n'),
     ],
 )
-def test_a_damaged_copy_is_named_with_the_remedy(tmp_path: Path, name: str, content: bytes):
+def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):
     path = tmp_path / "owner/name/main" / name
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
@@ -368,15 +368,13 @@ def test_a_damaged_copy_is_named_with_the_remedy(tmp_path: Path, name: str, cont
     assert "Get it again: hf download owner/name" in str(caught.value)
 
 
-def test_a_copy_without_the_split_is_named_with_what_was_looked_for(tmp_path: Path):
+def test_a_copy_without_the_split_is_named_with_what_was_looked_for(tmp_path):
     write_jsonl(tmp_path / "owner/name/main/train.jsonl", OTHER)
     with pytest.raises(DataPreparationError, match="as config 'main', split 'test'"):
         list(load_rows(SOURCE, local_copies=tmp_path))
 
 
-def test_a_copy_of_another_length_than_the_hubs_is_warned_about(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_copy_of_another_length_than_the_hubs_is_warned_about(tmp_path, caplog):
     write_jsonl(tmp_path / "owner/name/main/test.jsonl", ROWS[:1])
     list(load_rows(SOURCE, local_copies=tmp_path))
     assert caplog.messages == ["owner/name: 1 rows, but the hub's copy has 2"]
@@ -425,13 +423,7 @@ def gated(source: Source) -> Source:
         ),
     ],
 )
-def test_what_the_hub_refuses_is_told_with_the_remedy(
-    monkeypatch: pytest.MonkeyPatch,
-    source: Source,
-    error: Exception,
-    kind: type[DataPreparationError],
-    parts: list[str],
-):
+def test_what_the_hub_refuses_is_told_with_the_remedy(monkeypatch, source, error, kind, parts):
     monkeypatch.setattr(loading, "load_dataset", failing(error))
     with pytest.raises(kind) as caught:
         list(load_rows(source, local_copies=None))
@@ -439,7 +431,7 @@ def test_what_the_hub_refuses_is_told_with_the_remedy(
     assert all(part in str(caught.value) for part in ["owner/name", *parts])
 
 
-def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch: pytest.MonkeyPatch):
+def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch):
     asked = []
 
     def load(path: str, **keywords: object) -> Dataset:

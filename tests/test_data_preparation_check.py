@@ -37,9 +37,7 @@ def reasons(path: Path, verifier: Verifier) -> dict[str, str]:
     return check_questions(str(path), RECORDS, verifier=verifier).faults
 
 
-def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_good_file_is_counted_and_gives_the_command_that_trains_on_it(tmp_path, capsys):
     path = write(tmp_path / "own.jsonl", *GOOD)
     assert main([str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -99,18 +97,14 @@ def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
         ("math", "(1, ???)", "nothing but the same letters would be correct"),
     ],
 )
-def test_an_answer_that_cannot_judge_is_a_fault(
-    tmp_path: Path, verifier: Verifier, task: str, answer: str, part: str
-):
+def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer, part):
     record = {"id": "x", "task": task, "prompt": "?", "answer": answer, "source": "mine"}
     found = reasons(write(tmp_path / "own.jsonl", *GOOD, record), verifier)
     assert list(found) == ["line 4"]
     assert part in found["line 4"]
 
 
-def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(
-    tmp_path: Path, verifier: Verifier
-):
+def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, verifier):
     poems = [{"id": f"{n}", "task": "poetry", "prompt": "?", "answer": "-"} for n in range(40)]
     path = write(tmp_path / "own.jsonl", '{"id": ', *GOOD, *GOOD, *poems)
     report = check_questions(str(path), RECORDS, verifier=verifier)
@@ -147,7 +141,7 @@ def test_rows_with_one_fault_are_one_line(tmp_path, capsys):
     assert lines[3].strip() == "1 coding, source other"
 
 
-def test_a_json_list_is_checked_as_well(tmp_path: Path, verifier: Verifier):
+def test_a_json_list_is_checked_as_well(tmp_path, verifier):
     path = tmp_path / "own.json"
     path.write_text(json.dumps([*GOOD, 7]))
     assert list(reasons(path, verifier)) == ["record 4"]
@@ -155,7 +149,7 @@ def test_a_json_list_is_checked_as_well(tmp_path: Path, verifier: Verifier):
 
 @pytest.mark.parametrize("content", [None, "", "[1,"])
 def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
+    tmp_path, capsys, content
 ):
     bad = tmp_path / "bad.json"
     if content is not None:
@@ -171,6 +165,6 @@ def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
     "COMAS_BENCHMARK_SAMPLES" not in os.environ, reason="real samples are not everywhere"
 )
 @pytest.mark.parametrize("name", ["train_math", "train_coding", "train_science"])
-def test_real_training_records_have_no_fault(verifier: Verifier, name: str):
+def test_real_training_records_have_no_fault(verifier, name):
     folder = Path(os.environ["COMAS_BENCHMARK_SAMPLES"])
     assert reasons(folder / f"{name}.json", verifier) == {}

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
@@ -96,9 +95,7 @@ def ids(path: Path) -> set[str]:
 # ---------------------------------------------------------------- what is built
 
 
-def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(
-    copies: Path, tmp_path: Path
-):
+def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copies, tmp_path):
     command = ["bash", str(SCRIPT), "--from", copies.name, "--output", str(tmp_path / "data")]
     result = subprocess.run(
         [*command, *SIZES, *without_copies()],
@@ -127,7 +124,7 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(
     )
 
 
-def test_every_benchmark_has_its_records(built: Path):
+def test_every_benchmark_has_its_records(built):
     counts = {path.stem: len(records(path)) for path in (built / "benchmarks").iterdir()}
     assert counts == {
         **dict.fromkeys(script.BENCHMARKS, 1),
@@ -137,21 +134,19 @@ def test_every_benchmark_has_its_records(built: Path):
     assert {record["task"] for record in records(built / "benchmarks/mmlu.jsonl")} == {"choice"}
 
 
-def test_two_builds_are_the_same_byte_for_byte(copies: Path, built: Path, tmp_path: Path):
+def test_two_builds_are_the_same_byte_for_byte(copies, built, tmp_path):
     assert run(copies, tmp_path / "again") == 0
     assert contents(tmp_path / "again") == contents(built)
 
 
-def test_another_seed_draws_other_questions_and_leaves_the_benchmarks(
-    copies: Path, built: Path, tmp_path: Path
-):
+def test_another_seed_draws_other_questions_and_leaves_the_benchmarks(copies, built, tmp_path):
     assert run(copies, tmp_path / "other", "--seed", "1") == 0
     assert ids(tmp_path / "other/train.jsonl") != ids(built / "train.jsonl")
     name = "benchmarks/gpqa.jsonl"
     assert contents(tmp_path / "other")[name] == contents(built)[name]
 
 
-def test_the_checksums_are_those_of_the_files(built: Path):
+def test_the_checksums_are_those_of_the_files(built):
     files = json.loads((built / "checksums.json").read_text())["files"]
     found = {name: sha256(text).hexdigest() for name, text in contents(built).items()}
     del found["checksums.json"]
@@ -160,7 +155,7 @@ def test_the_checksums_are_those_of_the_files(built: Path):
     assert files["train.jsonl"]["origin"] == "local copy"
 
 
-def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies: Path, tmp_path: Path):
+def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies, tmp_path):
     assert run(copies, tmp_path, sizes=EVERYTHING) == 0
     coding = {one for one in ids(tmp_path / "train.jsonl") if one.startswith("kodcode")}
     coding |= {one for one in ids(tmp_path / "validation.jsonl") if one.startswith("kodcode")}
@@ -171,7 +166,7 @@ def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies: Path,
     assert files["train.jsonl"]["left_out"][reason] == 1
 
 
-def test_single_benchmarks_are_built_alone(copies: Path, tmp_path: Path):
+def test_single_benchmarks_are_built_alone(copies, tmp_path):
     assert run(copies, tmp_path, "--only", "gsm8k", "mbpp") == 0
     assert {path.name for path in tmp_path.rglob("*.jsonl")} == {"gsm8k.jsonl", "mbpp.jsonl"}
 
@@ -213,7 +208,7 @@ def planted_copies(folder: Path) -> None:
         write_jsonl(folder / name / "data/train-0.jsonl", planted)
 
 
-def test_planted_repetitions_are_dropped_and_reported_and_nothing_else(tmp_path: Path):
+def test_planted_repetitions_are_dropped_and_reported_and_nothing_else(tmp_path):
     planted_copies(tmp_path / "copies")
     sizes = ["--train-size", "4", "1", "2", "--validation-size", "0", "1", "1"]
     status = run(tmp_path / "copies", tmp_path / "data", sizes=sizes)
@@ -240,9 +235,7 @@ def test_planted_repetitions_are_dropped_and_reported_and_nothing_else(tmp_path:
 # ---------------------------------------------------------------- continued, and checked
 
 
-def test_a_second_run_keeps_and_checks_what_is_there(
-    built: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_a_second_run_keeps_and_checks_what_is_there(built, tmp_path, capsys):
     before = contents(built)
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty", built) == 0  # reads no dataset
@@ -250,7 +243,7 @@ def test_a_second_run_keeps_and_checks_what_is_there(
     assert capsys.readouterr().out.count("checked, kept") == len(script.BENCHMARKS) + 3
 
 
-def test_a_killed_build_continues_where_it_was(copies: Path, built: Path, tmp_path: Path):
+def test_a_killed_build_continues_where_it_was(copies, built, tmp_path):
     folder = tmp_path / "killed"
     options = ["--from", copies, "--output", folder, *SIZES, *without_copies()]
     process = subprocess.Popen(
@@ -272,7 +265,7 @@ def test_a_killed_build_continues_where_it_was(copies: Path, built: Path, tmp_pa
     assert all(path.stat().st_mtime_ns == written for path, written in done.items())
 
 
-def test_a_half_written_file_is_no_obstacle(copies: Path, built: Path, tmp_path: Path):
+def test_a_half_written_file_is_no_obstacle(copies, built, tmp_path):
     folder = tmp_path / "cut"
     (folder / "benchmarks").mkdir(parents=True)
     (folder / "benchmarks/.partial-gsm8k.jsonl").write_text('{"id": "gsm8k-0')
@@ -280,7 +273,7 @@ def test_a_half_written_file_is_no_obstacle(copies: Path, built: Path, tmp_path:
     assert contents(folder) == contents(built)
 
 
-def test_a_lost_file_of_the_blend_is_built_again_as_it_was(copies: Path, built: Path):
+def test_a_lost_file_of_the_blend_is_built_again_as_it_was(copies, built):
     before = contents(built)
     (built / "validation.jsonl").unlink()
     assert run(copies, built) == 0
@@ -296,12 +289,7 @@ def test_a_lost_file_of_the_blend_is_built_again_as_it_was(copies: Path, built: 
     ],
 )
 def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
-    copies: Path,
-    built: Path,
-    caplog: pytest.LogCaptureFixture,
-    damage: Callable[[bytes], bytes],
-    options: list[str],
-    message: str,
+    copies, built, caplog, damage, options, message
 ):
     path = built / "train.jsonl"
     path.write_bytes(damage(path.read_bytes()))
@@ -314,9 +302,7 @@ def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
     assert run(copies, built, *options) == 0
 
 
-def test_a_file_of_the_users_own_is_never_overwritten(
-    copies: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_file_of_the_users_own_is_never_overwritten(copies, tmp_path, caplog):
     (tmp_path / "train.jsonl").write_text("mine")
     assert run(copies, tmp_path) == 1
     assert (tmp_path / "train.jsonl").read_text() == "mine"
@@ -325,9 +311,7 @@ def test_a_file_of_the_users_own_is_never_overwritten(
     assert run(copies, tmp_path) == 0
 
 
-def test_a_benchmark_that_changed_makes_the_blend_stale(
-    copies: Path, built: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_benchmark_that_changed_makes_the_blend_stale(copies, built, tmp_path, caplog):
     write_all(tmp_path / "newer")
     write_jsonl(
         tmp_path / "newer/HuggingFaceH4/MATH-500/test.jsonl", [{"problem": "New?", "answer": "1"}]
@@ -337,13 +321,13 @@ def test_a_benchmark_that_changed_makes_the_blend_stale(
     assert "train.jsonl was built with apart_from.math-500 '" in caplog.messages[-1]
 
 
-def test_damaged_checksums_are_told(copies: Path, built: Path, caplog: pytest.LogCaptureFixture):
+def test_damaged_checksums_are_told(copies, built, caplog):
     (built / "checksums.json").write_text('{"files": {"train.jsonl": 7}}')
     assert run(copies, built) == 1
     assert "checksums.json is damaged" in caplog.messages[-1]
 
 
-def test_one_build_at_a_time(copies: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_one_build_at_a_time(copies, tmp_path, caplog):
     with locked(tmp_path, remedy=""):
         assert run(copies, tmp_path) == 1
     assert f"{tmp_path} is being written by process {os.getpid()}: wait" in caplog.messages[-1]
@@ -352,9 +336,7 @@ def test_one_build_at_a_time(copies: Path, tmp_path: Path, caplog: pytest.LogCap
 # ---------------------------------------------------------------- what can be missing
 
 
-def test_all_missing_copies_are_named_before_anything_is_read(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_all_missing_copies_are_named_before_anything_is_read(tmp_path, caplog):
     (tmp_path / "copies").mkdir()
     assert run(tmp_path / "copies", tmp_path / "data") == 1
     message = caplog.messages[-1]
@@ -364,9 +346,7 @@ def test_all_missing_copies_are_named_before_anything_is_read(
     assert list((tmp_path / "data").glob("**/*.jsonl")) == []
 
 
-def test_too_few_questions_are_told_with_the_numbers_and_the_reasons(
-    copies: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_too_few_questions_are_told_with_the_numbers_and_the_reasons(copies, tmp_path, caplog):
     sizes = ["--train-size", "6", "6", "6", "--validation-size", "3", "2", "3"]
     assert run(copies, tmp_path, sizes=sizes) == 1
     text = "\n".join(caplog.messages)
@@ -389,10 +369,7 @@ def failing_load(name: str, error: type[DataPreparationError]) -> Any:
 
 
 def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
-    copies: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    copies, tmp_path, monkeypatch, caplog
 ):
     with monkeypatch.context() as patch:
         patch.setattr(build, "load_rows", failing_load("Idavidrein/gpqa", DataPreparationError))
@@ -410,12 +387,7 @@ def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     assert len(files["train.jsonl"]["recipe"]["apart_from"]) == len(script.BENCHMARKS) - 1
 
 
-def test_without_a_connection_no_further_dataset_is_tried(
-    copies: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-):
+def test_without_a_connection_no_further_dataset_is_tried(copies, tmp_path, monkeypatch, caplog):
     failing = failing_load("openai/openai_humaneval", HubUnreachableError)
     monkeypatch.setattr(build, "load_rows", failing)
     assert run(copies, tmp_path) == 1
@@ -424,10 +396,7 @@ def test_without_a_connection_no_further_dataset_is_tried(
 
 
 def test_an_interruption_ends_with_130_and_says_how_to_continue(
-    copies: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    copies, tmp_path, monkeypatch, caplog
 ):
     def interrupted(*arguments: object, **keywords: object) -> None:
         raise KeyboardInterrupt
@@ -437,9 +406,7 @@ def test_an_interruption_ends_with_130_and_says_how_to_continue(
     assert "Rerun the command" in caplog.messages[-1]
 
 
-def test_a_folder_that_cannot_be_written_is_named(
-    copies: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+def test_a_folder_that_cannot_be_written_is_named(copies, tmp_path, caplog):
     (tmp_path / "file").write_text("")
     assert run(copies, tmp_path / "file") == 1
     assert str(tmp_path / "file") in caplog.messages[-1]
@@ -458,7 +425,7 @@ def test_a_folder_that_cannot_be_written_is_named(
         ["surplus"],
     ],
 )
-def test_wrong_arguments_end_with_2(arguments: list[str], capsys: pytest.CaptureFixture[str]):
+def test_wrong_arguments_end_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
@@ -466,7 +433,7 @@ def test_wrong_arguments_end_with_2(arguments: list[str], capsys: pytest.Capture
 
 
 @pytest.mark.parametrize("name", ["prepare_data.sh", "check_data.sh"])
-def test_help_needs_no_environment(name: str, tmp_path: Path):
+def test_help_needs_no_environment(name, tmp_path):
     command = ["bash", str(REPOSITORY / "scripts" / name), "--help"]
     environment = {**os.environ, "PYTHON": "/no/such/python"}
     result = subprocess.run(

@@ -38,7 +38,7 @@ def numbers(path: Path) -> list[int]:
 # ---------------------------------------------------------------- whole files
 
 
-def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path: Path):
+def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path):
     (tmp_path / "a").write_text("old")
     with pytest.raises(FileError, match=r"cannot write .*missing/b: No such file"):
         write_texts({tmp_path / "a": "new", tmp_path / "missing" / "b": "new"})
@@ -52,7 +52,7 @@ def test_json_lines_keep_letters_readable():
     assert json_lines([{"a": "Ça"}, {"b": 1}]) == '{"a": "Ça"}\n{"b": 1}\n'
 
 
-def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp_path: Path):
+def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp_path):
     path = tmp_path / "log.jsonl"
     append_lines(path, [b"1", b"2"])
     with path.open("ab") as file:
@@ -62,7 +62,7 @@ def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp
     assert path.read_bytes() == b"1\n2\n4\n"
 
 
-def test_a_file_that_is_one_torn_line_is_read_as_empty(tmp_path: Path):
+def test_a_file_that_is_one_torn_line_is_read_as_empty(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(b"[1, ")
     assert numbers(path) == []
@@ -70,7 +70,7 @@ def test_a_file_that_is_one_torn_line_is_read_as_empty(tmp_path: Path):
     assert path.read_bytes() == b""
 
 
-def test_a_damaged_line_is_named_with_the_remedy(tmp_path: Path):
+def test_a_damaged_line_is_named_with_the_remedy(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_bytes(b"1\n[2\n3\n")
     with pytest.raises(FileError, match=r"log.jsonl, line 2 is damaged: .*\. Delete it$"):
@@ -81,14 +81,14 @@ def test_a_damaged_line_is_named_with_the_remedy(tmp_path: Path):
     ("text", "fault"),
     [("{", "Invalid JSON: EOF"), ("[1]", "be an object"), ('{"a": []}', "a: ")],
 )
-def test_a_damaged_file_is_named_with_the_remedy(tmp_path: Path, text: str, fault: str):
+def test_a_damaged_file_is_named_with_the_remedy(tmp_path, text, fault):
     path = tmp_path / "inputs.json"
     path.write_text(text)
     with pytest.raises(FileError, match=rf"inputs\.json is damaged: .*{fault}.*\. Delete it$"):
         read_json(path, TypeAdapter(dict[str, int]), remedy="Delete it")
 
 
-def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path: Path):
+def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path):
     path = tmp_path / "log.jsonl"
     append_lines(path, [b"1"])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -106,7 +106,7 @@ def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path: Path):
 # ---------------------------------------------------------------- locks
 
 
-def test_a_lock_holds_against_other_processes_and_names_this_one(tmp_path: Path):
+def test_a_lock_holds_against_other_processes_and_names_this_one(tmp_path):
     command = [sys.executable, "-c", TRIES_TO_LOCK, str(tmp_path)]
     with locked(tmp_path, remedy=""):
         refused = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -114,7 +114,7 @@ def test_a_lock_holds_against_other_processes_and_names_this_one(tmp_path: Path)
     subprocess.run(command, check=True)
 
 
-def test_a_second_attempt_of_the_same_process_is_refused_and_the_lock_stays(tmp_path: Path):
+def test_a_second_attempt_of_the_same_process_is_refused_and_the_lock_stays(tmp_path):
     command = [sys.executable, "-c", TRIES_TO_LOCK, str(tmp_path)]
     with locked(tmp_path, remedy=""):
         with pytest.raises(FileError, match="written by process"), locked(tmp_path, remedy=""):
