@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -11,43 +10,29 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_jsonl
 
 from comas.data import load_questions
-from comas.data.preparation import DataPreparationError, build
+from comas.data.preparation import DataPreparationError, Source, build
 from comas.data.preparation.loading import HubUnreachableError
 from comas.data.preparation.math_train import MATH
 from comas.utils.files import locked
 from evaluation.benchmarks import BENCHMARKS
+from scripts import prepare_data as script
 
 pytestmark = pytest.mark.stack
 
 REPOSITORY = Path(__file__).parents[1]
 SCRIPT = REPOSITORY / "scripts/prepare_data.sh"
+SPLITS = ("train", "validation")
 SIZES = ["--train-size", "6", "4", "6", "--validation-size", "3", "2", "3"]
 EVERYTHING = ["--train-size", "24", "5", "15", "--validation-size", "4", "2", "3"]
 """All the questions of the copies that may be taken: so every one of them is looked at."""
-
-
-def load_script() -> ModuleType:
-    specification = importlib.util.spec_from_file_location(
-        "prepare_data", REPOSITORY / "scripts/prepare_data.py"
-    )
-    assert specification is not None
-    assert specification.loader is not None
-    module = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(module)
-    return module
-
-
-script = load_script()
-main = script.main
 
 
 @pytest.fixture(scope="module")
@@ -62,15 +47,21 @@ def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def built(copies: Path, tmp_path: Path) -> Path:
-    folder = tmp_path / "data"
+@pytest.fixture(scope="module")
+def built_once(copies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("built")
     assert run(copies, folder) == 0
     return folder
 
 
+@pytest.fixture
+def built(built_once: Path, tmp_path: Path) -> Path:
+    """What a whole build leaves, which a test may damage."""
+    return shutil.copytree(built_once, tmp_path / "data")
+
+
 def run(copies: Path, folder: Path, *options: str, sizes: list[str] = SIZES) -> int:
-    return main(["--from", str(copies), "--output", str(folder), *sizes, *options])
+    return script.main(["--from", str(copies), "--output", str(folder), *sizes, *options])
 
 
 def without_copies() -> list[str]:
@@ -96,50 +87,36 @@ def ids(path: Path) -> set[str]:
 
 
 def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copies, tmp_path):
-    command = ["bash", str(SCRIPT), "--from", copies.name, "--output", str(tmp_path / "data")]
+    folder = tmp_path / "data"
+    command = ["bash", str(SCRIPT), "--from", copies.name, "--output", str(folder), *SIZES]
     result = subprocess.run(
-        [*command, *SIZES, *without_copies()],
-        cwd=copies.parent,
-        capture_output=True,
-        text=True,
-        check=False,
+        [*command, *without_copies()], cwd=copies.parent, capture_output=True, text=True
     )
     assert result.returncode == 0, result.stderr
-    assert result.stderr.splitlines()[0] == (
-        f"Building 16 training questions, 8 validation questions, {len(script.BENCHMARKS)} "
-        f"benchmarks in {tmp_path}/data from local copies in {copies}."
-    )
-    train = load_questions(tmp_path / "data/train.jsonl")
-    wanted = {"math": 6, "coding": 4, "science": 6}
-    assert Counter(question.domain for question in train.questions) == wanted
-    validation = load_questions(tmp_path / "data/validation.jsonl")
-    wanted = {"math": 3, "coding": 2, "science": 3}
-    assert Counter(question.domain for question in validation.questions) == wanted
+    plan = f"16 training questions, 8 validation questions, {len(script.BENCHMARKS)} benchmarks in"
+    assert f"{plan} {folder} from local copies in {copies}." in result.stderr
+    train, validation = (load_questions(folder / f"{name}.jsonl") for name in SPLITS)
+    found = [Counter(question.domain for question in one.questions) for one in (train, validation)]
+    assert found[0] == {"math": 6, "coding": 4, "science": 6}
+    assert found[1] == {"math": 3, "coding": 2, "science": 3}
     assert not set(train.answers) & set(validation.answers)
-    table = result.stdout.splitlines()
-    gsm8k = f"{tmp_path}/data/benchmarks/gsm8k.jsonl"
-    assert table[1].split() == [gsm8k, "1", "local", "copy,", "built"]
-    assert any(
-        line.split() == ["left", "out", "8", "coding:", "it", "is", "easy"] for line in table
-    )
+    table = [" ".join(line.split()) for line in result.stdout.splitlines()]
+    assert f"{folder}/benchmarks/gsm8k.jsonl 1 local copy, built" in table
+    assert "left out 8 coding: it is easy" in table
 
 
 def test_every_benchmark_has_its_records(built):
     counts = {path.stem: len(records(path)) for path in (built / "benchmarks").iterdir()}
-    assert counts == {
-        **dict.fromkeys(script.BENCHMARKS, 1),
-        "gpqa": 4,
-    }
+    assert counts == {**dict.fromkeys(script.BENCHMARKS, 1), "gpqa": 4}
     assert records(built / "benchmarks/gpqa.jsonl")[0]["id"] == "gpqa-00000"
     assert {record["task"] for record in records(built / "benchmarks/mmlu.jsonl")} == {"choice"}
 
 
-def test_two_builds_are_the_same_byte_for_byte(copies, built, tmp_path):
+def test_two_builds_are_the_same_byte_for_byte_and_another_seed_leaves_the_benchmarks(
+    copies, built, tmp_path
+):
     assert run(copies, tmp_path / "again") == 0
     assert contents(tmp_path / "again") == contents(built)
-
-
-def test_another_seed_draws_other_questions_and_leaves_the_benchmarks(copies, built, tmp_path):
     assert run(copies, tmp_path / "other", "--seed", "1") == 0
     assert ids(tmp_path / "other/train.jsonl") != ids(built / "train.jsonl")
     name = "benchmarks/gpqa.jsonl"
@@ -157,8 +134,8 @@ def test_the_checksums_are_those_of_the_files(built):
 
 def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies, tmp_path):
     assert run(copies, tmp_path, sizes=EVERYTHING) == 0
-    coding = {one for one in ids(tmp_path / "train.jsonl") if one.startswith("kodcode")}
-    coding |= {one for one in ids(tmp_path / "validation.jsonl") if one.startswith("kodcode")}
+    taken = set().union(*(ids(tmp_path / f"{name}.jsonl") for name in SPLITS))
+    coding = {one for one in taken if one.startswith("kodcode")}
     # Odd numbers are medium or hard; the solution of number 3 is wrong.
     assert coding == {f"kodcode-{number:05d}" for number in (1, 5, 7, 9, 11, 13, 15)}
     files = json.loads((tmp_path / "checksums.json").read_text())["files"]
@@ -211,8 +188,7 @@ def planted_copies(folder: Path) -> None:
 def test_planted_repetitions_are_dropped_and_reported_and_nothing_else(tmp_path):
     planted_copies(tmp_path / "copies")
     sizes = ["--train-size", "4", "1", "2", "--validation-size", "0", "1", "1"]
-    status = run(tmp_path / "copies", tmp_path / "data", sizes=sizes)
-    assert status == 0
+    assert run(tmp_path / "copies", tmp_path / "data", sizes=sizes) == 0
     by_id = {line["id"]: line for line in records(tmp_path / "data/decontamination.jsonl")}
     [twin] = set(by_id) - {"math-00001", "kodcode-00002", "webinstruct-00003"}
     assert by_id["math-00001"] == {
@@ -265,34 +241,28 @@ def test_a_killed_build_continues_where_it_was(copies, built, tmp_path):
     assert all(path.stat().st_mtime_ns == written for path, written in done.items())
 
 
-def test_a_half_written_file_is_no_obstacle(copies, built, tmp_path):
-    folder = tmp_path / "cut"
-    (folder / "benchmarks").mkdir(parents=True)
-    (folder / "benchmarks/.partial-gsm8k.jsonl").write_text('{"id": "gsm8k-0')
-    assert run(copies, folder) == 0
-    assert contents(folder) == contents(built)
-
-
-def test_a_lost_file_of_the_blend_is_built_again_as_it_was(copies, built):
+def test_a_half_written_file_is_no_obstacle_and_a_lost_one_is_built_again_as_it_was(copies, built):
     before = contents(built)
+    (built / "benchmarks/gsm8k.jsonl").rename(built / "benchmarks/.partial-gsm8k.jsonl")
     (built / "validation.jsonl").unlink()
     assert run(copies, built) == 0
     assert contents(built) == before
 
 
 @pytest.mark.parametrize(
-    ("damage", "options", "message"),
+    ("num_lost_bytes", "options", "message"),
     [
-        (lambda text: text[:-20], [], "its SHA-256 is not that of checksums.json"),
-        (lambda text: text, ["--seed", "7"], "train.jsonl was built with seed 0 instead of 7"),
-        (lambda text: text, ["--skip", "gpqa"], "train.jsonl was built with apart_from.gpqa '"),
+        (20, [], "its SHA-256 is not that of checksums.json"),
+        (0, ["--seed", "7"], "train.jsonl was built with seed 0 instead of 7"),
+        (0, ["--skip", "gpqa"], "train.jsonl was built with apart_from.gpqa '"),
     ],
 )
 def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
-    copies, built, caplog, damage, options, message
+    copies, built, caplog, num_lost_bytes, options, message
 ):
     path = built / "train.jsonl"
-    path.write_bytes(damage(path.read_bytes()))
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) - num_lost_bytes])
     before = contents(built)
     assert run(copies, built, *options) == 1
     assert contents(built) == before
@@ -321,16 +291,16 @@ def test_a_benchmark_that_changed_makes_the_blend_stale(copies, built, tmp_path,
     assert "train.jsonl was built with apart_from.math-500 '" in caplog.messages[-1]
 
 
-def test_damaged_checksums_are_told(copies, built, caplog):
-    (built / "checksums.json").write_text('{"files": {"train.jsonl": 7}}')
-    assert run(copies, built) == 1
+def test_damaged_checksums_are_told(copies, tmp_path, caplog):
+    (tmp_path / "checksums.json").write_text('{"files": {"train.jsonl": 7}}')
+    assert run(copies, tmp_path) == 1
     assert "checksums.json is damaged" in caplog.messages[-1]
 
 
 def test_one_build_at_a_time(copies, tmp_path, caplog):
     with locked(tmp_path, remedy=""):
         assert run(copies, tmp_path) == 1
-    assert f"{tmp_path} is being written by process {os.getpid()}: wait" in caplog.messages[-1]
+    assert f"{tmp_path} is being written by process {os.getpid()}" in caplog.messages[-1]
 
 
 # ---------------------------------------------------------------- what can be missing
@@ -349,20 +319,20 @@ def test_all_missing_copies_are_named_before_anything_is_read(tmp_path, caplog):
 def test_too_few_questions_are_told_with_the_numbers_and_the_reasons(copies, tmp_path, caplog):
     sizes = ["--train-size", "6", "6", "6", "--validation-size", "3", "2", "3"]
     assert run(copies, tmp_path, sizes=sizes) == 1
-    text = "\n".join(caplog.messages)
-    assert "coding: 6 questions are wanted for train, but the dataset has only 5 more" in text
-    assert "1 x its own reference answer is judged wrong" in text
-    assert "--train-size" in text
+    assert "coding: 6 questions are wanted for train, but the dataset has only 5" in caplog.text
+    assert "1 x its own reference answer is judged wrong" in caplog.text
+    assert "--train-size" in caplog.text
     assert not (tmp_path / "train.jsonl").exists()
     assert (tmp_path / "benchmarks/mmlu.jsonl").exists()
 
 
-def failing_load(name: str, error: type[DataPreparationError]) -> Any:
+def failing_load(name: str, error: BaseException) -> Callable[..., object]:
+    """Reads every dataset but one."""
     real = build.load_rows
 
-    def load(source: Any, **keywords: Any) -> Any:
+    def load(source: Source, **keywords: object) -> object:
         if source.hub_name == name:
-            raise error(f"{name}: not today")
+            raise error
         return real(source, **keywords)
 
     return load
@@ -371,39 +341,35 @@ def failing_load(name: str, error: type[DataPreparationError]) -> Any:
 def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     copies, tmp_path, monkeypatch, caplog
 ):
+    failing = failing_load("Idavidrein/gpqa", DataPreparationError("not today"))
     with monkeypatch.context() as patch:
-        patch.setattr(build, "load_rows", failing_load("Idavidrein/gpqa", DataPreparationError))
+        patch.setattr(build, "load_rows", failing)
         assert run(copies, tmp_path) == 1
     built = {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")}
-    assert len(built) == 9
-    assert "gpqa" not in built
-    text = "\n".join(caplog.messages)
-    assert "Idavidrein/gpqa: not today" in text
-    assert "train.jsonl and validation.jsonl wait for the benchmarks above" in text
-    assert "--skip NAME" in text
+    assert len(built) == 9 and "gpqa" not in built
+    for part in ("not today", "train.jsonl and validation.jsonl wait", "--skip NAME"):
+        assert part in caplog.text
     assert run(copies, tmp_path, "--skip", "gpqa") == 0
     files = json.loads((tmp_path / "checksums.json").read_text())["files"]
-    assert "gpqa" not in files["train.jsonl"]["recipe"]["apart_from"]
-    assert len(files["train.jsonl"]["recipe"]["apart_from"]) == len(script.BENCHMARKS) - 1
+    assert files["train.jsonl"]["recipe"]["apart_from"].keys() == script.BENCHMARKS.keys() - {
+        "gpqa"
+    }
 
 
-def test_without_a_connection_no_further_dataset_is_tried(copies, tmp_path, monkeypatch, caplog):
-    failing = failing_load("openai/openai_humaneval", HubUnreachableError)
-    monkeypatch.setattr(build, "load_rows", failing)
-    assert run(copies, tmp_path) == 1
-    assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == {"gsm8k", "math-500"}
-    assert any("not today; the datasets after it were not tried" in m for m in caplog.messages)
-
-
-def test_an_interruption_ends_with_130_and_says_how_to_continue(
-    copies, tmp_path, monkeypatch, caplog
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (HubUnreachableError("not today"), 1, "not today; the datasets after it were not tried"),
+        (KeyboardInterrupt(), 130, "Rerun the command"),
+    ],
+)
+def test_without_a_connection_or_when_interrupted_no_further_dataset_is_tried(
+    copies, tmp_path, monkeypatch, caplog, error, status, said
 ):
-    def interrupted(*arguments: object, **keywords: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(build, "load_rows", interrupted)
-    assert run(copies, tmp_path) == 130
-    assert "Rerun the command" in caplog.messages[-1]
+    monkeypatch.setattr(build, "load_rows", failing_load("openai/openai_humaneval", error))
+    assert run(copies, tmp_path) == status
+    assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == {"gsm8k", "math-500"}
+    assert said in caplog.text
 
 
 def test_a_folder_that_cannot_be_written_is_named(copies, tmp_path, caplog):
@@ -427,7 +393,7 @@ def test_a_folder_that_cannot_be_written_is_named(copies, tmp_path, caplog):
 )
 def test_wrong_arguments_end_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
-        main(arguments)
+        script.main(arguments)
     assert caught.value.code == 2
     assert "usage: " in capsys.readouterr().err
 
@@ -443,13 +409,8 @@ def test_help_needs_no_environment(name, tmp_path):
 
 
 def test_the_help_names_every_option_and_every_name():
-    text = SCRIPT.read_text()
-    source = (REPOSITORY / "scripts/prepare_data.py").read_text()
+    printed = subprocess.run(["bash", str(SCRIPT), "--help"], capture_output=True, text=True).stdout
     for option in ("--from", "--only", "--skip", "--seed", "--output", "--rebuild"):
-        assert option in text
-        assert f'"{option}"' in source
-    printed = subprocess.run(
-        ["bash", str(SCRIPT), "--help"], capture_output=True, text=True, check=True
-    ).stdout
+        assert option in printed
     [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
     assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])
