@@ -112,10 +112,7 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, ve
     assert len(report.faults) == 44  # the cut line, the 3 repeated ids, the 40 poems
     assert list(report.faults)[:4] == ["line 1", "line 5", "line 6", "line 7"]
     assert report.faults["line 5"] == "id 'm' is already that of line 2"
-    assert (
-        "task: Input should be 'math', 'coding' or 'science', not 'poetry'"
-        in report.faults["line 47"]
-    )
+    assert "task: Input should be" in report.faults["line 47"]
     assert report.counts.total() == 3
 
 
@@ -141,12 +138,6 @@ def test_rows_with_one_fault_are_one_line(tmp_path, capsys):
     assert lines[3].strip() == "1 coding, source other"
 
 
-def test_a_json_list_is_checked_as_well(tmp_path, verifier):
-    path = tmp_path / "own.json"
-    path.write_text(json.dumps([*GOOD, 7]))
-    assert list(reasons(path, verifier)) == ["record 4"]
-
-
 @pytest.mark.parametrize("content", [None, "", "[1,"])
 def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
     tmp_path, capsys, content
@@ -154,11 +145,12 @@ def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
     bad = tmp_path / "bad.json"
     if content is not None:
         bad.write_text(content)
-    good = write(tmp_path / "good.jsonl", *GOOD)
+    good = tmp_path / "good.json"
+    good.write_text(json.dumps([*GOOD, 7]))
     assert main([str(bad), str(good)]) == 1
     output = capsys.readouterr().out
     assert str(bad) in output.splitlines()[0]
-    assert f"{good}: 3 records, 0 of them faulty" in output
+    assert f"{good}: 4 records, 1 of them faulty" in output and "record 4: " in output
 
 
 @pytest.mark.skipif(
