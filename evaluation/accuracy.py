@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
 from math import lcm
@@ -21,10 +21,13 @@ SINGLE_MODEL = "model"
 """The title of results that have no parts."""
 
 FEWEST_TASKS = 6
-"""That can tell a difference from chance: of 5 tasks, all better, a sign test says 2/2^5 = 6 %."""
+"""With fewer, chance explains any difference: of 5 tasks, all better, a sign test says 6 %."""
 
 TaskKey = tuple[str, str]
 """(task_id, fingerprint of its question)"""
+
+CellKey = tuple[Grader, Column]
+"""Which number of a row: by which grader, in which column."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,10 @@ class Difference:
 
 @dataclass(frozen=True)
 class Row:
-    """A line of a table: a subject, or the mean over the agents of a run."""
+    """A line of a table: a subject, or the mean over the agents of a run.
+
+    Compared with another row, it also has the differences.
+    """
 
     run: str
     """The results folder."""
@@ -86,18 +92,11 @@ class Row:
     """The part in words: ``mean of 2 agents``."""
     label: str
     """Run and part: ``quickstart/agent_0``."""
-    accuracies: Mapping[Grader, Mapping[Column, Accuracy]]
-
-
-@dataclass(frozen=True)
-class ComparedRow:
-    """A row with the one that it is compared with."""
-
-    row: Row
-    reference: Row | None
+    accuracies: Mapping[CellKey, Accuracy]
+    reference: "Row | None" = None
     """None for a row that is a reference itself, or has no counterpart."""
-    differences: Mapping[Grader, Mapping[Column, Difference]]
-    """For the columns where both have a task in common."""
+    differences: Mapping[CellKey, Difference] = field(default_factory=dict)
+    """Where both have a task in common."""
 
 
 def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
@@ -128,7 +127,7 @@ def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
     return rows
 
 
-def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[ComparedRow]:
+def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[Row]:
     """Each row with its differences from its counterpart: the only reference, or the same part
     of the other run (agent 0 with agent 0, society with society).
 
@@ -138,11 +137,11 @@ def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[Comp
     for row in rows:
         same_part = (other for other in references if other.part == row.part)
         reference = references[0] if len(references) == 1 else next(same_part, None)
-        compared.append(ComparedRow(row, reference, _differences(row, reference)))
+        compared.append(row if reference is None else _compared(row, reference))
     ours, theirs = (", ".join(row.label for row in group) for group in (rows, references))
-    if all(line.reference is None for line in compared):
+    if all(row.reference is None for row in compared):
         raise ValueError(f"cannot compare {ours} with {theirs}: name one subject of the latter")
-    if not any(line.differences[grader] for line in compared for grader in GRADERS):
+    if not any(row.differences for row in compared):
         raise ValueError(
             f"{ours} and {theirs} have no task in common: {in_words(columns_of(rows))} against "
             f"{in_words(columns_of(references))}. Evaluate both on the same questions"
@@ -185,28 +184,19 @@ def bootstrap_interval(values: Iterable[Fraction]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def uncompared(rows: Sequence[Row]) -> list[ComparedRow]:
-    """Rows without a reference."""
-    return [ComparedRow(row, None, _differences(row, None)) for row in rows]
-
-
-def _differences(row: Row, reference: Row | None) -> dict[Grader, dict[Column, Difference]]:
-    if reference is None:
-        return {grader: {} for grader in GRADERS}
-    return {
-        grader: {
-            key: difference
-            for key, accuracy in row.accuracies[grader].items()
-            if (other := reference.accuracies[grader].get(key)) is not None
-            and (difference := paired_difference(accuracy, reference=other)) is not None
-        }
-        for grader in GRADERS
+def _compared(row: Row, reference: Row) -> Row:
+    differences = {
+        key: difference
+        for key, accuracy in row.accuracies.items()
+        if (other := reference.accuracies.get(key)) is not None
+        and (difference := paired_difference(accuracy, reference=other)) is not None
     }
+    return replace(row, reference=reference, differences=differences)
 
 
 def columns_of(rows: Iterable[Row]) -> set[Column]:
     """The columns that any of the rows has."""
-    return {c for row in rows for accuracies in row.accuracies.values() for c in accuracies}
+    return {column for row in rows for _, column in row.accuracies}
 
 
 def in_words(columns: Iterable[Column]) -> str:
@@ -221,31 +211,30 @@ def _row(name: str, subject: Subject) -> Row:
         title=subject.part or SINGLE_MODEL,
         label=subject.label(name),
         accuracies={
-            grader: {key: accuracy_of(e, grader) for key, e in subject.evaluations.items()}
+            (grader, column): accuracy_of(evaluation, grader)
             for grader in GRADERS
+            for column, evaluation in subject.evaluations.items()
         },
     )
 
 
 def _mean_row(name: str, agents: Sequence[Row]) -> Row:
     """The mean over agents, where all of them were asked the same tasks."""
-    accuracies: dict[Grader, dict[Column, Accuracy]] = {}
-    for grader in GRADERS:
-        of_agents = [agent.accuracies[grader] for agent in agents]
-        shared = [key for key in of_agents[0] if all(key in agent for agent in of_agents)]
-        means = {key: _mean([agent[key] for agent in of_agents]) for key in shared}
-        accuracies[grader] = {key: mean for key, mean in means.items() if mean is not None}
+    means = {}
+    for key, first in agents[0].accuracies.items():
+        accuracies = [a.accuracies[key] for a in agents if key in a.accuracies]
+        tasks = first.shares.keys()
+        if len(accuracies) == len(agents) and all(a.shares.keys() == tasks for a in accuracies):
+            means[key] = _mean(accuracies)
     title = f"mean of {len(agents)} agents"
-    return Row(name, MEAN_PART, title, f"{name}, {title}", accuracies)
+    return Row(name, MEAN_PART, title, f"{name}, {title}", means)
 
 
-def _mean(accuracies: Sequence[Accuracy]) -> Accuracy | None:
-    keys = accuracies[0].shares.keys()
-    if any(accuracy.shares.keys() != keys for accuracy in accuracies):
-        return None
+def _mean(accuracies: Sequence[Accuracy]) -> Accuracy:
     return Accuracy(
         shares={
-            key: sum(s.shares[key] for s in accuracies) / Fraction(len(accuracies)) for key in keys
+            task: sum(a.shares[task] for a in accuracies) / Fraction(len(accuracies))
+            for task in accuracies[0].shares
         },
         repeats=tuple(accuracy.value for accuracy in accuracies),
         num_judged=sum(accuracy.num_judged for accuracy in accuracies),

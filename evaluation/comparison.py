@@ -26,12 +26,12 @@ def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
         )
     names = [_under(results, name) for name in names]
     first, *others = [read_results(results / name, name=name) for name in names]
-    lines = line_up(first, others)
+    rows = line_up(first, others)
     joined = "-".join(name.replace("/", "_") for name in names)
     figure = results / f"comparison-{joined}.png"
-    draw_accuracies([line.row for line in lines], figure)
+    draw_accuracies(rows, figure)
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
-    parts = [title, *overview(lines, [first, *others]), *differences(lines)]
+    parts = [title, *overview(rows, [first, *others]), *differences(rows)]
     return "\n\n".join(parts) + "\n", figure
 
 

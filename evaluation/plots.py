@@ -53,11 +53,10 @@ def accuracy_figure(rows: Sequence[Row]) -> Figure:
 def _draw_panel(axes: Axes, rows: Sequence[Row], *, setup: str, benchmarks: Sequence[str]) -> None:
     bar = GROUP_WIDTH / len(rows)
     for i, row in enumerate(rows):
-        accuracies = row.accuracies[GRADER]
         found = [
-            (x, accuracies[column])
+            (x, accuracy)
             for x, benchmark in enumerate(benchmarks)
-            if (column := Column(setup, benchmark)) in accuracies
+            if (accuracy := row.accuracies.get((GRADER, Column(setup, benchmark)))) is not None
         ]
         heights = [100 * accuracy.value for _, accuracy in found]
         below = [max(0.0, 100 * (accuracy.value - accuracy.interval[0])) for _, accuracy in found]

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from comas.utils.files import write_text
-from evaluation.accuracy import (
-    MEAN_PART,
-    ComparedRow,
-    Difference,
-    Row,
-    compare_rows,
-    rows_of,
-    uncompared,
-)
+from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import read_sampling
 from evaluation.results import GRADERS, Subject, read_subjects
@@ -78,33 +70,33 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     common.
     """
     results = read_results(folder, name=folder.name)
-    lines, everyone = uncompared(results.rows), [results]
+    rows, everyone = results.rows, [results]
     if baseline is not None:
         reference = read_results(baseline, name=os.path.relpath(baseline, folder.parent))
-        lines, everyone = line_up(reference, [results]), [reference, results]
-    rows = [record for line in lines for record in records(line)]
+        rows, everyone = line_up(reference, [results]), [reference, results]
+    lines = [record for row in rows for record in records(row)]
     summary = {
         "name": results.name,
         "baseline": None if baseline is None else everyone[0].name,
         "asked_differently": asked_differently(everyone),
         "graded_differently": graded_differently(everyone),
-        "rows": rows,
+        "rows": lines,
         "cost": _cost_records(results),
         "missing": missing_from(everyone),
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
-    screen = "\n\n".join([f"# Results of {results.name}", *overview(lines, everyone)])
+    screen = "\n\n".join([f"# Results of {results.name}", *overview(rows, everyone)])
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    write_text(folder / "summary.csv", _as_csv(rows))
-    text = "\n\n".join([screen, *differences(lines), cost]) + "\n"
+    write_text(folder / "summary.csv", _as_csv(lines))
+    text = "\n\n".join([screen, *differences(rows), cost]) + "\n"
     write_text(folder / "summary.md", text)
     return f"{screen}\n"
 
 
-def line_up(first: Results, others: Sequence[Results]) -> list[ComparedRow]:
+def line_up(first: Results, others: Sequence[Results]) -> list[Row]:
     """All rows, those of ``others`` compared with those of ``first``; see ``compare_rows``."""
     compared = (compare_rows(other.rows, references=first.rows) for other in others)
-    return [*uncompared(first.rows), *(line for lines in compared for line in lines)]
+    return [*first.rows, *(row for rows in compared for row in rows)]
 
 
 def asked_differently(everyone: Sequence[Results]) -> list[str]:
@@ -142,16 +134,16 @@ def missing_from(everyone: Sequence[Results]) -> list[str]:
     return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
 
 
-def overview(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[str]:
+def overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
     """Accuracies under both graders, and what is missing, as Markdown."""
     legend, warning = LEGEND, []
     if differing := asked_differently(everyone):
         warning = ["## Asked differently", _listed(differing)]
     if differing := graded_differently(everyone):
         warning += ["## Graded differently", _listed(differing)]
-    if any(line.reference is not None for line in lines):
+    if any(row.reference is not None for row in rows):
         legend += f"\n{DIFFERENCE_LEGEND}"
-    strict, published = (accuracy_table(lines, grader=grader) for grader in GRADERS)
+    strict, published = (accuracy_table(rows, grader=grader) for grader in GRADERS)
     return [
         legend,
         *warning,
@@ -162,34 +154,33 @@ def overview(lines: Sequence[ComparedRow], everyone: Sequence[Results]) -> list[
     ]
 
 
-def differences(lines: Sequence[ComparedRow]) -> list[str]:
+def differences(rows: Sequence[Row]) -> list[str]:
     """The differences with their intervals, as Markdown, if anything is compared."""
-    if all(line.reference is None for line in lines):
+    if all(row.reference is None for row in rows):
         return []
-    return [f"## Differences\n\n{difference_table(lines)}"]
+    return [f"## Differences\n\n{difference_table(rows)}"]
 
 
-def records(line: ComparedRow) -> list[Record]:
+def records(row: Row) -> list[Record]:
     """One record for every column and grader of a row, with None for missing values.
 
     Accuracies are in percent of the answers asked for, differences in percentage points.
     """
     return [
         {
-            "model": line.row.label,
+            "model": row.label,
             "setup": column.setup,
             "benchmark": column.benchmark,
             "grader": grader,
             "accuracy_percent": _percent(accuracy.value),
             "standard_deviation_percent": _percent(accuracy.spread),
-            "deviation_over": "agents" if line.row.part == MEAN_PART else "seeds",
+            "deviation_over": "agents" if row.part == MEAN_PART else "seeds",
             "num_repeats": len(accuracy.repeats),
             "num_asked": accuracy.num_asked,
             "num_judged": accuracy.num_judged,
-            **_difference_record(line, line.differences[grader].get(column)),
+            **_difference_record(row.reference, row.differences.get((grader, column))),
         }
-        for grader, accuracies in line.row.accuracies.items()
-        for column, accuracy in accuracies.items()
+        for (grader, column), accuracy in row.accuracies.items()
     ]
 
 
@@ -197,11 +188,11 @@ def _listed(lines: Sequence[str]) -> str:
     return "\n".join(f"- {line}" for line in lines)
 
 
-def _difference_record(line: ComparedRow, difference: Difference | None) -> Record:
-    if line.reference is None or difference is None:
+def _difference_record(reference: Row | None, difference: Difference | None) -> Record:
+    if reference is None or difference is None:
         return dict.fromkeys(DIFFERENCE_KEYS)
     values = (
-        line.reference.label,
+        reference.label,
         _percent(difference.value),
         _percent(difference.low),
         _percent(difference.high),

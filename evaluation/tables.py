@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from comas.verification import Grader
-from evaluation.accuracy import Accuracy, ComparedRow, Difference, Row, columns_of
+from evaluation.accuracy import Accuracy, CellKey, Difference, Row, columns_of
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.results import GRADERS, Column, Cost, Evaluation, Subject, total_cost
 from evaluation.setups import SETUPS
@@ -30,53 +30,47 @@ def benchmarks_of(rows: Iterable[Row]) -> list[str]:
     return _in_order((c.benchmark for c in columns_of(rows)), known=list(BENCHMARKS))
 
 
-def accuracy_table(lines: Sequence[ComparedRow], *, grader: Grader) -> str:
+def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
     """Like the paper's Table 1: a block per setup, a line per row, a column per benchmark.
 
     Of a single benchmark, the parts of a run stand beside each other instead.
     """
-    rows = [line.row for line in lines]
     benchmarks = benchmarks_of(rows)
     if len(benchmarks) == 1 and len({row.part for row in rows}) > 1:
-        return _table_by_part(lines, benchmarks[0], grader=grader)
+        return _table_by_part(rows, benchmarks[0], grader=grader)
     body = []
     for setup in setups_of(rows):
-        block = [line for line in lines if any(s == setup for s, _ in line.row.accuracies[grader])]
-        for i, line in enumerate(block):
-            cells = (_accuracy_cell(line, grader, Column(setup, name)) for name in benchmarks)
-            body.append(["" if i else setup, line.row.label, *cells])
+        block = [row for row in rows if any(c.setup == setup for _, c in row.accuracies)]
+        for i, row in enumerate(block):
+            cells = (_accuracy_cell(row, (grader, Column(setup, name))) for name in benchmarks)
+            body.append(["" if i else setup, row.label, *cells])
     return markdown_table(["setup", "model", *benchmarks], body, num_left_aligned=2)
 
 
-def _table_by_part(lines: Sequence[ComparedRow], benchmark: str, *, grader: Grader) -> str:
+def _table_by_part(rows: Sequence[Row], benchmark: str, *, grader: Grader) -> str:
     """A block per setup, a line per run, a column per part."""
-    rows = [line.row for line in lines]
-    by_part = {(line.row.run, line.row.part): line for line in lines}
+    by_part = {(row.run, row.part): row for row in rows}
     titles = {row.part: row.title for row in rows}
     runs = list(dict.fromkeys(row.run for row in rows))
     body = []
     for setup in setups_of(rows):
-        column = Column(setup, benchmark)
+        key = (grader, Column(setup, benchmark))
         for i, run in enumerate(runs):
-            of_run = (by_part.get((run, part)) for part in titles)
-            cells = (_accuracy_cell(line, grader, column) if line else NOTHING for line in of_run)
+            cells = (_accuracy_cell(by_part.get((run, part)), key) for part in titles)
             body.append(["" if i else setup, *[run][: len(runs) - 1], *cells])
     header = [f"setup, on {benchmark}", *["run"][: len(runs) - 1], *titles.values()]
     return markdown_table(header, body, num_left_aligned=len(header) - len(titles))
 
 
-def difference_table(lines: Sequence[ComparedRow]) -> str:
+def difference_table(rows: Sequence[Row]) -> str:
     """Every difference with its interval, by each grader, and the number of tasks in common."""
-    body = []
-    rows = [line.row for line in lines]
-    for setup in setups_of(rows):
-        for benchmark in benchmarks_of(rows):
-            column = Column(setup, benchmark)
-            body += [
-                [setup, benchmark, line.row.label, line.reference.label, *cells]
-                for line in lines
-                if line.reference is not None and (cells := _difference_cells(line, column))
-            ]
+    columns = [Column(setup, name) for setup in setups_of(rows) for name in benchmarks_of(rows)]
+    body = [
+        [*column, row.label, row.reference.label, *cells]
+        for column in columns
+        for row in rows
+        if row.reference is not None and (cells := _difference_cells(row, row.reference, column))
+    ]
     header = ["setup", "benchmark", "model", "against", *GRADERS, "tasks in common"]
     return markdown_table(header, body, num_left_aligned=4)
 
@@ -113,47 +107,36 @@ def markdown_table(
     header: Sequence[str], body: Sequence[Sequence[str]], *, num_left_aligned: int
 ) -> str:
     """Columns padded to equal width; all but the first ``num_left_aligned`` align to the right."""
-    lines = [header, *body]
-    widths = [max(len(line[i]) for line in lines) for i in range(len(header))]
-    rule = [
-        "-" * width if i < num_left_aligned else "-" * (width - 1) + ":"
-        for i, width in enumerate(widths)
-    ]
-    return "\n".join(
-        "| " + " | ".join(_aligned(line, widths, num_left_aligned)) + " |"
-        for line in (header, rule, *body)
-    )
+    columns = []
+    for i, texts in enumerate(zip(header, *body, strict=True)):
+        width = max(map(len, texts))
+        is_left = i < num_left_aligned
+        rule = "-" * width if is_left else "-" * (width - 1) + ":"
+        aligned = [text.ljust(width) if is_left else text.rjust(width) for text in texts]
+        columns.append([aligned[0], rule, *aligned[1:]])
+    return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))
 
 
-def _aligned(line: Sequence[str], widths: Sequence[int], num_left_aligned: int) -> list[str]:
-    return [
-        text.ljust(width) if i < num_left_aligned else text.rjust(width)
-        for i, (text, width) in enumerate(zip(line, widths, strict=True))
-    ]
-
-
-def _accuracy_cell(line: ComparedRow, grader: Grader, column: Column) -> str:
+def _accuracy_cell(row: Row | None, key: CellKey) -> str:
     """``84.60 ± 1.14 [497/500] (+3.20*)``, without the parts that do not apply."""
-    accuracy = line.row.accuracies[grader].get(column)
-    if accuracy is None:
+    if row is None or (accuracy := row.accuracies.get(key)) is None:
         return NOTHING
     text = f"{100 * accuracy.value:.2f}"
     if accuracy.spread is not None:
         text += f" ± {100 * accuracy.spread:.2f}"
     if accuracy.num_judged < accuracy.num_asked:
         text += f" [{accuracy.num_judged}/{accuracy.num_asked}]"
-    if (difference := line.differences[grader].get(column)) is not None:
+    if (difference := row.differences.get(key)) is not None:
         text += f" ({_points(difference.value)}{'*' * difference.excludes_zero})"
     return text
 
 
-def _difference_cells(line: ComparedRow, column: Column) -> list[str]:
+def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
     """One per grader, and the number of tasks; none if one of the two lacks the column."""
-    assert line.reference is not None
-    ours, theirs = (row.accuracies[GRADERS[0]].get(column) for row in (line.row, line.reference))
+    ours, theirs = (each.accuracies.get((GRADERS[0], column)) for each in (row, reference))
     if ours is None or theirs is None:
         return []
-    differences = [line.differences[grader].get(column) for grader in GRADERS]
+    differences = [row.differences.get((grader, column)) for grader in GRADERS]
     return [*map(_difference_cell, differences), _common(differences[0], ours, theirs)]
 
 
