@@ -3,14 +3,13 @@
 from collections.abc import Callable, Sequence
 
 from comas.reward_formulation.score_parsing import parse_score
-from comas.types import ROLE_LETTERS, Domain, Message, Role
+from comas.types import Domain
 from comas.verification.boxed import last_boxed
 from evaluation.client import Client, Endpoint, RequestOptions
-from evaluation.runner import request_seed
-from evaluation.setups.discussion import answer
-from evaluation.types import BenchmarkTask
+from evaluation.runner import answer_task
+from evaluation.setups.discussion import DISCUSSION
+from evaluation.types import BenchmarkTask, Call, role_of
 
-ROLE_OF_LETTER: dict[str, Role] = {letter: role for role, letter in ROLE_LETTERS.items()}
 INDENT = "    "
 
 
@@ -31,30 +30,15 @@ async def discuss_question(
     Raises RequestError when a model gives no reply.
     """
     task = BenchmarkTask("question", domain, question, question, gold="")
+
+    def on_call(call: Call) -> None:
+        show(turn_text(call.label, call.speaker, call.response))
+
     async with Client(models, options) as client:
-        return await answer(task, _Listener(client, task.task_id, seed=seed, show=show))
-
-
-class _Listener:
-    """Asks the models, and shows every reply."""
-
-    def __init__(
-        self, client: Client, task_id: str, *, seed: int, show: Callable[[str], None]
-    ) -> None:
-        self.num_models = client.num_models
-        self._client = client
-        self._task_id = task_id
-        self._seed = seed
-        self._show = show
-
-    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
-        reply = await self._client.complete(
-            messages,
-            model_index=speaker % self.num_models,
-            seed=request_seed(self._seed, task_id=self._task_id, label=label),
+        answer = await answer_task(
+            task, seed=seed, setup=DISCUSSION, client=client, on_call=on_call
         )
-        self._show(turn_text(label, speaker, reply.text))
-        return reply.text
+    return answer.response
 
 
 def turn_text(turn_id: str, agent: int, text: str) -> str:
@@ -64,7 +48,7 @@ def turn_text(turn_id: str, agent: int, text: str) -> str:
     ``"round 0, agent 0: scoring of solution 1, score 1\\n    It holds. <score>1</score>"``
     """
     round_, solution, *_ = turn_id.split(".")
-    role = ROLE_OF_LETTER[turn_id.rpartition(".")[2][0]]
+    role = role_of(turn_id)
     what = f"solution {solution[1:]}"
     if role != "solution":
         what = f"{role} of {what}"  # one evaluation of each, and one scoring of that

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,9 +137,19 @@ class _Run:
             )
 
 
-async def answer_task(task: BenchmarkTask, *, seed: int, setup: Setup, client: Client) -> Answer:
-    """Put one task through a setup. Raises RequestError when a call gets no usable reply."""
-    transcript = _Transcript(client, task_id=task.task_id, seed=seed)
+async def answer_task(
+    task: BenchmarkTask,
+    *,
+    seed: int,
+    setup: Setup,
+    client: Client,
+    on_call: Callable[[Call], object] = lambda call: None,
+) -> Answer:
+    """Put one task through a setup; ``on_call`` gets every call as soon as it is answered.
+
+    Raises RequestError when a call gets no usable reply.
+    """
+    transcript = _Transcript(client, task_id=task.task_id, seed=seed, on_call=on_call)
     response = await setup.flow(task, transcript)
     return Answer(task.task_id, seed, response, transcript.calls())
 
@@ -147,10 +157,13 @@ async def answer_task(task: BenchmarkTask, *, seed: int, setup: Setup, client: C
 class _Transcript:
     """Makes the calls of one task, and keeps all that is said."""
 
-    def __init__(self, client: Client, *, task_id: str, seed: int) -> None:
+    def __init__(
+        self, client: Client, *, task_id: str, seed: int, on_call: Callable[[Call], object]
+    ) -> None:
         self._client = client
         self._task_id = task_id
         self._seed = seed
+        self._on_call = on_call
         self._calls: dict[str, Call] = {}
         self.num_models = client.num_models
 
@@ -162,7 +175,7 @@ class _Transcript:
             seed=request_seed(self._seed, task_id=self._task_id, label=label),
         )
         assert label not in self._calls, f"two calls of one task are labelled {label!r}"
-        self._calls[label] = Call(
+        call = self._calls[label] = Call(
             label=label,
             speaker=speaker,
             messages=sent,
@@ -172,6 +185,7 @@ class _Transcript:
             completion_tokens=reply.completion_tokens,
             wall_s=reply.wall_s,
         )
+        self._on_call(call)
         return reply.text
 
     def calls(self) -> tuple[Call, ...]:

@@ -4,13 +4,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from comas.run.pages.page import Details, PageTable, PageTurn, Source, Thread
-from comas.types import ROLE_LETTERS, Message
+from comas.types import Message
 from comas.utils.files import from_here
 from evaluation.inference_log import ANSWERS, read_inference
 from evaluation.results import Column, Evaluation, GradedAnswer, Subject, read_subjects
-from evaluation.types import Answer, Call
-
-ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
+from evaluation.types import Answer, Call, role_of
 
 
 def results_source(folder: Path) -> Source:
@@ -75,7 +73,7 @@ def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
         yield PageTurn(
             id=call.label,
             parent=parent if parent in labels else None,
-            role=_role(call.label),
+            role=role_of(call.label),
             agent=call.speaker,
             round=None,
             text=call.response,
@@ -86,12 +84,6 @@ def _turns(calls: Sequence[Call], verdict: str | None) -> Iterator[PageTurn]:
             num_prompt_tokens=call.prompt_tokens,
             num_response_tokens=call.completion_tokens,
         )
-
-
-def _role(label: str) -> str:
-    """``r0.s0.e0`` is an evaluation; of other setups, ``sample 2`` is a sample."""
-    last = label.rpartition(".")[2]
-    return ROLE_OF_LETTER.get(last[0], "") if "." in label else label.split()[0]
 
 
 def _prompt(messages: Sequence[Message]) -> str:

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from comas.types import Message
+from comas.types import ROLE_LETTERS, Message
 from comas.verification.forms import AnswerForm
+
+ROLE_OF_LETTER = {letter: role for role, letter in ROLE_LETTERS.items()}
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,12 @@ class Answer:
     response: str
     calls: tuple[Call, ...]
     """Sorted by label: concurrent calls end in any order."""
+
+
+def role_of(label: str) -> str:
+    """What a call is: ``r0.s0.e0`` an evaluation; in other setups, ``sample 2`` a sample."""
+    last = label.rpartition(".")[2]
+    return ROLE_OF_LETTER.get(last[0], "") if "." in label else label.split()[0]
 
 
 class RequestError(Exception):
