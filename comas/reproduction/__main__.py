@@ -16,7 +16,7 @@ from comas.reproduction.figures import draw_figures
 from comas.reproduction.report import write_report
 from comas.reproduction.results import (
     RunResult,
-    by_experiment,
+    as_table,
     read_result,
     read_results,
     write_results,
@@ -30,7 +30,7 @@ from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
 log = logging.getLogger("comas")
 
 SECONDS_PER_RUN = {"quickstart": 85.0}
-"""Of a run with its start, where none has been finished to tell: on 2 cores, by society."""
+"""Time of a run with its start on 2 cores, by society, while none has been finished to tell."""
 FLAGS = ("--list", "--report", "--paper")
 """Whatever else there is to say is ``key=value``."""
 
@@ -107,7 +107,7 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
             found.append(read_result(folder, run.experiment, seed=run.seed))
     if not found:
         raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
-    results = by_experiment(found)
+    results = as_table(found)
     target = Path(settings.results)
     with blaming(target):
         target.mkdir(parents=True, exist_ok=True)

@@ -3,14 +3,20 @@
 The rules were written before the runs. A new claim is one entry of ``claims_of``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import isnan
 from statistics import fmean
 from typing import Literal
 
+import pandas as pd
+
 from comas.reproduction.experiments import BASELINES, MAIN, Plan
-from comas.reproduction.results import Results, RunResult
+from comas.reproduction.results import Results
+
+Rule = Callable[[Results], tuple[bool, str]]
+"""Whether a claim holds, and the numbers. A number that is missing (NaN) meets no bound."""
 
 Outcome = Literal["reproduced", "not reproduced", "not testable at this scale", "not run"]
 
@@ -34,8 +40,8 @@ class Claim:
     rule: str
     needs: tuple[str, ...] = ()
     """Experiments."""
-    holds: Callable[[Results], tuple[bool, str]] | None = None
-    """Whether it holds, and the numbers; None: it cannot be tested here, as ``rule`` explains."""
+    holds: Rule | None = None
+    """None: it cannot be tested here, as ``rule`` explains."""
 
 
 def judge(claim: Claim, results: Results, *, seeds: Sequence[int]) -> Judgement:
@@ -56,7 +62,7 @@ def missing_runs(names: Sequence[str], results: Results, *, seeds: Sequence[int]
     """
     missing = []
     for name in names:
-        found = {run.seed for run in results.get(name, ())}
+        found = {seed for experiment, seed in results.index if experiment == name}
         lacking = [str(seed) for seed in seeds if seed not in found]
         if not found:
             missing.append(name)
@@ -67,48 +73,44 @@ def missing_runs(names: Sequence[str], results: Results, *, seeds: Sequence[int]
 
 def learns(results: Results) -> tuple[bool, str]:
     """Accuracy rises by more than the noise with every seed."""
-    gains = [run.gain for run in results[MAIN]]
-    return min(gains) > NOISE, f"gains {_points(gains)}"
+    gains = results.loc[MAIN, "gain"]
+    return all(gains > NOISE), f"gains {_listed(gains, '+.1f')}"
 
 
-def below(name: str, *, share: float = 1.0) -> Callable[[Results], tuple[bool, str]]:
+def below(name: str, *, share: float = 1.0) -> Rule:
     """Every seed's gain is under ``share`` of CoMAS's with the same seed, which is more than the
     noise: of a loss there is no share."""
 
     def holds(results: Results) -> tuple[bool, str]:
-        pairs = paired(results, MAIN, name)
-        theirs, ours = _points([b.gain for _, b in pairs]), _points([a.gain for a, _ in pairs])
-        evidence = f"gains {theirs} against {ours}"
-        less = [a.gain > NOISE and b.gain < share * a.gain for a, b in pairs]
-        return bool(less) and all(less), evidence
+        ours, theirs = gains_by_seed(results, MAIN, name)
+        less = (ours > NOISE) & (theirs < share * ours)
+        evidence = f"gains {_listed(theirs, '+.1f')} against {_listed(ours, '+.1f')}"
+        return len(less) > 0 and all(less), evidence
 
     return holds
 
 
-def reward_falls(name: str) -> Callable[[Results], tuple[bool, str]]:
+def reward_falls(name: str) -> Rule:
     """The solutions' mean reward is lower at the end than at the beginning, with every seed."""
 
     def holds(results: Results) -> tuple[bool, str]:
-        changes = [run.solution_reward.change for run in results[name]]
-        return all(c is not None and c < 0 for c in changes), f"changes {_signed(changes)}"
+        changes = _changes(results.loc[name], "solution_reward")
+        return all(changes < 0), f"changes {_listed(changes, '+.3f')}"
 
     return holds
 
 
-def reward_saturates(name: str, *, at_least: float) -> Callable[[Results], tuple[bool, str]]:
+def reward_saturates(name: str, *, at_least: float) -> Rule:
     """The solutions' mean reward ends high, with every seed."""
 
     def holds(results: Results) -> tuple[bool, str]:
-        lasts = [run.solution_reward.last for run in results[name]]
-        shown = ", ".join("-" if last is None else f"{last:.2f}" for last in lasts)
-        return all(last is not None and last >= at_least for last in lasts), f"at the end {shown}"
+        lasts = results.loc[name, "solution_reward.last"]
+        return all(lasts >= at_least), f"at the end {_listed(lasts, '.2f')}"
 
     return holds
 
 
-def both(
-    *rules: Callable[[Results], tuple[bool, str]],
-) -> Callable[[Results], tuple[bool, str]]:
+def both(*rules: Rule) -> Rule:
     """All of ``rules`` hold."""
 
     def holds(results: Results) -> tuple[bool, str]:
@@ -118,22 +120,22 @@ def both(
     return holds
 
 
-def rising_means(*names: str) -> Callable[[Results], tuple[bool, str]]:
+def rising_means(*names: str) -> Rule:
     """Mean trained accuracy rises from each experiment to the next."""
 
     def holds(results: Results) -> tuple[bool, str]:
-        means = [fmean(run.trained for run in results[name]) for name in names]
+        means = [fmean(results.loc[name, "trained"]) for name in names]
         shown = ", ".join(f"{name} {mean:.1f}" for name, mean in zip(names, means, strict=True))
         return all(a < b for a, b in pairwise(means)), f"trained {shown}"
 
     return holds
 
 
-def stays_flat(*names: str) -> Callable[[Results], tuple[bool, str]]:
+def stays_flat(*names: str) -> Rule:
     """No seed of any of these experiments gains more than the noise."""
 
     def holds(results: Results) -> tuple[bool, str]:
-        most = {name: max(run.gain for run in results[name]) for name in names}
+        most = {name: results.loc[name, "gain"].max() for name in names}
         shown = ", ".join(f"{name} {gain:+.1f}" for name, gain in most.items())
         return all(gain <= NOISE for gain in most.values()), f"largest gains: {shown}"
 
@@ -142,34 +144,31 @@ def stays_flat(*names: str) -> Callable[[Results], tuple[bool, str]]:
 
 def effectiveness_rises(results: Results) -> tuple[bool, str]:
     """Accuracy and precision of the reward as a prediction rise with every seed."""
-    changes = {
-        name: [run.effectiveness[name].change for run in results[MAIN]]
-        for name in ("accuracy", "precision", "balanced_accuracy")
-    }
-    shown = "; ".join(f"{name} {_signed(values)}" for name, values in changes.items())
-    rises = [c is not None and c > 0 for n in ("accuracy", "precision") for c in changes[n]]
-    return all(rises), shown
+    qualities = ("accuracy", "precision", "balanced_accuracy")
+    changes = {name: _changes(results.loc[MAIN], f"effectiveness.{name}") for name in qualities}
+    shown = "; ".join(f"{name} {_listed(values, '+.3f')}" for name, values in changes.items())
+    return all(all(changes[name] > 0) for name in ("accuracy", "precision")), shown
 
 
 def reward_balanced(results: Results) -> tuple[bool, str]:
     """Solvers and evaluators get as much at the end, with every seed."""
-    lasts = [run.reward.last for run in results[MAIN]]
-    shown = ", ".join("-" if last is None else f"{last:.2f}" for last in lasts)
-    return all(last is not None and 0.45 <= last <= 0.55 for last in lasts), f"at the end {shown}"
+    lasts = results.loc[MAIN, "reward.last"]
+    return all(lasts.between(0.45, 0.55)), f"at the end {_listed(lasts, '.2f')}"
 
 
-def paired(results: Results, one: str, other: str) -> list[tuple[RunResult, RunResult]]:
-    """The runs of two experiments that have the same seed, in the order of seeds."""
-    of_other = {run.seed: run for run in results.get(other, ())}
-    return [(run, of_other[run.seed]) for run in results.get(one, ()) if run.seed in of_other]
+def gains_by_seed(results: Results, *names: str) -> list[pd.Series]:
+    """The gains of some experiments with the seeds that all of them have, in order."""
+    gains = results["gain"].unstack("experiment").reindex(columns=names).dropna()
+    return [gains[name] for name in names]
 
 
-def _points(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:+.1f}" for value in values)
+def _changes(runs: pd.DataFrame, name: str) -> pd.Series:
+    """The end minus the beginning."""
+    return runs[f"{name}.last"] - runs[f"{name}.first"]
 
 
-def _signed(values: Sequence[float | None]) -> str:
-    return ", ".join("-" if value is None else f"{value:+.3f}" for value in values)
+def _listed(values: Iterable[float], form: str) -> str:
+    return ", ".join("-" if isnan(value) else f"{value:{form}}" for value in values)
 
 
 CONTROLS = ("flipped", "shuffled", "constant", "approving")
@@ -178,10 +177,10 @@ CONTROLS = ("flipped", "shuffled", "constant", "approving")
 
 def claims_of(plan: Plan) -> list[Claim]:
     """What is judged for a society, in the order of the report."""
-    return [*_of_the_method(), *_of_the_society(plan), *_of_other_scales()]
+    return [*_method_claims(), *_society_claims(plan), *_claims_of_other_scales()]
 
 
-def _of_the_method() -> list[Claim]:
+def _method_claims() -> list[Claim]:
     return [
         Claim(
             "Agents that discuss and score each other improve, without labels",
@@ -229,7 +228,7 @@ def _of_the_method() -> list[Claim]:
     ]
 
 
-def _of_the_society(plan: Plan) -> list[Claim]:
+def _society_claims(plan: Plan) -> list[Claim]:
     return [
         Claim(
             "More agents learn more",
@@ -259,7 +258,7 @@ def _of_the_society(plan: Plan) -> list[Claim]:
     ]
 
 
-def _of_other_scales() -> list[Claim]:
+def _claims_of_other_scales() -> list[Claim]:
     return [
         Claim(
             "The wall-clock time hardly grows with the number of agents",

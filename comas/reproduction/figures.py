@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -84,9 +85,9 @@ def _agents(plan: Plan, results: Results) -> Figure:
         ("By number of agents", "Like and unlike agents"),
         strict=True,
     ):
-        known = [name for name in names if results.get(name)]
+        known = [name for name in names if name in results.index.unique("experiment")]
         for position, name in enumerate(known):
-            trained = [run.trained for run in results[name]]
+            trained = list(results.loc[name, "trained"])
             spread = stdev(trained) if len(trained) > 1 else 0
             axes.bar(position, fmean(trained), yerr=spread, width=0.6, color=f"C{position}")
         axes.set_xticks(range(len(known)), known)
@@ -102,13 +103,7 @@ def _mean_points(rows: Sequence[Row], keys: Sequence[str]) -> Points:
 
 def _band(axes: Axes, of_seeds: Sequence[Points], *, label: str, color: str) -> None:
     """The mean over seeds, smoothed, within the smallest and the largest of them."""
-    by_step: dict[int, list[float]] = {}
-    for of_seed in of_seeds:
-        for step, value in smoothed(of_seed):
-            by_step.setdefault(step, []).append(value)
-    steps = sorted(by_step)
-    if not steps:
-        return
-    axes.plot(steps, [fmean(by_step[step]) for step in steps], label=label, color=color)
-    lows, highs = ([edge(by_step[step]) for step in steps] for edge in (min, max))
-    axes.fill_between(steps, lows, highs, color=color, alpha=0.15)
+    seeds = pd.DataFrame([dict(smoothed(of_seed)) for of_seed in of_seeds]).sort_index(axis=1)
+    if not seeds.empty:
+        axes.plot(seeds.columns, seeds.mean(), label=label, color=color)
+        axes.fill_between(seeds.columns, seeds.min(), seeds.max(), color=color, alpha=0.15)

@@ -1,14 +1,14 @@
 """The report of a reproduction: claims, tables and figures as one Markdown page."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
 
+import pandas as pd
 from scipy import stats
 
-from comas.reproduction.claims import NOISE, Claim, claims_of, judge, paired
+from comas.reproduction.claims import NOISE, Claim, claims_of, gains_by_seed, judge
 from comas.reproduction.experiments import MAIN, Experiment, Plan
-from comas.reproduction.results import QUALITIES, WINDOW, Ends, Results, RunResult
+from comas.reproduction.results import QUALITIES, WINDOW, Results
 
 CONFIDENCE = 0.95
 
@@ -43,7 +43,8 @@ def write_report(
         elsewhere: results of other machines, by the name of the machine.
         figures: names of image files beside the page.
     """
-    known = [experiment for experiment in plan.experiments if results.get(experiment.name)]
+    found = results.index.unique("experiment")
+    known = [experiment for experiment in plan.experiments if experiment.name in found]
     sections = [
         "# Reproduction",
         heading,
@@ -77,16 +78,19 @@ def accuracy_table(results: Results, experiments: Sequence[Experiment]) -> str:
     """Untrained and trained accuracy, and what CoMAS has more with the same seeds."""
     rows = []
     for experiment in experiments:
-        runs = results[experiment.name]
-        more = [main.gain - run.gain for main, run in paired(results, MAIN, experiment.name)]
+        runs = results.loc[experiment.name]
+        more = ""
+        if experiment.name != MAIN:
+            ours, theirs = gains_by_seed(results, MAIN, experiment.name)
+            more = with_interval(list(ours - theirs))
         rows.append(
             [
                 f"{experiment.name} ({experiment.kind})",
                 experiment.about,
-                mean_and_spread([run.untrained for run in runs]),
-                mean_and_spread([run.trained for run in runs]),
-                mean_and_spread([run.gain for run in runs], sign=True),
-                "" if experiment.name == MAIN else with_interval(more),
+                mean_and_spread(runs["untrained"]),
+                mean_and_spread(runs["trained"]),
+                mean_and_spread(runs["gain"], sign=True),
+                more,
                 str(len(runs)),
             ]
         )
@@ -106,8 +110,8 @@ def effectiveness_table(results: Results, experiments: Sequence[Experiment]) -> 
     """How well the reward tells correct solutions from others, along training."""
     rows = []
     for experiment in experiments:
-        runs = results[experiment.name]
-        cells = [_mean_ends([run.effectiveness[quality] for run in runs]) for quality in QUALITIES]
+        runs = results.loc[experiment.name]
+        cells = [_mean_ends(runs, f"effectiveness.{quality}") for quality in QUALITIES]
         rows.append([experiment.name, *cells])
     return _table(["experiment", *(name.replace("_", " ") for name in QUALITIES)], rows)
 
@@ -119,16 +123,18 @@ def machines_table(
     if not elsewhere:
         return "These experiments have been run on this machine only."
     machines = {"this machine": results, **elsewhere}
+    trained = pd.DataFrame({name: table["trained"] for name, table in machines.items()})
     rows = []
     for experiment in experiments:
-        of_machines = [machine.get(experiment.name, ()) for machine in machines.values()]
-        cells = [mean_and_spread([run.trained for run in runs]) for runs in of_machines]
-        rows.append([experiment.name, *cells, _largest_move(of_machines)])
+        runs = trained.loc[experiment.name]
+        cells = [mean_and_spread(runs[machine].dropna()) for machine in machines]
+        rows.append([experiment.name, *cells, _largest_move(runs)])
     return _table(["trained", *machines, "the same seed, apart at most"], rows)
 
 
-def mean_and_spread(values: Sequence[float], *, sign: bool = False) -> str:
+def mean_and_spread(values: Iterable[float], *, sign: bool = False) -> str:
     """``75.4 ± 1.7``: mean and sample standard deviation; nothing for no values."""
+    values = list(values)
     if not values:
         return ""
     mean = f"{fmean(values):+.1f}" if sign else f"{fmean(values):.1f}"
@@ -148,27 +154,21 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 
     Example: (18, 20, 22) has mean 20 and standard deviation 2, so 20 ± 4.303 * 2 / sqrt(3).
     """
-    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1))
-    half = quantile * stdev(differences) / math.sqrt(len(differences))
+    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1)
+    half = float(quantile * stats.sem(differences))
     return fmean(differences) - half, fmean(differences) + half
 
 
-def _mean_ends(of_runs: Sequence[Ends]) -> str:
-    whole = [ends for ends in of_runs if ends.first is not None and ends.last is not None]
-    if not whole:
-        return ""
-    first = fmean(100 * ends.first for ends in whole if ends.first is not None)
-    last = fmean(100 * ends.last for ends in whole if ends.last is not None)
-    return f"{first:.0f} -> {last:.0f}"
+def _mean_ends(runs: pd.DataFrame, name: str) -> str:
+    ends = 100 * runs[[f"{name}.first", f"{name}.last"]].dropna()
+    return " -> ".join(f"{fmean(ends[end]):.0f}" for end in ends) if len(ends) else ""
 
 
-def _largest_move(of_machines: Sequence[Sequence[RunResult]]) -> str:
-    by_seed: dict[int, list[float]] = {}
-    for runs in of_machines:
-        for run in runs:
-            by_seed.setdefault(run.seed, []).append(run.trained)
-    moves = [max(values) - min(values) for values in by_seed.values() if len(values) > 1]
-    return f"{max(moves):.1f}" if moves else ""
+def _largest_move(trained: pd.DataFrame) -> str:
+    """How far apart the same seed ends on different machines (columns) at most."""
+    shared = trained[trained.count(axis="columns") > 1]
+    moves = shared.max(axis="columns") - shared.min(axis="columns")
+    return f"{moves.max():.1f}" if len(moves) else ""
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

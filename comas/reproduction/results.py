@@ -1,13 +1,14 @@
 """The numbers of a finished run, and those of a machine as a file."""
 
-import dataclasses
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
+from typing import Annotated, TypeAlias
 
+import pandas as pd
+from annotated_types import MinLen
 from pydantic import TypeAdapter
 
 from comas.reproduction.experiments import Experiment
@@ -27,11 +28,6 @@ class Ends:
     first: float | None
     last: float | None
 
-    @property
-    def change(self) -> float | None:
-        """The end minus the beginning."""
-        return None if self.first is None or self.last is None else self.last - self.first
-
 
 @dataclass(frozen=True)
 class RunResult:
@@ -50,14 +46,9 @@ class RunResult:
     response_length: Ends
     """In tokens."""
     effectiveness: Mapping[str, Ends]
-    """Of the reward as a prediction of correctness from score 2 on, by quality."""
+    """Each quality of the reward as a prediction of correctness from score 2 on."""
     seconds: float
-    """Of all steps and validations, without the start."""
-
-    @property
-    def gain(self) -> float:
-        """In points of accuracy."""
-        return self.trained - self.untrained
+    """Time of all steps and validations, without the start."""
 
 
 @dataclass(frozen=True)
@@ -66,13 +57,14 @@ class _Record:
 
     machine: str
     date: str
-    runs: list[RunResult]
+    runs: Annotated[list[RunResult], MinLen(1)]
 
 
 _RECORD = TypeAdapter(_Record)
 
-Results = Mapping[str, Sequence[RunResult]]
-"""By experiment, in the order of seeds."""
+Results: TypeAlias = pd.DataFrame
+"""A row for each run, by (experiment, seed), and a column for each number: ``trained``, ``gain``,
+``reward.last``, ``effectiveness.recall.first`` and so on; NaN where there is none."""
 
 
 def read_result(run: Path, experiment: Experiment, *, seed: int) -> RunResult:
@@ -107,23 +99,22 @@ def ends(steps: Sequence[Row], *keys: str) -> Ends:
 
 
 def seconds_of_rows(rows: Sequence[Row]) -> float:
-    """Of all steps and validations of a run."""
+    """Time of all steps and validations of a run."""
     keys = ("time/step_s", "time/validation_s")
     return sum(row.get(key) or 0.0 for row in rows for key in keys)
 
 
-def by_experiment(results: Iterable[RunResult]) -> Results:
-    """Group results, the seeds of each experiment in order."""
-    grouped: dict[str, list[RunResult]] = defaultdict(list)
-    for result in sorted(results, key=lambda result: result.seed):
-        grouped[result.experiment].append(result)
-    return grouped
+def as_table(results: Iterable[RunResult]) -> Results:
+    """The table of one run or more, with the gain in points of accuracy beside their numbers."""
+    runs = pd.json_normalize([asdict(result) for result in results])
+    table = runs.set_index(["experiment", "seed"]).astype(float).sort_index()
+    return table.assign(gain=table["trained"] - table["untrained"])
 
 
 def write_results(path: Path, results: Iterable[RunResult], *, machine: str, date: str) -> None:
     """Write the numbers of a machine, so that those of several can stand in one report."""
     record = _Record(machine, date, list(results))
-    write_text(path, json.dumps(dataclasses.asdict(record), indent=1) + "\n")
+    write_text(path, json.dumps(asdict(record), indent=1) + "\n")
 
 
 def read_results(path: Path) -> tuple[str, Results]:
@@ -132,7 +123,7 @@ def read_results(path: Path) -> tuple[str, Results]:
     Raises FileError when it is damaged.
     """
     record = read_json(path, _RECORD, remedy="Restore it, or leave it out")
-    return record.machine, by_experiment(record.runs)
+    return record.machine, as_table(record.runs)
 
 
 def _mean(rows: Sequence[Row], keys: Sequence[str]) -> float | None:
