@@ -109,9 +109,7 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name):
 )
 def test_a_server_may_ask_for_a_longer_pause(tmp_path, retry_after, pause_s):
     busy = scripted_server.status(429, retry_after=retry_after)
-    with ScriptedServer(
-        model, fault_of=lambda body, attempt: busy if attempt == 0 else None
-    ) as server:
+    with ScriptedServer(model, fault_of=lambda _, attempt: None if attempt else busy) as server:
         inference = run(server.base_url, tmp_path, 1)
     assert inference.num_done == 1 and inference.wall_s >= pause_s
 
@@ -234,30 +232,29 @@ def test_a_server_that_refuses_everything_is_left_alone_after_a_while(tmp_path):
         assert run(server.base_url, tmp_path, 200).num_done == 200
 
 
-def test_many_failures_between_answers_stop_nothing(tmp_path):
-    def fault_of(body, attempt):
-        number = int(body["messages"][0]["content"].split()[2])
-        return scripted_server.status(400) if number % 30 else None
+TOO_LONG = scripted_server.status(400, "This model's maximum context length is 99 tokens.")
 
+
+def unless_30_divides_it(body, attempt):
+    number = int(body["messages"][0]["content"].split()[2])
+    return scripted_server.status(400) if number % 30 else None
+
+
+@pytest.mark.parametrize(
+    ("fault_of", "num_done"), [(unless_30_divides_it, 4), (lambda *_: TOO_LONG, 0)]
+)
+def test_failures_between_answers_and_overlong_prompts_stop_nothing(tmp_path, fault_of, num_done):
     with ScriptedServer(model, fault_of=fault_of) as server:
         inference = run(server.base_url, tmp_path, 120, concurrency=1)
-    assert (inference.num_done, inference.num_failed) == (4, 116)
-
-
-def test_many_overlong_prompts_stop_nothing(tmp_path):
-    too_long = scripted_server.status(400, "This model's maximum context length is 99 tokens.")
-    with ScriptedServer(model, fault_of=lambda *_: too_long) as server:
-        assert run(server.base_url, tmp_path, 120, concurrency=4).num_failed == 120
+    assert (inference.num_done, inference.num_failed) == (num_done, 120 - num_done)
 
 
 def test_an_overlong_prompt_fails_its_task_but_in_a_discussion_the_history_is_left_out(tmp_path):
-    too_long = scripted_server.status(400, "This model's maximum context length is 99 tokens.")
-
     def has_history(body) -> bool:
         return "## Earlier solution" in body["messages"][-1]["content"]
 
     with ScriptedServer(
-        model, fault_of=lambda body, attempt: too_long if has_history(body) else None
+        model, fault_of=lambda b, _: TOO_LONG if has_history(b) else None
     ) as server:
         inference = run(server.base_url, tmp_path / "discussion", 1, setup_name="discussion")
     assert inference.num_done == 1
@@ -266,7 +263,7 @@ def test_an_overlong_prompt_fails_its_task_but_in_a_discussion_the_history_is_le
     [answer] = read_inference(tmp_path / "discussion" / "inference.jsonl")
     assert len(answer.calls) == 24
 
-    with ScriptedServer(model, fault_of=lambda body, attempt: too_long) as server:
+    with ScriptedServer(model, fault_of=lambda *_: TOO_LONG) as server:
         for setup_name in ("vanilla", "discussion"):
             inference = run(server.base_url, tmp_path / setup_name / "x", 1, setup_name=setup_name)
             assert inference.num_failed == 1
@@ -322,24 +319,24 @@ def test_a_line_that_a_kill_cut_off_is_dropped_and_its_task_asked_again(tmp_path
             assert results(tmp_path) == whole
 
 
-def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(tmp_path):
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ((b'"calls"', b'"call'), r"inference\.jsonl, line 1 is damaged: .*Delete"),
+        ((b'"speaker"', b'"seat"'), r"line 1 is damaged: calls\.0\.speaker: Field required"),
+    ],
+)
+def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(
+    tmp_path, changed, message
+):
     path = tmp_path / "inference.jsonl"
     with ScriptedServer(model) as server:
         run(server.base_url, tmp_path)
-        damaged = path.read_bytes().replace(b'"calls"', b'"call', 1)
+        damaged = path.read_bytes().replace(*changed, 1)
         path.write_bytes(damaged)
-        with pytest.raises(ValueError, match=r"inference\.jsonl, line 1 is damaged: .*Delete"):
+        with pytest.raises(ValueError, match=message):
             run(server.base_url, tmp_path)
     assert path.read_bytes() == damaged
-
-
-def test_a_line_with_other_keys_is_an_error_that_names_the_key(tmp_path):
-    path = tmp_path / "inference.jsonl"
-    with ScriptedServer(model) as server:
-        run(server.base_url, tmp_path)
-    path.write_bytes(path.read_bytes().replace(b'"speaker"', b'"seat"'))
-    with pytest.raises(ValueError, match=r"line 1 is damaged: calls\.0\.speaker: Field required"):
-        read_inference(path)
 
 
 def test_a_folder_takes_one_writer_at_a_time(tmp_path):

@@ -6,12 +6,15 @@ import asyncio
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -47,6 +50,11 @@ CONFIG = EvaluationConfig(
     cpu_kv_cache_mib=32,
 )
 REQUESTS = RequestOptions(temperature=1.0, max_tokens=24)
+
+
+def served(model: LocalModel, folder: Path, **changes: Any) -> AbstractContextManager[Servers]:
+    config = dataclasses.replace(CONFIG, **changes)
+    return serve([model], logs=[folder / "server.log"], config=config, device="cpu")
 
 
 def replies(servers: Servers, prompts: list[str], *, seeds: list[int], at_once: int) -> list[str]:
@@ -85,8 +93,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> LocalModel:
 
 @pytest.fixture(scope="module")
 def servers(model: LocalModel, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    log = tmp_path_factory.mktemp("logs") / "server.log"
-    with serve([model], logs=[log], config=CONFIG, device="cpu") as servers:
+    with served(model, tmp_path_factory.mktemp("logs")) as servers:
         yield servers
         started = processes_of(os.getpid())
         assert len(started) >= 3  # the one that guards, the server, its engine
@@ -106,8 +113,7 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
 
 @pytest.mark.stack
 def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
-    config = dataclasses.replace(CONFIG, generation_config="model")
-    with serve([model], logs=[tmp_path / "server.log"], config=config, device="cpu") as servers:
+    with served(model, tmp_path, generation_config="model") as servers:
         # top_k = 1: whatever the seed, the same text comes.
         assert len(set(replies(servers, ["Question"] * 8, seeds=list(range(8)), at_once=8))) == 1
 
@@ -184,26 +190,23 @@ def test_an_endpoint_says_which_model_it_has_and_how_long_its_context_is(
 
 @pytest.mark.stack
 def test_a_server_that_dies_shows_why(model, tmp_path):
-    folder = tmp_path / "model"
-    folder.mkdir()
-    for file in model.folder.iterdir():
-        (folder / file.name).write_bytes(file.read_bytes())
+    folder = shutil.copytree(model.folder, tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
-    config["model_type"] = "unheard-of"
-    (folder / "config.json").write_text(json.dumps(config))
-    log = tmp_path / "server.log"
-    with pytest.raises(ServerError, match="died with exit status 1") as error:
-        serve([read_model(folder)], logs=[log], config=CONFIG, device="cpu").__enter__()
+    (folder / "config.json").write_text(json.dumps(config | {"model_type": "unheard-of"}))
+    with (
+        pytest.raises(ServerError, match="died with exit status 1") as error,
+        served(read_model(folder), tmp_path),
+    ):
+        pass
     assert "unheard-of" in str(error.value)
-    assert str(log) in str(error.value)
+    assert str(tmp_path / "server.log") in str(error.value)
 
 
 @pytest.mark.stack
 def test_a_server_that_takes_too_long_is_stopped(model, tmp_path):
-    config = dataclasses.replace(CONFIG, start_timeout_s=0.5)
     with (
         pytest.raises(ServerError, match="did not start within start_timeout_s"),
-        serve([model], logs=[tmp_path / "server.log"], config=config, device="cpu"),
+        served(model, tmp_path, start_timeout_s=0.5),
     ):
         pass
 
@@ -249,7 +252,7 @@ async def watched_for(servers: Servers, seconds: float) -> None:
 
 
 def test_a_server_that_works_or_has_nothing_to_do_is_left_alone(model, told, tmp_path):
-    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+    with served(model, tmp_path) as servers:
         [own] = servers._own
         for running, tokens in ((0, 0), (0, 0), (2, 0), (2, 5), (1, 9)):
             tell(told, running=running, tokens=tokens)
@@ -262,11 +265,9 @@ def test_a_server_that_works_or_has_nothing_to_do_is_left_alone(model, told, tmp
 
 @pytest.mark.parametrize("fault", ["no progress", "frozen", "killed"])
 def test_a_server_that_is_lost_is_started_again(model, told, tmp_path, monkeypatch, fault: str):
-    monkeypatch.setattr(server, "HANG_S", 0.3)
-    monkeypatch.setattr(server, "WATCH_S", 0.05)
-    monkeypatch.setattr(server, "ANSWER_TIMEOUT_S", 0.2)
-    monkeypatch.setattr(server, "GRACE_S", 0.2)
-    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+    for name, seconds in (("HANG", 0.3), ("WATCH", 0.05), ("ANSWER_TIMEOUT", 0.2), ("GRACE", 0.2)):
+        monkeypatch.setattr(server, f"{name}_S", seconds)
+    with served(model, tmp_path) as servers:
         before = servers._own[0]._process.pid
         if fault == "no progress":
             tell(told, running=1, tokens=7)
@@ -287,7 +288,7 @@ def test_what_a_guard_that_was_killed_leaves_is_ended(model, told, tmp_path, mon
     """Else it would keep the port of the next one."""
     orphan = "import subprocess; subprocess.Popen(['sleep', '60'])\n"
     monkeypatch.setattr(sys.modules[__name__], "STAND_IN", orphan + STAND_IN)
-    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+    with served(model, tmp_path) as servers:
         guard = psutil.Process(servers._own[0]._process.pid)
         [left] = guard.children()
         guard.kill()
@@ -298,7 +299,7 @@ def test_what_a_guard_that_was_killed_leaves_is_ended(model, told, tmp_path, mon
 
 
 def test_a_server_that_is_lost_again_and_again_ends_the_evaluation(model, told, tmp_path):
-    with serve([model], logs=[tmp_path / "log"], config=CONFIG, device="cpu") as servers:
+    with served(model, tmp_path) as servers:
         for _ in range(server.MAX_RESTARTS):
             servers._own[0].is_lost = True
             servers.restart()
@@ -424,14 +425,10 @@ def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
     assert groups_of(models) == [[0, 2], [1], [3], [4]]
     together = server_arguments([adapted("a"), adapted("b")], port=1, slot=Slot(), config=CONFIG)
     assert f"--model={model.folder}" in together
-    assert together[together.index("--enable-lora") :] == [
-        "--enable-lora",
-        "--max-loras=2",
-        "--max-lora-rank=16",  # the next that vLLM has room for
-        "--lora-modules",
-        '{"name": "a", "path": "a"}',
-        '{"name": "b", "path": "b"}',
-    ]
+    said = together[together.index("--enable-lora") + 1 :]
+    # The rank is the next that vLLM has room for.
+    assert said[:3] == ["--max-loras=2", "--max-lora-rank=16", "--lora-modules"]
+    assert [json.loads(module) for module in said[3:]] == [{"name": n, "path": n} for n in "ab"]
     alone = server_arguments([model], port=1, slot=Slot(), config=CONFIG)
     assert "--enable-lora" not in alone
 
