@@ -11,6 +11,14 @@ import pytest
 from scripted_server import ScriptedServer
 
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
+from comas.interaction.setup_prompts import (
+    AGGREGATION,
+    ASSISTANT_SYSTEM_PROMPT,
+    DEBATE_OPENING,
+    DEBATE_REPLY,
+    assistant,
+    user,
+)
 from comas.types import Discussion, Generation, Question, Turn
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.inference_log import read_inference
@@ -29,13 +37,6 @@ from evaluation.types import Answer, BenchmarkTask
 
 TASK = BenchmarkTask(
     "gsm8k/17", "math", "What is 48 + 23?", "What is 48 + 23?\n\nBox the result.", "71"
-)
-SYSTEM = (
-    "You are a helpful assistant that solves tasks by its language skills alone. Do not write any "
-    "code. Explain your plan, then work step by step. When you have found an answer, verify it "
-    "carefully, and show what supports it. Conclude every response with the current final answer "
-    "in the box, as in: The final answer is \\boxed{...}. So there is an answer even if the "
-    "conversation is interrupted. When everything is done, reply with the word TERMINATE alone."
 )
 
 
@@ -68,16 +69,23 @@ LABELS = [
 
 
 def answer(
-    folder: Path, setup_name: str, model: Callable[[dict], str], *, num_models: int = 1, **options
+    folder: Path,
+    setup_name: str,
+    model: Callable[[dict], str],
+    *,
+    task: BenchmarkTask = TASK,
+    num_models: int = 1,
+    gather: int = 1,
+    **options,
 ) -> tuple[Answer, list[dict]]:
-    """Put TASK through a setup; returns the answer and the requests that came.
+    """Put a task through a setup; returns the answer and the requests that came.
 
     With one request in flight, they come in the order in which the setup makes them.
     """
-    with ScriptedServer(model) as server:
+    with ScriptedServer(model, gather=gather) as server:
         inference = asyncio.run(
             run_inference(
-                [options.pop("task", TASK)],
+                [task],
                 setup=SETUPS[setup_name],
                 models=[Endpoint(server.base_url, f"agent_{i}") for i in range(num_models)],
                 seeds=[0],
@@ -90,12 +98,11 @@ def answer(
     return answered, server.requests
 
 
-def user(content: str) -> dict[str, str]:
-    return {"role": "user", "content": content}
-
-
-def assistant(content: str) -> dict[str, str]:
-    return {"role": "assistant", "content": content}
+def aggregated(*solutions: str) -> list[dict[str, str]]:
+    """The call that makes one answer of several solutions, each under its number."""
+    numbered = [f"# Solution {i}\n{text}" for i, text in enumerate(solutions, start=1)]
+    listed = "\n\n".join(numbered)
+    return [user(AGGREGATION.format(query=TASK.query, count=len(solutions), solutions=listed))]
 
 
 def test_vanilla_sends_the_task_as_the_one_message_with_the_published_settings(tmp_path):
@@ -132,18 +139,7 @@ def test_consistency_samples_five_times_and_lets_the_model_aggregate(tmp_path):
     assert script.labels == [*(f"sample {i}" for i in range(5)), "summary"]
     assert [request["messages"] for request in requests] == [
         *([user(TASK.query)] for _ in range(5)),
-        [
-            user(
-                "What is 48 + 23?\n\nBox the result.\n\n"
-                "Here are 5 solutions of this task.\n\n"
-                "# Solution 1\ntext of sample 0\n\n"
-                "# Solution 2\ntext of sample 1\n\n"
-                "# Solution 3\ntext of sample 2\n\n"
-                "# Solution 4\ntext of sample 3\n\n"
-                "# Solution 5\ntext of sample 4\n\n"
-                "Reason carefully about all of them, then give a final answer to the task."
-            )
-        ],
+        aggregated(*(f"text of sample {i}" for i in range(5))),
     ]
     assert answered.response == "final"
 
@@ -160,18 +156,11 @@ def test_majority_vote_counts_the_samples_of_consistency(tmp_path):
 def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers(tmp_path):
     script = Script(lambda label: {"summary": "final"}.get(label, label.replace("round ", "")))
     answered, requests = answer(tmp_path, "debate", script)
-    opening = user(
-        "What is 48 + 23?\n\nBox the result.\n\nState your answer at the end of your response."
-    )
+    opening = user(DEBATE_OPENING.format(query=TASK.query))
 
     def reply(first: str, second: str) -> dict[str, str]:
-        return user(
-            "The other agents answered the same task as follows.\n\n"
-            f"# Another answer 1\n{first}\n\n# Another answer 2\n{second}\n\n"
-            "Take them as advice, weigh them carefully against your own reasoning, and answer "
-            "again. State your updated answer at the end of your response. The task was:\n\n"
-            "What is 48 + 23?\n\nBox the result."
-        )
+        answers = f"# Another answer 1\n{first}\n\n# Another answer 2\n{second}"
+        return user(DEBATE_REPLY.format(answers=answers, query=TASK.query))
 
     assert script.labels == [
         *(f"round {r}, agent {a}" for r in range(2) for a in range(3)),
@@ -182,15 +171,7 @@ def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers(tmp_p
         [opening, assistant("0, agent 0"), reply("0, agent 1", "0, agent 2")],
         [opening, assistant("0, agent 1"), reply("0, agent 0", "0, agent 2")],
         [opening, assistant("0, agent 2"), reply("0, agent 0", "0, agent 1")],
-        [
-            user(
-                "What is 48 + 23?\n\nBox the result.\n\n"
-                "Here are 3 solutions of this task.\n\n"
-                "# Solution 1\n1, agent 0\n\n# Solution 2\n1, agent 1\n\n"
-                "# Solution 3\n1, agent 2\n\n"
-                "Reason carefully about all of them, then give a final answer to the task."
-            )
-        ],
+        aggregated(*(f"1, agent {i}" for i in range(3))),
     ]
     assert answered.response == "final"
 
@@ -214,21 +195,15 @@ def test_autogen_flips_the_roles_for_the_user_proxy_and_ends_after_three_turns(t
     }
     script = Script(replies)
     answered, requests = answer(tmp_path, "autogen", script)
-    task, system = TASK.query, {"role": "system", "content": SYSTEM}
+    task, system = TASK.query, {"role": "system", "content": ASSISTANT_SYSTEM_PROMPT}
+    said = [user(task), assistant("is it 70?"), user("count again"), assistant("is it 72?")]
     assert script.labels == list(replies)
     assert [request["messages"] for request in requests] == [
         [system, user(task)],
         [assistant(task), user("is it 70?")],
-        [system, user(task), assistant("is it 70?"), user("count again")],
+        [system, *said[:3]],
         [assistant(task), user("is it 70?"), assistant("count again"), user("is it 72?")],
-        [
-            system,
-            user(task),
-            assistant("is it 70?"),
-            user("count again"),
-            assistant("is it 72?"),
-            user("too much"),
-        ],
+        [system, *said, user("too much")],
     ]
     assert answered.response == "71"
 
@@ -264,31 +239,20 @@ def test_discussion_solves_criticises_and_scores_with_the_prompts_of_training(tm
     for r in range(2):
         for s in range(2):
             turn = f"r{r}.s{s}"
+            said = {"question": TASK.question, "solution": f"text {turn}"}
             expected[turn] = fill(
                 SOLUTION, "math", question=TASK.question, history=history if r else []
             )
-            expected[f"{turn}.e0"] = fill(
-                EVALUATION, "math", question=TASK.question, solution=f"text {turn}"
-            )
-            expected[f"{turn}.e0.t0"] = fill(
-                SCORING,
-                "math",
-                question=TASK.question,
-                solution=f"text {turn}",
-                evaluation=f"text {turn}.e0",
-            )
+            expected[f"{turn}.e0"] = fill(EVALUATION, "math", **said)
+            expected[f"{turn}.e0.t0"] = fill(SCORING, "math", **said, evaluation=f"text {turn}.e0")
     by_label = dict(zip(script.labels, requests, strict=True))
     assert {label: by_label[label]["messages"] for label in script.labels} == {
         label: [user(prompt)] for label, prompt in expected.items()
     }
     assert answered.response == "text r0.s1"
     # Every agent solves in every round, and evaluates and scores as often as the other.
-    assert [by_label[turn]["model"] for turn in ("r0.s0", "r0.s1", "r1.s0", "r1.s1")] == [
-        "agent_0",
-        "agent_1",
-        "agent_0",
-        "agent_1",
-    ]
+    solvers = [by_label[turn]["model"] for turn in ("r0.s0", "r0.s1", "r1.s0", "r1.s1")]
+    assert solvers == ["agent_0", "agent_1"] * 2
     for role in (".e0", ".t0"):
         models = [by_label[label]["model"] for label in by_label if label.endswith(role)]
         assert sorted(models) == ["agent_0", "agent_0", "agent_1", "agent_1"]
@@ -309,18 +273,8 @@ def test_discussion_asks_for_a_letter_where_the_task_does(tmp_path):
 def test_calls_that_need_nothing_of_each_other_are_made_at_once(
     tmp_path, setup_name, num_in_flight
 ):
-    with ScriptedServer(Script(lambda label: label), gather=num_in_flight) as server:
-        inference = asyncio.run(
-            run_inference(
-                [TASK],
-                setup=SETUPS[setup_name],
-                models=[Endpoint(server.base_url, "m")],
-                seeds=[0],
-                options=RequestOptions(timeout_s=10, num_retries=0),
-                folder=tmp_path,
-            )
-        )
-    assert inference.num_done == 1
+    together = {"concurrency": 16, "timeout_s": 10, "num_retries": 0}
+    answer(tmp_path, setup_name, Script(lambda label: label), gather=num_in_flight, **together)
 
 
 @pytest.mark.parametrize("num_models", [2, 3, 4])
