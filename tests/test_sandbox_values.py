@@ -54,7 +54,7 @@ def test_a_value_crosses_with_its_exact_type(value):
     st.recursive(
         st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
         lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner) | st.tuples(inner),
-        max_leaves=20,
+        max_leaves=10,
     )
 )
 def test_any_plain_value_crosses(value):
@@ -118,21 +118,24 @@ FORMS = st.recursive(
 )
 
 
-@settings(max_examples=500)
-@given(FORMS)
-def test_no_form_becomes_anything_but_data(form):
+@pytest.mark.parametrize("num_forms", [100, pytest.param(2000, marks=pytest.mark.slow)])
+def test_no_form_becomes_anything_but_data(num_forms):
+    settings(max_examples=num_forms, database=None)(given(FORMS)(decode))()
+
+
+def decode(form):
     def ask(operation, *operands):  # e.g. the hash of a key that is the other side's
         assert operation in OPERATIONS
         raise TypeError
 
     references = References(ask, of_checker=True)
-    references.give_number(test_no_form_becomes_anything_but_data)
+    references.give_number(decode)
     try:
         value = Codec(references).decode(form)
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AttributeError):
         return
     if callable(value) and type(value) is not Remote:
-        is_given = value is test_no_form_becomes_anything_but_data
+        is_given = value is decode
         is_harmless = isinstance(value, type) and value.__module__ != "subprocess"
         assert is_given or is_harmless, "a function that was not given"
 
@@ -336,10 +339,6 @@ CONVERSATIONS = {
         assert repr(Point(1)) == "Point(x=1, tags=[])"
         """,
     ),
-}
-
-
-CONVERSATIONS |= {
     "containers are shared as long as both sides hold them": (
         """
         class Box:
@@ -451,11 +450,6 @@ def sandbox():
 def test_checker_and_program_work_as_in_one_process(sandbox, name):
     program, checker = map(textwrap.dedent, CONVERSATIONS[name])
     assert sandbox.run(program, checker=checker)
-
-
-@pytest.mark.parametrize("name", CONVERSATIONS)
-def test_each_of_these_checkers_can_fail(sandbox, name):
-    program, checker = map(textwrap.dedent, CONVERSATIONS[name])
     assert not sandbox.run(program, checker=f"{checker}\nassert False")
     assert not sandbox.run("", checker=checker)
 
@@ -469,6 +463,10 @@ def test_large_values_cross(sandbox):
     assert sandbox.run(program, checker=too_large)
 
 
+UNIT_TEST = (
+    "import unittest\nclass T(unittest.TestCase):\n    def test(self): assert f(2) == 4\n"
+    "r = unittest.TestResult(); T('test').run(r); assert r.wasSuccessful()"
+)
 SWAYED = {
     "a map that ends early": (
         "def f(x): raise StopIteration",
@@ -484,13 +482,11 @@ SWAYED = {
     ),
     "a skipped test": (
         "import unittest\ndef f(x): raise unittest.SkipTest('no')",
-        "import unittest\nclass T(unittest.TestCase):\n    def test(self): assert f(2) == 4\n"
-        "r = unittest.TestResult(); T('test').run(r); assert r.wasSuccessful()",
+        UNIT_TEST,
     ),
     "a test that stops": (
         "import unittest.case\ndef f(x): raise unittest.case._ShouldStop",
-        "import unittest\nclass T(unittest.TestCase):\n    def test(self): assert f(2) == 4\n"
-        "r = unittest.TestResult(); T('test').run(r); assert r.wasSuccessful()",
+        UNIT_TEST,
     ),
     "a method of the checker's": (
         "def f(node): node.same = lambda other: True",

@@ -27,7 +27,7 @@ SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
 ENDLESS = ("math", r"\boxed{(x+y+z+t)^{9000}}", "x+1")
 CPU_LIMIT_S_HERE = 2.0
-WALL_LIMIT_S_HERE = 6.0
+WALL_LIMIT_S_HERE = 4.0
 
 
 def in_block(code: str) -> str:
@@ -83,7 +83,7 @@ def test_an_endless_item_holds_up_one_worker_only(verifier):
 
 def test_what_neither_ends_nor_computes_is_given_up(caplog):
     waiting = ("coding", in_block("import time\ntime.sleep(9)"), "")
-    with Verifier(num_workers=1, wall_limit_s=3.0) as verifier:
+    with Verifier(num_workers=1, wall_limit_s=1.5) as verifier:
         assert verifier.verify_batch([waiting]) == ["failed"]
     assert "failed on 1 of 1 items: 1 x TimeoutError" in caplog.text
 
@@ -104,7 +104,7 @@ def has_child(process: psutil.Process) -> bool:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_an_item_whose_worker_is_lost_is_judged_by_another(caplog, number):
-    items = [("coding", in_block(f"import time\ntime.sleep(1.5)\nx = {n}"), "") for n in range(2)]
+    items = [("coding", in_block(f"import time\ntime.sleep(1)\nx = {n}"), "") for n in range(2)]
     others = set(psutil.Process().children(recursive=True))
     with Verifier(num_workers=1, wall_limit_s=WALL_LIMIT_S_HERE) as verifier:
         assert verifier.verify_batch(items[:1]) == ["correct"]
@@ -146,13 +146,6 @@ def test_every_verdict_is_told_once(verifier):
     items = [("choice", rf"\boxed{{{letter}}}", "A") for letter in "ABA"]
     verifier.submit(items, on_verdict=lambda: told.append(None)).result()
     assert len(told) == 2  # equal items are judged once
-
-
-def test_submitting_does_not_wait(verifier):
-    slow = in_block("import time\ntime.sleep(2)\n" + SQUARE)
-    pending = verifier.submit([("coding", slow, CHECKER)])
-    assert not pending.done()
-    assert pending.result() == ["correct"]
 
 
 def test_only_a_bounded_part_of_a_batch_is_scheduled_at_once():
@@ -243,6 +236,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_it_can_be_called_from_ray_actors(tmp_path):
     script = tmp_path / "judges.py"
     script.write_text(RAY_SCRIPT)
