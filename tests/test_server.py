@@ -6,7 +6,6 @@ import asyncio
 import dataclasses
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -111,7 +110,7 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     assert len(set(together)) == 16
 
 
-@pytest.mark.stack
+@pytest.mark.slow
 def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
     with served(model, tmp_path, generation_config="model") as servers:
         # top_k = 1: whatever the seed, the same text comes.
@@ -189,20 +188,6 @@ def test_an_endpoint_says_which_model_it_has_and_how_long_its_context_is(
 
 
 @pytest.mark.stack
-def test_a_server_that_dies_shows_why(model, tmp_path):
-    folder = shutil.copytree(model.folder, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"model_type": "unheard-of"}))
-    with (
-        pytest.raises(ServerError, match="died with exit status 1") as error,
-        served(read_model(folder), tmp_path),
-    ):
-        pass
-    assert "unheard-of" in str(error.value)
-    assert str(tmp_path / "server.log") in str(error.value)
-
-
-@pytest.mark.stack
 def test_a_server_that_takes_too_long_is_stopped(model, tmp_path):
     with (
         pytest.raises(ServerError, match="did not start within start_timeout_s"),
@@ -249,6 +234,16 @@ def tell(path: Path, *, running: float, tokens: float) -> None:
 
 async def watched_for(servers: Servers, seconds: float) -> None:
     await asyncio.wait_for(servers.watch(), seconds)
+
+
+@pytest.mark.usefixtures("told")
+def test_a_server_that_dies_shows_why(model, tmp_path, monkeypatch):
+    dies = "raise ValueError('the model type unheard-of')\n"
+    monkeypatch.setattr(sys.modules[__name__], "STAND_IN", dies)
+    with pytest.raises(ServerError, match="died with exit status 1") as error:
+        served(model, tmp_path).__enter__()
+    assert "ValueError: the model type unheard-of" in str(error.value)
+    assert str(tmp_path / "server.log") in str(error.value)
 
 
 def test_a_server_that_works_or_has_nothing_to_do_is_left_alone(model, told, tmp_path):
@@ -449,6 +444,9 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
         "--generation-config=vllm",
     } <= set(arguments)
     assert not any("enforce-eager" in argument for argument in arguments)
+    config = dataclasses.replace(config, generation_config="model")
+    arguments = server_arguments([model], port=8000, slot=slot, config=config)
+    assert "--generation-config=auto" in arguments
     environment = server_environment(slot, key="of this run")
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "VLLM_API_KEY" not in environment
