@@ -39,22 +39,23 @@ def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
     return caplog.text
 
 
-def test_a_missing_model_is_named(arguments, caplog):
-    text = failure([*arguments, "society.models=[./nowhere]"], caplog)
-    assert "'./nowhere'" in text
-    assert "Hugging Face format" in text
+SETTINGS: list[tuple[list[str], list[str]]] = [
+    (["society.models=[./nowhere]"], ["'./nowhere'", "Hugging Face format"]),
+    (["validation.num_questions=31"], ["holds 30 questions", "validation.num_questions = 31"]),
+    (["rollout.batch_size=31"], ["holds 30 questions", "31"]),
+    (["data.train=nowhere.jsonl"], ["nowhere.jsonl"]),
+    (["cluster.device=cuda"], ["cluster.device=cpu"]),
+    (["rollout.temprature=1", "seed=-1"], ["rollout.temperature", "seed"]),
+    (["reward.scheme=labels"], ["interaction"]),
+]
 
 
-def test_an_incomplete_model_folder_says_what_it_lacks(arguments, caplog, tmp_path):
-    (tmp_path / "tied" / "model.safetensors").unlink()
-    assert "lacks *.safetensors" in failure(arguments, caplog)
-
-
-def test_damaged_weights_are_named(arguments, caplog, tmp_path):
-    (tmp_path / "untied" / "model.safetensors").write_bytes(b"not weights")
-    text = failure(arguments, caplog)
-    assert "model.safetensors cannot be read" in text
-    assert str(tmp_path / "untied") in text
+@pytest.mark.parametrize(("settings", "said"), SETTINGS, ids=[" ".join(s) for s, _ in SETTINGS])
+def test_a_setting_that_cannot_be_is_named_with_the_numbers_or_what_to_do(
+    arguments, caplog, settings, said
+):
+    text = failure([*arguments, *settings], caplog)
+    assert [part for part in said if part not in text] == []
 
 
 def test_a_model_that_nobody_can_give_is_named_with_the_command_that_helps(
@@ -69,26 +70,28 @@ def test_a_model_that_nobody_can_give_is_named_with_the_command_that_helps(
     assert "Run hf download nobody/nothing --local-dir FOLDER" in text
 
 
-def test_a_model_without_a_chat_template_is_named(arguments, caplog, tmp_path):
-    (tmp_path / "untied/chat_template.jinja").unlink()
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("model.safetensors", None, ["{folder}", "lacks *.safetensors"]),
+        ("model.safetensors", "not weights", ["{path} cannot be read"]),
+        ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
+        ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
+        *(
+            (name, damaged, ["{path} is damaged: ", "Get the model again"])
+            for name in ("tokenizer.json", "tokenizer_config.json", "config.json")
+            for damaged in ("", "{", "[1]")
+        ),
+    ],
+)
+def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, name, content, said):
+    path = tmp_path / "untied" / name
+    path.unlink()
+    if content is not None:
+        path.write_text(content)
     text = failure(arguments, caplog)
-    assert f"the tokenizer in {tmp_path / 'untied'} has no chat template" in text
-    assert "add chat_template.jinja" in text
-
-
-@pytest.mark.parametrize("name", ["tokenizer.json", "tokenizer_config.json", "config.json"])
-@pytest.mark.parametrize("damaged", ["", "{", "[1]"])
-def test_a_damaged_file_of_a_model_is_named(arguments, caplog, tmp_path, name: str, damaged: str):
-    (tmp_path / "tied" / name).write_text(damaged)
-    text = failure(arguments, caplog)
-    assert f"{tmp_path / 'tied' / name} is damaged: " in text
-    assert "Get the model again" in text
-
-
-def test_a_tokenizer_that_is_none_is_named(arguments, caplog, tmp_path):
-    (tmp_path / "tied/tokenizer.json").write_text('{"version": "1.0"}')
-    text = failure(arguments, caplog)
-    assert f"the tokenizer in {tmp_path / 'tied'} cannot be read" in text
+    said = [part.format(path=path, folder=path.parent) for part in said]
+    assert [part for part in said if part not in text] == []
 
 
 def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog, tmp_path):
@@ -98,52 +101,19 @@ def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog
     assert "has token 258, but the model knows those below 100 (vocab_size in config.json)" in text
 
 
-def test_more_validation_questions_than_there_are_is_an_error_with_the_numbers(arguments, caplog):
-    text = failure([*arguments, "validation.num_questions=31"], caplog)
-    assert "data.validation holds 30 questions, fewer than validation.num_questions = 31" in text
-
-
-def test_a_line_that_is_no_record_is_named_with_its_file(arguments, caplog, tmp_path):
-    broken = tmp_path / "broken.jsonl"
-    broken.write_text(json.dumps(RECORD) + "\n{not json\n")
-    assert f"{broken}, line 2" in failure([*arguments, f"data.train={broken}"], caplog)
-
-
-def test_a_choice_question_is_refused_with_the_reason(arguments, caplog, tmp_path):
-    questions = tmp_path / "choice.jsonl"
-    questions.write_text(json.dumps(RECORD | {"task": "choice", "answer": "A"}) + "\n")
-    text = failure([*arguments, f"data.train={questions}"], caplog)
-    assert "line 1: task: choice questions can be evaluated on, but not trained on" in text
-
-
-def test_an_empty_dataset_is_an_error(arguments, caplog, tmp_path):
-    empty = tmp_path / "empty.jsonl"
-    empty.touch()
-    assert f"{empty} holds no record" in failure([*arguments, f"data.validation={empty}"], caplog)
-
-
-def test_a_missing_dataset_is_named(arguments, caplog):
-    assert "nowhere.jsonl" in failure([*arguments, "data.train=nowhere.jsonl"], caplog)
-
-
-def test_a_batch_larger_than_the_dataset_is_an_error_with_the_numbers(arguments, caplog):
-    text = failure([*arguments, "rollout.batch_size=31"], caplog)
-    assert "30 questions" in text
-    assert "31" in text
-
-
-def test_a_gpu_run_without_a_gpu_says_what_to_do(arguments, caplog):
-    assert "cluster.device=cpu" in failure([*arguments, "cluster.device=cuda"], caplog)
-
-
-def test_every_fault_of_a_config_is_listed(arguments, caplog):
-    text = failure([*arguments, "rollout.temprature=1", "seed=-1"], caplog)
-    assert "rollout.temperature" in text
-    assert "seed" in text
-
-
-def test_an_unknown_reward_scheme_lists_the_known_ones(arguments, caplog):
-    assert "interaction" in failure([*arguments, "reward.scheme=labels"], caplog)
+@pytest.mark.parametrize(
+    ("key", "content", "said"),
+    [
+        ("train", json.dumps(RECORD) + "\n{not json\n", ", line 2"),
+        ("train", json.dumps(RECORD | {"task": "choice", "answer": "A"}), "not trained on"),
+        ("validation", "", " holds no record"),
+    ],
+)
+def test_questions_that_cannot_be_used_are_named(arguments, caplog, tmp_path, key, content, said):
+    path = tmp_path / "broken.jsonl"
+    path.write_text(content)
+    text = failure([*arguments, f"data.{key}={path}"], caplog)
+    assert str(path) in text and said in text
 
 
 def test_a_saves_folder_that_cannot_be_made_is_an_error(arguments, caplog, tmp_path):

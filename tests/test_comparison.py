@@ -33,30 +33,32 @@ def difference(*, of: tuple[str, ...], to: tuple[str, ...]):
 # ---------------------------------------------------------------- intervals, by hand
 
 
-def test_equal_differences_have_an_interval_of_no_width():
-    found = difference(of=("cccc",), to=("wwww",))
-    assert (found.value, found.low, found.high) == (1, 1, 1)
-
-
-def test_a_subject_does_not_differ_from_itself():
-    found = difference(of=("cwcu", "ccw-"), to=("cwcu", "ccw-"))
-    assert (found.value, found.low, found.high) == (0, 0, 0)
-    assert not found.excludes_zero
+@pytest.mark.parametrize(
+    ("of", "to", "expected"),
+    [
+        (["cccc"], ["wwww"], (1, 1, 1)),
+        (["cwcu", "ccw-"], ["cwcu", "ccw-"], (0, 0, 0)),  # a subject and itself
+        # Resamples of {0, 1}: mean 0 with probability 1/4, 1/2 with 1/2, 1 with 1/4.
+        (["cc"], ["cw"], (0.5, 0, 1)),
+        # Two tasks, solved in 4 of 5 seeds against 1 of 5: each differs by 3/5, so no spread.
+        (["cc", "cc", "cc", "cc", "ww"], ["cc", "ww", "ww", "ww", "ww"], (0.6, 0.6, 0.6)),
+        # An answer that is not there is not correct.
+        (["c-"], ["cc"], (-0.5, -1, 0)),
+    ],
+)
+def test_a_difference_and_its_interval_are_those_counted_by_hand(of, to, expected):
+    found = difference(of=of, to=to)
+    assert (found.value, found.low, found.high) == expected
+    assert difference(of=of, to=to) == found  # the same resamples every time
+    assert not found.excludes_zero  # of so few tasks
 
 
 def test_a_higher_accuracy_is_a_positive_difference():
     better, worse = ("cccccccc",), ("ccwwwwww",)
-    assert difference(of=better, to=worse).value == 6 / 8
-    assert difference(of=better, to=worse).low > 0
-    assert difference(of=worse, to=better).value == -6 / 8
-    assert difference(of=worse, to=better).high < 0
-    assert difference(of=worse, to=better).excludes_zero
-
-
-def test_the_interval_of_two_tasks_spans_both():
-    # Resamples of {0, 1}: mean 0 with probability 1/4, 1/2 with 1/2, 1 with 1/4.
-    found = difference(of=("cc",), to=("cw",))
-    assert (found.value, found.low, found.high) == (0.5, 0, 1)
+    up, down = difference(of=better, to=worse), difference(of=worse, to=better)
+    assert (up.value, down.value) == (6 / 8, -6 / 8)
+    assert up.low > 0 > down.high
+    assert up.excludes_zero and down.excludes_zero
 
 
 def test_the_interval_is_that_of_the_binomial_distribution():
@@ -87,12 +89,6 @@ def test_pairing_tells_apart_what_two_intervals_do_not():
     assert accuracy(of).interval[0] < accuracy(to).interval[1]
 
 
-def test_seeds_are_averaged_within_a_task_before_tasks_are_drawn():
-    # Two tasks, solved in 4 of 5 seeds against 1 of 5: each differs by 3/5, so no spread.
-    found = difference(of=("cc", "cc", "cc", "cc", "ww"), to=("cc", "ww", "ww", "ww", "ww"))
-    assert (found.value, found.low, found.high) == (0.6, 0.6, 0.6)
-
-
 def test_subjects_may_have_different_numbers_of_seeds():
     assert difference(of=("cw", "cw", "cc"), to=("cw",)).value == pytest.approx(1 / 3 / 2)
 
@@ -102,15 +98,6 @@ def test_thirds_that_cancel_leave_exactly_zero():
     found = difference(of=("ccw", "www", "www"), to=("wwc", "wwc", "www"))
     assert found.value == 0
     assert not found.excludes_zero
-
-
-def test_an_answer_that_is_not_there_counts_as_not_correct():
-    assert difference(of=("c-",), to=("cc",)).value == -0.5
-
-
-def test_the_same_results_have_the_same_interval_every_time():
-    first, second = (difference(of=("cwcwcccw",), to=("wcwwcwcw",)) for _ in range(2))
-    assert first == second
 
 
 shares = st.integers(1, 5).flatmap(

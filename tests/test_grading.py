@@ -123,14 +123,9 @@ def test_cost_sums_calls_and_the_sessions_times(folder):
     assert (cost.wall_s, cost.tokens_per_s) == (2.0, 20 / 2.0)
 
 
-def test_without_any_time_there_is_no_speed(folder):
-    answers_are(folder, answer("a", "1"), answer("b", "2"))
-    cost = grade(folder, ExactVerifier()).cost
-    assert (cost.wall_s, cost.tokens_per_s) == (0, None)
-
-
-def test_nothing_answered_is_an_accuracy_of_zero(folder):
+def test_without_any_time_there_is_no_speed_and_without_answers_an_accuracy_of_zero(folder):
     evaluation = grade(folder, ExactVerifier())
+    assert (evaluation.cost.wall_s, evaluation.cost.tokens_per_s) == (0, None)
     assert evaluation.graders["published"].accuracy == 0
     assert [a.strict for a in evaluation.answers] == [None] * 4
 
@@ -138,34 +133,30 @@ def test_nothing_answered_is_an_accuracy_of_zero(folder):
 # ---------------------------------------------------------------- what is graded again
 
 
-def test_a_second_grading_judges_only_what_is_new_or_changed(folder):
-    answers_are(folder, answer("a", "1"), answer("b", "9"))
+EARLIER = (answer("a", "1"), answer("b", "9"), answer("d", "?"))
+
+
+@pytest.mark.parametrize(
+    ("later", "tasks", "seeds", "judged", "num_correct"),
+    [
+        (EARLIER, TASKS, (0,), "", 1),
+        ([answer("b", "2"), answer("c", "3")], TASKS, (0,), "23", 3),
+        ([], [task("a", "7"), *TASKS[1:]], (0,), "1", 0),  # another gold
+        ([answer("a", "9", seed=1)], TASKS, (0, 1), "9", 1),
+    ],
+)
+def test_only_what_is_new_or_has_changed_is_judged_again_and_what_a_grader_failed_on(
+    folder, later, tasks, seeds, judged, num_correct
+):
+    answers_are(folder, *EARLIER)
     first = grade(folder, ExactVerifier())
+    answers_are(folder, *{(a.task_id, a.seed): a for a in [*EARLIER, *later]}.values())
     verifier = ExactVerifier()
-    assert grade(folder, verifier) == first
-    assert verifier.given == []
-
-    answers_are(folder, answer("a", "1"), answer("b", "2"), answer("c", "3"))
-    graded = grade(folder, verifier)
-    assert sorted(verifier.given) == [(g, r) for g in ("published", "strict") for r in "23"]
-    assert graded.graders["strict"].correct == 3
-
-
-def test_an_answer_is_judged_again_when_its_gold_has_changed(folder):
-    answers_are(folder, answer("a", "1"), answer("b", "2"))
-    grade(folder, ExactVerifier())
-    verifier = ExactVerifier()
-    mended = grade(folder, verifier, tasks=[task("a", "7"), *TASKS[1:]])
-    assert verifier.given == [("strict", "1"), ("published", "1")]
-    assert mended.graders["strict"].correct == 1
-
-
-def test_what_a_grader_failed_on_is_judged_again(folder):
-    answers_are(folder, answer("a", "?"))
-    verifier = ExactVerifier()
-    grade(folder, verifier)
-    grade(folder, verifier)
-    assert verifier.given == [("strict", "?"), ("published", "?")] * 2
+    graded = grade(folder, verifier, tasks=tasks, seeds=seeds)
+    expected = sorted(f"?{judged}")
+    assert sorted(verifier.given) == [(g, r) for g in ("published", "strict") for r in expected]
+    assert graded.graders["strict"].correct == num_correct
+    assert (graded == first) == (later is EARLIER)
 
 
 def test_other_graders_judge_every_answer_again(folder, monkeypatch):
@@ -220,14 +211,6 @@ def test_code_that_comes_to_the_disk_while_an_evaluation_runs_has_judged_nothing
     verifier = ExactVerifier()
     _imported_grading().grade_folder(folder, TASKS, seeds=(0,), verifier=verifier)
     assert verifier.given == [("strict", "1"), ("published", "1")]
-
-
-def test_verdicts_of_seeds_asked_before_are_kept_when_more_are_asked(folder):
-    answers_are(folder, answer("a", "1"), answer("a", "9", seed=1))
-    grade(folder, ExactVerifier())
-    verifier = ExactVerifier()
-    assert grade(folder, verifier, seeds=(0, 1)).graders["strict"].accuracy_by_seed == (0.25, 0)
-    assert verifier.given == [("strict", "9"), ("published", "9")]
 
 
 def test_evaluation_json_is_what_was_returned(folder):
