@@ -39,7 +39,7 @@ def test_the_core_imports_no_engine():
 
 
 def test_what_every_process_imports_loads_no_engine():
-    modules = ["comas.engines.rollout.shared_weights", "comas.engines.cluster.actors"]
+    modules = ["comas.engines.rollout.cpu.shared_weights", "comas.engines.cluster.actors"]
     assert loaded(modules, {"vllm", "deepspeed", "transformers"}) == {}
 
 

@@ -14,7 +14,7 @@ import pytest
 import ray
 
 from comas.engines.cluster import launch
-from comas.engines.cluster.actors import Engine, Whereabouts
+from comas.engines.cluster.actors import Engine, ProcessLocation
 from comas.engines.cluster.launch import MARK, Launch, check_object_store
 from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
@@ -110,7 +110,7 @@ def test_an_engine_that_dies_or_freezes_right_after_its_start_is_lost_by_its_nam
     try:
         engines = started.ranks(num_optimizer_steps=[None])  # which load nothing yet
         started.locate(engines)
-        where = started._whereabouts
+        where = started._locations
         assert list(where) == [f"rank {rank} of policy 0" for rank in range(3)]
         os.kill(where["rank 1 of policy 0"].pid, signal.SIGKILL)
         with pytest.raises(LostEngineError, match="rank 1 of policy 0 failed while being located"):
@@ -133,7 +133,7 @@ def test_an_engine_whose_node_ray_believed_to_be_alive_is_lost_with_it(monkeypat
     lost: Any = Engine("rollout engine 0 of policy 0", (0,), None)  # type: ignore[arg-type]
     society = Launch.__new__(Launch)
     society._actors = {lost.name: lost.actor}
-    society._whereabouts = {lost.name: Whereabouts("a", "10.0.0.2", 1, Path("log"))}
+    society._locations = {lost.name: ProcessLocation("a", "10.0.0.2", 1, Path("log"))}
     with pytest.raises(LostEngineError, match=r"engine 0 of policy 0 is lost .* node 10\.0\.0\.2"):
         society.replace(lost)
 

@@ -16,7 +16,7 @@ import ray
 
 from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster import launch
-from comas.engines.cluster.actors import Whereabouts
+from comas.engines.cluster.actors import ProcessLocation
 from comas.engines.cluster.agents import Agents
 
 pytestmark = pytest.mark.stack
@@ -43,8 +43,8 @@ def recorder(log: Path) -> Any:
             with log.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
-        def whereabouts(self) -> Whereabouts:
-            return Whereabouts("node", "127.0.0.1", os.getpid(), log)
+        def location(self) -> ProcessLocation:
+            return ProcessLocation("node", "127.0.0.1", os.getpid(), log)
 
         def pulse(self) -> None:
             """A sign of life."""

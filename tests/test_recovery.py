@@ -280,7 +280,7 @@ def test_an_error_blames_the_engines_that_it_names_and_none_whose_name_begins_al
     config = Config(society=Society(num_agents=13))
     agents = Agents(config, models=["some/model"] * 13, device="cpu")
     agents._launch = Launch.__new__(Launch)
-    agents._launch._config, agents._launch._whereabouts = config, {}
+    agents._launch._config, agents._launch._locations = config, {}
     names = [f"rank {rank} of policy {policy}" for policy in range(13) for rank in (0, 1)]
     agents._ranks = [Engine(name, (int(name.split()[-1]),), None) for name in names]
     agents._report(LostEngineError("no answer from: rank 0 of policy 12, rank 1 of policy 11."))

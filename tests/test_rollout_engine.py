@@ -28,22 +28,22 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 
 from comas.config.schema import Rollout
 from comas.engines.rollout import weight_transfer
-from comas.engines.rollout.engine import RolloutEngine
-from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
-from comas.engines.rollout.messages import Request
-from comas.engines.rollout.shared_weights import (
+from comas.engines.rollout.cpu.shared_weights import (
     SharedMemoryWeightSender,
     WeightMetadata,
     mapped_weights,
     num_bytes,
 )
+from comas.engines.rollout.cpu.weight_receiver import check_layers
+from comas.engines.rollout.engine import RolloutEngine
+from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
+from comas.engines.rollout.messages import Request
 from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,
     engine_arguments,
     engine_environment,
 )
-from comas.engines.rollout.weight_receiver import check_layers
 from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
 from comas.utils.chat import ChatEncoder
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""That PyTorch reads the allocator's settings from; vLLM reads the first alone."""
+"""PyTorch reads the allocator's settings from either; vLLM reads the first alone."""
 EXPANDABLE = "expandable_segments:True"
 
 
@@ -22,7 +22,7 @@ def is_wsl() -> bool:
 
 
 def rank_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """What a rank on a GPU is started with, beside ``environment``, whose own settings stay.
+    """The allocator's settings for a rank on a GPU; those in ``environment`` take precedence.
 
     None on WSL2, whose drivers refuse such segments on many GPUs (pytorch issue 192330).
     """

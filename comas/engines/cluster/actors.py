@@ -36,7 +36,7 @@ class Engine:
     """An actor as the driver sees it."""
 
     name: str
-    """For people: "rollout engine 1 of policy 0", "rank 0 of policies 1, 2"."""
+    """The name in messages: "rollout engine 1 of policy 0", "rank 0 of policies 1, 2"."""
     policies: tuple[int, ...]
     """Its family: more than one share an engine as LoRA adapters."""
     actor: ActorHandle
@@ -53,18 +53,18 @@ class Engine:
         return re.search(rf"\b{re.escape(self.name)}\b", text) is not None
 
 
-class Whereabouts(NamedTuple):
-    """The process of an actor."""
+class ProcessLocation(NamedTuple):
+    """The process of an actor, and where it runs."""
 
     node_id: str
     address: str
     pid: int
     log: Path
-    """On its node: what it writes to its error output."""
+    """The file on its node that takes its error output."""
 
 
-def _whereabouts() -> Whereabouts:
-    return Whereabouts(
+def _own_location() -> ProcessLocation:
+    return ProcessLocation(
         ray.get_runtime_context().get_node_id(),
         ray.util.get_node_ip_address(),
         os.getpid(),
@@ -74,9 +74,9 @@ def _whereabouts() -> Whereabouts:
 
 @contextmanager
 def _importing() -> Iterator[None]:
-    """For thousands of modules: collecting garbage in between takes a sixth of the time.
+    """Import without garbage collection, which takes a sixth of the time of thousands of modules.
 
-    What they leave stays for good, so later collections pass it by.
+    Later collections skip what the modules have allocated, as it is never freed.
     """
     gc.disable()
     try:
@@ -119,9 +119,9 @@ class RolloutActor:
     async def pulse(self) -> None:
         """A sign of life."""
 
-    async def whereabouts(self) -> Whereabouts:
-        """Of the process that has the engine."""
-        return _whereabouts()
+    async def location(self) -> ProcessLocation:
+        """The process of this engine."""
+        return _own_location()
 
     # The names and arguments below are those that vLLM's own RayVLLMWeightSyncClient calls.
     async def init_weight_transfer_engine(self, request: Any) -> None:
@@ -179,7 +179,7 @@ class AdapterSender:
         *,
         rank: int,
     ) -> None:
-        """``adapter`` gives the weights of a policy's; every rank has them, and the first sends."""
+        """``adapter`` returns the weights of a policy's adapter; rank 0 sends them."""
         self._engines = engines
         self._adapter = adapter
         self._is_sender = rank == 0
@@ -205,7 +205,7 @@ class PolicyActor:
     device: Device
     backend: WeightTransfer
     optimizations: Mapping[int, Optimization]
-    """Of each policy that is trained: that of the run, with the policy's learning rate."""
+    """Trained policy -> the run's settings with the policy's own learning rate."""
     rank: int
     num_optimizer_steps: Mapping[int, int | None]
     _sender: WeightSender | AdapterSender = field(init=False, repr=False)
@@ -247,9 +247,9 @@ class PolicyActor:
     def pulse(self) -> None:
         """A sign of life, also while another call goes on."""
 
-    def whereabouts(self) -> Whereabouts:
-        """Of the process that has the rank."""
-        return _whereabouts()
+    def location(self) -> ProcessLocation:
+        """The process of this rank."""
+        return _own_location()
 
     @ray.method(concurrency_group=WRITING)
     def write_checkpoint(self) -> None:
@@ -263,7 +263,7 @@ class PolicyActor:
             return
         [trainer] = self._trainer.trainers.values()
         if self.backend == "shared_memory":
-            from comas.engines.rollout.shared_weights import SharedMemoryWeightSender
+            from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 
             self._sender = SharedMemoryWeightSender(
                 engines=RayUpdateCalls(engines),

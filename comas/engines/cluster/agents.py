@@ -114,12 +114,12 @@ class Agents:
 
         Returns policy -> result. Their engines may need ``sync_weights`` before they generate.
         """
-        ranks = _of(buffers, self._ranks)
+        ranks = _serving(buffers, self._ranks)
         if self._shares_gpus:
-            rollouts = _of(buffers, self._rollouts)
-            self._on(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-            self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
-        stats = self._on(
+            rollouts = _serving(buffers, self._rollouts)
+            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
+            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
+        stats = self._call_all(
             ranks,
             "updating",
             lambda rank: rank.call(
@@ -138,22 +138,22 @@ class Agents:
         self._versions.update(list(policies))
 
     def _send_weights(self, policies: Collection[int]) -> None:
-        ranks, rollouts = _of(policies, self._ranks), _of(policies, self._rollouts)
+        ranks, rollouts = _serving(policies, self._ranks), _serving(policies, self._rollouts)
         if self._shares_gpus:
             # An update leaves tens of GB in its allocator, which no other process can use.
-            self._on(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
+            self._call_all(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
             # Weights, then sync, then cache: waking all at once needs memory for everything.
-            self._on(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
+            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
         own = {rank: [p for p in rank.policies if p in policies] for rank in ranks}
-        self._on(
+        self._call_all(
             ranks,
             "sending its weights",
             lambda rank: rank.actor.send_weights.remote(own[rank]),
             watched=rollouts,
         )
         if self._shares_gpus:
-            self._on(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
-            self._on(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
+            self._call_all(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
+            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
 
     def save_checkpoint(self, folder: Path) -> list[Future[None]]:
         """Copy weights, optimiser and scheduler of every trained policy, and begin to write them.
@@ -161,7 +161,7 @@ class Agents:
         Returns futures that end as the files of each rank are on the disk, under ``folder``;
         until then anything but another checkpoint may be asked for.
         """
-        self._on(
+        self._call_all(
             self._ranks,
             "copying its state",
             lambda rank: rank.call("copy_checkpoint", folder),
@@ -187,7 +187,7 @@ class Agents:
                     "go on with its base model. Give it a number above 0, or start a new run in "
                     "which society.models names what was trained"
                 )
-        self._on(
+        self._call_all(
             self._ranks,
             "loading a checkpoint",
             lambda rank: rank.call("load_checkpoint", folder),
@@ -203,12 +203,12 @@ class Agents:
             if policy not in self._config.trained_policies:
                 continue
             save = methodcaller("call", "save_model", policy, folder / f"agent_{agent}")
-            self._on(_of([policy], self._ranks), "saving its model", save)
+            self._call_all(_serving([policy], self._ranks), "saving its model", save)
 
     def reserved_peak(self) -> int:
         """The most bytes of its GPU that PyTorch held in any rank; 0 on a CPU."""
         asked = methodcaller("call", "reserved_peak")
-        return max(self._on(self._ranks, "being asked for its memory", asked))
+        return max(self._call_all(self._ranks, "being asked for its memory", asked))
 
     def _start(self) -> None:
         started = time.monotonic()
@@ -216,15 +216,15 @@ class Agents:
         # An engine measures the free memory of its GPU as it starts, and what others take
         # meanwhile is missing from its cache: those of one GPU start one after another, before
         # the policies load, and sleep by then.
-        *turns, last_turn = self._launch.starting_turns(self._rollouts)
-        for engines in turns:
+        *waves, last_wave = self._launch.start_waves(self._rollouts)
+        for engines in waves:
             first = {engine.name: engine.call("start") for engine in engines}
             self._wait_for_start(first)
-        starting = {engine.name: engine.call("start") for engine in last_turn}
+        starting = {engine.name: engine.call("start") for engine in last_wave}
         if self._shares_gpus:
             self._wait_for_start(starting)
-            rollouts = _of(self._config.trained_policies, self._rollouts)
-            self._on(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
+            rollouts = _serving(self._config.trained_policies, self._rollouts)
+            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
         self._ranks = self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
         starting |= self._start_ranks()
         self._wait_for_start(starting)
@@ -254,10 +254,10 @@ class Agents:
 
     def _connect(self, ranks: Sequence[Engine]) -> None:
         actors = {
-            rank.policies: [engine.actor for engine in _of(rank.policies, self._rollouts)]
+            rank.policies: [engine.actor for engine in _serving(rank.policies, self._rollouts)]
             for rank in ranks
         }
-        self._on(
+        self._call_all(
             ranks,
             "connecting to its rollout engines",
             lambda rank: rank.actor.connect.remote(actors[rank.policies]),
@@ -275,7 +275,7 @@ class Agents:
         for policy in policies:
             adapter = policy if policy in self._config.adapter_policies else None
             told = methodcaller("call", "count_updates_from", self._versions[policy], adapter)
-            self._on(_of([policy], self._rollouts), "learning its policy version", told)
+            self._call_all(_serving([policy], self._rollouts), "learning its policy version", told)
 
     def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
         """Start a rollout engine again, with its policy's present weights."""
@@ -286,14 +286,14 @@ class Agents:
         self.recoveries.count("engine", error)
         log.warning("%s", error)
         self._report(error)
-        of_policy = _of(lost.policies, self._rollouts)
+        of_policy = _serving(lost.policies, self._rollouts)
         # The sync goes to all of them, so it has to be known now who else is lost.
         gone = [own for own in of_policy if own == lost or not self._is_alive(own)]
         names = ", ".join(own.name for own in gone)
         log.warning("started again, to be asked again what was left unanswered: %s", names)
-        if self._shares_gpus and _of(lost.policies, self._ranks):
+        if self._shares_gpus and _serving(lost.policies, self._ranks):
             others = [own for own in of_policy if own not in gone]
-            self._on(others, "going to sleep", lambda engine: engine.call("sleep"))
+            self._call_all(others, "going to sleep", lambda engine: engine.call("sleep"))
         new = [self._start_in_place_of(own) for own in gone]
         self._send_present_weights(lost.policies, new)
         return new[gone.index(lost)]
@@ -317,11 +317,11 @@ class Agents:
     def _send_present_weights(self, family: Sequence[int], new: Sequence[Engine]) -> None:
         """Make all engines of a family serve its weights, where ``new`` ones hold the base
         model's; a frozen policy's are these."""
-        if not (ranks := _of(family, self._ranks)):
+        if not (ranks := _serving(family, self._ranks)):
             return
         if self._shares_gpus:
-            self._on(new, "going to sleep", lambda engine: engine.call("sleep"))
-            self._on(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
+            self._call_all(new, "going to sleep", lambda engine: engine.call("sleep"))
+            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
         self._connect(ranks)
         trained = [policy for policy in family if policy in self._config.trained_policies]
         self._send_weights(trained)
@@ -333,7 +333,7 @@ class Agents:
             if engine.is_named_in(str(error)):
                 log.warning(self._launch.describe(engine))
 
-    def _on(
+    def _call_all(
         self,
         engines: Sequence[Engine],
         doing: str,
@@ -349,10 +349,11 @@ class Agents:
 
 
 def _num_tokens(family: Sequence[int], buffers: Mapping[int, Sequence[TrainingSample]]) -> int:
-    """That a family is trained on, one policy after another."""
+    """Tokens in the buffers of a family, which is trained one policy after another."""
     samples = (sample for policy in family for sample in buffers.get(policy, ()))
     return sum(len(own.prompt_token_ids) + len(own.response_token_ids) for own in samples)
 
 
-def _of(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:
+def _serving(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:
+    """The engines that have at least one of ``policies``."""
     return [engine for engine in engines if not set(policies).isdisjoint(engine.policies)]

@@ -21,8 +21,8 @@ from comas.engines.cluster.actors import (
     WRITING,
     Engine,
     PolicyActor,
+    ProcessLocation,
     RolloutActor,
-    Whereabouts,
 )
 from comas.engines.cluster.nodes import (
     alive_nodes,
@@ -92,13 +92,13 @@ class Launch:
         self._mark = secrets.token_hex(8)
         self._creators: dict[str, Callable[[], ActorHandle]] = {}
         self._actors: dict[str, ActorHandle] = {}
-        self._whereabouts: dict[str, Whereabouts] = {}
+        self._locations: dict[str, ProcessLocation] = {}
         self._ray_processes = RayProcesses([], patience_s=0.0)
         with ExitStack() as stack:
             stack.callback(self.stop)
             self._start_ray()
             self.address = own_address()
-            """Of this process, for engines on any node."""
+            """The address of this process, for engines on any node."""
             self._groups = self._placement_groups()
             stack.pop_all()
 
@@ -120,12 +120,12 @@ class Launch:
             for index, slot in enumerate(self._placement.rollout_slots)
         ]
 
-    def starting_turns(self, engines: Sequence[Engine]) -> list[list[Engine]]:
-        """``engines`` in turns: no two rollout engines of a turn share a GPU."""
+    def start_waves(self, engines: Sequence[Engine]) -> list[list[Engine]]:
+        """Groups of ``engines`` that may start at once: no two of a group share a GPU."""
         sharers = self._placement.policies_per_group
         return [
-            [engine for engine in engines if self._number_of(engine.policies) % sharers == turn]
-            for turn in range(sharers)
+            [engine for engine in engines if self._number_of(engine.policies) % sharers == wave]
+            for wave in range(sharers)
         ]
 
     def ranks(self, *, num_optimizer_steps: Sequence[int | None]) -> list[Engine]:
@@ -164,12 +164,12 @@ class Launch:
         Raises LostEngineError when one died since, or does not answer in time.
         """
         found = wait_for_all(
-            {engine.name: engine.actor.whereabouts.remote() for engine in engines},
+            {engine.name: engine.actor.location.remote() for engine in engines},
             doing="being located",
             timeout_s=self._config.cluster.start_timeout_s,
             check=self.check_nodes,
         )
-        self._whereabouts |= {
+        self._locations |= {
             engine.name: where for engine, where in zip(engines, found, strict=True)
         }
 
@@ -179,7 +179,7 @@ class Launch:
         Raises LostEngineError when its node is lost, which Ray may have noticed only now.
         """
         ray.kill(self._actors[engine.name])
-        where = self._whereabouts.get(engine.name)
+        where = self._locations.get(engine.name)
         if where is not None:
             nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
             try:
@@ -189,11 +189,11 @@ class Launch:
         return self._created(engine.name, engine.policies)
 
     def describe(self, engine: Engine) -> str:
-        """Whose and where an engine was, and the last lines of its log."""
+        """The agents of an engine, its process and node, and the last lines of its log."""
         policies = self._config.policy_of_agent
         agents = [str(agent) for agent, policy in enumerate(policies) if policy in engine.policies]
         title = f"{engine.name} (agents {', '.join(agents)})"
-        where = self._whereabouts.get(engine.name)
+        where = self._locations.get(engine.name)
         if where is None:
             return f"{title} had not started"
         lines = [f"{title} was process {where.pid} on node {where.address}"]

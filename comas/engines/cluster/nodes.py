@@ -1,5 +1,4 @@
-"""The nodes of a Ray cluster that somebody else started: which can hold engines, and what each of
-them finds."""
+"""Joining a Ray cluster or starting one, and running functions on its nodes."""
 
 import logging
 import os
@@ -20,9 +19,9 @@ from comas.engines.cluster.supervision import LostEngineError
 from comas.utils.temporary import outer_folder
 
 HEAD_TIMEOUT_S = 5.0
-"""For the head of a cluster to accept a connection. (Ray itself would try for 35 s.)"""
+"""Time for the head of a cluster to accept a connection. (Ray itself would try for 35 s.)"""
 ANSWER_TIMEOUT_S = 120.0
-"""For a small function on a node, with the start of a process that it runs in."""
+"""Time for a small function on a node, with the start of its process."""
 
 Result = TypeVar("Result")
 

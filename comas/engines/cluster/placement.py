@@ -17,7 +17,7 @@ from comas.types import Device
 CPU_SHARE = 0.01
 """Ray's CPU count is bookkeeping; the engines' threads are bounded by their environment."""
 SHARED_GPU_SHARE = 0.45
-"""What a rollout engine and a policy rank each take of the GPU they share."""
+"""Share of a GPU for each of the rollout engine and the policy rank that share it."""
 
 NODE_LABEL = "ray.io/node-id"
 """Ray's own label of every node."""

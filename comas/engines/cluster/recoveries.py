@@ -1,4 +1,4 @@
-"""What a run has survived, and when it is too much."""
+"""Counts restarts, and ends a run that makes no progress between them."""
 
 from collections import Counter
 from typing import Literal
@@ -43,7 +43,7 @@ class Recoveries:
         self._counts[restarted] += 1
 
     def take_metrics(self, step: int) -> Metrics:
-        """What was started again since this was called last, as ``step`` goes on record."""
+        """The restarts since the last call, as metrics of ``step``."""
         if step > self._furthest_step:
             self._furthest_step, self._in_a_row = step, 0
         counts, self._counts = self._counts, Counter()

@@ -1,4 +1,4 @@
-"""Who answers for an agent: the rollout engines of its policy."""
+"""Routes an agent's requests to the rollout engines of its policy."""
 
 import asyncio
 from collections.abc import Callable, Collection, Sequence
@@ -17,7 +17,7 @@ when it cannot."""
 
 
 def no_restart(engine: Engine, error: LostEngineError) -> Engine:
-    """For those who want to hear of a lost engine."""
+    """Raise the error of a lost engine."""
     raise error
 
 

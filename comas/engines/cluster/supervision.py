@@ -12,7 +12,7 @@ from comas.engines.cluster.actors import Engine
 from comas.utils.progress import progress_bar
 
 TICK_S = 1.0
-"""How often it is looked whether what is waited for can still come, in seconds."""
+"""Seconds between two checks whether the engines that are waited for are still alive."""
 PATIENCE_FACTOR = 10.0
 """Times the longest call of a kind that the next of the kind may take."""
 LEAST_PATIENCE_S = 300.0
@@ -97,14 +97,14 @@ class Supervisor:
 class Pulses:
     """Signs of life of engines, each of which is asked for the next when it has given one.
 
-    Time is counted in calls of ``check``, one per ``TICK_S``: what this process missed itself,
-    because it was frozen or its machine asleep, is nobody's silence.
+    Time is counted in calls of ``check``, one per ``TICK_S``: an engine is not blamed for time in
+    which this process itself was frozen or its machine asleep.
     """
 
     def __init__(
         self, called: Sequence[Engine], *, watched: Sequence[Engine] = (), timeout_s: float
     ) -> None:
-        """No answer of those ``watched`` is waited for: their pulse alone tells of their end."""
+        """``watched`` engines have no call in flight: their pulse alone tells that they died."""
         self._engines = [*called, *watched]
         self._watched = frozenset(watched)
         self._timeout_s = timeout_s
@@ -175,7 +175,7 @@ def _as_they_come(
         started = time.monotonic()
         tick = max(min(TICK_S, remaining), 0.0)
         ready, _ = ray.wait(list(pending), num_returns=1, timeout=tick)
-        # What this process was frozen for is no waiting.
+        # Time in which this process was frozen does not count.
         remaining -= min(time.monotonic() - started, 2 * TICK_S)
         if ready:
             name = pending.pop(ready[0])
@@ -231,5 +231,5 @@ def _result(call: ray.ObjectRef, *, name: str, doing: str) -> Any:
 
 
 def _first_line(error: BaseException) -> str:
-    """Of what Ray says of a dead actor; the rest repeats the actor's names and numbers."""
+    """The first line of Ray's message; the rest repeats the actor's names and numbers."""
     return str(error).partition("\n")[0]

@@ -9,14 +9,14 @@ from vllm.lora.peft_helper import PEFTHelper
 from vllm.lora.request import LoRARequest
 
 from comas.config.schema import Lora
-from comas.engines.rollout.cpu_lora import DenseAdapters
+from comas.engines.rollout.cpu.lora import DenseAdapters
 
 IN_MEMORY = "(in memory)"
-"""Where vLLM would look for an adapter that it does not have: nowhere."""
+"""Placeholder for the path from which vLLM would load an adapter that it does not have."""
 
 
 def adapter_request(policy: int) -> LoRARequest:
-    """By what a request names the adapter of ``policy``.
+    """vLLM's name for the adapter of ``policy`` in a request.
 
     vLLM counts adapters from 1, and keeps their entries in the prefix cache apart by the name.
     """

@@ -17,8 +17,8 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
-from comas.engines.rollout.cpu_lora import use_dense_products
-from comas.engines.rollout.cpu_matmul import use_few_heights
+from comas.engines.rollout.cpu.lora import use_dense_products
+from comas.engines.rollout.cpu.matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from comas.engines.rollout.engine_thread import EngineRequest
 
 WeightTransferEngineFactory.register_engine(
-    "shared_memory", "comas.engines.rollout.weight_receiver", "SharedMemoryWeightTransferEngine"
+    "shared_memory", "comas.engines.rollout.cpu.weight_receiver", "SharedMemoryWeightTransferEngine"
 )
 
 

@@ -1,4 +1,4 @@
-"""What a process with vLLM in it is started with, and what vLLM is told."""
+"""Environment of a process with vLLM in it, and vLLM's own arguments."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ class Adapters:
 
     lora: Lora
     policies: tuple[int, ...]
-    """That have one each."""
+    """The policies that have an adapter each."""
 
 
 def engine_environment(device: Device) -> dict[str, str]:
@@ -139,7 +139,7 @@ def gpu_batched_tokens(*, max_model_len: int, max_num_seqs: int) -> int:
 
 
 def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> dict[str, Any]:
-    """What any vLLM on CPU is told, an engine here or a server: keyword arguments of
+    """Settings of any vLLM on a CPU, an engine here or a server: keyword arguments of
     ``EngineArgs``, which are also the names of the server's flags."""
     return {
         "enforce_eager": True,

@@ -124,7 +124,7 @@ def create_weight_sender(
 def trainer_init_info(
     backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_engines: int
 ) -> TrainerInitInfo:
-    """What vLLM needs to know to open a trainer's end of ``backend``."""
+    """vLLM's arguments for the trainer's end of ``backend``."""
     buffer_bytes = _buffer_bytes(source)
     if backend == "ipc":
         return ipc_engine.IPCTrainerInitInfo(

@@ -13,7 +13,7 @@ from vllm import _custom_ops
 from vllm.lora.punica_wrapper import punica_cpu
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-from comas.engines.rollout.cpu_matmul import CACHED_HEIGHTS, multiply
+from comas.engines.rollout.cpu.matmul import CACHED_HEIGHTS, multiply
 
 
 def use_dense_products() -> None:
@@ -37,7 +37,7 @@ class StackedLayer(NamedTuple):
 
 
 class DenseAdapters(PunicaWrapperCPU):
-    """What vLLM calls for the adapters of each layer."""
+    """vLLM's interface to the adapters of each layer."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -102,5 +102,5 @@ def stack_layer(
 
 
 def _packed(weight: torch.Tensor) -> _custom_ops.CPUDNNLGEMMHandler:
-    """Of [outputs, inputs]."""
+    """``weight`` [outputs, inputs] as oneDNN takes it."""
     return _custom_ops.create_onednn_mm(weight.contiguous().t(), CACHED_HEIGHTS)

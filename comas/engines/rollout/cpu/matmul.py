@@ -24,7 +24,7 @@ def use_few_heights() -> None:
 def multiply(
     weights: _custom_ops.CPUDNNLGEMMHandler, inputs: torch.Tensor, bias: torch.Tensor | None
 ) -> torch.Tensor:
-    """What ``onednn_mm`` returns, from inputs with rows of zeros below them."""
+    """The result of ``onednn_mm``, computed from inputs padded with rows of zeros."""
     rows = inputs.reshape(-1, weights.k)
     num_rows = len(rows)
     missing = padded_height(num_rows) - num_rows

@@ -1,10 +1,6 @@
 """The engine's end of a weight update through shared memory, into a model on the CPU."""
 
-import os
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -24,15 +20,12 @@ from vllm.model_executor.model_loader.reload.layerwise import get_layerwise_info
 from vllm.model_executor.model_loader.reload.meta import materialize_meta_tensor
 from vllm.model_executor.model_loader.reload.sanitize import restore_layer_refs
 
-from comas.engines.rollout.shared_weights import WeightMetadata, mapped_weights
-
-SMALL_BYTES = 1 << 20
-"""A weight below this is packed in less time than another thread takes to begin."""
+from comas.engines.rollout.cpu.shared_weights import WeightMetadata, mapped_weights
 
 
 @dataclass
 class SharedMemoryInitInfo(WeightTransferInitInfo):
-    """Where the weights will be, and what they are."""
+    """The shared memory, and the parameters that it holds."""
 
     path: str
     metadata: list[WeightMetadata]
@@ -48,8 +41,8 @@ class SharedMemoryUpdateInfo(WeightTransferUpdateInfo):
 class PackedWeight:
     """The weight of a linear layer, of which vLLM keeps only a copy packed for the CPU's kernels.
 
-    It is loaded by vLLM's own loader, which knows fused layers, and takes memory of its own only
-    from there until it is packed again.
+    vLLM's own loader, which knows fused layers, fills it. With its last element it is packed, and
+    its memory is freed.
     """
 
     def __init__(self, layer: LinearBase) -> None:
@@ -63,31 +56,19 @@ class PackedWeight:
         self.num_missing = 0
         """Elements that the present update still has to load."""
 
-    @property
-    def num_bytes(self) -> int:
-        """Of the whole weight, unpacked."""
-        return self._meta.nbytes
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether it was loaded, and waits to be packed."""
-        return self.num_missing == 0 and self._weight.numel() > 0
-
     def expect(self) -> None:
         """Make the layer accept weights in checkpoint format."""
         self._layer.weight = self._weight
         self.num_missing = self._meta.numel()
-
-    def pack(self) -> None:
-        """Put the loaded weight to use."""
-        pack(self._layer)
-        self._weight.data = torch.empty(0)
 
     def _load(self, weight: nn.Parameter, shard: torch.Tensor, *shard_id: Any) -> None:
         if weight.numel() == 0:
             weight.data = torch.empty(self._meta.shape, dtype=self._meta.dtype)
         self._load_shard(weight, shard, *shard_id)
         self.num_missing -= shard.numel()
+        if self.num_missing == 0:
+            pack(self._layer)
+            self._weight.data = torch.empty(0)
 
 
 def check_layers(model: nn.Module) -> None:
@@ -122,9 +103,7 @@ class SharedMemoryWeightTransferEngine(
 ):
     """Loads weights into the running model (vLLM's worker-side interface).
 
-    vLLM's layerwise reload would do, but at twice the cost: it copies embeddings twice and packs
-    them for a multiplication that nobody makes. Packing is what takes longest, four times as
-    long as a copy of the same bytes: idle cores do it while the next chunk is loaded.
+    vLLM's layerwise reload only logs a weight that was left out, and goes on with the one before.
     """
 
     init_info_cls = SharedMemoryInitInfo
@@ -142,9 +121,6 @@ class SharedMemoryWeightTransferEngine(
             if isinstance(layer, LinearBase) and layer.weight.numel() == 0
         }
         self._heads = [layer for layer in layers.values() if isinstance(layer, ParallelLMHead)]
-        self._pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)), thread_name_prefix="pack")
-        self._packing: list[Future[None]] = []
-        self._packing_heads: list[Future[None]] = []
 
     def start_weight_update(self) -> None:
         """Make the layers accept weights again."""
@@ -156,38 +132,17 @@ class SharedMemoryWeightTransferEngine(
         """Hand a chunk to the model's own loader, which knows fused and tied parameters."""
         loaded = self.model.load_weights((name, self._shared[name]) for name in update_info.names)
         self._missing -= loaded
-        _wait(self._packing)  # of the chunk before: two at most take memory unpacked
-        for weight in self._packed.values():
-            if weight.is_whole:
-                self._pack(weight.pack, weight.num_bytes, self._packing)
         # Trap: a head that is tied gets no weights of its own, and its packed copy stays that of
         # the embeddings before unless it is packed with them.
         for head in self._heads:
             if any(head.weight is self._parameters[name] for name in loaded):
-                self._pack(partial(pack, head), head.weight.nbytes, self._packing_heads)
+                pack(head)
 
     def finish_weight_update(self) -> None:
-        """Put the new weights to use. Raises ValueError when a parameter got none or a part."""
-        _wait(self._packing)
-        _wait(self._packing_heads)
+        """Raise ValueError when a parameter got no values, or only a part of them."""
         self._missing |= {name for name, weight in self._packed.items() if weight.num_missing}
         if self._missing:
             raise ValueError(f"a weight update left out {', '.join(sorted(self._missing))}")
 
-    def _pack(
-        self, function: Callable[[], None], num_bytes: int, packing: list[Future[None]]
-    ) -> None:
-        """Call ``function`` on an idle core, or here when that takes longer than it saves."""
-        if num_bytes < SMALL_BYTES:
-            function()
-        else:
-            packing.append(self._pool.submit(function))
-
     def shutdown(self) -> None:
         """Nothing to close."""
-
-
-def _wait(packing: list[Future[None]]) -> None:
-    for future in packing:
-        future.result()
-    packing.clear()

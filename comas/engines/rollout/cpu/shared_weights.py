@@ -13,7 +13,7 @@ WeightMetadata = tuple[str, torch.dtype, tuple[int, ...]]
 """Hugging Face name, dtype and whole shape of a parameter."""
 
 Chunk = Sequence[tuple[str, int, torch.Tensor]]
-"""Of consecutive parameters what a rank holds: name, elements of the whole before it, values."""
+"""A rank's part of consecutive parameters: name, index of its first element, values."""
 
 _ALIGNMENT = 64
 """Bytes: a cache line, and a multiple of the size of every element."""

@@ -1,0 +1,1 @@
+"""What rollout engines need on a CPU: their way to new weights, and faster products of matrices."""
