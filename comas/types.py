@@ -176,41 +176,42 @@ class TrainingSample:
     reward: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """What one policy update did, over all response tokens of the policy's buffer.
+    """What one policy update did, over all response tokens of the policy's buffer; by default
+    nothing, as on an empty buffer.
 
     What is said of "before the update" (``kl``, mismatch and ratio) is over the samples of the
     first optimiser step alone, where no pass beforehand knew the others' log-probs.
     """
 
-    policy_loss: float
-    kl: float
+    policy_loss: float = 0.0
+    kl: float = 0.0
     """Mean k1 estimate of KL(policy || reference); 0 when no reference model is loaded."""
-    entropy: float
+    entropy: float = 0.0
     """Mean over response tokens, in nats, of the distribution that the update found each of them
     drawn from (at the sampling temperature)."""
-    clip_fraction: float
+    clip_fraction: float = 0.0
     """Share of tokens whose probability ratio was clipped."""
-    gradient_norm: float
+    gradient_norm: float = 0.0
     """Mean over optimiser steps of the global norm before clipping."""
-    num_tokens: int
-    num_samples: int
-    num_optimizer_steps: int
-    num_skipped_steps: int
+    num_tokens: int = 0
+    num_samples: int = 0
+    num_optimizer_steps: int = 0
+    num_skipped_steps: int = 0
     """Optimiser steps left out, because their gradient was not finite."""
     learning_rate: float
-    mismatch_mean: float
+    mismatch_mean: float = 0.0
     """Mean over response tokens of |policy log-prob - rollout log-prob| before the update."""
-    mismatch_max: float
+    mismatch_max: float = 0.0
     """Largest of them."""
-    rollout_ratio_mean: float
+    rollout_ratio_mean: float = 1.0
     """Mean over response tokens of pi_policy / pi_rollout before the update; 1 when they agree."""
-    rollout_ratio_max: float
+    rollout_ratio_max: float = 1.0
     """Largest of them."""
-    corrected_share: float
+    corrected_share: float = 0.0
     """Share of tokens (``seq_mask_tis``: of responses) beyond the bounds of
     ``optimization.rollout_correction``: clipped or left out."""
-    advantages: tuple[tuple[float, ...], ...]
+    advantages: tuple[tuple[float, ...], ...] = ()
     """Of every response token, for each sample in the buffer's order; none where pairs are
     compared."""

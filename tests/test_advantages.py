@@ -11,20 +11,26 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS, AdvantageEstimator
-from comas.policy_optimization.advantages.at_grpo import at_grpo
-from comas.policy_optimization.advantages.dr_grpo import dr_grpo
-from comas.policy_optimization.advantages.dr_mas import dr_mas
-from comas.policy_optimization.advantages.grpo import grpo
-from comas.policy_optimization.advantages.inputs import AdvantageInputs
-from comas.policy_optimization.advantages.rae import rae
-from comas.policy_optimization.advantages.reinforce_pp import reinforce_pp, token_returns, whiten
-from comas.policy_optimization.advantages.reinforce_pp_baseline import reinforce_pp_baseline
-from comas.policy_optimization.advantages.rloo import rloo
+from comas.config.schema import Optimization
+from comas.policy_optimization.advantages import (
+    ADVANTAGE_ESTIMATORS,
+    AdvantageEstimator,
+    AdvantageInputs,
+    at_grpo,
+    compute_advantages,
+    dr_grpo,
+    dr_mas,
+    grpo,
+    rae,
+    reinforce_pp,
+    reinforce_pp_baseline,
+    rloo,
+    token_returns,
+    whiten,
+)
 from comas.policy_optimization.batching import response_mask
-from comas.policy_optimization.openrlhf_import import openrlhf_module
+from comas.policy_optimization.losses import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS
-from comas.policy_optimization.targets import compute_advantages
 from comas.types import TrainingSample
 
 
@@ -36,7 +42,7 @@ def inputs(
     rewards: list[float],
     lengths: list[int],
     *,
-    k1: torch.Tensor | None = None,
+    log_ratios: torch.Tensor | None = None,
     groups: list[object] | None = None,
     discount: float = 1.0,
     kl_coef: float = 0.0,
@@ -45,7 +51,7 @@ def inputs(
     return AdvantageInputs(
         rewards=torch.tensor(rewards),
         mask=mask,
-        k1=torch.zeros(mask.shape) if k1 is None else k1,
+        log_ratios=torch.zeros(mask.shape) if log_ratios is None else log_ratios,
         groups=groups or [0] * len(rewards),  # type: ignore[arg-type]
         discount=discount,
         kl_coef=kl_coef,
@@ -64,15 +70,17 @@ def test_reinforce_pp_whitens_over_all_response_tokens():
 
 
 def test_the_kl_penalty_accumulates_from_a_token_to_the_end():
-    # beta k1 = [0.2, 0.1]: A_1 = 1 - 0.2 - 0.1 = 0.7, A_2 = 1 - 0.1 = 0.9 (eq. 9).
-    returns = token_returns(inputs([1.0], [2], k1=torch.tensor([[2.0, 1.0]]), kl_coef=0.1))
+    # beta times log-ratios = [0.2, 0.1]: A_1 = 1 - 0.2 - 0.1 = 0.7, A_2 = 1 - 0.1 = 0.9 (eq. 9).
+    returns = token_returns(inputs([1.0], [2], log_ratios=torch.tensor([[2.0, 1.0]]), kl_coef=0.1))
     torch.testing.assert_close(returns, torch.tensor([[0.7, 0.9]], dtype=torch.float64))
 
 
 def test_the_discount_applies_from_the_rewarded_last_token_backwards():
     # Token rewards [-0.2, -0.1 + 1]: A_2 = 0.9, A_1 = -0.2 + 0.5 * 0.9 = 0.25.
-    k1 = torch.tensor([[2.0, 1.0, 7.0]])  # the third token is padding
-    padded = inputs([1.0, 0.0], [2, 3], k1=torch.cat([k1, torch.zeros(1, 3)]), kl_coef=0.1)
+    log_ratios = torch.tensor([[2.0, 1.0, 7.0]])  # the third token is padding
+    padded = inputs(
+        [1.0, 0.0], [2, 3], log_ratios=torch.cat([log_ratios, torch.zeros(1, 3)]), kl_coef=0.1
+    )
     returns = token_returns(replace(padded, discount=0.5))
     torch.testing.assert_close(returns[0, :2], torch.tensor([0.25, 0.9], dtype=torch.float64))
 
@@ -111,9 +119,9 @@ def test_padding_changes_no_advantage(name):
     def estimator(data: AdvantageInputs) -> torch.Tensor:
         return ADVANTAGE_ESTIMATORS[name].advantages(replace(data, memory={}))
 
-    tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], k1=torch.ones(3, 3), kl_coef=0.1)
-    garbage = torch.cat([tight.k1, torch.full((3, 4), 9.0)], dim=1)
-    wide = replace(tight, mask=mask_of(2, 3, 1, width=7), k1=garbage)
+    tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], log_ratios=torch.ones(3, 3), kl_coef=0.1)
+    garbage = torch.cat([tight.log_ratios, torch.full((3, 4), 9.0)], dim=1)
+    wide = replace(tight, mask=mask_of(2, 3, 1, width=7), log_ratios=garbage)
     torch.testing.assert_close(estimator(wide)[:, :3], estimator(tight))
     assert estimator(wide)[:, 3:].abs().max() == 0
 
@@ -160,7 +168,7 @@ def test_reinforce_pp_baseline_whitens_what_is_left_of_the_group_mean():
 
 def test_the_kl_penalty_of_reinforce_pp_baseline_is_in_the_loss_alone():
     plain = inputs([1.0, 0.0], [2, 1])
-    penalised = replace(plain, k1=torch.ones(2, 2), kl_coef=0.5)
+    penalised = replace(plain, log_ratios=torch.ones(2, 2), kl_coef=0.5)
     assert torch.equal(reinforce_pp_baseline(plain), reinforce_pp_baseline(penalised))
     assert ADVANTAGE_ESTIMATORS["reinforce_pp_baseline"].kl_loss == "k2"
 
@@ -182,8 +190,8 @@ def test_rloo_compares_each_return_with_the_mean_of_the_others():
 
 def test_the_kl_penalty_of_rloo_is_that_of_the_whole_response():
     # R = 1 - 0.1 (2 + 1) = 0.7 and 0.6 - 0.1 * 1 = 0.5; what is padded (9) does not count.
-    k1 = torch.tensor([[2.0, 1.0], [1.0, 9.0]])
-    advantages = rloo(inputs([1.0, 0.6], [2, 1], k1=k1, kl_coef=0.1))
+    log_ratios = torch.tensor([[2.0, 1.0], [1.0, 9.0]])
+    advantages = rloo(inputs([1.0, 0.6], [2, 1], log_ratios=log_ratios, kl_coef=0.1))
     torch.testing.assert_close(advantages, torch.tensor([[0.2, 0.2], [-0.2, 0.0]]))
 
 
@@ -274,11 +282,8 @@ def advantages_of(samples: list[TrainingSample], name: str, group_by: list[str] 
     advantages = compute_advantages(
         samples,
         mask=mask,
-        k1=torch.zeros(mask.shape),
-        estimator=ADVANTAGE_ESTIMATORS[name],
-        group_by=group_by,
-        discount=1.0,
-        kl_coef=0.0,
+        log_ratios=torch.zeros(mask.shape),
+        optimization=Optimization(estimator=name, group_by=group_by),
         memory={},
     )
     return advantages[:, 0].tolist()
@@ -368,7 +373,7 @@ def openrlhf_advantages(
     experience = SimpleNamespace(
         index=list(range(len(data.rewards))),
         rewards=data.rewards.clone(),
-        kl=data.k1,
+        kl=data.log_ratios,
         action_mask=data.mask,
         info={},
     )
@@ -378,8 +383,14 @@ def openrlhf_advantages(
 
 @pytest.mark.parametrize(("discount", "kl_coef"), [(1.0, 0.0), (1.0, 0.2), (0.9, 0.2)])
 def test_reinforce_pp_equals_openrlhf(monkeypatch, discount, kl_coef):
-    k1 = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
-    data = inputs([1.0, 0.0, 0.5, -1.0], [6, 2, 4, 1], k1=k1, discount=discount, kl_coef=kl_coef)
+    log_ratios = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
+    data = inputs(
+        [1.0, 0.0, 0.5, -1.0],
+        [6, 2, 4, 1],
+        log_ratios=log_ratios,
+        discount=discount,
+        kl_coef=kl_coef,
+    )
     expected = openrlhf_advantages(monkeypatch, "reinforce", data, copies=1)
     torch.testing.assert_close(reinforce_pp(data), expected, rtol=1e-5, atol=1e-6)
 

@@ -17,7 +17,7 @@ from comas.config.keys import keys_of
 from comas.config.schema import Config, Interaction
 from comas.data.preparation import Item
 from comas.interaction import open_discussions
-from comas.policy_optimization.advantages.inputs import AdvantageInputs
+from comas.policy_optimization.advantages import AdvantageInputs
 from comas.types import Generation, Question, TurnKey
 from comas.utils.concurrency import run_all
 from evaluation.types import BenchmarkTask, Message
@@ -126,7 +126,7 @@ def test_the_recipes_do_what_they_say():
     inputs = AdvantageInputs(
         rewards=torch.tensor([1.0, 0.0, 0.5, 1.0]),
         mask=torch.tensor([[True, True], [True, False], [True, True], [True, True]]),
-        k1=torch.zeros(4, 2),
+        log_ratios=torch.zeros(4, 2),
         groups=["a", "a", "a", "alone"],
         discount=1.0,
         kl_coef=0.0,

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import re
 
 import pytest
 
-from comas.engines.policy.progress import no_update
 from comas.run.guards import (
     MAX_EMPTY_UPDATES,
     MAX_SKIPPED_UPDATES,
@@ -75,7 +73,7 @@ def test_a_policy_that_learns_in_between_goes_on():
 
 def updated(*, applied: int = 0, skipped: int = 0) -> UpdateStats:
     steps = {"num_optimizer_steps": applied, "num_skipped_steps": skipped}
-    return dataclasses.replace(no_update(1e-6), **steps)
+    return UpdateStats(learning_rate=1e-6, **steps)
 
 
 def test_a_policy_without_a_finite_gradient_ends_the_run_after_several_updates(caplog):

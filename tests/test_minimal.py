@@ -11,9 +11,8 @@ import torch
 
 from comas import minimal, types
 from comas.interaction.sequential import draw_speakers
-from comas.policy_optimization.advantages.inputs import AdvantageInputs
-from comas.policy_optimization.advantages.reinforce_pp import reinforce_pp
-from comas.policy_optimization.batching import assemble, padded_rollout_logprobs, response_mask
+from comas.policy_optimization.advantages import AdvantageInputs, reinforce_pp
+from comas.policy_optimization.batching import assemble, response_mask, rollout_logprobs
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import StepTotals, clipped_surrogate
 from comas.policy_optimization.samples import collect_samples
@@ -79,7 +78,7 @@ def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policie
     torch.testing.assert_close(advantages, whole, rtol=0, atol=1e-6)
 
     # A policy that has moved since it spoke: some of its ratios are clipped.
-    old = padded_rollout_logprobs(samples) + 0.5 * torch.sin(torch.arange(mask.shape[1]))
+    old = rollout_logprobs(samples) + 0.5 * torch.sin(torch.arange(mask.shape[1]))
     losses = (
         minimal.surrogate_loss(logprobs, old, advantages, mask, clip_epsilon=0.2),
         clipped_surrogate(

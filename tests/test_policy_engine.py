@@ -43,6 +43,7 @@ from transformers import (
 
 from comas.config.schema import Optimization, Policy
 from comas.engines import LOOPBACK_GROUPS
+from comas.engines.policy import engine as engine_module
 from comas.engines.policy import trainer as trainer_module
 from comas.engines.policy.attention import check_attention
 from comas.engines.policy.deepspeed_options import (
@@ -59,9 +60,8 @@ from comas.engines.policy.weights import (
     weight_chunks,
     weight_shards,
 )
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import assemble, response_mask, split_into_steps
-from comas.policy_optimization.targets import compute_advantages
 from comas.types import TrainingSample, UpdateStats
 
 pytestmark = pytest.mark.stack
@@ -246,11 +246,8 @@ def _one_plain_update(
     advantages = compute_advantages(
         samples,
         mask=mask,
-        k1=torch.zeros(mask.shape),
-        estimator=ADVANTAGE_ESTIMATORS[settings.estimator],
-        group_by=settings.group_by,
-        discount=1.0,
-        kl_coef=0.0,
+        log_ratios=torch.zeros(mask.shape),
+        optimization=settings,
         memory={},
     )
     of_constant_length = settings.estimator == "dr_grpo"
@@ -280,13 +277,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def qwen2(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(trainer_module, "deepspeed_config", shard_every_parameter)
+    monkeypatch.setattr(engine_module, "deepspeed_config", shard_every_parameter)
     return folder / "qwen2"
 
 
 @pytest.fixture(params=["qwen2", "llama"])
 def model(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(trainer_module, "deepspeed_config", shard_every_parameter)
+    monkeypatch.setattr(engine_module, "deepspeed_config", shard_every_parameter)
     return folder / request.param
 
 
@@ -318,11 +315,8 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     advantages = compute_advantages(
         samples,
         mask=mask,
-        k1=torch.zeros(mask.shape),
-        estimator=ADVANTAGE_ESTIMATORS[settings.estimator],
-        group_by=settings.group_by,
-        discount=1.0,
-        kl_coef=0.0,
+        log_ratios=torch.zeros(mask.shape),
+        optimization=settings,
         memory={},
     )
     gain = sum(
@@ -711,9 +705,9 @@ def test_a_length_penalty_shifts_the_rewards_that_are_compared(qwen2):
 
 def test_without_a_kl_coef_no_reference_model_is_loaded(qwen2, monkeypatch):
     loaded = []
-    load = trainer_module.load_response_model
+    load = engine_module.load_response_model
     monkeypatch.setattr(
-        trainer_module,
+        engine_module,
         "load_response_model",
         lambda *args, **kwargs: loaded.append(args) or load(*args, **kwargs),
     )
@@ -978,7 +972,7 @@ def test_models_without_plain_attention_or_with_a_bias_in_the_head_are_refused()
 )
 def test_offloaded_states_come_back_unchanged(qwen2, monkeypatch, zero_stage, adam_offload):
     if adam_offload:
-        monkeypatch.setattr(trainer_module, "deepspeed_config", host_optimizer)
+        monkeypatch.setattr(engine_module, "deepspeed_config", host_optimizer)
     settings = replace(OPTIMIZATION, kl_coef=0.1)
     policy = replace(POLICY, zero_stage=zero_stage)
     awake = make_trainer(qwen2, policy=policy, optimization=settings)
@@ -1000,7 +994,7 @@ def test_what_is_saved_while_states_are_offloaded_is_whole(
 ):
     """As in training on shared GPUs, where the rollout engine is awake when a step is saved."""
     if adam_offload:
-        monkeypatch.setattr(trainer_module, "deepspeed_config", host_optimizer)
+        monkeypatch.setattr(engine_module, "deepspeed_config", host_optimizer)
     policy = replace(POLICY, zero_stage=zero_stage)
     trainer = make_trainer(qwen2, policy=policy)
     trainer.update(make_samples(), step=0)
@@ -1091,7 +1085,7 @@ def test_threads_that_the_environment_asks_for_come_first(monkeypatch, device):
 def run_rank(rank: int, work: Path) -> None:
     """Every ZeRO stage on two ranks; rank 0 writes what the test compares."""
     torch.set_num_threads(1)
-    trainer_module.deepspeed_config = shard_every_parameter
+    engine_module.deepspeed_config = shard_every_parameter
     settings = replace(OPTIMIZATION, train_batch_size=6, kl_coef=0.1)
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:

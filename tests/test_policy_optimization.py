@@ -13,32 +13,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.config.keys import keys_of
-from comas.config.schema import Config, Optimization, Policy
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS, logprobs
+from comas.config.schema import Config, Optimization
+from comas.policy_optimization import logprobs
 from comas.policy_optimization.batching import (
     assemble,
     num_optimizer_steps,
-    padded_rollout_logprobs,
     response_mask,
+    rollout_logprobs,
     sample_cost,
     split_into_micro_batches,
     split_into_steps,
 )
-from comas.policy_optimization.length_penalty import overlong_punishment, penalise_length
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
     ROLLOUT_CORRECTIONS,
     TOKEN_LEVEL,
     StepTotals,
+    Targets,
     approximate_kl,
     clipped_surrogate,
     kl_penalty,
+    loss_aggregation,
+    openrlhf_module,
+    rollout_correction,
 )
-from comas.policy_optimization.objective import loss_aggregation, rollout_correction
-from comas.policy_optimization.openrlhf_import import openrlhf_module
-from comas.policy_optimization.samples import GROUP_KEYS, collect_samples, group_keys
-from comas.policy_optimization.shares import Shares
-from comas.policy_optimization.targets import Targets
+from comas.policy_optimization.samples import (
+    GROUP_KEYS,
+    collect_samples,
+    group_keys,
+    overlong_punishment,
+    penalise_length,
+)
 from comas.types import (
     Discussion,
     Generation,
@@ -202,12 +207,9 @@ def test_constant_length_weighs_every_token_alike_whatever_is_said_beside_it():
 
 
 def test_the_aggregation_is_the_configured_one_or_the_estimators_or_the_mean_over_tokens():
-    plain, dr_grpo = (ADVANTAGE_ESTIMATORS[name] for name in ("reinforce_pp", "dr_grpo"))
-    assert loss_aggregation(Optimization(), plain) == "token_mean"
-    assert loss_aggregation(Optimization(), dr_grpo) == "constant_length"
-    assert loss_aggregation(Optimization(loss_aggregation="sequence_mean"), plain) == (
-        "sequence_mean"
-    )
+    assert loss_aggregation(Optimization()) == "token_mean"
+    assert loss_aggregation(Optimization(estimator="dr_grpo")) == "constant_length"
+    assert loss_aggregation(Optimization(loss_aggregation="sequence_mean")) == "sequence_mean"
 
 
 @pytest.mark.parametrize("aggregation", TOKEN_LEVEL)
@@ -547,27 +549,17 @@ def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, r
 
 
 def test_pairs_stay_together_in_optimiser_steps_and_micro_batches():
-    def shares(rank: int) -> Shares:
-        return Shares(
-            replace(Policy(), micro_batch_size=1, micro_batch_tokens=None),
-            replace(Optimization(), loss="dpo", train_batch_size=4, epochs_per_buffer=2),
-            seed=0,
-            rank=rank,
-            num_ranks=2,
-        )
-
-    # Four samples are two pairs: 5 pairs make 2.5, which is rounded up to 3 steps, in each epoch.
-    steps = shares(0).optimizer_steps(10, step=3)
-    assert steps == shares(1).optimizer_steps(10, step=3) != shares(0).optimizer_steps(10, step=4)
-    assert len(steps) == 6
-    for epoch in (steps[:3], steps[3:]):
-        assert sorted(i for indices in epoch for i in indices) == list(range(10))
+    # Four samples are two pairs: 5 pairs make 2.5, which is rounded up to 3 steps.
+    steps = split_into_steps(10, train_batch_size=4, rng=Random(0), unit=2)
+    assert len(steps) == 3
+    assert sorted(i for indices in steps for i in indices) == list(range(10))
     pairs = [pair for step in steps for pair in zip(step[::2], step[1::2], strict=True)]
     assert all(a % 2 == 0 and b == a + 1 for a, b in pairs)
     # Pairs of 5 + 2, 4 + 4 and 3 + 3 tokens, one in a micro batch: 8 | 7, then 6 to the rank of 7.
-    samples = [sample(2, 3), sample(1, 1), sample(2, 2), sample(2, 2), sample(1, 2), sample(1, 2)]
-    assert shares(0).micro_batches(samples, range(6)) == [[2, 3], []]
-    assert shares(1).micro_batches(samples, range(6)) == [[0, 1], [4, 5]]
+    shares = split_into_micro_batches(
+        [5, 2, 4, 4, 3, 3], micro_batch_size=1, micro_batch_tokens=None, num_ranks=2, unit=2
+    )
+    assert shares == [[[2, 3], []], [[0, 1], [4, 5]]]
 
 
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=60), st.integers(1, 8))
@@ -614,5 +606,5 @@ def test_an_empty_micro_batch_predicts_nothing():
 
 def test_rollout_logprobs_stand_where_the_mask_is_true():
     samples = [sample(response=1), sample(response=3)]
-    assert padded_rollout_logprobs(samples).tolist() == [[-0.5, 0.0, 0.0], [-0.5, -1.5, -2.5]]
+    assert rollout_logprobs(samples).tolist() == [[-0.5, 0.0, 0.0], [-0.5, -1.5, -2.5]]
     assert response_mask(samples).int().tolist() == [[1, 0, 0], [1, 1, 1]]

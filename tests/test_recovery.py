@@ -339,18 +339,16 @@ class ScriptedAgents:
             raise LostEngineError(f"rank 0 of policy 0 failed while updating in step {step}")
         return {
             policy: UpdateStats(
-                *(float(len(own)),) * 5,
-                len(own),
-                len(own),
-                1,
-                0,
-                0.1,
-                0,
-                0,
-                1,
-                1,
-                0,
-                ((),) * len(own),
+                policy_loss=float(len(own)),
+                kl=float(len(own)),
+                entropy=float(len(own)),
+                clip_fraction=float(len(own)),
+                gradient_norm=float(len(own)),
+                num_tokens=len(own),
+                num_samples=len(own),
+                num_optimizer_steps=1,
+                learning_rate=0.1,
+                advantages=((),) * len(own),
             )
             for policy, own in buffers.items()
         }

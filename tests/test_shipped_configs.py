@@ -30,11 +30,9 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import check_gpus, plan_policy
 from comas.engines.cluster.recoveries import Recoveries
 from comas.interaction import run_discussions
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
-from comas.policy_optimization.preference_pairs import preference_pairs
-from comas.policy_optimization.samples import Buffers, collect_samples
-from comas.policy_optimization.targets import compute_advantages, k1_to_reference
+from comas.policy_optimization.samples import Buffers, collect_samples, preference_pairs
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
@@ -183,11 +181,8 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file: 
         advantages = compute_advantages(
             samples,
             mask=mask,
-            k1=k1_to_reference(None, None, mask),
-            estimator=ADVANTAGE_ESTIMATORS[optimization.estimator],
-            group_by=optimization.group_by,
-            discount=optimization.discount,
-            kl_coef=optimization.kl_coef,
+            log_ratios=mask.float() * 0,
+            optimization=optimization,
             memory={},
         )
         assert advantages.shape == mask.shape

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from comas.config.faults import ConfigError
 from comas.config.schema import Config, Interaction, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.engines.policy.progress import no_update
 from comas.interaction import SCHEDULES, run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.configuration import load_config
@@ -33,6 +31,7 @@ from comas.types import (
     RewardedDiscussion,
     TrainingSample,
     TurnKey,
+    UpdateStats,
 )
 from evaluation.models import find_target
 
@@ -147,7 +146,7 @@ def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
 
 
 def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has_none():
-    shared = replace(no_update(1e-3), policy_loss=0.5, num_samples=6)
+    shared = UpdateStats(learning_rate=1e-3, policy_loss=0.5, num_samples=6)
     metrics = update_metrics({0: shared}, policy_of_agent=[0, 0, 1, 2])
     assert metrics["agent_0/policy/loss"] == metrics["agent_1/policy/loss"] == 0.5
     assert metrics["agent_1/policy/num_samples"] == 6
@@ -158,7 +157,10 @@ def test_the_share_without_advantage_counts_samples_and_not_their_tokens():
     # Of three samples the second has none; 1e-13 is the rounding of a mean.
     advantages = ((0.5, -0.5), (0.0, 1e-13, 0.0, -1e-13), (0.0, 0.1))
     metrics = update_metrics(
-        {0: replace(no_update(1e-3), advantages=advantages), 1: no_update(1e-3)},
+        {
+            0: UpdateStats(learning_rate=1e-3, advantages=advantages),
+            1: UpdateStats(learning_rate=1e-3),
+        },
         policy_of_agent=[0, 1],
     )
     assert metrics["agent_0/policy/no_advantage_share"] == pytest.approx(1 / 3)

@@ -8,8 +8,8 @@ from pathlib import Path
 import torch
 from page_runs import discussion
 
+from comas.policy_optimization.losses import Targets
 from comas.policy_optimization.samples import advantages_by_turn, collect_samples
-from comas.policy_optimization.targets import Targets
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
 from comas.run.token_log import compressed, read_tokens, token_records

@@ -1,7 +1,7 @@
 """A buffer into optimiser steps, ranks and micro batches, and those into tensors."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, chain, pairwise
 from random import Random
@@ -29,17 +29,24 @@ def num_optimizer_steps(num_samples: int, train_batch_size: int | None) -> int:
 
 
 def split_into_steps(
-    num_samples: int, *, train_batch_size: int | None, rng: Random
+    num_samples: int, *, train_batch_size: int | None, rng: Random, unit: int = 1
 ) -> list[list[int]]:
-    """Shuffle sample indices and cut them into optimiser steps that differ by one at most.
+    """Shuffle sample indices and cut them into optimiser steps that differ by one unit at most.
 
-    Nothing is dropped. Example: 5 samples by 2 give 3 steps, e.g. [[4, 0], [2, 1], [3]].
+    A unit is so many neighbours that are never parted, such as the 2 of a DPO pair. Nothing is
+    dropped. Example: 5 samples by 2 give 3 steps, e.g. [[4, 0], [2, 1], [3]].
     """
-    order = list(range(num_samples))
+    order = list(range(num_samples // unit))
     rng.shuffle(order)
-    num_steps = num_optimizer_steps(num_samples, train_batch_size)
-    bounds = [round(i * num_samples / num_steps) for i in range(num_steps + 1)] if order else [0]
-    return [order[start:end] for start, end in pairwise(bounds)]
+    size = None if train_batch_size is None else max(1, train_batch_size // unit)
+    num_steps = num_optimizer_steps(len(order), size)
+    bounds = [round(i * len(order) / num_steps) for i in range(num_steps + 1)] if order else [0]
+    return [samples_of(order[start:end], unit) for start, end in pairwise(bounds)]
+
+
+def samples_of(units: Iterable[int], unit: int) -> list[int]:
+    """Sample indices of ``units``. Example: units 2 and 0 of 2 samples each are [4, 5, 0, 1]."""
+    return [index * unit + i for index in units for i in range(unit)]
 
 
 def sample_cost(num_tokens: int) -> float:
@@ -53,6 +60,7 @@ def split_into_micro_batches(
     micro_batch_size: int | None,
     micro_batch_tokens: int | None,
     num_ranks: int,
+    unit: int = 1,
 ) -> list[list[list[int]]]:
     """Share samples over ranks by cost: indices as [rank][micro batch][sample].
 
@@ -61,6 +69,7 @@ def split_into_micro_batches(
         micro_batch_size: samples a micro batch holds at most, or
         micro_batch_tokens: tokens it holds at most; a sample above the budget is a micro
             batch of its own. Exactly one of the two is given.
+        unit: as in ``split_into_steps``; what is said of samples then holds for units.
 
     Every rank gets the same number of micro batches, the last ones possibly empty: ranks call
     the model equally often, as the collectives of ZeRO-3 need. It is the smallest number for
@@ -72,6 +81,7 @@ def split_into_micro_batches(
     rank 0 has [[0], [4]], rank 1 has [[2], [3, 1]].
     """
     assert (micro_batch_size is None) != (micro_batch_tokens is None)
+    lengths = [sum(lengths[i : i + unit]) for i in range(0, len(lengths), unit)]
     if micro_batch_size is not None:
         limit, sizes = micro_batch_size, [1] * len(lengths)
     else:
@@ -80,7 +90,8 @@ def split_into_micro_batches(
     num_batches = max(1, math.ceil(sum(sizes) / limit / num_ranks))
     while (bins := _fill(lengths, sizes, limit=limit, num_bins=num_batches * num_ranks)) is None:
         num_batches += 1
-    return _deal(bins, num_ranks=num_ranks)
+    shares = _deal(bins, num_ranks=num_ranks)
+    return [[samples_of(units, unit) for units in share] for share in shares]
 
 
 @dataclass
@@ -179,7 +190,7 @@ def response_mask(samples: Sequence[TrainingSample]) -> torch.Tensor:
     return torch.arange(int(lengths.max())) < lengths[:, None]
 
 
-def padded_rollout_logprobs(samples: Sequence[TrainingSample]) -> torch.Tensor:
+def rollout_logprobs(samples: Sequence[TrainingSample]) -> torch.Tensor:
     """[N, T] float32: the rollout engine's log-probs, 0 where ``response_mask`` is False."""
     rows = [torch.tensor(s.rollout_logprobs, dtype=torch.float32) for s in samples]
     return pad_sequence(rows, batch_first=True)

@@ -1,16 +1,24 @@
-"""The clipped surrogate and the KL term, on OpenRLHF's functions, and the DPO loss.
+"""The loss of an update: the clipped surrogate and the KL term, on OpenRLHF's functions, and DPO.
 
 Every sum over a micro batch is divided by the totals of the whole optimiser step, over all
 ranks, so the gradient depends neither on the micro batches nor on the number of ranks.
 """
 
+import importlib
+import importlib.util
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Literal, NamedTuple
 
 import torch
 from torch.nn.functional import logsigmoid
 
-from comas.policy_optimization.openrlhf_import import openrlhf_module
+from comas.config.schema import Optimization
+from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
+
+OPENRLHF_MODELS = "openrlhf.models"
 
 TOKEN_LEVEL = {"token_mean": True, "sequence_mean": False, "constant_length": True}
 """Loss aggregation: the mean over all tokens; over each response's tokens and then responses; or
@@ -66,6 +74,86 @@ class StepTotals:
     """Factor on the loss, since DeepSpeed averages the ranks' gradients."""
 
 
+@dataclass(frozen=True)
+class Targets:
+    """What the loss compares log-probs with: constants of an update, for a whole buffer or some of
+    its rows."""
+
+    mask: torch.Tensor
+    """[N, T] bool: True = trained response token."""
+    advantages: torch.Tensor | None
+    """[N, T]; None where pairs are compared."""
+    old_logprobs: torch.Tensor | None
+    """[N, T]: log pi_old; None where those of the update's own forward pass are the old ones."""
+    policy_logprobs: torch.Tensor | None
+    """[N, T]: log pi_theta before the update; None where no pass of its own computed it."""
+    reference_logprobs: torch.Tensor | None
+    """[N, T]: log pi_ref; None without a reference model."""
+    rollout_logprobs: torch.Tensor
+    """[N, T]: those of the engine that sampled, 0 where padded."""
+
+    def rows(self, indices: Sequence[int], width: int) -> "Targets":
+        """The given samples, cut to the ``width`` of their longest response."""
+        rows = list(indices)
+        return Targets(**{k: None if v is None else v[rows, :width] for k, v in vars(self).items()})
+
+    def advantages_by_sample(self) -> tuple[tuple[float, ...], ...]:
+        """The advantages of each sample's response tokens; none where pairs are compared.
+
+        Example: advantages ``[[1.5, 1.5], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give
+        ``((1.5, 1.5), (-2.0,))``.
+        """
+        if self.advantages is None:
+            return ()
+        rows = zip(self.advantages.cpu(), self.mask.cpu(), strict=True)
+        return tuple(tuple(row[mask].tolist()) for row, mask in rows)
+
+
+def policy_loss(
+    logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, optimization: Optimization
+) -> Surrogate:
+    """A micro batch's share of the loss, and what was clipped and corrected in it.
+
+    The clipped surrogate (eq. 11), plus the KL penalty where the estimator has it in the loss
+    and not in the advantages; or the DPO loss of pairs, each a chosen and a rejected response.
+    ``logprobs`` are [B, R], ``targets`` those of the same rows.
+    """
+    reference, mask = targets.reference_logprobs, targets.mask
+    if optimization.loss == "dpo":
+        assert reference is not None
+        beta = optimization.kl_coef
+        loss = dpo_loss(logprobs, reference_logprobs=reference, mask=mask, beta=beta, totals=totals)
+        zero = torch.zeros_like(loss)
+        return Surrogate(loss, zero, zero, zero)
+    assert targets.advantages is not None
+    aggregation = loss_aggregation(optimization)
+    surrogate = clipped_surrogate(
+        logprobs,
+        old_logprobs=logprobs.detach() if targets.old_logprobs is None else targets.old_logprobs,
+        advantages=targets.advantages,
+        mask=mask,
+        clip_epsilon=optimization.clip_epsilon,
+        clip_epsilon_high=optimization.clip_epsilon_high,
+        dual_clip=optimization.dual_clip,
+        rollout_logprobs=targets.rollout_logprobs,
+        correction=rollout_correction(optimization),
+        aggregation=aggregation,
+        totals=totals,
+    )
+    kl_loss = ADVANTAGE_ESTIMATORS[optimization.estimator].kl_loss
+    if reference is None or kl_loss is None:
+        return surrogate
+    penalty = kl_penalty(
+        logprobs,
+        reference_logprobs=reference,
+        mask=mask,
+        estimator=kl_loss,
+        aggregation=aggregation,
+        totals=totals,
+    )
+    return surrogate._replace(loss=surrogate.loss + optimization.kl_coef * penalty)
+
+
 def clipped_surrogate(
     logprobs: torch.Tensor,
     *,
@@ -93,7 +181,7 @@ def clipped_surrogate(
     ``mask`` True = trained.
     """
     level, mode, bounds = correction or ("off", "mask", (0.0, 0.0))
-    policy_loss = openrlhf_module("loss").PolicyLoss(
+    surrogate = openrlhf_module("loss").PolicyLoss(
         clip_eps_low=clip_epsilon,
         clip_eps_high=clip_epsilon if clip_epsilon_high is None else clip_epsilon_high,
         dual_clip=dual_clip,
@@ -102,7 +190,7 @@ def clipped_surrogate(
         is_correction_mode=mode,
         is_correction_threshold=bounds,
     )
-    loss, clipped_share, _, _, corrected_share = policy_loss(
+    loss, clipped_share, _, _, corrected_share = surrogate(
         logprobs,
         old_logprobs,
         advantages,
@@ -110,16 +198,16 @@ def clipped_surrogate(
         rollout_log_probs=rollout_logprobs,
         **_denominators(aggregation, totals),
     )
-    units = mask.any(dim=1) if level == "seq" else mask
-    none = torch.zeros_like(loss)
+    zero = torch.zeros_like(loss)
+    corrected = mask.any(dim=1) if level == "seq" else mask
     return Surrogate(
         loss,
         # The shares of an empty micro batch are 0 / 0.
-        torch.where(mask.any(), clipped_share * mask.sum(), none).detach(),
-        none
-        if correction is None
-        else torch.where(mask.any(), corrected_share * units.sum(), none),
-        none if correction is None else units.sum(),
+        torch.where(mask.any(), clipped_share * mask.sum(), zero).detach(),
+        num_corrected=torch.where(mask.any(), corrected_share * corrected.sum(), zero)
+        if correction
+        else zero,
+        num_correctable=corrected.sum() if correction else zero,
     )
 
 
@@ -168,6 +256,15 @@ def kl_penalty(
     )
 
 
+def log_ratios(
+    logprobs: torch.Tensor | None, reference_logprobs: torch.Tensor | None, mask: torch.Tensor
+) -> torch.Tensor:
+    """log(pi_theta / pi_ref) [N, T] of each response token; zeros without a reference."""
+    if logprobs is None or reference_logprobs is None:
+        return torch.zeros(mask.shape, device=mask.device)
+    return approximate_kl(logprobs, reference_logprobs, estimator="k1") * mask
+
+
 def approximate_kl(
     logprobs: torch.Tensor, reference_logprobs: torch.Tensor, *, estimator: str
 ) -> torch.Tensor:
@@ -187,3 +284,58 @@ def _denominators(aggregation: str, totals: StepTotals) -> dict[str, int]:
         "batch_num_tokens": longest if aggregation == "constant_length" else totals.num_tokens,
         "global_batch_size": totals.num_samples,
     }
+
+
+def loss_aggregation(optimization: Optimization) -> str:
+    """The configured aggregation, or else the estimator's, or else the mean over all tokens."""
+    estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
+    return optimization.loss_aggregation or estimator.loss_aggregation or "token_mean"
+
+
+def rollout_correction(optimization: Optimization) -> RolloutCorrection | None:
+    """The configured correction with its bounds, its own or the configured ones."""
+    correction = ROLLOUT_CORRECTIONS[optimization.rollout_correction]
+    if correction is None or optimization.rollout_ratio_bounds is None:
+        return correction
+    low, high = optimization.rollout_ratio_bounds
+    return correction._replace(bounds=(low, high))
+
+
+def needs_pass_beforehand(optimization: Optimization, *, num_optimizer_steps: int) -> bool:
+    """Whether the policy's log-probs before the update take a forward pass of their own.
+
+    Advantages that hold the KL penalty need them, since every gradient needs the advantages. So
+    do importance ratios, unless the old log-probs are the rollout engine's, or there is one
+    optimiser step, whose own forward pass gives the same.
+    """
+    if optimization.loss == "dpo":
+        return False
+    kl_loss = ADVANTAGE_ESTIMATORS[optimization.estimator].kl_loss
+    penalises_rewards = optimization.kl_coef > 0 and kl_loss is None
+    recomputes = optimization.old_logprobs == "recomputed"
+    return penalises_rewards or (recomputes and num_optimizer_steps > 1)
+
+
+def openrlhf_module(name: str) -> ModuleType:
+    """Import ``openrlhf.models.<name>`` ("loss" or "utils"); works without FlashAttention.
+
+    The package's own ``__init__`` imports its Actor, and with it FlashAttention, which has
+    no CPU build. The two modules need none of that, so they are imported under an empty
+    package of the same name and path, which is removed afterwards. Where the package is
+    already imported, or FlashAttention is installed, this is a plain import.
+
+    Call it inside functions only: "utils" imports DeepSpeed.
+    """
+    full_name = f"{OPENRLHF_MODELS}.{name}"
+    if full_name in sys.modules:
+        return sys.modules[full_name]
+    if OPENRLHF_MODELS in sys.modules or importlib.util.find_spec("flash_attn") is not None:
+        return importlib.import_module(full_name)
+    root = importlib.import_module("openrlhf")
+    bare = ModuleType(OPENRLHF_MODELS)
+    bare.__path__ = [f"{root.__path__[0]}/models"]
+    sys.modules[OPENRLHF_MODELS] = bare
+    try:
+        return importlib.import_module(full_name)
+    finally:
+        del sys.modules[OPENRLHF_MODELS]

@@ -1,6 +1,8 @@
-"""From rewarded discussions to one training buffer per policy."""
+"""From rewarded discussions to one training buffer per policy, and to what is learnt of it."""
 
+from collections import defaultdict
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
 
 from comas.types import RewardedDiscussion, TrainingSample, Turn, TurnKey, UpdateStats
 
@@ -91,6 +93,62 @@ def group_keys(samples: Sequence[TrainingSample], group_by: Sequence[str]) -> li
     Example: ``group_by == ["question_id", "role"]`` gives ``("math/17", "solution")``.
     """
     return [tuple(getattr(sample, key) for key in group_by) for sample in samples]
+
+
+def penalise_length(
+    samples: Sequence[TrainingSample], *, buffer_tokens: int | None, max_response_tokens: int
+) -> Sequence[TrainingSample]:
+    """The samples with ``overlong_punishment`` added to their rewards; as they are without a
+    buffer."""
+    if buffer_tokens is None:
+        return samples
+    return [
+        replace(
+            sample,
+            reward=sample.reward
+            + overlong_punishment(
+                len(sample.response_token_ids),
+                buffer_tokens=buffer_tokens,
+                max_response_tokens=max_response_tokens,
+            ),
+        )
+        for sample in samples
+    ]
+
+
+def overlong_punishment(num_tokens: int, *, buffer_tokens: int, max_response_tokens: int) -> float:
+    """DAPO's soft overlong punishment (eq. 13 of arXiv 2503.14476) of a response of |y| tokens::
+
+        0                                       |y| <= L_max - L_buffer
+        (L_max - L_buffer - |y|) / L_buffer     in between
+        -1                                      |y| >= L_max
+
+    Example: of at most 100 tokens the last 20 are the buffer; a response of 85 gets -0.25.
+    """
+    excess = num_tokens - (max_response_tokens - buffer_tokens)
+    return -min(max(excess / buffer_tokens, 0.0), 1.0)
+
+
+def preference_pairs(
+    samples: Sequence[TrainingSample],
+) -> list[tuple[TrainingSample, TrainingSample]]:
+    """(chosen, rejected) of every prompt: an agent's responses with the highest and the lowest
+    reward, the first said where several have it.
+
+    Candidates are responses of one agent to the same prompt token ids, as the copies of a
+    discussion have them in its first round. Equal rewards, and so a lone response, give no pair.
+    The order is that of the prompts' first responses.
+
+    Example: rewards 0.2, 0.8, 0.8, 0.4 of four answers to a question: the second and the first.
+    """
+    candidates: defaultdict[tuple[int, tuple[int, ...]], list[TrainingSample]] = defaultdict(list)
+    for sample in samples:
+        candidates[sample.agent_index, sample.prompt_token_ids].append(sample)
+    pairs = (
+        (max(of, key=lambda s: s.reward), min(of, key=lambda s: s.reward))
+        for of in candidates.values()
+    )
+    return [(chosen, rejected) for chosen, rejected in pairs if chosen.reward > rejected.reward]
 
 
 def _sample(item: RewardedDiscussion, turn: Turn, reward: float) -> TrainingSample:

@@ -23,8 +23,7 @@ import math
 from dataclasses import dataclass, replace
 
 from comas.config.schema import Config
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-from comas.policy_optimization.objective import needs_pass_beforehand
+from comas.policy_optimization.losses import needs_pass_beforehand
 from comas.preflight.memory import ModelShape, adapter_parameters
 from comas.preflight.needs import Need
 from comas.run.prepared import Sizes
@@ -246,9 +245,7 @@ def update_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assum
     checkpointing = config.policy.gradient_checkpointing
     passes = 6 + 2 * (given.long_share if checkpointing is None else float(checkpointing))
     passes += 2 * needs_pass_beforehand(
-        config.optimization,
-        ADVANTAGE_ESTIMATORS[config.optimization.estimator],
-        num_optimizer_steps=sizes.optimizer_steps_per_policy[0],
+        config.optimization, num_optimizer_steps=sizes.optimizer_steps_per_policy[0]
     )
     passes += 2 * (config.optimization.kl_coef > 0)
     length = prompt_tokens(config, given) + response_tokens(given)

@@ -8,8 +8,9 @@ import torch
 from torch import distributed
 
 from comas.engines.policy.adapters import SharedBase
+from comas.engines.policy.engine import Compute
 from comas.engines.policy.model import ResponseModel
-from comas.engines.policy.trainer import Compute, PolicyTrainer
+from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.policy.weights import WeightMetadata
 from comas.types import TrainingSample, UpdateStats
 

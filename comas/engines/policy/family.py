@@ -9,7 +9,8 @@ import torch
 from comas.config.schema import Optimization, Policy
 from comas.engines.policy.adapter_trainer import AdapterTrainer
 from comas.engines.policy.adapters import SharedBase
-from comas.engines.policy.trainer import PolicyTrainer, load_policy_model
+from comas.engines.policy.engine import load_policy_model
+from comas.engines.policy.trainer import PolicyTrainer
 from comas.engines.policy.weights import check_loaded_weights
 from comas.types import TrainingSample, UpdateStats
 from comas.utils.model_folder import folder_of
@@ -24,7 +25,7 @@ class FamilyTrainer:
 
     Args:
         optimizations: of each trained policy.
-        num_optimizer_steps: of each, see ``PolicyTrainer``.
+        num_optimizer_steps: of each, see ``PolicyEngine``.
         others: those of ``PolicyTrainer`` that all of them share.
 
     Raises:
