@@ -20,8 +20,7 @@ from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import LostEngineError
 from comas.interaction import run_discussions
 from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.scheme import Rewards, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import CheckpointWriter, RunDirectory
 from comas.run.directory import BEFORE_ALL
 from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
@@ -38,7 +37,7 @@ from comas.run.metrics_log import METRICS, read_rows
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
 from comas.run.validation import GREEDY, SAMPLED, validate, validate_discussions
-from comas.types import Discussion, Metrics, TrainingSample, UpdateStats
+from comas.types import Discussion, Metrics, Rewards, TrainingSample, UpdateStats
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions

@@ -5,7 +5,7 @@ Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 Domain = Literal["math", "coding", "science"]
@@ -157,6 +157,15 @@ class RewardedDiscussion:
 
     discussion: Discussion
     rewards: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """A batch of discussions with its rewards, and what the reward scheme saw on the way."""
+
+    discussions: list[RewardedDiscussion]
+    """In the order of the discussions given."""
+    metrics: Metrics = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Domain
 from comas.verification.boxed import last_boxed
 from evaluation.client import Client, Endpoint, RequestOptions

@@ -10,8 +10,7 @@ from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.scheme import offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.types import Discussion
 
 

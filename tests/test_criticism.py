@@ -16,7 +16,8 @@ from comas.policy_optimization.samples import collect_samples
 from comas.preflight.sizes import _turns_of_one_discussion
 from comas.quickstart import worked
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.score_parsing import parse_judgment, parse_score
+from comas.reward_formulation.interaction_reward import parse_score
+from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.run.discussion_log import discussion_record
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics

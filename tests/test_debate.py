@@ -9,8 +9,7 @@ import pytest
 from builders import discuss, discussion, speak, turn
 
 from comas.interaction.debate import draw_seen
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.scheme import offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics, step_line
 from comas.types import Discussion, Question

@@ -9,7 +9,7 @@ import pytest
 
 from comas.interaction import prompts
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, Template, discussion_text, fill
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain
 
 SUBJECTS = {

@@ -46,7 +46,8 @@ from comas.quickstart.worked import (
     solve,
     work,
 )
-from comas.reward_formulation.score_parsing import parse_judgment, parse_score
+from comas.reward_formulation.interaction_reward import parse_score
+from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.types import DOMAINS, Domain, Message
 from comas.utils import files
 from comas.utils.files import json_lines, write_text

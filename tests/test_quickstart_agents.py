@@ -51,7 +51,7 @@ from comas.quickstart.worked import (
     Mixture,
     work,
 )
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain
 from comas.verification.verifiers import verify
 

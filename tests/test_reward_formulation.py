@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.interaction_reward import interaction_reward
-from comas.reward_formulation.scheme import Rewards, RewardScheme
-from comas.reward_formulation.score_parsing import parse_judgment, parse_rating, parse_score
+from comas.reward_formulation import REWARD_SCHEMES, RewardScheme
+from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
+from comas.reward_formulation.judgment_reward import parse_judgment
+from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.metrics.step import rollout_metrics
-from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
+from comas.types import Discussion, Generation, Question, RewardedDiscussion, Rewards, Turn
 
 NUM_REPEATED = 50_000
 

@@ -19,7 +19,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.memory import tokens_at_once
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.score_parsing import parse_rating
+from comas.reward_formulation.self_rewarding import parse_rating
 from comas.types import DOMAINS, Discussion, Generation, Question, TrainingSample, TurnKey
 
 CONFIGS = Path(__file__).parents[1] / "configs"

@@ -36,8 +36,7 @@ from comas.policy_optimization.samples import Buffers, collect_samples, preferen
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.scheme import offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
 from comas.run.metrics.step import rollout_metrics
 from comas.run.metrics_log import read_rows

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from random import Random
 
 from comas.reward_formulation.interaction_reward import (
-    Shares,
+    RewardTriple,
     interaction_reward,
+    reward_by_scoring,
     rewards_of_score,
-    share_rewards,
 )
-from comas.reward_formulation.scheme import Rewards
-from comas.types import Discussion, RewardedDiscussion, Role, Turn
+from comas.types import Discussion, RewardedDiscussion, Rewards, Role, Turn
 from comas.verification.solutions import Verdicts
 
 
@@ -24,11 +23,11 @@ def flipped_reward(discussions: Sequence[Discussion]) -> Rewards:
     r(s) = (3 - score) / 2 and r(e) = 1 - r(s); without a score both get 0, as in the paper.
     """
 
-    def share(_: Discussion, __: Turn, score: int | None) -> Shares:
-        of_solution, of_evaluation, of_scoring = rewards_of_score(score)
-        return of_evaluation, of_solution, of_scoring
+    def triple_of(_: Discussion, __: Turn, score: int | None) -> RewardTriple:
+        own = rewards_of_score(score)
+        return RewardTriple(own.evaluation, own.solution, own.scoring)
 
-    return share_rewards(discussions, share)
+    return reward_by_scoring(discussions, triple_of)
 
 
 def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
@@ -36,20 +35,20 @@ def as_if_scored(discussions: Sequence[Discussion], *, score: int) -> Rewards:
 
     2 is a constant: r(s) = r(e) = 0.5. 3 is a judge who approves of everything: 1 and 0.
     """
-    return share_rewards(discussions, lambda _, __, said: _with_format(score, said))
+    return reward_by_scoring(discussions, lambda _, __, said: _with_format(score, said))
 
 
 def verifier_reward(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Rewards:
     """The upper bound, rewards as if the scorer were always right: 3 for what the verifier calls
     correct, 1 for anything else. Where the verifier itself failed, nobody is trained."""
 
-    def share(discussion: Discussion, solution: Turn, said: int | None) -> Shares | None:
+    def triple_of(discussion: Discussion, solution: Turn, said: int | None) -> RewardTriple | None:
         verdict = verdicts[discussion.discussion_id, solution.turn_id]
         if verdict == "failed":
             return None
         return _with_format(3 if verdict == "correct" else 1, said)
 
-    return share_rewards(discussions, share)
+    return reward_by_scoring(discussions, triple_of)
 
 
 def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Rewards:
@@ -79,7 +78,6 @@ def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Reward
     return Rewards(rewarded, rewards.metrics)
 
 
-def _with_format(score: int, said: int | None) -> Shares:
-    """The shares of ``score``, the scoring paid for what it said."""
-    of_solution, of_evaluation, _ = rewards_of_score(score)
-    return of_solution, of_evaluation, rewards_of_score(said)[2]
+def _with_format(score: int, said: int | None) -> RewardTriple:
+    """The rewards of ``score``, the scoring paid for what it said."""
+    return rewards_of_score(score)._replace(scoring=rewards_of_score(said).scoring)

@@ -1,28 +1,50 @@
-"""The interaction reward of CoMAS: solver and evaluator share what the scorer decides."""
+"""The interaction reward of CoMAS: solver and evaluator divide one point as the scorer says."""
 
+import re
 from collections.abc import Callable, Sequence
 from statistics import fmean
+from typing import NamedTuple
 
-from comas.reward_formulation.scheme import Rewards
-from comas.reward_formulation.score_parsing import parse_score
-from comas.types import Discussion, RewardedDiscussion, Turn
+from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 
 INVALID_SCORING_REWARD = -1.0
 
-Shares = tuple[float, float, float]
-"""(r(s), r(e), r(t)) of one scoring."""
-Share = Callable[[Discussion, Turn, int | None], Shares | None]
-"""What a scoring of that solution with that score gives; no score: it holds none. None: nobody
-is trained on it."""
+
+class RewardTriple(NamedTuple):
+    """What one scoring gives to the three turns that it concludes."""
+
+    solution: float
+    """r(s)"""
+    evaluation: float
+    """r(e)"""
+    scoring: float
+    """r(t)"""
+
+
+TripleOf = Callable[[Discussion, Turn, int | None], RewardTriple | None]
+"""What a scoring of that solution with that score gives; the score None: it holds none. Returns
+None where nobody is trained on it."""
 
 
 def interaction_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """The paper's rewards (see ``reward_discussion``), each discussion by itself."""
-    return share_rewards(discussions, lambda _, __, score: rewards_of_score(score))
+    """The paper's rewards: those of ``rewards_of_score`` for every scoring."""
+    return reward_by_scoring(discussions, lambda _, __, score: rewards_of_score(score))
 
 
-def share_rewards(discussions: Sequence[Discussion], share: Share) -> Rewards:
-    """Reward every scoring by ``share``, and count the scorings without a score.
+def rewards_of_score(score: int | None) -> RewardTriple:
+    """Equations 7 and 8 of the paper, for the score extracted from t::
+
+    r(s) = (score - 1) / 2      r(e) = 1 - r(s)      r(t) = 0
+    r(s) = 0                    r(e) = 0             r(t) = -1    when there is no score
+    """
+    if score is None:
+        return RewardTriple(0.0, 0.0, INVALID_SCORING_REWARD)
+    of_solution = (score - 1) / 2
+    return RewardTriple(of_solution, 1.0 - of_solution, 0.0)
+
+
+def reward_by_scoring(discussions: Sequence[Discussion], triple_of: TripleOf) -> Rewards:
+    """Reward every discussion by itself, and count the scorings without a score.
 
     ``scoring/invalid_rate`` is the share of scorings from which no score could be read.
     """
@@ -31,14 +53,14 @@ def share_rewards(discussions: Sequence[Discussion], share: Share) -> Rewards:
     ]
     invalid_rate = fmean(score is None for score in scores) if scores else None
     return Rewards(
-        [reward_discussion(discussion, share) for discussion in discussions],
+        [_reward_discussion(discussion, triple_of) for discussion in discussions],
         {"scoring/invalid_rate": invalid_rate},
     )
 
 
-def reward_discussion(discussion: Discussion, share: Share) -> RewardedDiscussion:
-    """Give every turn its reward: of a scoring t of an evaluation e of a solution s, ``share``
-    says r(s), r(e) and r(t).
+def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedDiscussion:
+    """Give every turn its reward: of a scoring t of an evaluation e of a solution s,
+    ``triple_of`` says r(s), r(e) and r(t).
 
     A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
     paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), that
@@ -51,12 +73,13 @@ def reward_discussion(discussion: Discussion, share: Share) -> RewardedDiscussio
     for solution in discussion.children(None, "solution"):
         of_solution = []
         for scoring in discussion.scorings(solution):
-            shares = share(discussion, solution, parse_score(scoring.text))
-            if shares is None:
+            triple = triple_of(discussion, solution, parse_score(scoring.text))
+            if triple is None:
                 continue
-            of_solution.append(shares[0])
+            of_solution.append(triple.solution)
             # Without an evaluation the parent is the solution, whose own reward is set below.
-            rewards[scoring.parent_turn_id], rewards[scoring.turn_id] = shares[1:]
+            rewards[scoring.parent_turn_id] = triple.evaluation
+            rewards[scoring.turn_id] = triple.scoring
         if of_solution:
             rewards[solution.turn_id] = fmean(of_solution)
     return RewardedDiscussion(
@@ -65,13 +88,31 @@ def reward_discussion(discussion: Discussion, share: Share) -> RewardedDiscussio
     )
 
 
-def rewards_of_score(score: int | None) -> Shares:
-    """Equations 7 and 8 of the paper, for the score extracted from t::
+def parse_score(response_text: str) -> int | None:
+    """The score 1, 2 or 3 between ``<score>`` and ``</score>``, or None.
 
-    r(s) = (score - 1) / 2      r(e) = 1 - r(s)      r(t) = 0
-    r(s) = 0                    r(e) = 0             r(t) = -1    when there is no score
+    A score counts only when nothing has to be guessed: every tag belongs to a pair, and all
+    pairs hold one and the same of the integers 1, 2, 3.
+
+    >>> parse_score("The point does not hold. <score>3</score>")
+    3
+    >>> parse_score("<score>3</score> or rather <score>1</score>") is None
+    True
     """
-    if score is None:
-        return 0.0, 0.0, INVALID_SCORING_REWARD
-    of_solution = (score - 1) / 2
-    return of_solution, 1.0 - of_solution, 0.0
+    content = content_of(response_text, tag="score")
+    return int(content) if content in ("1", "2", "3") else None
+
+
+def content_of(text: str, *, tag: str) -> str | None:
+    """What all pairs of ``tag`` hold, when they agree and no tag is without its other half.
+
+    Each tag is looked at once: a response that collapsed into a hundred thousand of them takes
+    no longer than another of its length.
+    """
+    tags = list(re.finditer(f"</?{tag}>", text))
+    opening, closing = tags[::2], tags[1::2]
+    if [t[0] for t in tags] != [f"<{tag}>", f"</{tag}>"] * len(closing):
+        return None
+    pairs = zip(opening, closing, strict=True)
+    contents = {text[first.end() : last.start()].strip() for first, last in pairs}
+    return contents.pop() if len(contents) == 1 else None

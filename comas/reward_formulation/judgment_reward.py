@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from statistics import fmean
+from typing import Literal, cast, get_args
 
-from comas.reward_formulation.scheme import Rewards
-from comas.reward_formulation.score_parsing import Judgment, parse_judgment
-from comas.types import Discussion, RewardedDiscussion, Turn
+from comas.reward_formulation.interaction_reward import content_of
+from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 
+Judgment = Literal["correct", "incorrect"]
+"""What an evaluator says of a solution where nobody scores."""
 INVALID_JUDGMENT_REWARD = -1.0
 
 
@@ -23,7 +25,7 @@ def judgment_reward(discussions: Sequence[Discussion]) -> Rewards:
         if turn.role == "evaluation"
     ]
     return Rewards(
-        [reward_discussion(discussion) for discussion in discussions],
+        [_reward_discussion(discussion) for discussion in discussions],
         {
             "judgment/approval_rate": _share(judgments, "correct"),
             "judgment/invalid_rate": _share(judgments, None),
@@ -31,7 +33,7 @@ def judgment_reward(discussions: Sequence[Discussion]) -> Rewards:
     )
 
 
-def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
+def _reward_discussion(discussion: Discussion) -> RewardedDiscussion:
     """Give solutions and evaluations their rewards.
 
     The paper says: the share of judgments that support a solution, and of an evaluation its
@@ -57,6 +59,16 @@ def reward_discussion(discussion: Discussion) -> RewardedDiscussion:
     return RewardedDiscussion(
         discussion, tuple(rewards.get(turn.turn_id) for turn in discussion.turns)
     )
+
+
+def parse_judgment(response_text: str) -> Judgment | None:
+    """The judgment between ``<judgment>`` and ``</judgment>``, or None; as strict as for a score.
+
+    >>> parse_judgment("A sign is lost. <judgment>incorrect</judgment>")
+    'incorrect'
+    """
+    content = content_of(response_text, tag="judgment")
+    return cast(Judgment, content) if content in get_args(Judgment) else None
 
 
 def _agreements(

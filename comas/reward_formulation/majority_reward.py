@@ -4,8 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from statistics import fmean
 
-from comas.reward_formulation.scheme import Rewards
-from comas.types import Discussion, Domain, RewardedDiscussion, Turn
+from comas.types import Discussion, Domain, RewardedDiscussion, Rewards, Turn
 from comas.verification.boxed import last_boxed
 from comas.verification.latex import spelling
 

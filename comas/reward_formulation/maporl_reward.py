@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from comas.reward_formulation.scheme import Rewards
-from comas.types import Discussion, RewardedDiscussion, Turn
+from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 from comas.verification.solutions import Verdicts
 
 ALPHA = 0.5

@@ -3,10 +3,8 @@
 from collections.abc import Callable, Sequence
 from statistics import fmean
 
-from comas.reward_formulation.interaction_reward import rewards_of_score
-from comas.reward_formulation.scheme import Rewards
-from comas.reward_formulation.score_parsing import parse_rating, parse_score
-from comas.types import Discussion, RewardedDiscussion, Turn
+from comas.reward_formulation.interaction_reward import content_of, parse_score, rewards_of_score
+from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 
 GREATEST_RATING = 5
 
@@ -29,6 +27,16 @@ def mean_score(discussions: Sequence[Discussion]) -> Rewards:
     return _mean_rewards(discussions, marks=_scores, invalid="scoring/invalid_rate")
 
 
+def parse_rating(response_text: str) -> int | None:
+    """The rating 0 to 5 between ``<rating>`` and ``</rating>``, or None; as strict as for a score.
+
+    >>> parse_rating("It is complete, but its result is wrong. <rating>3</rating>")
+    3
+    """
+    content = content_of(response_text, tag="rating")
+    return int(content) if content in ("0", "1", "2", "3", "4", "5") else None
+
+
 def _ratings(discussion: Discussion, solution: Turn) -> list[float | None]:
     ratings = (parse_rating(turn.text) for turn in discussion.children(solution, "evaluation"))
     return [None if rating is None else rating / GREATEST_RATING for rating in ratings]
@@ -36,7 +44,7 @@ def _ratings(discussion: Discussion, solution: Turn) -> list[float | None]:
 
 def _scores(discussion: Discussion, solution: Turn) -> list[float | None]:
     scores = (parse_score(turn.text) for turn in discussion.scorings(solution))
-    return [None if score is None else rewards_of_score(score)[0] for score in scores]
+    return [None if score is None else rewards_of_score(score).solution for score in scores]
 
 
 def _mean_rewards(

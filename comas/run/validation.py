@@ -8,7 +8,7 @@ from comas.config.schema import Interaction
 from comas.data import QuestionSet
 from comas.interaction import run_discussions
 from comas.interaction.prompts import SOLUTION, fill
-from comas.reward_formulation.scheme import RewardScheme, offer_evidence
+from comas.reward_formulation import RewardScheme, offer_evidence
 from comas.run.metrics.accusations import false_accusations
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import accuracy_metrics, share_correct

@@ -12,7 +12,7 @@ from comas.config.schema import Interaction
 from comas.interaction import SCHEDULES
 from comas.interaction.discussion import Opening
 from comas.interaction.setup_prompts import user
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Domain, Generation, Question, Turn, TurnKey
 from comas.utils.concurrency import run_all
 from comas.verification.forms import AnswerForm

@@ -6,7 +6,7 @@ The verifier tells afterwards which those are: nothing here reaches a reward.
 from collections.abc import Sequence
 
 from comas.interaction.prompts import APPROVALS
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Metrics
 from comas.verification.solutions import Verdicts
 

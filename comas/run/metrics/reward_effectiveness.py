@@ -7,7 +7,7 @@ here reaches a reward.
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from comas.reward_formulation.score_parsing import parse_score
+from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Metrics, RewardedDiscussion, Turn
 from comas.verification.solutions import Verdicts
 

@@ -6,7 +6,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from comas.reward_formulation.score_parsing import parse_judgment, parse_rating, parse_score
+from comas.reward_formulation.interaction_reward import parse_score
+from comas.reward_formulation.judgment_reward import parse_judgment
+from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import PageTurn, Thread
 from comas.utils.files import read_lines
