@@ -5,8 +5,6 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 
 import asyncio
 import logging
-import time
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -24,23 +22,15 @@ from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import CheckpointWriter, RunDirectory
 from comas.run.directory import BEFORE_ALL
 from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
-from comas.run.metrics.accusations import false_accusations
-from comas.run.metrics.reward_effectiveness import reward_effectiveness
-from comas.run.metrics.step import (
-    accuracy_metrics,
-    judged_solutions,
-    rollout_metrics,
-    step_line,
-    update_metrics,
-)
+from comas.run.metrics.step import Stopwatch, step_line, step_metrics
 from comas.run.metrics_log import METRICS, read_rows
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
-from comas.run.validation import GREEDY, SAMPLED, validate, validate_discussions
-from comas.types import Discussion, Metrics, Rewards, TrainingSample, UpdateStats
+from comas.run.validation import validate_agents
+from comas.types import Discussion, Metrics
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
-from comas.verification.solutions import Verdicts, verify_solutions
+from comas.verification.solutions import verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -98,14 +88,19 @@ def co_evolve(
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
     empty_updates, skipped_updates = EmptyUpdates(), SkippedUpdates()
-    rows = read_rows(run.path / METRICS)
-    watch = Watch(rows, mismatch_limit=config.optimization.mismatch_warning)
-    validate_agents = partial(_validate, config, agents, verifier, prepared.validation)
-    with _checkpoint_writer(config, run, agents) as checkpoints:
+    earlier = read_rows(run.path / METRICS)
+    watch = Watch(earlier, mismatch_limit=config.optimization.mismatch_warning)
+    validate = partial(
+        validate_agents, prepared.validation, config, generate=agents.generate, verifier=verifier
+    )
+    checkpoints = CheckpointWriter(
+        run, agents.save_checkpoint, timeout_s=config.cluster.call_timeout_s
+    )
+    with checkpoints:
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
         if after == 0:
-            _report(run, bar, 0, validate_agents())
+            _report(run, bar, 0, validate())
         for step in range(after + 1, num_steps + 1):
             clock = Stopwatch()
             num_turns = prepared.sizes.num_turns
@@ -115,7 +110,13 @@ def co_evolve(
             wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
             evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=step)
             rewards = reward_scheme(discussions, evidence=evidence)
-            buffers.add(_samples(config, rewards))
+            buffers.add(
+                collect_samples(
+                    rewards.discussions,
+                    policy_of_agent=config.policy_of_agent,
+                    mask_truncated=config.optimization.mask_truncated,
+                )
+            )
             due = buffers.take_due(step, num_steps=num_steps)
             empty_updates.check(due, rewards.discussions, policy_of_agent=config.policy_of_agent)
             stats = agents.update(due, step=step)
@@ -124,10 +125,10 @@ def co_evolve(
             agents.sync_weights(stats)
             clock.lap("sync_s")
             verdicts = wait_for_verdicts()
-            metrics = {**_step_metrics(config, rewards, stats, verdicts), **clock.times()}
+            metrics = step_metrics(rewards, stats, verdicts, config=config) | clock.times()
             watch.see(metrics)
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):
-                metrics |= validate_agents()
+                metrics |= validate()
             # Before anything of this step is on record: at most one step can be lost.
             checkpoints.wait()
             run.save_discussions(step, rewards.discussions, verdicts=verdicts)
@@ -135,19 +136,7 @@ def co_evolve(
             _report(run, bar, step, metrics | agents.recoveries.take_metrics(step))
             if is_due(step, every=config.training.save_every, num_steps=num_steps):
                 checkpoints.save(step)
-        with run.models_folder(num_steps) as folder:
-            agents.save_models(folder)
-            rows = read_rows(run.path / METRICS)
-            write_model_cards(folder, prepared, rows=rows, num_steps=num_steps)
-
-
-def _samples(config: Config, rewards: Rewards) -> list[list[TrainingSample]]:
-    """What each policy learns from a step."""
-    return collect_samples(
-        rewards.discussions,
-        policy_of_agent=config.policy_of_agent,
-        mask_truncated=config.optimization.mask_truncated,
-    )
+        _save_models(prepared, run, agents)
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:
@@ -156,24 +145,6 @@ def is_due(step: int, *, every: int, num_steps: int) -> bool:
     Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
     """
     return step % every == 0 or step == num_steps
-
-
-class Stopwatch:
-    """Seconds of a step, phase by phase."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.monotonic()
-        self._times: Metrics = {}
-
-    def lap(self, name: str) -> None:
-        """End the phase ``name``, which began when the one before ended."""
-        now = time.monotonic()
-        self._times[f"time/{name}"] = now - self._last
-        self._last = now
-
-    def times(self) -> Metrics:
-        """The phases so far, and the whole as ``time/step_s``."""
-        return {**self._times, "time/step_s": time.monotonic() - self._start}
 
 
 def agents_of(config: Config, prepared: Prepared, recoveries: Recoveries) -> Agents:
@@ -185,11 +156,6 @@ def agents_of(config: Config, prepared: Prepared, recoveries: Recoveries) -> Age
         num_optimizer_steps=prepared.sizes.num_optimizer_steps,
         recoveries=recoveries,
     )
-
-
-def _checkpoint_writer(config: Config, run: RunDirectory, agents: Agents) -> CheckpointWriter:
-    timeout_s = config.cluster.call_timeout_s
-    return CheckpointWriter(run, agents.save_checkpoint, timeout_s=timeout_s)
 
 
 def discuss(
@@ -237,58 +203,17 @@ def _restore(
     return step
 
 
-def _validate(config: Config, agents: Agents, verifier: Verifier, held_out: QuestionSet) -> Metrics:
-    """What the held-out questions show, and how long it took."""
-    started = time.monotonic()
-    generate = partial(agents.generate, temperature=config.validation.temperature)
-    ways = {SAMPLED: generate}
-    if config.validation.greedy and config.validation.temperature > 0:
-        ways[GREEDY] = partial(agents.generate, temperature=0.0)
-    num_agents, seed = config.society.num_agents, config.seed
-    num_answers = len(ways) * num_agents * len(held_out.questions)
-    with progress_bar("validation", unit="answer", total=num_answers) as bar:
-        metrics = validate(
-            held_out,
-            generate={prefix: counted(way, bar) for prefix, way in ways.items()},
-            num_agents=num_agents,
-            seed=seed,
-            verifier=verifier,
-        )
-    if config.validation.discussions:
-        with progress_bar("validation, discussions", unit="turn") as bar:
-            metrics |= validate_discussions(
-                held_out,
-                generate=counted(generate, bar),
-                num_agents=num_agents,
-                rules=config.interaction,
-                reward_scheme=REWARD_SCHEMES[config.reward.scheme],
-                seed=seed,
-                verifier=verifier,
-            )
-    return metrics | {"time/validation_s": time.monotonic() - started}
-
-
-def _step_metrics(
-    config: Config, rewards: Rewards, stats: Mapping[int, UpdateStats], verdicts: Verdicts
-) -> Metrics:
-    """What a step's discussions and updates say."""
-    discussions = [item.discussion for item in rewards.discussions]
-    return {
-        **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
-        **rewards.metrics,
-        **update_metrics(stats, policy_of_agent=config.policy_of_agent),
-        **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
-        **reward_effectiveness(
-            rewards.discussions,
-            verdicts=verdicts,
-            sees_verdicts=REWARD_SCHEMES[config.reward.scheme].sees_verdicts,
-        ),
-        **false_accusations(discussions, verdicts=verdicts),
-    }
-
-
 def _report(run: RunDirectory, bar: tqdm, step: int, metrics: Metrics) -> None:
     """Write a step's metrics, and show them as one line."""
     run.log_metrics(step, metrics)
     log.info(step_line(step, bar.total, metrics))
     bar.update(step - bar.n)
+
+
+def _save_models(prepared: Prepared, run: RunDirectory, agents: Agents) -> None:
+    """Write every agent's model, with a card that says how it came about."""
+    num_steps = prepared.sizes.num_steps
+    with run.models_folder(num_steps) as folder:
+        agents.save_models(folder)
+        rows = read_rows(run.path / METRICS)
+        write_model_cards(folder, prepared, rows=rows, num_steps=num_steps)

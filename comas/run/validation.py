@@ -1,20 +1,23 @@
 """Held-out questions: each agent answers alone, or all discuss them; nobody is trained on it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
-from comas.config.schema import Interaction
+from comas.config.schema import Config, Interaction
 from comas.data import QuestionSet
 from comas.interaction import run_discussions
 from comas.interaction.prompts import SOLUTION, fill
-from comas.reward_formulation import RewardScheme, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.run.metrics.accusations import false_accusations
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import accuracy_metrics, share_correct
 from comas.types import Discussion, Domain, Generate, Metrics, Question
 from comas.utils.concurrency import run_all
-from comas.utils.progress import progress_bar
+from comas.utils.progress import counted, progress_bar
 from comas.utils.seeds import sampling_seed
 from comas.verification import Verifier
 from comas.verification.solutions import Verdicts, verify_solutions
@@ -24,6 +27,42 @@ SAMPLED, GREEDY = "validation", "validation/greedy"
 """Prefixes of the metrics of answers given alone, at ``validation.temperature`` and at 0."""
 DISCUSSIONS = "validation/discussion"
 """Prefix of the metrics of held-out discussions."""
+
+
+def validate_agents(
+    held_out: QuestionSet, config: Config, *, generate: Callable[..., Any], verifier: Verifier
+) -> Metrics:
+    """What the held-out questions show, as ``validation`` configures it, and how long it took.
+
+    ``generate`` is a ``Generate`` that also takes a ``temperature``.
+    """
+    started = time.monotonic()
+    validation, num_agents = config.validation, config.society.num_agents
+    sample: Generate = partial(generate, temperature=validation.temperature)
+    ways = {SAMPLED: sample}
+    if validation.greedy and validation.temperature > 0:
+        ways[GREEDY] = partial(generate, temperature=0.0)
+    num_answers = len(ways) * num_agents * len(held_out.questions)
+    with progress_bar("validation", unit="answer", total=num_answers) as bar:
+        metrics = validate(
+            held_out,
+            generate={prefix: counted(way, bar) for prefix, way in ways.items()},
+            num_agents=num_agents,
+            seed=config.seed,
+            verifier=verifier,
+        )
+    if validation.discussions:
+        with progress_bar("validation, discussions", unit="turn") as bar:
+            metrics |= validate_discussions(
+                held_out,
+                generate=counted(sample, bar),
+                num_agents=num_agents,
+                rules=config.interaction,
+                reward_scheme=REWARD_SCHEMES[config.reward.scheme],
+                seed=config.seed,
+                verifier=verifier,
+            )
+    return metrics | {"time/validation_s": time.monotonic() - started}
 
 
 def validate(

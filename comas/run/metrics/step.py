@@ -1,8 +1,13 @@
 """What a step's discussions and updates say, as flat names with slashes."""
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
+from comas.config.schema import Config
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.metrics.accusations import false_accusations
+from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.types import (
     DOMAINS,
     ROLES,
@@ -10,6 +15,7 @@ from comas.types import (
     Domain,
     Metrics,
     RewardedDiscussion,
+    Rewards,
     Turn,
     UpdateStats,
 )
@@ -18,6 +24,43 @@ from comas.verification.verdict import Verdict
 
 NO_ADVANTAGE = 1e-6
 """Advantages below this are the rounding of a mean."""
+
+
+def step_metrics(
+    rewards: Rewards, stats: Mapping[int, UpdateStats], verdicts: Verdicts, *, config: Config
+) -> Metrics:
+    """What a step's discussions and updates say."""
+    discussions = [item.discussion for item in rewards.discussions]
+    return {
+        **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
+        **rewards.metrics,
+        **update_metrics(stats, policy_of_agent=config.policy_of_agent),
+        **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
+        **reward_effectiveness(
+            rewards.discussions,
+            verdicts=verdicts,
+            sees_verdicts=REWARD_SCHEMES[config.reward.scheme].sees_verdicts,
+        ),
+        **false_accusations(discussions, verdicts=verdicts),
+    }
+
+
+class Stopwatch:
+    """Seconds of a step, phase by phase."""
+
+    def __init__(self) -> None:
+        self._start = self._last = time.monotonic()
+        self._times: Metrics = {}
+
+    def lap(self, name: str) -> None:
+        """End the phase ``name``, which began when the one before ended."""
+        now = time.monotonic()
+        self._times[f"time/{name}"] = now - self._last
+        self._last = now
+
+    def times(self) -> Metrics:
+        """The phases so far, and the whole as ``time/step_s``."""
+        return {**self._times, "time/step_s": time.monotonic() - self._start}
 
 
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
