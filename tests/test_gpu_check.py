@@ -17,7 +17,7 @@ from waiting import wait_until
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.policy import attention
-from comas.preflight.machine import Machine, read_gpus
+from comas.preflight.machine import Gpus, Machine, read_gpus
 from comas.preflight.memory import GIB, ModelShape, model_shape
 from comas.types import TrainingSample
 from scripts.gpu_check import __main__ as entry
@@ -302,6 +302,18 @@ def test_the_fullest_usable_gpu_counts(nvidia_smi, monkeypatch):
     assert gpu_bytes() == 90 << 20
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     assert gpu_bytes() == 30 << 20
+
+
+def test_without_a_working_nvidia_smi_one_line_says_so(nvidia_smi, tmp_path, monkeypatch, capsys):
+    one_gpu = Gpus(driver="580.65.06", num_listed=1, num_usable=1, cuda=13)
+    monkeypatch.setattr(run, "read_gpus", lambda: one_gpu)
+    nvidia_smi("exit 9")
+    assert main(Arguments()) == 2
+    assert "nvidia-smi, which does not work" in capsys.readouterr().err
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    assert main(Arguments()) == 2
+    [line] = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and "put the driver's nvidia-smi on PATH" in line
 
 
 def test_memory_that_cannot_be_seen_is_no_peak_of_zero(nvidia_smi, tmp_path):

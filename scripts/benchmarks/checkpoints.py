@@ -12,12 +12,12 @@ In a run there is also the rollout of the next step to write beside.
 from __future__ import annotations
 
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -25,8 +25,17 @@ from typing import TYPE_CHECKING
 
 from comas.types import TrainingSample
 from scripts.benchmarks import read_arguments
-from scripts.benchmarks._in_turns import Results, Way, measure_in_turns, table
-from scripts.benchmarks.update import draw_samples, optimization, save_model
+from scripts.benchmarks._turns import (
+    TIME_AND_MEMORY,
+    Repeated,
+    Report,
+    Turns,
+    Way,
+    say,
+    take_turns,
+    timed_with_memory,
+)
+from scripts.benchmarks.update import draw_samples, start_trainer
 
 if TYPE_CHECKING:
     from comas.engines.policy.trainer import PolicyTrainer
@@ -34,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     hidden: int = 96
     """768 with 12 layers: about 100 M parameters."""
     layers: int = 3
@@ -48,35 +57,20 @@ def main(arguments: Arguments) -> None:
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=".") as folder:
-        trainer = _trainer(Path(folder), arguments)
+        trainer = start_trainer(
+            Path(folder) / "model", hidden_size=arguments.hidden, num_layers=arguments.layers
+        )
         with _writer(Path(folder), trainer) as checkpoints:
             ways = _ways(trainer, checkpoints, draw_samples(arguments.samples))
-            results = measure_in_turns(ways, repeats=arguments.repeats)
+            turns = take_turns(ways, repeats=arguments.repeats)
         [newest] = Path(folder).glob("saves/latest/checkpoints/*")
         num_bytes = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
     millions = sum(weight.numel() for _, weight in trainer.named_weights()) / 1e6
-    heading = f"{millions:.1f} M parameters, a checkpoint of {num_bytes / 2**20:.0f} MiB; medians"
-    sys.stdout.write("\n".join([heading, *table(results), _waits(results)]) + "\n")
-
-
-def _trainer(folder: Path, arguments: Arguments) -> PolicyTrainer:
-    from comas.engines.policy.trainer import PolicyTrainer
-    from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
-
-    save_model(folder / "model", hidden_size=arguments.hidden, num_layers=arguments.layers)
-    policy = replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)
-    return PolicyTrainer(
-        str(folder / "model"),
-        policy=policy,
-        optimization=optimization(),
-        temperature=1.0,
-        max_response_tokens=4096,
-        device="cpu",
-        rank=0,
-        world_size=1,
-        rendezvous=folder / "rendezvous",
-        seed=0,
-    )
+    report = Report(arguments)
+    heading = f"{millions:.1f} M parameters, a checkpoint of {num_bytes / 2**20:.0f} MiB"
+    report.add(heading, turns, columns=TIME_AND_MEMORY)
+    say(_waits(turns))
+    report.end()
 
 
 @contextmanager
@@ -113,15 +107,16 @@ def _ways(
         update()
         checkpoints.wait()
 
-    return {"update": update, "before it": before_it, "beside it": beside_it}
+    ways = {"update": update, "before it": before_it, "beside it": beside_it}
+    return {name: partial(timed_with_memory, way) for name, way in ways.items()}
 
 
-def _waits(results: Results) -> str:
+def _waits(turns: Turns) -> str:
     """Medians of the differences, turn by turn: about 0 where only noise is left."""
     before, beside = (
         median(
-            with_it.seconds - alone.seconds
-            for with_it, alone in zip(results[name], results["update"], strict=True)
+            with_it["seconds"] - alone["seconds"]
+            for with_it, alone in zip(turns[name], turns["update"], strict=True)
         )
         for name in ("before it", "beside it")
     )

@@ -20,20 +20,21 @@ import os
 import random
 import sys
 import tempfile
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from comas.config.schema import Interaction, Rollout
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
 from comas.interaction import run_discussions
-from comas.types import ROLES, Discussion, Generation, Question, TurnKey
+from comas.types import Discussion, Generate, Generation, Question, TurnKey
 from scripts.benchmarks import read_arguments
+from scripts.benchmarks._barriers import with_barriers
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, say, take_turns, timed
+from scripts.random_models import qwen2_config, save_random_model
 
 if TYPE_CHECKING:
     from vllm import RequestOutput, SamplingParams
@@ -45,15 +46,6 @@ SIGMA = 1.0
 MAX_TOKENS = 1024
 PROMPT_TOKENS = 64
 VOCABULARY = 512
-
-
-@dataclass(frozen=True)
-class Request:
-    """One turn of a discussion, as it is asked again: same prompt, same length."""
-
-    phase: tuple[int, int]
-    """(round, role): what phase-by-phase waits for."""
-    seed: int
 
 
 def undelayed_steps(chains: Sequence[Sequence[int]], *, capacity: int) -> int:
@@ -104,14 +96,6 @@ class Requests:
             waiting.set_exception(error)
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One way to send all requests, once."""
-
-    seconds: float
-    num_engine_steps: int
-
-
 def response_length(seed: int) -> int:
     """Tokens of the response with this seed: log-normal, cut off at ``MAX_TOKENS``."""
     drawn = random.Random(seed).lognormvariate(0.0, SIGMA) * MEDIAN_TOKENS
@@ -119,7 +103,7 @@ def response_length(seed: int) -> int:
 
 
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     discussions: int = 64
     rounds: int = 2
     capacity: int = 32
@@ -129,42 +113,62 @@ class Arguments:
 
 def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
-    sys.stdout.write(asyncio.run(_benchmark(arguments)) + "\n")
-
-
-async def _benchmark(arguments: Arguments) -> str:
-    counter = itertools.count()
-    with tempfile.TemporaryDirectory() as folder:
+    report, counter = Report(arguments), itertools.count()
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner() as loop:
         _save_model(Path(folder))
         engine = Requests(partial(_load, folder, arguments.capacity, counter))
-        await engine.thread.start()
+        loop.run(engine.thread.start())
         gc.freeze()  # as engines and driver of a run do
-        discussions = await _discuss(engine, arguments)  # also warms the engine up
-        requests = list(_requests(discussions))
-        ways: dict[str, Callable[[], Awaitable[object]]] = {
-            "barrier-free": lambda: _discuss(engine, arguments),
-            "phase-by-phase": lambda: _phase_by_phase(engine, requests),
-            "raw engine": lambda: asyncio.gather(*(_ask(engine, r.seed) for r in requests)),
-        }
-        results: dict[str, list[Measurement]] = {name: [] for name in ways}
-        for _ in range(arguments.repeats):
-            for name, way in ways.items():
-                results[name].append(await _measure(engine, way, counter))
-        await engine.thread.close()
-    chains = [[response_length(r.seed) for r in _requests([d])] for d in discussions]
-    singles = [[length] for chain in chains for length in chain]
-    undelayed = {
-        "barrier-free": undelayed_steps(chains, capacity=arguments.capacity),
-        "raw engine": undelayed_steps(singles, capacity=arguments.capacity),
-    }
-    return _report(arguments, requests, results, undelayed=undelayed)
+        discuss = partial(_discuss, arguments)
+        generate = partial(_generate, engine)
+        discussions = loop.run(discuss(generate))  # also warms the engine up
+        seeds = [[int(t.generation.response_text) for t in d.turns] for d in discussions]
+        chains = [[response_length(seed) for seed in of_one] for of_one in seeds]
+        num_tokens = sum(map(sum, chains))
+
+        async def at_once() -> None:
+            await asyncio.gather(*(_ask(engine, seed) for seed in itertools.chain(*seeds)))
+
+        def measured(way: Callable[[], Coroutine[Any, Any, object]]) -> Numbers:
+            loop.run(engine.thread.call(lambda inner: inner.reset_prefix_cache()))
+            first = next(counter)
+            seconds = timed(lambda: loop.run(way()))["seconds"]
+            num_steps = next(counter) - first - 1
+            return {"seconds": seconds, "tokens/s": num_tokens / seconds, "steps": num_steps}
+
+        turns = take_turns(
+            {
+                "barrier-free": lambda: measured(lambda: discuss(generate)),
+                "phase-by-phase": lambda: measured(
+                    lambda: discuss(with_barriers(generate, discussions))
+                ),
+                "raw engine": lambda: measured(at_once),
+            },
+            repeats=arguments.repeats,
+            num_warm_ups=0,
+        )
+        loop.run(engine.thread.close())
+    report.add(
+        f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential schedule), "
+        f"{sum(map(len, chains))} responses, {num_tokens} tokens (log-normal: median "
+        f"{MEDIAN_TOKENS}, sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} sequences "
+        "decoded at once",
+        turns,
+        columns={"seconds": ".2f", "tokens/s": ".0f", "steps": ".0f"},
+        ratios=[
+            Ratio("phase-by-phase", "barrier-free"),
+            Ratio("phase-by-phase", "barrier-free", "steps"),
+            Ratio("barrier-free", "raw engine", "tokens/s"),
+        ],
+    )
+    singles = [[length] for length in itertools.chain(*chains)]
+    for name, requests in (("barrier-free", chains), ("raw engine", singles)):
+        num_steps = undelayed_steps(requests, capacity=arguments.capacity)
+        say(f"{name}: {num_steps} steps with no delay")
+    report.end()
 
 
-async def _discuss(engine: Requests, arguments: Arguments) -> list[Discussion]:
-    async def generate(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-        await _ask(engine, seed)
-        return Generation((0,), (0,), str(seed), (0.0,), "stop", 0)
-
+async def _discuss(arguments: Arguments, generate: Generate) -> list[Discussion]:
     return await run_discussions(
         [Question(f"q{i}", "math", f"Question {i}") for i in range(arguments.discussions)],
         generate=generate,
@@ -175,9 +179,11 @@ async def _discuss(engine: Requests, arguments: Arguments) -> list[Discussion]:
     )
 
 
-async def _phase_by_phase(engine: Requests, requests: Sequence[Request]) -> None:
-    for phase in sorted({request.phase for request in requests}):
-        await asyncio.gather(*(_ask(engine, r.seed) for r in requests if r.phase == phase))
+async def _generate(
+    engine: Requests, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
+) -> Generation:
+    await _ask(engine, seed)
+    return Generation((0,), (0,), str(seed), (0.0,), "stop", 0)
 
 
 async def _ask(engine: Requests, seed: int) -> None:
@@ -202,60 +208,6 @@ async def _ask(engine: Requests, seed: int) -> None:
             output_kind=RequestOutputKind.FINAL_ONLY,
         ),
     )
-
-
-def _requests(discussions: Sequence[Discussion]) -> Iterator[Request]:
-    for discussion in discussions:
-        for turn in discussion.turns:
-            phase = (turn.round_index, ROLES.index(turn.role))
-            yield Request(phase, seed=int(turn.generation.response_text))
-
-
-async def _measure(
-    engine: Requests, way: Callable[[], Awaitable[object]], counter: Iterator[int]
-) -> Measurement:
-    await engine.thread.call(lambda inner: inner.reset_prefix_cache())
-    first = next(counter)
-    started = time.perf_counter()
-    await way()
-    return Measurement(time.perf_counter() - started, next(counter) - first - 1)
-
-
-def _report(
-    arguments: Arguments,
-    requests: Sequence[Request],
-    results: dict[str, list[Measurement]],
-    *,
-    undelayed: Mapping[str, int],
-) -> str:
-    num_tokens = sum(response_length(request.seed) for request in requests)
-    lines = [
-        f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential schedule), "
-        f"{len(requests)} responses, {num_tokens} tokens (log-normal: median {MEDIAN_TOKENS}, "
-        f"sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} sequences decoded at once; "
-        f"median of {arguments.repeats}",
-        f"{'':16} {'seconds':>8} {'tokens/s':>9} {'engine steps':>13} {'with no delay':>14}",
-    ]
-    seconds, steps = {}, {}
-    for name, measured in results.items():
-        seconds[name] = median(m.seconds for m in measured)
-        steps[name] = median(m.num_engine_steps for m in measured)
-        lines.append(
-            f"{name:16} {seconds[name]:8.2f} {num_tokens / seconds[name]:9.0f} {steps[name]:13.0f} "
-            f"{undelayed.get(name, ''):>14}"
-        )
-    ratios = [
-        p.seconds / f.seconds
-        for p, f in zip(results["phase-by-phase"], results["barrier-free"], strict=True)
-    ]
-    lines += [
-        f"barrier-free against phase-by-phase: {median(ratios):.2f} x in wall time "
-        f"({min(ratios):.2f} to {max(ratios):.2f}), "
-        f"{steps['phase-by-phase'] / steps['barrier-free']:.2f} x in sequential engine steps",
-        f"share of the raw engine's throughput: "
-        f"{100 * seconds['raw engine'] / seconds['barrier-free']:.0f} %",
-    ]
-    return "\n".join(lines)
 
 
 def _load(folder: str, capacity: int, counter: Iterator[int]) -> LLMEngine:
@@ -289,22 +241,17 @@ def _load(folder: str, capacity: int, counter: Iterator[int]) -> LLMEngine:
 
 
 def _save_model(folder: Path) -> None:
-    """A random Qwen2-style model of about 1 M parameters."""
-    import torch
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    torch.manual_seed(0)
-    config = Qwen2Config(
+    """A random model of about 1 M parameters."""
+    config = qwen2_config(
         vocab_size=VOCABULARY,
         hidden_size=128,
         intermediate_size=352,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        max_position_embeddings=PROMPT_TOKENS + MAX_TOKENS,
-        tie_word_embeddings=True,
+        num_layers=4,
+        num_heads=4,
+        num_kv_heads=2,
+        max_tokens=PROMPT_TOKENS + MAX_TOKENS,
     )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
+    save_random_model(folder, config, has_tokenizer=False)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from comas.engines.rollout.vllm_options import QUIET_VLLM
@@ -33,26 +33,14 @@ from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
 from scripts.benchmarks import read_arguments
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns
 
 MARK = 0.9
 """Share of the client's throughput that the runner is to reach."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """All requests, once."""
-
-    wall_s: float
-    num_tokens: int
-    """Of all replies."""
-
-    @property
-    def tokens_per_s(self) -> float:
-        return self.num_tokens / self.wall_s
-
-
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     model: str | None = None
     """A model folder; without it, a tiny model of the quick-start."""
     tasks: int = 768
@@ -60,7 +48,6 @@ class Arguments:
     """Tokens of a reply, at most."""
     concurrency: int = 32
     """Requests in flight."""
-    repeats: int = 5
 
 
 def main(arguments: Arguments) -> int:
@@ -69,52 +56,33 @@ def main(arguments: Arguments) -> int:
     model = read_model(Path(arguments.model or society / "models" / "qwen2"))
     tasks = held_out_tasks(society / "train.jsonl", limit=arguments.tasks)
     options = RequestOptions(concurrency=arguments.concurrency, max_tokens=arguments.max_tokens)
+    report, turn = Report(arguments), count()
     with tempfile.TemporaryDirectory() as folder:
         config = EvaluationConfig(concurrency=arguments.concurrency, generation_config="none")
         log_path, device = Path(folder) / "server.log", choose_device("auto", read_gpus())
         with serve([model], logs=[log_path], config=config, device=device) as servers:
             [endpoint] = servers.endpoints
-            return _compare(tasks, endpoint, options, repeats=arguments.repeats, folder=folder)
-
-
-def _compare(
-    tasks: Sequence[BenchmarkTask],
-    endpoint: Endpoint,
-    options: RequestOptions,
-    *,
-    repeats: int,
-    folder: str,
-) -> int:
-    ratios = []
-    sys.stdout.write(
-        f"{len(tasks)} requests, {options.concurrency} in flight, tokens per second:\n"
+            turns = take_turns(
+                {
+                    "runner": lambda: _runner(
+                        tasks, endpoint, options, Path(folder) / f"turn_{next(turn)}"
+                    ),
+                    "vLLM's client": lambda: _vllm_client(tasks, endpoint, options),
+                },
+                repeats=arguments.repeats,  # the warm-up is the server's and its prefix cache's
+            )
+    report.add(
+        f"{len(tasks)} requests, {options.concurrency} in flight",
+        turns,
+        columns={"seconds": ".2f", "tokens": ".0f", "tokens/s": ".0f"},
+        ratios=[Ratio("runner", "vLLM's client", "tokens/s", at_least=MARK)],
     )
-    # The first turn of each warms up the server and its prefix cache.
-    for turn in range(repeats + 1):
-        measured = {}
-        for way in (_runner, _vllm_client)[:: 1 if turn % 2 else -1]:
-            measured[way] = way(tasks, endpoint, options, Path(folder) / f"turn_{turn}")
-        runner, client = measured[_runner], measured[_vllm_client]
-        ratio = runner.tokens_per_s / client.tokens_per_s
-        ratios += [ratio] * (turn > 0)
-        sys.stdout.write(
-            f"  runner {runner.tokens_per_s:7.0f} ({runner.num_tokens} tokens in "
-            f"{runner.wall_s:.2f} s)   vLLM's client {client.tokens_per_s:7.0f} "
-            f"({client.num_tokens} in {client.wall_s:.2f} s)   ratio {ratio:.3f}"
-            f"{'' if turn else '   (warm-up)'}\n"
-        )
-        sys.stdout.flush()
-    is_reached = median(ratios) >= MARK
-    sys.stdout.write(
-        f"median ratio {median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}), "
-        f"{'reaches' if is_reached else 'BELOW'} the mark of {MARK}\n"
-    )
-    return 0 if is_reached else 1
+    return report.end()
 
 
 def _runner(
     tasks: Sequence[BenchmarkTask], endpoint: Endpoint, options: RequestOptions, folder: Path
-) -> Measurement:
+) -> Numbers:
     inference = asyncio.run(
         run_inference(
             tasks,
@@ -128,16 +96,21 @@ def _runner(
     assert inference.num_done == len(tasks)
     answers = read_inference(folder / "inference.jsonl")
     num_tokens = sum(call.completion_tokens for answer in answers for call in answer.calls)
-    return Measurement(inference.wall_s, num_tokens)
+    return throughput(inference.wall_s, num_tokens)
+
+
+def throughput(seconds: float, num_tokens: int) -> Numbers:
+    """All requests, once, with the tokens of all replies."""
+    return {"seconds": seconds, "tokens": num_tokens, "tokens/s": num_tokens / seconds}
 
 
 def _vllm_client(
-    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, options: RequestOptions, folder: Path
-) -> Measurement:
+    tasks: Sequence[BenchmarkTask], endpoint: Endpoint, options: RequestOptions
+) -> Numbers:
     with contextlib.redirect_stdout(io.StringIO()):
         result = asyncio.run(_vllm_benchmark(tasks, endpoint, options))
     assert result["completed"] == len(tasks)
-    return Measurement(result["duration"], result["total_output_tokens"])
+    return throughput(result["duration"], result["total_output_tokens"])
 
 
 async def _vllm_benchmark(

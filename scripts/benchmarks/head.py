@@ -11,21 +11,29 @@ The error is that of the log-probs against the same in float64, from the same ro
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
 from typing import TYPE_CHECKING
 
 from scripts.benchmarks import read_arguments
-from scripts.benchmarks._in_turns import Way, measure_in_turns, ratio, table
+from scripts.benchmarks._turns import (
+    TIME_AND_MEMORY,
+    Numbers,
+    Ratio,
+    Repeated,
+    Report,
+    Way,
+    say,
+    take_turns,
+    timed_with_memory,
+)
 
 if TYPE_CHECKING:
     import torch
 
 
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     tokens: int = 8192
     hidden: int = 128
     vocabulary: int = 32_000
@@ -49,24 +57,36 @@ def main(arguments: Arguments) -> None:
     if not arguments.all_logits:
         del kinds["all logits"]
 
-    def gradients(logprobs: Callable[[], torch.Tensor]) -> Way:
-        return lambda: torch.autograd.grad(logprobs().float().mean(), (hidden, weight))
+    logits_mib = 4 * arguments.tokens * arguments.vocabulary / 2**20
 
-    results = measure_in_turns(
+    def gradients(logprobs: Callable[[], torch.Tensor]) -> Way:
+        def measure() -> Numbers:
+            numbers = timed_with_memory(
+                lambda: torch.autograd.grad(logprobs().float().mean(), (hidden, weight))
+            )
+            return numbers | {"peak / logits": numbers["peak MiB"] / logits_mib}
+
+        return measure
+
+    turns = take_turns(
         {name: gradients(logprobs) for name, logprobs in kinds.items()}, repeats=arguments.repeats
     )
-    logits = 4 * arguments.tokens * arguments.vocabulary
-    peaks = {name: median(m.peak_bytes for m in measured) for name, measured in results.items()}
-    lines = [
+    report = Report(arguments)
+    report.add(
         f"{arguments.tokens} tokens, {arguments.hidden} hidden values, vocabulary "
-        f"{arguments.vocabulary}, {arguments.dtype}: {logits / 2**20:.0f} MiB of float32 logits; "
-        f"median of {arguments.repeats}",
-        *table(results),
-        *(ratio("in chunks", name, results) for name in kinds if name != "in chunks"),
-        *(f"peak of {name} : logits = {peak / logits:.2f}" for name, peak in peaks.items()),
-        *_errors(kinds, hidden, weight, token_ids),
-    ]
-    sys.stdout.write("\n".join(lines) + "\n")
+        f"{arguments.vocabulary}, {arguments.dtype}: {logits_mib:.0f} MiB of float32 logits",
+        turns,
+        columns=TIME_AND_MEMORY | {"peak / logits": ".2f"},
+        ratios=[
+            Ratio("in chunks", name, number)
+            for name in kinds
+            if name != "in chunks"
+            for number in ("seconds", "CPU seconds")
+        ],
+    )
+    for line in _errors(kinds, hidden, weight, token_ids):
+        say(line)
+    report.end()
 
 
 def _kinds(

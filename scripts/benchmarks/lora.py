@@ -16,8 +16,8 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 from comas.config.loading import load
 from comas.config.schema import Config
@@ -32,6 +32,18 @@ from comas.run.metrics_log import read_rows
 from comas.types import Question
 from comas.utils.concurrency import run_all
 from scripts.benchmarks import read_arguments
+from scripts.benchmarks._turns import (
+    NO_LEAST,
+    NO_MOST,
+    SECONDS,
+    Numbers,
+    Ratio,
+    Repeated,
+    Report,
+    say,
+    take_turns,
+    timed,
+)
 from scripts.gpu_check.measures import memory_peak
 
 ADAPTERS, WHOLE = "LoRA", "whole models"
@@ -43,7 +55,7 @@ agents, 1.15 times the memory of one agent with four, 1.1 times the seconds of o
 
 
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     seeds: str = "0"
     agents: str = "2"
     """Numbers of agents, each as LoRA and as whole models."""
@@ -82,10 +94,12 @@ def main(arguments: Arguments) -> int:
             f"{run.memory_gib:.2f} GiB"
         )
         runs.append(run)
-    reached = compare(runs, num_steps=arguments.steps) if runs else []
+    report = Report(arguments)
+    if runs:
+        compare(runs, report, num_steps=arguments.steps)
     if arguments.requests:
-        reached.append(mixed_batch(arguments))
-    return 0 if all(reached) else 1
+        mixed_batch(arguments, report)
+    return report.end()
 
 
 def whole_run(kind: str, num_agents: int, seed: int, society: Path, *, num_steps: int) -> Run:
@@ -108,61 +122,52 @@ def whole_run(kind: str, num_agents: int, seed: int, society: Path, *, num_steps
     return Run(kind, num_agents, seed, first[key], last[key], seconds, peak.bytes / GIB)
 
 
-def compare(runs: Sequence[Run], *, num_steps: int) -> list[bool]:
-    """Print the ratios; returns which marks are reached."""
-    reached = []
+def compare(runs: Sequence[Run], report: Report, *, num_steps: int) -> None:
+    """Tell the gains of LoRA agents, and their time and memory over those of whole models."""
     of_kind = {kind: [run for run in runs if run.kind == kind] for kind in CONFIGS}
     for own, whole in zip(of_kind[ADAPTERS], of_kind[WHOLE], strict=True):
-        seconds, memory = own.seconds / whole.seconds, own.memory_gib / whole.memory_gib
-        say(
-            f"{own.num_agents} agents, seed {own.seed}: LoRA gains "
-            f"{100 * (own.trained - own.untrained):+.1f}, in {seconds:.2f} of the time (mark "
-            f"{TIME_MARK}) and {memory:.2f} of the memory of whole models"
-            f"{f' (mark {MEMORY_MARK})' if own.num_agents >= NUM_ADAPTERS else ''}"
-        )
-        reached.append(seconds <= TIME_MARK)
-        if num_steps >= Arguments.steps:
-            reached.append(own.trained - own.untrained >= GAIN_MARK)
-        if own.num_agents >= NUM_ADAPTERS:
-            reached.append(memory <= MEMORY_MARK)
-    by_size = sorted(of_kind[ADAPTERS], key=lambda run: run.num_agents)
-    fewest, most = by_size[0], by_size[-1]
-    if most.num_agents > fewest.num_agents:
-        ratio = most.memory_gib / fewest.memory_gib
-        say(
-            f"{most.num_agents} LoRA agents hold {ratio:.2f} times the memory of "
-            f"{fewest.num_agents} (mark {AGENTS_MARK})"
-        )
-        reached.append(ratio <= AGENTS_MARK)
-    return reached
+        who = f"{own.num_agents} agents, seed {own.seed}, LoRA"
+        gain, seconds = own.trained - own.untrained, own.seconds / whole.seconds
+        memory = own.memory_gib / whole.memory_gib
+        is_long, is_large = num_steps >= Arguments.steps, own.num_agents >= NUM_ADAPTERS
+        least = GAIN_MARK if is_long else NO_LEAST
+        most = MEMORY_MARK if is_large else NO_MOST
+        report.add_mark(f"{who}: gain {100 * gain:+.1f} points", gain, at_least=least)
+        report.add_mark(f"{who} : whole, time: {seconds:.2f} x", seconds, at_most=TIME_MARK)
+        report.add_mark(f"{who} : whole, memory: {memory:.2f} x", memory, at_most=most)
+    fewest, largest = (end(of_kind[ADAPTERS], key=lambda run: run.num_agents) for end in (min, max))
+    if largest.num_agents > fewest.num_agents:
+        ratio = largest.memory_gib / fewest.memory_gib
+        line = f"{largest.num_agents} : {fewest.num_agents} LoRA agents, memory: {ratio:.2f} x"
+        report.add_mark(line, ratio, at_most=AGENTS_MARK)
 
 
-def mixed_batch(arguments: Arguments) -> bool:
-    """The same requests by four adapters at once and by one, in turns; whether the mark is
-    reached."""
+def mixed_batch(arguments: Arguments, report: Report) -> None:
+    """Compare the same requests by four adapters at once and by one, in turns."""
     society = build_society(Path(arguments.saves), seed=0)
     config = load(Config, Path(CONFIGS[ADAPTERS]), [f"society.num_agents={NUM_ADAPTERS}"])
     questions = load_questions(society / "train.jsonl").questions[: arguments.requests]
     models = [str(society / "models/qwen2")] * NUM_ADAPTERS
     config, _ = settle_sharding(config, models=models, machine=describe_machine("cpu"))
-    ratios = []
     with Agents(config, models=models, device="cpu") as agents:
         agents.sync_weights()
-        seconds_of_all(agents, questions, num_adapters=NUM_ADAPTERS)  # warms the engine up
-        for repeat in range(arguments.repeats):
-            ways = [1, NUM_ADAPTERS] if repeat % 2 else [NUM_ADAPTERS, 1]
-            seconds = {way: seconds_of_all(agents, questions, num_adapters=way) for way in ways}
-            ratios.append(seconds[NUM_ADAPTERS] / seconds[1])
-    say(
-        f"{len(questions)} requests to {NUM_ADAPTERS} adapters in one batch: {median(ratios):.2f} "
-        f"({min(ratios):.2f} to {max(ratios):.2f}) times the seconds of one adapter "
-        f"(mark {MIXED_MARK})"
+        turns = take_turns(
+            {
+                f"{num} adapters": partial(answer_all, agents, questions, num_adapters=num)
+                for num in (NUM_ADAPTERS, 1)
+            },
+            repeats=arguments.repeats,
+        )
+    report.add(
+        f"{len(questions)} requests in one batch",
+        turns,
+        columns=SECONDS,
+        ratios=[Ratio(f"{NUM_ADAPTERS} adapters", "1 adapters", at_most=MIXED_MARK)],
     )
-    return median(ratios) <= MIXED_MARK
 
 
-def seconds_of_all(agents: Agents, questions: Sequence[Question], *, num_adapters: int) -> float:
-    """To have every question answered, by the adapters in turn."""
+def answer_all(agents: Agents, questions: Sequence[Question], *, num_adapters: int) -> Numbers:
+    """Have every question answered, by the adapters in turn."""
 
     async def ask_all() -> None:
         await run_all(
@@ -175,15 +180,7 @@ def seconds_of_all(agents: Agents, questions: Sequence[Question], *, num_adapter
             for index, question in enumerate(questions)
         )
 
-    started = time.perf_counter()
-    asyncio.run(ask_all())
-    return time.perf_counter() - started
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+    return timed(lambda: asyncio.run(ask_all()))
 
 
 if __name__ == "__main__":

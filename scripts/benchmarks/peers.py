@@ -19,7 +19,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +40,7 @@ from comas.train import agents_of, discuss
 from comas.types import Discussion
 from comas.utils.files import written_aside
 from scripts.benchmarks import read_arguments
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report
 
 TRL = "trl==1.16.0"
 TRL_WAYS = {"TRL, side by side": 1, "TRL, one after another": len(os.sched_getaffinity(0))}
@@ -47,7 +48,7 @@ TRL_WAYS = {"TRL, side by side": 1, "TRL, one after another": len(os.sched_getaf
 
 
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     steps: int = 4
     """Timed one by one, after one that is not."""
     repeats: int = 3
@@ -57,33 +58,35 @@ class Arguments:
     """Of CoMAS's advantages. TRL's are GRPO's, with the same KL penalty."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Some steps of one side."""
-
-    step_seconds: float
-    """Median of the steps, both agents together."""
-    mean_tokens: float
-    """Of a response."""
-
-
 def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
     trl = _install_trl(Path("saves/benchmarks"))
     overrides = [f"optimization.estimator={arguments.estimator}"]
     prepared = prepare(load_config(QUICKSTART_CONFIG, overrides))
     config = prepared.config
-    results: dict[str, list[Measurement]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
+    turns: dict[str, list[Numbers]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
     with agents_of(config, prepared, Recoveries(0)) as agents:
         agents.sync_weights()
         society = Society(config, prepared, agents)
         for repeat in range(arguments.repeats):
             measured, discussions = society.train(repeat, num_steps=arguments.steps + 1)
-            results["CoMAS"].append(measured)
+            turns["CoMAS"].append(measured)
             for name, num_threads in TRL_WAYS.items():
                 jobs = _trl_jobs(config, prepared, discussions, arguments, num_threads=num_threads)
-                results[name].append(_run_trl(jobs, trl, side_by_side=num_threads == 1))
-    sys.stdout.write(_report(arguments, results))
+                turns[name].append(_run_trl(jobs, trl, side_by_side=num_threads == 1))
+    report = Report(arguments)
+    report.add(
+        f"steps of both agents, median of {arguments.steps} in each turn",
+        turns,
+        columns={"seconds": ".2f", "tokens": ".1f"},
+        ratios=[Ratio(name, "CoMAS") for name in TRL_WAYS],
+    )
+    report.end()
+
+
+def numbers(seconds: Sequence[float], mean_tokens: float) -> Numbers:
+    """The median of some steps, and the tokens of a response."""
+    return {"seconds": median(seconds), "tokens": mean_tokens}
 
 
 class Society:
@@ -94,7 +97,7 @@ class Society:
         self._prepared = prepared
         self._agents = agents
 
-    def train(self, repeat: int, *, num_steps: int) -> tuple[Measurement, list[list[Discussion]]]:
+    def train(self, repeat: int, *, num_steps: int) -> tuple[Numbers, list[list[Discussion]]]:
         """Some steps, and their discussions; the first step is not timed."""
         seconds, discussions = [], []
         for step in range(repeat * num_steps, (repeat + 1) * num_steps):
@@ -103,7 +106,7 @@ class Society:
             seconds.append(time.perf_counter() - started)
         turns = [turn for of_step in discussions[1:] for d in of_step for turn in d.turns]
         mean_tokens = fmean(len(turn.generation.response_token_ids) for turn in turns)
-        return Measurement(median(seconds[1:]), mean_tokens), discussions
+        return numbers(seconds[1:], mean_tokens), discussions
 
     def _step(self, step: int) -> list[Discussion]:
         config = self._config
@@ -162,13 +165,13 @@ def _half_of_prompts(discussions: Sequence[Discussion], agent: int) -> Iterator[
     yield from prompts[: len(prompts) // 2 * 2 : 2]
 
 
-def _run_trl(jobs: Sequence[dict[str, object]], trl: Path, *, side_by_side: bool) -> Measurement:
+def _run_trl(jobs: Sequence[dict[str, object]], trl: Path, *, side_by_side: bool) -> Numbers:
     """All agents' steps: the slowest agent decides side by side, the sum one after another."""
     with ThreadPoolExecutor(len(jobs) if side_by_side else 1) as pool:
         results = list(pool.map(partial(_train_with_trl, trl=trl), jobs))
     steps = zip(*(result["seconds"][1:] for result in results), strict=True)
     seconds = [max(step) if side_by_side else sum(step) for step in steps]
-    return Measurement(median(seconds), fmean(result["mean_tokens"] for result in results))
+    return numbers(seconds, fmean(result["mean_tokens"] for result in results))
 
 
 def _train_with_trl(job: dict[str, object], *, trl: Path) -> dict[str, Any]:
@@ -188,28 +191,6 @@ def _train_with_trl(job: dict[str, object], *, trl: Path) -> dict[str, Any]:
     if process.returncode != 0:
         raise RuntimeError(f"TRL ended with status {process.returncode}:\n{process.stderr[-2000:]}")
     return json.loads(process.stdout.splitlines()[-1])
-
-
-# ---------------------------------------------------------------- the report
-
-
-def _report(arguments: Arguments, results: Mapping[str, Sequence[Measurement]]) -> str:
-    lines = [
-        f"{'':24} {'s per step':>10} {'tokens per response':>20}   "
-        f"(median of {arguments.steps} steps, {arguments.repeats} times)",
-    ]
-    for name, measured in results.items():
-        seconds = median(m.step_seconds for m in measured)
-        tokens = fmean(m.mean_tokens for m in measured)
-        lines.append(f"{name:24} {seconds:10.2f} {tokens:20.1f}")
-    ours = [m.step_seconds for m in results["CoMAS"]]
-    for name in TRL_WAYS:
-        theirs = [m.step_seconds for m in results[name]]
-        ratios = [trl / comas for trl, comas in zip(theirs, ours, strict=True)]
-        lines.append(
-            f"CoMAS against {name}: {median(ratios):.2f} x ({min(ratios):.2f} to {max(ratios):.2f})"
-        )
-    return "\n".join([*lines, ""])
 
 
 if __name__ == "__main__":

@@ -17,27 +17,28 @@ import asyncio
 import gc
 import logging
 import sys
-import time
-from collections import defaultdict
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from comas.config.loading import load
 from comas.config.schema import Config
-from comas.data import QuestionSet, draw_batch, load_questions
+from comas.data import draw_batch, load_questions
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import wait_for_all
 from comas.interaction import run_discussions
 from comas.quickstart.build import build_society
-from comas.types import ROLES, Discussion, Generate, Generation, TurnKey
+from comas.types import Discussion, Generate, Generation, Question, TurnKey
 from comas.utils.concurrency import run_all
 from scripts.benchmarks import read_arguments
+from scripts.benchmarks._barriers import with_barriers
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns, timed
 
 MARK = 1.0
 """Barrier-free against phase by phase: at least as fast."""
@@ -46,22 +47,12 @@ DRIVER_MARK_MS = 0.2
 """CPU time of the driver for each response of barrier-free discussions, at most."""
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """One way to send all requests, once."""
-
-    seconds: float
-    driver_ms: float
-    """For each response."""
-
-
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     sizes: str = "24,96,384"
     """Numbers of discussions."""
     saves: str = "saves"
     """Where the society is, or is built."""
-    repeats: int = 5
 
 
 def main(arguments: Arguments) -> int:
@@ -69,13 +60,13 @@ def main(arguments: Arguments) -> int:
     config = load(Config, Path("configs/quickstart.yaml"), [])
     society = build_society(Path(arguments.saves), seed=config.seed)
     questions = load_questions(society / "train.jsonl")
+    report = Report(arguments)
     models = [str(society / "models" / Path(name).name) for name in config.models]
     with _sampler(config, models) as sampler:
-        reached = [
-            _compare(config, sampler, questions, size=int(size), repeats=arguments.repeats)
-            for size in arguments.sizes.split(",")
-        ]
-    return 0 if all(reached) else 1
+        for size in map(int, arguments.sizes.split(",")):
+            batch = draw_batch(questions.questions, step=0, batch_size=size, seed=0, shuffle=True)
+            _compare(config, sampler, batch, report, repeats=arguments.repeats)
+    return report.end()
 
 
 @contextmanager
@@ -97,10 +88,8 @@ def _sampler(config: Config, models: Sequence[str]) -> Iterator[Sampler]:
 
 
 def _compare(
-    config: Config, sampler: Sampler, questions: QuestionSet, *, size: int, repeats: int
-) -> bool:
-    batch = draw_batch(questions.questions, step=0, batch_size=size, seed=0, shuffle=True)
-
+    config: Config, sampler: Sampler, batch: Sequence[Question], report: Report, *, repeats: int
+) -> None:
     asked: dict[TurnKey, tuple[int, str, int]] = {}
 
     async def recorded(
@@ -109,7 +98,7 @@ def _compare(
         asked[turn] = agent_index, prompt, seed
         return await sampler.generate(agent_index, prompt, turn=turn, seed=seed)
 
-    async def discuss(generate: Generate = sampler.generate) -> list[Discussion]:
+    async def discuss(generate: Generate) -> list[Discussion]:
         return await run_discussions(
             batch,
             generate=generate,
@@ -119,9 +108,6 @@ def _compare(
             step=1,
         )
 
-    async def by_phase() -> list[Discussion]:
-        return await discuss(_with_barriers(sampler.generate, _phases(discussions)))
-
     async def at_once() -> None:
         await run_all(
             sampler.generate(agent, prompt, turn=turn, seed=seed)
@@ -129,76 +115,39 @@ def _compare(
         )
 
     discussions = asyncio.run(discuss(recorded))  # also warms the engines up
-    ways: dict[str, Callable[[], Coroutine[None, None, object]]] = {
-        "barrier-free": discuss,
-        "phase-by-phase": by_phase,
-        "all at once": at_once,
-    }
-    results: dict[str, list[Measurement]] = {name: [] for name in ways}
-    for repeat in range(repeats):
-        for name, way in list(ways.items())[:: 1 if repeat % 2 else -1]:
-            results[name].append(_measure(way, num_responses=len(asked)))
-    num_tokens = sum(
-        len(turn.generation.response_token_ids) for d in discussions for turn in d.turns
+    lengths = [len(t.generation.response_token_ids) for d in discussions for t in d.turns]
+
+    def measured(way: Callable[[], Coroutine[Any, Any, object]]) -> Numbers:
+        numbers = timed(lambda: asyncio.run(way()))
+        return {
+            "seconds": numbers["seconds"],
+            "tokens/s": sum(lengths) / numbers["seconds"],
+            "driver, ms": 1000 * numbers["CPU seconds"] / len(lengths),
+        }
+
+    turns = take_turns(
+        {
+            "barrier-free": lambda: measured(lambda: discuss(sampler.generate)),
+            "phase-by-phase": lambda: measured(
+                lambda: discuss(with_barriers(sampler.generate, discussions))
+            ),
+            "all at once": lambda: measured(at_once),
+        },
+        repeats=repeats,
+        num_warm_ups=0,
     )
-    heading = f"{size} discussions, {len(asked)} responses, {num_tokens} tokens"
-    return _report(heading, num_tokens, results)
-
-
-def _with_barriers(generate: Generate, phases: Sequence[Sequence[TurnKey]]) -> Generate:
-    """``generate`` with each request held back until all of its phase are asked for."""
-    barriers: dict[TurnKey, asyncio.Barrier] = {}
-    for phase in phases:
-        barriers |= dict.fromkeys(phase, asyncio.Barrier(len(phase)))
-
-    async def held_back(
-        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        await barriers[turn].wait()
-        return await generate(agent_index, prompt, turn=turn, seed=seed)
-
-    return held_back
-
-
-def _phases(discussions: Sequence[Discussion]) -> list[list[TurnKey]]:
-    """All turns, those of a round and a role together, in the order of rounds and roles."""
-    phases: dict[tuple[int, int], list[TurnKey]] = defaultdict(list)
-    for discussion in discussions:
-        for turn in discussion.turns:
-            phase = (turn.round_index, ROLES.index(turn.role))
-            phases[phase].append((discussion.discussion_id, turn.turn_id))
-    return [phases[phase] for phase in sorted(phases)]
-
-
-def _measure(
-    way: Callable[[], Coroutine[None, None, object]], *, num_responses: int
-) -> Measurement:
-    started, cpu = time.perf_counter(), time.process_time()
-    asyncio.run(way())
-    driver_ms = 1000 * (time.process_time() - cpu) / num_responses
-    return Measurement(time.perf_counter() - started, driver_ms)
-
-
-def _report(heading: str, num_tokens: int, results: dict[str, list[Measurement]]) -> bool:
-    lines = [heading, f"{'':16} {'seconds':>8} {'tokens/s':>9} {'driver, ms':>11}"]
-    for name, measured in results.items():
-        seconds = median(m.seconds for m in measured)
-        driver_ms = median(m.driver_ms for m in measured)
-        lines.append(f"{name:16} {seconds:8.2f} {num_tokens / seconds:9.0f} {driver_ms:11.3f}")
-    free, phased, at_once = results.values()
-    faster = [p.seconds / f.seconds for p, f in zip(phased, free, strict=True)]
-    shares = [a.seconds / f.seconds for a, f in zip(at_once, free, strict=True)]
-    driver_ms = median(m.driver_ms for m in free)
-    lines += [
-        f"barrier-free against phase-by-phase: {median(faster):.2f} x "
-        f"({min(faster):.2f} to {max(faster):.2f}; mark {MARK})",
-        f"barrier-free against all at once: {median(shares):.2f} x "
-        f"({min(shares):.2f} to {max(shares):.2f})",
-        f"driver: {driver_ms:.3f} ms for each response (mark {DRIVER_MARK_MS})",
-    ]
-    sys.stdout.write("\n".join(lines) + "\n\n")
-    sys.stdout.flush()
-    return median(faster) >= MARK and driver_ms <= DRIVER_MARK_MS
+    report.add(
+        f"{len(batch)} discussions, {len(lengths)} responses, {sum(lengths)} tokens",
+        turns,
+        columns={"seconds": ".2f", "tokens/s": ".0f", "driver, ms": ".3f"},
+        ratios=[
+            Ratio("phase-by-phase", "barrier-free", at_least=MARK),
+            Ratio("all at once", "barrier-free"),
+        ],
+    )
+    driver_ms = median(own["driver, ms"] for own in turns["barrier-free"])
+    line = f"driver: {driver_ms:.3f} ms for each response"
+    report.add_mark(line, driver_ms, at_most=DRIVER_MARK_MS)
 
 
 if __name__ == "__main__":

@@ -8,31 +8,27 @@ calls outweigh bytes, the seconds.
 
 from __future__ import annotations
 
-import sys
 import tempfile
-import time
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from statistics import median
 
 import torch
-from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
-from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from scripts.benchmarks import read_arguments
+from scripts.benchmarks._turns import Ratio, Repeated, Report, take_turns, timed
+from scripts.random_models import qwen2_config, save_random_model
 
-SHAPES = {
-    "0.4M": {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 3},
-    "98M": {"hidden_size": 768, "num_hidden_layers": 10, "num_attention_heads": 12},
+MODELS = {
+    "0.4M": partial(qwen2_config, hidden_size=96, num_layers=3, num_heads=3, vocab_size=1024),
+    "98M": partial(qwen2_config, hidden_size=768, num_layers=10, num_heads=12, vocab_size=28_000),
 }
-VOCABULARIES = {"0.4M": 1024, "98M": 28_000}
 
 
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     sizes: str = "0.4M,98M"
     engines: int = 1
     """Rollout engines of the policy."""
@@ -44,60 +40,56 @@ class Arguments:
     repeats: int = 7
 
 
-@dataclass(frozen=True)
-class Repeat:
-    sync_s: float
-    memcpy_s: float
-
-
 def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
+    report = Report(arguments)
     for size in arguments.sizes.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            weights = save_model(Path(folder), size, is_tied=arguments.tied)
-            repeats = list(_measure(folder, weights, arguments))
-        sys.stdout.write(_report(size, weights, arguments, repeats) + "\n")
+            model = save_random_model(Path(folder), MODELS[size](is_tied=arguments.tied))
+            weights = [parameter.detach() for parameter in model.parameters()]
+            _compare(size, folder, weights, arguments, report)
+    report.end()
 
 
-def _measure(folder: str, weights: list[torch.Tensor], arguments: Arguments) -> Iterator[Repeat]:
+def _compare(
+    size: str, folder: str, weights: list[torch.Tensor], arguments: Arguments, report: Report
+) -> None:
     torch.set_num_threads(1)
     copies = [weight.clone() for weight in weights]
-    with Agents(_config(arguments), models=[folder], device="cpu") as agents:
-        for _ in range(2):  # memory that both sides use again
-            agents.sync_weights()
-        for _ in range(arguments.repeats):
-            started = time.perf_counter()
-            agents.sync_weights()
-            synced = time.perf_counter()
-            for copy, weight in zip(copies, weights, strict=True):
-                copy.copy_(weight)
-            yield Repeat(synced - started, time.perf_counter() - synced)
 
+    def copy() -> None:
+        for own, weight in zip(copies, weights, strict=True):
+            own.copy_(weight)
 
-def _report(
-    size: str, weights: list[torch.Tensor], arguments: Arguments, repeats: list[Repeat]
-) -> str:
-    num_parameters = sum(weight.numel() for weight in weights)
-    num_bytes = sum(weight.nbytes for weight in weights)
-    ratios = [repeat.sync_s / repeat.memcpy_s for repeat in repeats]
-    seconds = [repeat.sync_s for repeat in repeats]
-    return (
-        f"{size}: {num_parameters / 1e6:.1f} M parameters, {num_bytes / 2**20:.1f} MiB, "
+    config = small_config(
+        num_engines=arguments.engines, num_ranks=arguments.ranks, zero_stage=arguments.zero_stage
+    )
+    with Agents(config, models=[folder], device="cpu") as agents:
+        turns = take_turns(
+            {"sync": lambda: timed(agents.sync_weights), "memcpy": lambda: timed(copy)},
+            repeats=arguments.repeats,
+            num_warm_ups=2,  # memory that both sides use again
+        )
+    report.add(
+        f"{size}: {sum(weight.numel() for weight in weights) / 1e6:.1f} M parameters, "
+        f"{sum(weight.nbytes for weight in weights) / 2**20:.1f} MiB, "
         f"{'tied' if arguments.tied else 'untied'}, ranks: {arguments.ranks} "
-        f"(ZeRO-{arguments.zero_stage}), engines: {arguments.engines}; "
-        f"median of {len(repeats)} (least to most)\n"
-        f"  sync   {median(seconds):8.4f} s ({min(seconds):.4f} to {max(seconds):.4f})\n"
-        f"  memcpy {median(repeat.memcpy_s for repeat in repeats):8.4f} s\n"
-        f"  sync / memcpy: {median(ratios):.1f} x ({min(ratios):.1f} to {max(ratios):.1f})"
+        f"(ZeRO-{arguments.zero_stage}), engines: {arguments.engines}",
+        turns,
+        columns={"seconds": ".4f"},
+        ratios=[Ratio("sync", "memcpy")],
     )
 
 
-def _config(arguments: Arguments) -> Config:
+def small_config(
+    *, num_agents: int = 1, num_engines: int = 1, num_ranks: int = 1, zero_stage: int
+) -> Config:
+    """Of agents of 0.4 M parameters, each a policy of its own, on a CPU."""
     return Config(
-        society=Society(num_agents=1),
+        society=Society(num_agents=num_agents),
         rollout=Rollout(
             dtype="float32",
-            engines_per_policy=arguments.engines,
+            engines_per_policy=num_engines,
             max_prompt_tokens=128,
             max_response_tokens=64,
             cpu_kv_cache_mib=32,
@@ -105,34 +97,13 @@ def _config(arguments: Arguments) -> Config:
         ),
         policy=Policy(
             dtype="float32",
-            ranks_per_policy=arguments.ranks,
-            zero_stage=arguments.zero_stage,
+            ranks_per_policy=num_ranks,
+            zero_stage=zero_stage,
+            adam_offload=False if zero_stage == 0 else None,
             gradient_checkpointing=False,
         ),
         cluster=Cluster(device="cpu"),
     )
-
-
-def save_model(folder: Path, size: str, *, is_tied: bool) -> list[torch.Tensor]:
-    """Write a random model with a tokenizer to ``folder``; returns its parameters."""
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])
-    shape = SHAPES[size]
-    config = Qwen2Config(
-        vocab_size=max(VOCABULARIES[size], len(tokenizer)),
-        num_key_value_heads=shape["num_attention_heads"],
-        intermediate_size=3 * shape["hidden_size"],
-        max_position_embeddings=256,
-        tie_word_embeddings=is_tied,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        **shape,
-    )
-    model = Qwen2ForCausalLM(config)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return [parameter.detach() for parameter in model.parameters()]
 
 
 if __name__ == "__main__":

@@ -13,17 +13,27 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from comas.config.schema import Optimization, Policy
 from comas.types import TrainingSample
 from scripts.benchmarks import read_arguments
-from scripts.benchmarks._in_turns import Way, measure_in_turns, ratio, table
+from scripts.benchmarks._turns import (
+    TIME_AND_MEMORY,
+    Ratio,
+    Repeated,
+    Report,
+    Way,
+    say,
+    take_turns,
+    timed_with_memory,
+)
+from scripts.random_models import qwen2_config, save_random_model
 
 if TYPE_CHECKING:
     import torch
@@ -39,7 +49,7 @@ LEARNING_RATE = 2e-4
 
 
 @dataclass
-class Arguments:
+class Arguments(Repeated):
     samples: int = 144
     repeats: int = 9
 
@@ -49,40 +59,59 @@ def main(arguments: Arguments) -> None:
     import torch
 
     torch.set_num_threads(1)
+    report = Report(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        report = _updates(Path(folder), arguments)
-    sys.stdout.write("\n".join([*report, "", *_balance()]) + "\n")
+        _compare_updates(Path(folder), arguments, report)
+    say("\n".join(["", *_balance()]))
+    report.end()
 
 
-def _updates(folder: Path, arguments: Arguments) -> list[str]:
+def _compare_updates(folder: Path, arguments: Arguments, report: Report) -> None:
     from transformers import AutoModelForCausalLM
 
     samples = draw_samples(arguments.samples)
     trainer = start_trainer(folder)
-    ways: dict[str, Way] = {"trainer": lambda: trainer.update(samples, step=0)}
+    ways: dict[str, Way] = {
+        "trainer": partial(timed_with_memory, lambda: trainer.update(samples, step=0))
+    }
     for budget in BARE_TOKENS:
         loop = BareLoop(AutoModelForCausalLM.from_pretrained(folder), budget)
-        ways[f"bare, {budget} tokens"] = lambda loop=loop: loop.update(samples)  # type: ignore[misc]
-    results = measure_in_turns(ways, repeats=arguments.repeats)
+        ways[f"bare, {budget} tokens"] = partial(timed_with_memory, partial(loop.update, samples))
+    turns = take_turns(ways, repeats=arguments.repeats)
     lengths = [_length(sample) for sample in samples]
-    lines = [
+    report.add(
         f"{len(samples)} samples of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in "
         f"all, {quickstart_policy().micro_batch_tokens} in a micro batch of the trainer, "
-        f"0.4 M parameters; median of {arguments.repeats}",
-        *table(results),
-    ]
-    return lines + [ratio("trainer", name, results) for name in ways if name != "trainer"]
+        "0.4 M parameters",
+        turns,
+        columns=TIME_AND_MEMORY,
+        ratios=[
+            Ratio("trainer", name, number)
+            for name in ways
+            if name != "trainer"
+            for number in ("seconds", "CPU seconds")
+        ],
+    )
 
 
-def start_trainer(folder: Path) -> PolicyTrainer:
-    """One rank that trains a random model of the quick-start's shape, saved in ``folder``."""
+def start_trainer(folder: Path, *, hidden_size: int = 96, num_layers: int = 3) -> PolicyTrainer:
+    """One rank that trains a random model, by default of the quick-start's shape (0.4 M
+    parameters), saved in ``folder``."""
     from comas.engines.policy.trainer import PolicyTrainer
 
-    save_model(folder)
+    config = qwen2_config(
+        vocab_size=VOCABULARY,
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=hidden_size // 32,
+    )
+    save_random_model(folder, config, has_tokenizer=False)
     return PolicyTrainer(
         str(folder),
         policy=quickstart_policy(),
-        optimization=optimization(),
+        optimization=Optimization(
+            learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None
+        ),
         temperature=1.0,
         max_response_tokens=4096,
         device="cpu",
@@ -200,29 +229,6 @@ def quickstart_policy() -> Policy:
     from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
 
     return replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)
-
-
-def optimization() -> Optimization:
-    """One optimiser step on all samples."""
-    return Optimization(learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None)
-
-
-def save_model(folder: Path, *, hidden_size: int = 96, num_layers: int = 3) -> None:
-    """A random Qwen2, by default of 0.4 M parameters."""
-    from transformers import Qwen2Config, Qwen2ForCausalLM
-
-    config = Qwen2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden_size,
-        intermediate_size=3 * hidden_size,
-        num_hidden_layers=num_layers,
-        num_attention_heads=hidden_size // 32,
-        num_key_value_heads=hidden_size // 32,
-        max_position_embeddings=1024,
-        tie_word_embeddings=True,
-        pad_token_id=0,
-    )
-    Qwen2ForCausalLM(config).save_pretrained(folder)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import tempfile
 import time
@@ -15,7 +16,7 @@ from comas.preflight.machine import Machine, describe_machine, read_gpus, why_un
 from comas.types import Device
 from comas.utils.terminal import start_command
 from scripts.gpu_check.attention import MAX_ERROR, attention_error
-from scripts.gpu_check.measures import in_process, matrix_flops
+from scripts.gpu_check.measures import gpu_bytes, in_process, matrix_flops
 from scripts.gpu_check.plan import (
     CHECKS,
     LIMIT_S,
@@ -165,11 +166,24 @@ def wrong_value(arguments: Arguments) -> str | None:
         return f"checks={arguments.checks}: takes {', '.join(CHECKS)}"
     if min(numbers) < 0:
         return "agents, requests, response_tokens and budget take numbers of at least 0"
+    return why_no_gpu() if arguments.device == "cuda" else None
+
+
+def why_no_gpu() -> str | None:
+    """Why nothing can be checked on GPUs here; None where it can."""
     gpus = read_gpus()
-    if arguments.device == "cuda" and gpus.num_usable == 0:
+    if gpus.num_usable == 0:
         return (
             f"{why_unusable(gpus)}. On a CPU the same steps are taken by: "
             "bash scripts/gpu_check.sh device=cpu"
+        )
+    try:
+        gpu_bytes()
+    except (OSError, subprocess.CalledProcessError) as error:
+        return (
+            f"the memory in use on a GPU is read by nvidia-smi, which does not work ({error}): "
+            "put the driver's nvidia-smi on PATH (in a container: run it with the NVIDIA runtime "
+            "and NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
         )
     return None
 

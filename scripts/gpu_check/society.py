@@ -20,15 +20,15 @@ from comas.preflight.checks import cpu_memory_need, gpu_memory_needs
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, adapter_parameters, model_shape
 from comas.preflight.sharding import settle_sharding
-from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.types import Device, Generation, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.measures import Clock, memory_peak, model_flops
 from scripts.gpu_check.plan import PROMPT_TOKENS, Check, Planned, Size
 from scripts.gpu_check.rows import MAX_MISMATCH, Row
+from scripts.random_models import qwen2_config, save_random_model
 
 if TYPE_CHECKING:
-    from transformers import PretrainedConfig
+    from transformers import Qwen2Config
 
 MOST_TOKENS_OF_A_SENTENCE = 12
 """Of one that ``sample`` makes a prompt of."""
@@ -219,30 +219,20 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
 
 def save_model(folder: Path, size: Size, *, device: Device) -> None:
     """Write a random model with a tokenizer and chat template, in Hugging Face format."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    torch.manual_seed(0)
-    tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])
-    config = model_config(size, dtype="bfloat16" if device == "cuda" else "float32")
-    config.eos_token_id, config.pad_token_id = tokenizer.eos_token_id, tokenizer.pad_token_id
-    AutoModelForCausalLM.from_config(config, dtype=config.dtype).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    dtype = "bfloat16" if device == "cuda" else "float32"
+    save_random_model(folder, model_config(size, dtype=dtype))
 
 
-def model_config(size: Size, *, dtype: str) -> PretrainedConfig:
+def model_config(size: Size, *, dtype: str) -> Qwen2Config:
     """The configuration of a Qwen2 model of ``size``."""
-    from transformers import Qwen2Config
-
-    return Qwen2Config(
+    return qwen2_config(
         vocab_size=size.vocab_size,
         hidden_size=size.hidden_size,
         intermediate_size=size.intermediate_size,
-        num_hidden_layers=size.num_layers,
-        num_attention_heads=size.num_heads,
-        num_key_value_heads=size.num_kv_heads,
-        max_position_embeddings=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
-        tie_word_embeddings=True,
+        num_layers=size.num_layers,
+        num_heads=size.num_heads,
+        num_kv_heads=size.num_kv_heads,
+        max_tokens=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
         dtype=dtype,
     )
 

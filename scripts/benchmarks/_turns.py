@@ -1,0 +1,148 @@
+"""Ways to do the same, measured in turns in one run: medians, ratios turn by turn, marks, JSON."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+Numbers = dict[str, float]
+"""What a way showed once, by name."""
+Way = Callable[[], Numbers]
+Turns = Mapping[str, Sequence[Numbers]]
+"""What each way showed, turn by turn."""
+
+NO_LEAST, NO_MOST = float("-inf"), float("inf")
+SECONDS = {"seconds": ".3f"}
+TIME_AND_MEMORY = {"seconds": ".3f", "CPU seconds": ".3f", "peak MiB": ".0f"}
+
+
+@dataclass
+class Repeated:
+    """The keys that benchmarks in turns share."""
+
+    repeats: int = 5
+    """Turns of every way."""
+    json: str = ""
+    """A file for the numbers of every turn."""
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """One way's number over another's, turn by turn, and the mark of its median."""
+
+    one: str
+    other: str
+    number: str = "seconds"
+    at_least: float = NO_LEAST
+    at_most: float = NO_MOST
+
+    def of(self, turns: Turns) -> list[float]:
+        """In each turn."""
+        pairs = zip(turns[self.one], turns[self.other], strict=True)
+        return [one[self.number] / other[self.number] for one, other in pairs]
+
+
+def take_turns(ways: Mapping[str, Way], *, repeats: int, num_warm_ups: int = 1) -> Turns:
+    """Every way ``repeats`` times, after some times that do not count; each turn in the order that
+    is the reverse of the last one's."""
+    turns: dict[str, list[Numbers]] = {name: [] for name in ways}
+    for turn in range(-num_warm_ups, repeats):
+        for name in list(ways)[:: -1 if turn % 2 else 1]:
+            numbers = ways[name]()
+            if turn >= 0:
+                turns[name].append(numbers)
+    return turns
+
+
+def timed(work: Callable[[], object]) -> Numbers:
+    """The time of ``work``, on the clock and of all threads of this process: on one thread the
+    latter is what a quiet machine would take."""
+    started, cpu_started = time.perf_counter(), time.process_time()
+    work()
+    cpu_seconds = time.process_time() - cpu_started
+    return {"seconds": time.perf_counter() - started, "CPU seconds": cpu_seconds}
+
+
+def timed_with_memory(work: Callable[[], object]) -> Numbers:
+    """``timed``, and the memory of this process at its peak beyond that at the start."""
+    ctypes.CDLL(None).malloc_trim(0)  # memory kept for reuse would hide a peak
+    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
+    before = _memory_mib("VmRSS")
+    return timed(work) | {"peak MiB": _memory_mib("VmHWM") - before}
+
+
+def _memory_mib(field: str) -> float:
+    status = Path("/proc/self/status").read_text()
+    return int(status.split(f"{field}:")[1].split()[0]) / 1024
+
+
+class Report:
+    """What a benchmark found: told as it comes, and kept for the JSON."""
+
+    def __init__(self, arguments: Repeated) -> None:
+        self._arguments = arguments
+        self._turns: dict[str, Turns] = {}
+        self._is_reached = True
+
+    def add(
+        self,
+        heading: str,
+        turns: Turns,
+        *,
+        columns: Mapping[str, str],
+        ratios: Sequence[Ratio] = (),
+    ) -> None:
+        """Tell the medians of ``columns``, name -> format, and ``ratios`` with their marks."""
+        self._turns[heading] = turns
+        num_turns = max(map(len, turns.values()))
+        width = max(map(len, turns))
+        say(f"{heading}; median of {num_turns}")
+        say(" ".join([" " * width, *(f"{name:>12}" for name in columns)]))
+        for way, measured in turns.items():
+            medians = ((median(own[name] for own in measured), columns[name]) for name in columns)
+            say(" ".join([f"{way:{width}}", *(f"{value:>12{form}}" for value, form in medians)]))
+        for ratio in ratios:
+            values = ratio.of(turns)
+            self.add_mark(
+                f"{ratio.one} : {ratio.other}, {ratio.number}: {median(values):.2f} x "
+                f"({min(values):.2f} to {max(values):.2f})",
+                median(values),
+                at_least=ratio.at_least,
+                at_most=ratio.at_most,
+            )
+
+    def add_mark(
+        self, line: str, value: float, *, at_least: float = NO_LEAST, at_most: float = NO_MOST
+    ) -> None:
+        """Tell a number, and whether it is as it is to be."""
+        marks = [f"at least {at_least:g}"] * (at_least > NO_LEAST)
+        marks += [f"at most {at_most:g}"] * (at_most < NO_MOST)
+        is_reached = at_least <= value <= at_most
+        self._is_reached = self._is_reached and is_reached
+        verdict = f" ({' and '.join(marks)}: {'reached' if is_reached else 'MISSED'})"
+        say(line + (verdict if marks else ""))
+
+    def end(self) -> int:
+        """Write the JSON, where it is asked for; returns 1 if a mark is missed, else 0."""
+        if self._arguments.json:
+            found: dict[str, Any] = {
+                "arguments": dataclasses.asdict(self._arguments),
+                "turns": self._turns,
+                "is_reached": self._is_reached,
+            }
+            Path(self._arguments.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
+        return 0 if self._is_reached else 1
+
+
+def say(line: str) -> None:
+    """Print a line at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
