@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks.discussions import undelayed_steps
+from scripts.command import read_arguments
 
 REPOSITORY = Path(__file__).parents[1]
 

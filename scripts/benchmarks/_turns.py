@@ -5,13 +5,14 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import json
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+from scripts.command import say
 
 Numbers = dict[str, float]
 """What a way showed once, by name."""
@@ -140,9 +141,3 @@ class Report:
             }
             Path(self._arguments.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
         return 0 if self._is_reached else 1
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()

@@ -24,18 +24,17 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from comas.types import TrainingSample
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import (
     TIME_AND_MEMORY,
     Repeated,
     Report,
     Turns,
     Way,
-    say,
     take_turns,
     timed_with_memory,
 )
 from scripts.benchmarks.update import draw_samples, start_trainer
+from scripts.command import read_arguments, say
 
 if TYPE_CHECKING:
     from comas.engines.policy.trainer import PolicyTrainer

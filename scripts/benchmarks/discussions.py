@@ -31,9 +31,9 @@ from comas.config.schema import Interaction, Rollout
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
 from comas.interaction import run_discussions
 from comas.types import Discussion, Generate, Generation, Question, TurnKey
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._barriers import with_barriers
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, say, take_turns, timed
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns, timed
+from scripts.command import read_arguments, say
 from scripts.random_models import qwen2_config, save_random_model
 
 if TYPE_CHECKING:

@@ -11,14 +11,13 @@ GPUs; as LoRA agents (configs/comas_lora.yaml) on one.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 from comas.preflight.configuration import PAPER_CONFIG, load_config
 from comas.preflight.hours import Assumptions, hours_interval, one_step
 from comas.preflight.memory import ModelShape
 from comas.preflight.sizes import derive_sizes
-from scripts.benchmarks import read_arguments
+from scripts.command import read_arguments, say
 
 QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 NUM_QUESTIONS = 2000
@@ -50,7 +49,7 @@ def main(arguments: Assumptions) -> None:
             f"{best.phases:7.0f} {_interval(best.seconds, worst.seconds):>12} "
             f"{f'{least:.1f} to {most:.1f}':>13}"
         )
-    sys.stdout.write("\n".join(lines) + "\n")
+    say("\n".join(lines))
 
 
 def _interval(best: float, worst: float) -> str:

@@ -32,8 +32,8 @@ from evaluation.server import serve
 from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns
+from scripts.command import read_arguments
 
 MARK = 0.9
 """Share of the client's throughput that the runner is to reach."""

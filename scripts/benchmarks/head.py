@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import (
     TIME_AND_MEMORY,
     Numbers,
@@ -23,10 +22,10 @@ from scripts.benchmarks._turns import (
     Repeated,
     Report,
     Way,
-    say,
     take_turns,
     timed_with_memory,
 )
+from scripts.command import read_arguments, say
 
 if TYPE_CHECKING:
     import torch

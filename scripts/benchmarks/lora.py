@@ -31,7 +31,6 @@ from comas.quickstart.build import build_society
 from comas.run.metrics_log import read_rows
 from comas.types import Question
 from comas.utils.concurrency import run_all
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import (
     NO_LEAST,
     NO_MOST,
@@ -40,10 +39,10 @@ from scripts.benchmarks._turns import (
     Ratio,
     Repeated,
     Report,
-    say,
     take_turns,
     timed,
 )
+from scripts.command import read_arguments, say
 from scripts.gpu_check.measures import memory_peak
 
 ADAPTERS, WHOLE = "LoRA", "whole models"

@@ -8,15 +8,14 @@ for later. A leak grows both; holes grow the former alone, and come to an end.
 from __future__ import annotations
 
 import ctypes
-import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks.update import draw_samples, start_trainer
+from scripts.command import read_arguments, say
 
 MIB = 1 << 20
 
@@ -44,7 +43,7 @@ def main(arguments: Arguments) -> None:
 
     torch.set_num_threads(1)
     readings = []
-    sys.stdout.write(f"{'updates':>8} {'resident MiB':>13} {'in use MiB':>11}\n")
+    say(f"{'updates':>8} {'resident MiB':>13} {'in use MiB':>11}")
     with tempfile.TemporaryDirectory() as folder:
         trainer = start_trainer(Path(folder))
         for step in range(1, arguments.steps + 1):
@@ -52,9 +51,8 @@ def main(arguments: Arguments) -> None:
             if step == 1 or step % arguments.every == 0:
                 readings.append(read(step))
                 own = readings[-1]
-                sys.stdout.write(f"{own.step:8} {own.resident:13.1f} {own.in_use:11.1f}\n")
-                sys.stdout.flush()
-    sys.stdout.write(growth(readings) + "\n")
+                say(f"{own.step:8} {own.resident:13.1f} {own.in_use:11.1f}")
+    say(growth(readings))
 
 
 def read(step: int) -> Reading:

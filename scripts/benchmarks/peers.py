@@ -39,8 +39,8 @@ from comas.run.prepared import Prepared
 from comas.train import agents_of, discuss
 from comas.types import Discussion
 from comas.utils.files import written_aside
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report
+from scripts.command import read_arguments
 
 TRL = "trl==1.16.0"
 TRL_WAYS = {"TRL, side by side": 1, "TRL, one after another": len(os.sched_getaffinity(0))}

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from comas.verification.sandbox import Sandbox
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, take_turns
+from scripts.command import read_arguments
 
 PROGRAM = "def square(x):\n    return x * x\n"
 CHECKER = "def check(candidate):\n    assert candidate(7) == 49\n\ncheck(square)\n"

@@ -36,9 +36,9 @@ from comas.interaction import run_discussions
 from comas.quickstart.build import build_society
 from comas.types import Discussion, Generate, Generation, Question, TurnKey
 from comas.utils.concurrency import run_all
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._barriers import with_barriers
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns, timed
+from scripts.command import read_arguments
 
 MARK = 1.0
 """Barrier-free against phase by phase: at least as fast."""

@@ -15,7 +15,7 @@ import pandas
 from math_verify import parse, verify
 
 from comas.verification import Item, Verifier
-from scripts.benchmarks import read_arguments
+from scripts.command import read_arguments, say
 
 TESTS = Path(__file__).resolve().parents[2] / "tests"
 
@@ -45,7 +45,7 @@ def main(arguments: Arguments) -> None:
     pairs = list(zip(drawn, verdicts, strict=True))
     wrong = [pair for pair in pairs if (pair[1] == "correct") != pair[0].is_right]
     for case, verdict in wrong[: arguments.refused]:
-        sys.stdout.write(f"{verdict}: {case.kind}, {case.item}\n")
+        say(f"{verdict}: {case.kind}, {case.item}")
     judged = pandas.DataFrame(
         {
             "kind": case.kind.split(":")[0],
@@ -55,7 +55,7 @@ def main(arguments: Arguments) -> None:
         }
         for case, verdict in pairs
     )
-    sys.stdout.write(table(judged) + "\n")
+    say(table(judged))
 
 
 def accepts_bare(item: Item) -> bool:

@@ -22,9 +22,9 @@ import psutil
 from comas.engines.cluster.agents import Agents
 from comas.engines.rollout.vllm_options import engine_environment
 from comas.utils.processes import command_line
-from scripts.benchmarks import read_arguments
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, say, take_turns
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns
 from scripts.benchmarks.sync import MODELS, small_config
+from scripts.command import read_arguments, say
 from scripts.random_models import save_random_model
 
 KINDS = {"RolloutActor": "rollout engines", "PolicyActor": "policy ranks"}

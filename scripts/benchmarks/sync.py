@@ -17,8 +17,8 @@ import torch
 
 from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import Ratio, Repeated, Report, take_turns, timed
+from scripts.command import read_arguments
 from scripts.random_models import qwen2_config, save_random_model
 
 MODELS = {

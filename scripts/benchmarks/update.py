@@ -22,17 +22,16 @@ from typing import TYPE_CHECKING
 
 from comas.config.schema import Optimization, Policy
 from comas.types import TrainingSample
-from scripts.benchmarks import read_arguments
 from scripts.benchmarks._turns import (
     TIME_AND_MEMORY,
     Ratio,
     Repeated,
     Report,
     Way,
-    say,
     take_turns,
     timed_with_memory,
 )
+from scripts.command import read_arguments, say
 from scripts.random_models import qwen2_config, save_random_model
 
 if TYPE_CHECKING:
@@ -117,7 +116,7 @@ def start_trainer(folder: Path, *, hidden_size: int = 96, num_layers: int = 3) -
         device="cpu",
         rank=0,
         world_size=1,
-        rendezvous=folder / "rendezvous",
+        rendezvous=folder.absolute() / "rendezvous",
         seed=0,
     )
 

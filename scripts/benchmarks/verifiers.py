@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,7 +15,7 @@ from typing import get_args
 
 from comas.verification import ANSWER_FORMS, AnswerForm, Grader, Item, Verifier
 from comas.verification.verifiers import verify
-from scripts.benchmarks import read_arguments
+from scripts.command import read_arguments, say
 
 MAX_POOLED = 50_000
 """Items given to the pool at most: some seconds' work, where a loop judges millions a second."""
@@ -41,7 +40,7 @@ def main(arguments: Arguments) -> None:
     """Measure, and print a table."""
     logging.getLogger("math_verify").setLevel(logging.ERROR)
 
-    sys.stdout.write(f"{'grader':<10} {'form':<8} {'loop/s':>9} {'pool/s':>9} {'ratio':>6}\n")
+    say(f"{'grader':<10} {'form':<8} {'loop/s':>9} {'pool/s':>9} {'ratio':>6}")
     with Verifier(num_workers=arguments.workers) as verifier:
         for grader in get_args(Grader):
             for form in ANSWER_FORMS:
@@ -49,10 +48,8 @@ def main(arguments: Arguments) -> None:
                 looped = loop_rate(items, grader, seconds=arguments.seconds)
                 num = min(int(looped * arguments.seconds) + 1, MAX_POOLED)
                 pooled = pool_rate(verifier, items, grader, num=num)
-                line = (
-                    f"{grader:<10} {form:<8} {looped:>9.0f} {pooled:>9.0f} {pooled / looped:>6.2f}"
-                )
-                sys.stdout.write(line + "\n")
+                rates = f"{looped:>9.0f} {pooled:>9.0f} {pooled / looped:>6.2f}"
+                say(f"{grader:<10} {form:<8} {rates}")
 
 
 def answers(form: AnswerForm) -> Iterator[Item]:

@@ -22,9 +22,9 @@ from random import Random
 
 from comas.quickstart.build import build_society
 from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
-from scripts.benchmarks import read_arguments
 from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
 from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory
+from scripts.command import read_arguments, say
 
 DISK_MIB, DISK_FILES = 1024, 10_000
 """Of the disk of its own that the runs get, so that it can be filled."""
@@ -191,12 +191,6 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
         finally:
             if mounted:
                 subprocess.run(["umount", "--lazy", name], check=True)
-
-
-def say(line: str) -> None:
-    """Print a line at once."""
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ if missing := lacking():
     )
     sys.exit(2)
 
-from scripts.benchmarks import read_arguments  # noqa: E402  # after the look at what is there
+from scripts.command import read_arguments  # noqa: E402  # after the look at what is there
 from scripts.gpu_check.run import ABOUT, Arguments, main  # noqa: E402
 
 if __name__ == "__main__":

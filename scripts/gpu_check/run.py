@@ -15,6 +15,7 @@ from comas.engines.cluster.supervision import EngineError
 from comas.preflight.machine import Machine, describe_machine, read_gpus, why_unusable
 from comas.types import Device
 from comas.utils.terminal import start_command
+from scripts.command import say
 from scripts.gpu_check.attention import MAX_ERROR, attention_error
 from scripts.gpu_check.measures import gpu_bytes, in_process, matrix_flops
 from scripts.gpu_check.plan import (
@@ -87,7 +88,7 @@ def main(arguments: Arguments) -> int:
     budget = Budget(arguments.budget)
     faults = attention_faults(device)
     peak_flops = in_process(matrix_flops, device)
-    tell(f"matrix product on {device}: {peak_flops / 1e12:.3g} TFLOP/s\n\n{table_head()}")
+    say(f"matrix product on {device}: {peak_flops / 1e12:.3g} TFLOP/s\n\n{table_head()}")
     machine, rows, not_run = describe_machine(device), [], []
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
         for pair in plan_of(arguments):
@@ -100,13 +101,13 @@ def main(arguments: Arguments) -> int:
                 not_run.append(f"{pair}: {error}")
             except (EngineError, TimeoutError) as error:
                 faults.append(f"{pair}: {error}")
-                tell(failed_row(pair.name, pair.size_name))
+                say(failed_row(pair.name, pair.size_name))
             else:
-                tell(str(row))
+                say(str(row))
                 rows.append(row)
                 faults += row.faults
-    tell("\n".join(["", *(f"not run: {reason}" for reason in not_run)]))
-    tell("\n".join([f"fault: {fault}" for fault in faults] or ["all checks that ran passed"]))
+    say("\n".join(["", *(f"not run: {reason}" for reason in not_run)]))
+    say("\n".join([f"fault: {fault}" for fault in faults] or ["all checks that ran passed"]))
     return 0 if rows and not faults else 1
 
 
@@ -132,7 +133,7 @@ def attention_faults(device: Device) -> list[str]:
         error = in_process(attention_error, device)
     except (RuntimeError, TypeError) as failure:  # a kernel that fails, or takes other arguments
         return [f"attention on {device}: {failure}"]
-    tell(f"attention on {device}: off by {error:.2g} of its norm (at most {most:g})")
+    say(f"attention on {device}: off by {error:.2g} of its norm (at most {most:g})")
     return [] if error < most else [f"attention on {device} is off by {error:.2g} of its norm"]
 
 
@@ -186,9 +187,3 @@ def why_no_gpu() -> str | None:
             "and NVIDIA_DRIVER_CAPABILITIES=compute,utility)"
         )
     return None
-
-
-def tell(text: str) -> None:
-    """At once, also into a file."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
