@@ -16,13 +16,11 @@ from scripts.command import say
 
 Numbers = dict[str, float]
 """What a way showed once, by name."""
-Way = Callable[[], Numbers]
+Way = Callable[[], Any]
 Turns = Mapping[str, Sequence[Numbers]]
 """What each way showed, turn by turn."""
 
 NO_LEAST, NO_MOST = float("-inf"), float("inf")
-SECONDS = {"seconds": ".3f"}
-TIME_AND_MEMORY = {"seconds": ".3f", "CPU seconds": ".3f", "peak MiB": ".0f"}
 
 
 @dataclass
@@ -51,19 +49,30 @@ class Ratio:
         return [one[self.number] / other[self.number] for one, other in pairs]
 
 
-def take_turns(ways: Mapping[str, Way], *, repeats: int, num_warm_ups: int = 1) -> Turns:
+def time_ratios(one: str, other: str) -> list[Ratio]:
+    """On the clock, and of CPU time."""
+    return [Ratio(one, other, number) for number in ("seconds", "CPU seconds")]
+
+
+def take_turns(
+    ways: Mapping[str, Way],
+    *,
+    repeats: int,
+    num_warm_ups: int = 1,
+    measure: Callable[[Way], Numbers] | None = None,
+) -> Turns:
     """Every way ``repeats`` times, after some times that do not count; each turn in the order that
-    is the reverse of the last one's."""
+    is the reverse of the last one's. Without ``measure`` the ways give their numbers themselves."""
     turns: dict[str, list[Numbers]] = {name: [] for name in ways}
     for turn in range(-num_warm_ups, repeats):
         for name in list(ways)[:: -1 if turn % 2 else 1]:
-            numbers = ways[name]()
+            numbers = measure(ways[name]) if measure else ways[name]()
             if turn >= 0:
                 turns[name].append(numbers)
     return turns
 
 
-def timed(work: Callable[[], object]) -> Numbers:
+def timed(work: Way) -> Numbers:
     """The time of ``work``, on the clock and of all threads of this process: on one thread the
     latter is what a quiet machine would take."""
     started, cpu_started = time.perf_counter(), time.process_time()
@@ -72,7 +81,7 @@ def timed(work: Callable[[], object]) -> Numbers:
     return {"seconds": time.perf_counter() - started, "CPU seconds": cpu_seconds}
 
 
-def timed_with_memory(work: Callable[[], object]) -> Numbers:
+def timed_with_memory(work: Way) -> Numbers:
     """``timed``, and the memory of this process at its peak beyond that at the start."""
     ctypes.CDLL(None).malloc_trim(0)  # memory kept for reuse would hide a peak
     Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
@@ -93,23 +102,32 @@ class Report:
         self._turns: dict[str, Turns] = {}
         self._is_reached = True
 
-    def add(
+    def compare(
         self,
         heading: str,
-        turns: Turns,
+        ways: Mapping[str, Way],
         *,
-        columns: Mapping[str, str],
         ratios: Sequence[Ratio] = (),
-    ) -> None:
-        """Tell the medians of ``columns``, name -> format, and ``ratios`` with their marks."""
+        num_warm_ups: int = 1,
+        measure: Callable[[Way], Numbers] | None = None,
+    ) -> Turns:
+        """Let the ways take their turns, and tell what they showed."""
+        turns = take_turns(
+            ways, repeats=self._arguments.repeats, num_warm_ups=num_warm_ups, measure=measure
+        )
+        self.add(heading, turns, ratios=ratios)
+        return turns
+
+    def add(self, heading: str, turns: Turns, *, ratios: Sequence[Ratio] = ()) -> None:
+        """Tell the medians of all numbers, and ``ratios`` with their marks."""
         self._turns[heading] = turns
-        num_turns = max(map(len, turns.values()))
         width = max(map(len, turns))
-        say(f"{heading}; median of {num_turns}")
-        say(" ".join([" " * width, *(f"{name:>12}" for name in columns)]))
+        names = list(dict.fromkeys(name for own in turns.values() for name in own[0]))
+        say(f"{heading}; median of {max(map(len, turns.values()))}")
+        say(" ".join([" " * width, *(f"{name:>13}" for name in names)]))
         for way, measured in turns.items():
-            medians = ((median(own[name] for own in measured), columns[name]) for name in columns)
-            say(" ".join([f"{way:{width}}", *(f"{value:>12{form}}" for value, form in medians)]))
+            cells = (f"{median(m[name] for m in measured):.4g}" for name in measured[0])
+            say(" ".join([f"{way:{width}}", *(f"{cell:>13}" for cell in cells)]))
         for ratio in ratios:
             values = ratio.of(turns)
             self.add_mark(

@@ -17,22 +17,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 from comas.types import TrainingSample
-from scripts.benchmarks._turns import (
-    TIME_AND_MEMORY,
-    Repeated,
-    Report,
-    Turns,
-    Way,
-    take_turns,
-    timed_with_memory,
-)
+from scripts.benchmarks._turns import Repeated, Report, Turns, Way, timed_with_memory
 from scripts.benchmarks.update import draw_samples, start_trainer
 from scripts.command import read_arguments, say
 
@@ -55,20 +46,21 @@ def main(arguments: Arguments) -> None:
     import torch
 
     torch.set_num_threads(1)
+    report = Report(arguments)
     with tempfile.TemporaryDirectory(dir=".") as folder:
         trainer = start_trainer(
             Path(folder) / "model", hidden_size=arguments.hidden, num_layers=arguments.layers
         )
+        millions = sum(weight.numel() for _, weight in trainer.named_weights()) / 1e6
         with _writer(Path(folder), trainer) as checkpoints:
-            ways = _ways(trainer, checkpoints, draw_samples(arguments.samples))
-            turns = take_turns(ways, repeats=arguments.repeats)
+            turns = report.compare(
+                f"{millions:.1f} M parameters",
+                _ways(trainer, checkpoints, draw_samples(arguments.samples)),
+                measure=timed_with_memory,
+            )
         [newest] = Path(folder).glob("saves/latest/checkpoints/*")
         num_bytes = sum(path.stat().st_size for path in newest.rglob("*") if path.is_file())
-    millions = sum(weight.numel() for _, weight in trainer.named_weights()) / 1e6
-    report = Report(arguments)
-    heading = f"{millions:.1f} M parameters, a checkpoint of {num_bytes / 2**20:.0f} MiB"
-    report.add(heading, turns, columns=TIME_AND_MEMORY)
-    say(_waits(turns))
+    say(f"a checkpoint of {num_bytes / 2**20:.0f} MiB: {_waits(turns)}")
     report.end()
 
 
@@ -106,8 +98,7 @@ def _ways(
         update()
         checkpoints.wait()
 
-    ways = {"update": update, "before it": before_it, "beside it": beside_it}
-    return {name: partial(timed_with_memory, way) for name, way in ways.items()}
+    return {"update": update, "before it": before_it, "beside it": beside_it}
 
 
 def _waits(turns: Turns) -> str:

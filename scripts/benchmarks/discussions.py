@@ -21,18 +21,18 @@ import random
 import sys
 import tempfile
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from comas.config.schema import Interaction, Rollout
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
 from comas.interaction import run_discussions
 from comas.types import Discussion, Generate, Generation, Question, TurnKey
 from scripts.benchmarks._barriers import with_barriers
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns, timed
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, timed
 from scripts.command import read_arguments, say
 from scripts.random_models import qwen2_config, save_random_model
 
@@ -129,38 +129,32 @@ def main(arguments: Arguments) -> None:
         async def at_once() -> None:
             await asyncio.gather(*(_ask(engine, seed) for seed in itertools.chain(*seeds)))
 
-        def measured(way: Callable[[], Coroutine[Any, Any, object]]) -> Numbers:
+        def measured(way: Way) -> Numbers:
             loop.run(engine.thread.call(lambda inner: inner.reset_prefix_cache()))
             first = next(counter)
             seconds = timed(lambda: loop.run(way()))["seconds"]
             num_steps = next(counter) - first - 1
             return {"seconds": seconds, "tokens/s": num_tokens / seconds, "steps": num_steps}
 
-        turns = take_turns(
+        report.compare(
+            f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential schedule), "
+            f"{sum(map(len, chains))} responses, {num_tokens} tokens (log-normal: median "
+            f"{MEDIAN_TOKENS}, sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} "
+            "sequences decoded at once",
             {
-                "barrier-free": lambda: measured(lambda: discuss(generate)),
-                "phase-by-phase": lambda: measured(
-                    lambda: discuss(with_barriers(generate, discussions))
-                ),
-                "raw engine": lambda: measured(at_once),
+                "barrier-free": lambda: discuss(generate),
+                "phase-by-phase": lambda: discuss(with_barriers(generate, discussions)),
+                "raw engine": at_once,
             },
-            repeats=arguments.repeats,
+            ratios=[
+                Ratio("phase-by-phase", "barrier-free"),
+                Ratio("phase-by-phase", "barrier-free", "steps"),
+                Ratio("barrier-free", "raw engine", "tokens/s"),
+            ],
             num_warm_ups=0,
+            measure=measured,
         )
         loop.run(engine.thread.close())
-    report.add(
-        f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential schedule), "
-        f"{sum(map(len, chains))} responses, {num_tokens} tokens (log-normal: median "
-        f"{MEDIAN_TOKENS}, sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} sequences "
-        "decoded at once",
-        turns,
-        columns={"seconds": ".2f", "tokens/s": ".0f", "steps": ".0f"},
-        ratios=[
-            Ratio("phase-by-phase", "barrier-free"),
-            Ratio("phase-by-phase", "barrier-free", "steps"),
-            Ratio("barrier-free", "raw engine", "tokens/s"),
-        ],
-    )
     singles = [[length] for length in itertools.chain(*chains)]
     for name, requests in (("barrier-free", chains), ("raw engine", singles)):
         num_steps = undelayed_steps(requests, capacity=arguments.capacity)

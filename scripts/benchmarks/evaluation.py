@@ -32,7 +32,7 @@ from evaluation.server import serve
 from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report
 from scripts.command import read_arguments
 
 MARK = 0.9
@@ -62,21 +62,16 @@ def main(arguments: Arguments) -> int:
         log_path, device = Path(folder) / "server.log", choose_device("auto", read_gpus())
         with serve([model], logs=[log_path], config=config, device=device) as servers:
             [endpoint] = servers.endpoints
-            turns = take_turns(
+            report.compare(
+                f"{len(tasks)} requests, {options.concurrency} in flight",
                 {
                     "runner": lambda: _runner(
                         tasks, endpoint, options, Path(folder) / f"turn_{next(turn)}"
                     ),
                     "vLLM's client": lambda: _vllm_client(tasks, endpoint, options),
                 },
-                repeats=arguments.repeats,  # the warm-up is the server's and its prefix cache's
-            )
-    report.add(
-        f"{len(tasks)} requests, {options.concurrency} in flight",
-        turns,
-        columns={"seconds": ".2f", "tokens": ".0f", "tokens/s": ".0f"},
-        ratios=[Ratio("runner", "vLLM's client", "tokens/s", at_least=MARK)],
-    )
+                ratios=[Ratio("runner", "vLLM's client", "tokens/s", at_least=MARK)],
+            )  # the warm-up is the server's and its prefix cache's
     return report.end()
 
 

@@ -13,18 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
-from scripts.benchmarks._turns import (
-    TIME_AND_MEMORY,
-    Numbers,
-    Ratio,
-    Repeated,
-    Report,
-    Way,
-    take_turns,
-    timed_with_memory,
-)
+from scripts.benchmarks._turns import Numbers, Repeated, Report, time_ratios, timed_with_memory
 from scripts.command import read_arguments, say
 
 if TYPE_CHECKING:
@@ -58,30 +50,18 @@ def main(arguments: Arguments) -> None:
 
     logits_mib = 4 * arguments.tokens * arguments.vocabulary / 2**20
 
-    def gradients(logprobs: Callable[[], torch.Tensor]) -> Way:
-        def measure() -> Numbers:
-            numbers = timed_with_memory(
-                lambda: torch.autograd.grad(logprobs().float().mean(), (hidden, weight))
-            )
-            return numbers | {"peak / logits": numbers["peak MiB"] / logits_mib}
+    def gradients(logprobs: Callable[[], torch.Tensor]) -> Numbers:
+        numbers = timed_with_memory(
+            lambda: torch.autograd.grad(logprobs().float().mean(), (hidden, weight))
+        )
+        return numbers | {"peak / logits": numbers["peak MiB"] / logits_mib}
 
-        return measure
-
-    turns = take_turns(
-        {name: gradients(logprobs) for name, logprobs in kinds.items()}, repeats=arguments.repeats
-    )
     report = Report(arguments)
-    report.add(
+    report.compare(
         f"{arguments.tokens} tokens, {arguments.hidden} hidden values, vocabulary "
         f"{arguments.vocabulary}, {arguments.dtype}: {logits_mib:.0f} MiB of float32 logits",
-        turns,
-        columns=TIME_AND_MEMORY | {"peak / logits": ".2f"},
-        ratios=[
-            Ratio("in chunks", name, number)
-            for name in kinds
-            if name != "in chunks"
-            for number in ("seconds", "CPU seconds")
-        ],
+        {name: partial(gradients, logprobs) for name, logprobs in kinds.items()},
+        ratios=[r for name in list(kinds)[1:] for r in time_ratios("in chunks", name)],
     )
     for line in _errors(kinds, hidden, weight, token_ids):
         say(line)

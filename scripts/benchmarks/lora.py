@@ -34,12 +34,9 @@ from comas.utils.concurrency import run_all
 from scripts.benchmarks._turns import (
     NO_LEAST,
     NO_MOST,
-    SECONDS,
-    Numbers,
     Ratio,
     Repeated,
     Report,
-    take_turns,
     timed,
 )
 from scripts.command import read_arguments, say
@@ -150,22 +147,18 @@ def mixed_batch(arguments: Arguments, report: Report) -> None:
     config, _ = settle_sharding(config, models=models, machine=describe_machine("cpu"))
     with Agents(config, models=models, device="cpu") as agents:
         agents.sync_weights()
-        turns = take_turns(
+        report.compare(
+            f"{len(questions)} requests in one batch",
             {
                 f"{num} adapters": partial(answer_all, agents, questions, num_adapters=num)
                 for num in (NUM_ADAPTERS, 1)
             },
-            repeats=arguments.repeats,
+            ratios=[Ratio(f"{NUM_ADAPTERS} adapters", "1 adapters", at_most=MIXED_MARK)],
+            measure=timed,
         )
-    report.add(
-        f"{len(questions)} requests in one batch",
-        turns,
-        columns=SECONDS,
-        ratios=[Ratio(f"{NUM_ADAPTERS} adapters", "1 adapters", at_most=MIXED_MARK)],
-    )
 
 
-def answer_all(agents: Agents, questions: Sequence[Question], *, num_adapters: int) -> Numbers:
+def answer_all(agents: Agents, questions: Sequence[Question], *, num_adapters: int) -> None:
     """Have every question answered, by the adapters in turn."""
 
     async def ask_all() -> None:
@@ -179,7 +172,7 @@ def answer_all(agents: Agents, questions: Sequence[Question], *, num_adapters: i
             for index, question in enumerate(questions)
         )
 
-    return timed(lambda: asyncio.run(ask_all()))
+    asyncio.run(ask_all())
 
 
 if __name__ == "__main__":

@@ -78,7 +78,6 @@ def main(arguments: Arguments) -> None:
     report.add(
         f"steps of both agents, median of {arguments.steps} in each turn",
         turns,
-        columns={"seconds": ".2f", "tokens": ".1f"},
         ratios=[Ratio(name, "CoMAS") for name in TRL_WAYS],
     )
     report.end()

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from comas.verification.sandbox import Sandbox
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, take_turns
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way
 from scripts.command import read_arguments
 
 PROGRAM = "def square(x):\n    return x * x\n"
@@ -49,17 +49,16 @@ def main(arguments: Arguments) -> None:
             for name, some in runners.items()
             for num in (1, num_cores)
         }
-        turns = take_turns(ways, repeats=arguments.repeats, num_warm_ups=0)
-    kind = "with namespaces" if isolated else "WITHOUT NAMESPACES, which this machine refuses"
-    report.add(
-        f"{arguments.programs} trivial programs at a time, sandbox {kind}",
-        turns,
-        columns={"programs/s": ".1f"},
-        ratios=[
-            Ratio(f"sandbox, {num} at once", f"plain, {num} at once", "programs/s")
-            for num in dict.fromkeys((1, num_cores))
-        ],
-    )
+        kind = "with namespaces" if isolated else "WITHOUT NAMESPACES, which this machine refuses"
+        report.compare(
+            f"{arguments.programs} trivial programs at a time, sandbox {kind}",
+            ways,
+            ratios=[
+                Ratio(f"sandbox, {num} at once", f"plain, {num} at once", "programs/s")
+                for num in dict.fromkeys((1, num_cores))
+            ],
+            num_warm_ups=0,
+        )
     report.end()
 
 

@@ -17,13 +17,12 @@ import asyncio
 import gc
 import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 from comas.config.loading import load
 from comas.config.schema import Config
@@ -37,7 +36,7 @@ from comas.quickstart.build import build_society
 from comas.types import Discussion, Generate, Generation, Question, TurnKey
 from comas.utils.concurrency import run_all
 from scripts.benchmarks._barriers import with_barriers
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns, timed
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, timed
 from scripts.command import read_arguments
 
 MARK = 1.0
@@ -65,7 +64,7 @@ def main(arguments: Arguments) -> int:
     with _sampler(config, models) as sampler:
         for size in map(int, arguments.sizes.split(",")):
             batch = draw_batch(questions.questions, step=0, batch_size=size, seed=0, shuffle=True)
-            _compare(config, sampler, batch, report, repeats=arguments.repeats)
+            _compare(config, sampler, batch, report)
     return report.end()
 
 
@@ -87,9 +86,7 @@ def _sampler(config: Config, models: Sequence[str]) -> Iterator[Sampler]:
         launch.stop()
 
 
-def _compare(
-    config: Config, sampler: Sampler, batch: Sequence[Question], report: Report, *, repeats: int
-) -> None:
+def _compare(config: Config, sampler: Sampler, batch: Sequence[Question], report: Report) -> None:
     asked: dict[TurnKey, tuple[int, str, int]] = {}
 
     async def recorded(
@@ -117,7 +114,7 @@ def _compare(
     discussions = asyncio.run(discuss(recorded))  # also warms the engines up
     lengths = [len(t.generation.response_token_ids) for d in discussions for t in d.turns]
 
-    def measured(way: Callable[[], Coroutine[Any, Any, object]]) -> Numbers:
+    def measured(way: Way) -> Numbers:
         numbers = timed(lambda: asyncio.run(way()))
         return {
             "seconds": numbers["seconds"],
@@ -125,25 +122,19 @@ def _compare(
             "driver, ms": 1000 * numbers["CPU seconds"] / len(lengths),
         }
 
-    turns = take_turns(
-        {
-            "barrier-free": lambda: measured(lambda: discuss(sampler.generate)),
-            "phase-by-phase": lambda: measured(
-                lambda: discuss(with_barriers(sampler.generate, discussions))
-            ),
-            "all at once": lambda: measured(at_once),
-        },
-        repeats=repeats,
-        num_warm_ups=0,
-    )
-    report.add(
+    turns = report.compare(
         f"{len(batch)} discussions, {len(lengths)} responses, {sum(lengths)} tokens",
-        turns,
-        columns={"seconds": ".2f", "tokens/s": ".0f", "driver, ms": ".3f"},
+        {
+            "barrier-free": lambda: discuss(sampler.generate),
+            "phase-by-phase": lambda: discuss(with_barriers(sampler.generate, discussions)),
+            "all at once": at_once,
+        },
         ratios=[
             Ratio("phase-by-phase", "barrier-free", at_least=MARK),
             Ratio("all at once", "barrier-free"),
         ],
+        num_warm_ups=0,
+        measure=measured,
     )
     driver_ms = median(own["driver, ms"] for own in turns["barrier-free"])
     line = f"driver: {driver_ms:.3f} ms for each response"

@@ -15,16 +15,15 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 
 import psutil
 
 from comas.engines.cluster.agents import Agents
 from comas.engines.rollout.vllm_options import engine_environment
 from comas.utils.processes import command_line
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, take_turns
+from scripts.benchmarks._turns import Numbers, Repeated, Report, time_ratios
 from scripts.benchmarks.sync import MODELS, small_config
-from scripts.command import read_arguments, say
+from scripts.command import read_arguments
 from scripts.random_models import save_random_model
 
 KINDS = {"RolloutActor": "rollout engines", "PolicyActor": "policy ranks"}
@@ -42,22 +41,15 @@ def main(arguments: Arguments) -> None:
     report, num_policies = Report(arguments), arguments.policies
     with tempfile.TemporaryDirectory() as folder:
         save_random_model(Path(folder), MODELS["0.4M"]())
-        turns = take_turns(
+        report.compare(
+            f"policies: {num_policies}; CPU seconds also by kind of process",
             {
                 "start": lambda: start_agents(folder, num_policies),
                 "bare imports": lambda: import_libraries(num_policies),
             },
-            repeats=arguments.repeats,
+            ratios=time_ratios("start", "bare imports"),
             num_warm_ups=0,
         )
-    report.add(
-        f"policies: {num_policies}",
-        turns,
-        columns={"seconds": ".1f", "CPU seconds": ".1f"},
-        ratios=[Ratio("start", "bare imports", number) for number in ("seconds", "CPU seconds")],
-    )
-    for kind in ("rollout engines", "policy ranks", "Ray"):
-        say(f"CPU seconds of {kind}: {median(start[kind] for start in turns['start']):.1f}")
     report.end()
 
 

@@ -17,7 +17,7 @@ import torch
 
 from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
-from scripts.benchmarks._turns import Ratio, Repeated, Report, take_turns, timed
+from scripts.benchmarks._turns import Ratio, Repeated, Report, timed
 from scripts.command import read_arguments
 from scripts.random_models import qwen2_config, save_random_model
 
@@ -65,20 +65,16 @@ def _compare(
         num_engines=arguments.engines, num_ranks=arguments.ranks, zero_stage=arguments.zero_stage
     )
     with Agents(config, models=[folder], device="cpu") as agents:
-        turns = take_turns(
-            {"sync": lambda: timed(agents.sync_weights), "memcpy": lambda: timed(copy)},
-            repeats=arguments.repeats,
+        report.compare(
+            f"{size}: {sum(weight.numel() for weight in weights) / 1e6:.1f} M parameters, "
+            f"{sum(weight.nbytes for weight in weights) / 2**20:.1f} MiB, "
+            f"{'tied' if arguments.tied else 'untied'}, ranks: {arguments.ranks} "
+            f"(ZeRO-{arguments.zero_stage}), engines: {arguments.engines}",
+            {"sync": agents.sync_weights, "memcpy": copy},
+            ratios=[Ratio("sync", "memcpy")],
             num_warm_ups=2,  # memory that both sides use again
+            measure=timed,
         )
-    report.add(
-        f"{size}: {sum(weight.numel() for weight in weights) / 1e6:.1f} M parameters, "
-        f"{sum(weight.nbytes for weight in weights) / 2**20:.1f} MiB, "
-        f"{'tied' if arguments.tied else 'untied'}, ranks: {arguments.ranks} "
-        f"(ZeRO-{arguments.zero_stage}), engines: {arguments.engines}",
-        turns,
-        columns={"seconds": ".4f"},
-        ratios=[Ratio("sync", "memcpy")],
-    )
 
 
 def small_config(

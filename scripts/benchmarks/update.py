@@ -22,15 +22,7 @@ from typing import TYPE_CHECKING
 
 from comas.config.schema import Optimization, Policy
 from comas.types import TrainingSample
-from scripts.benchmarks._turns import (
-    TIME_AND_MEMORY,
-    Ratio,
-    Repeated,
-    Report,
-    Way,
-    take_turns,
-    timed_with_memory,
-)
+from scripts.benchmarks._turns import Repeated, Report, Way, time_ratios, timed_with_memory
 from scripts.command import read_arguments, say
 from scripts.random_models import qwen2_config, save_random_model
 
@@ -70,26 +62,18 @@ def _compare_updates(folder: Path, arguments: Arguments, report: Report) -> None
 
     samples = draw_samples(arguments.samples)
     trainer = start_trainer(folder)
-    ways: dict[str, Way] = {
-        "trainer": partial(timed_with_memory, lambda: trainer.update(samples, step=0))
-    }
+    ways: dict[str, Way] = {"trainer": lambda: trainer.update(samples, step=0)}
     for budget in BARE_TOKENS:
         loop = BareLoop(AutoModelForCausalLM.from_pretrained(folder), budget)
-        ways[f"bare, {budget} tokens"] = partial(timed_with_memory, partial(loop.update, samples))
-    turns = take_turns(ways, repeats=arguments.repeats)
+        ways[f"bare, {budget} tokens"] = partial(loop.update, samples)
     lengths = [_length(sample) for sample in samples]
-    report.add(
+    report.compare(
         f"{len(samples)} samples of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in "
         f"all, {quickstart_policy().micro_batch_tokens} in a micro batch of the trainer, "
         "0.4 M parameters",
-        turns,
-        columns=TIME_AND_MEMORY,
-        ratios=[
-            Ratio("trainer", name, number)
-            for name in ways
-            if name != "trainer"
-            for number in ("seconds", "CPU seconds")
-        ],
+        ways,
+        ratios=[ratio for name in list(ways)[1:] for ratio in time_ratios("trainer", name)],
+        measure=timed_with_memory,
     )
 
 
