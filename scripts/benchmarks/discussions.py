@@ -137,7 +137,7 @@ def main(arguments: Arguments) -> None:
             return {"seconds": seconds, "tokens/s": num_tokens / seconds, "steps": num_steps}
 
         report.compare(
-            f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential schedule), "
+            f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential), "
             f"{sum(map(len, chains))} responses, {num_tokens} tokens (log-normal: median "
             f"{MEDIAN_TOKENS}, sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} "
             "sequences decoded at once",
