@@ -1,4 +1,4 @@
-"""What the commands here share that take ``key=value``: reading them, and telling a line."""
+"""Reading ``key=value`` arguments and printing, for benchmarks, GPU checks and chaos."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def train(code: Path, name: str, *overrides: str) -> Path:
 
 
 def compare(before: Path, after: Path, *, ignored: tuple[str, ...] = ("time/",)) -> Iterator[str]:
-    """What differs, one line for each value; not of keys that begin with one of ``ignored``."""
+    """A line for each value that differs, but for keys that begin with one of ``ignored``."""
     files = ["metrics.jsonl"]
     files += [f"discussions/{path.name}" for path in sorted((before / "discussions").iterdir())]
     for name in files:

@@ -71,7 +71,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def plan(run: Path, name: str) -> list[Upload]:
-    """What becomes of every trained agent of ``run``, or of the folder of agents that
+    """The upload of every trained agent of ``run``, or of the folder of agents that
     scripts/merge_models.sh has written: the repository ``<name>-agent_<i>``.
 
     Raises ValueError when the run has no models, one of them is not complete, or the hub allows

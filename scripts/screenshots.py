@@ -10,7 +10,7 @@ from PIL import Image
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 NUM_COLORS = 128
-"""Of a picture: a third of the bytes, and no difference to be seen."""
+"""Colours of a picture: a third of the bytes, and no difference to be seen."""
 WINDOW: ViewportSize = {"width": 1100, "height": 620}
 
 

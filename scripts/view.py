@@ -14,7 +14,7 @@ from evaluation.transcripts import results_source
 
 VIEW = "view.html"
 LARGE_MIB = 100
-"""From here on browsers need seconds to open a page."""
+"""Size from which browsers need seconds to open a page."""
 
 log = logging.getLogger("view")
 

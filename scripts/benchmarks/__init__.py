@@ -1,1 +1,1 @@
-"""What this code's own speed is measured with: one file for each, run by scripts/benchmark.sh."""
+"""Benchmarks of this code's own speed, one file each, run by scripts/benchmark.sh."""

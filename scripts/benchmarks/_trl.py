@@ -20,7 +20,7 @@ NUM_GENERATIONS = 2
 
 @dataclass(frozen=True)
 class Job:
-    """What to train, and how."""
+    """A model to train, and how."""
 
     model: str
     prompts: list[str]
@@ -31,7 +31,7 @@ class Job:
     max_tokens: int
     learning_rate: float
     kl_coef: float
-    """Of the penalty that keeps the agent near its base model."""
+    """Coefficient of the penalty that keeps the agent near its base model."""
 
 
 class StepTimes(TrainerCallback):

@@ -15,10 +15,10 @@ from typing import Any
 from scripts.command import say
 
 Numbers = dict[str, float]
-"""What a way showed once, by name."""
+"""Measurements of a way, once, by name."""
 Way = Callable[[], Any]
 Turns = Mapping[str, Sequence[Numbers]]
-"""What each way showed, turn by turn."""
+"""Measurements of each way, turn by turn."""
 
 NO_LEAST, NO_MOST = float("-inf"), float("inf")
 
@@ -95,7 +95,7 @@ def _memory_mib(field: str) -> float:
 
 
 class Report:
-    """What a benchmark found: told as it comes, and kept for the JSON."""
+    """Results of a benchmark: printed as they come, and kept for the JSON."""
 
     def __init__(self, arguments: Repeated) -> None:
         self._arguments = arguments

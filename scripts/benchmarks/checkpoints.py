@@ -1,4 +1,4 @@
-"""What a step waits for its checkpoint: written beside the next step, and before it.
+"""Seconds that a step waits for its checkpoint: written beside the next step, and before it.
 
 One rank of DeepSpeed in this process, and the writer of a run's checkpoints with its seal:
 

@@ -111,7 +111,7 @@ def _vllm_client(
 async def _vllm_benchmark(
     tasks: Sequence[BenchmarkTask], endpoint: Endpoint, options: RequestOptions
 ) -> dict[str, Any]:
-    """What ``vllm bench serve`` does, with a seed of its own for every request."""
+    """Do what ``vllm bench serve`` does, with a seed of its own for every request."""
     from vllm.benchmarks.datasets import SampleRequest
     from vllm.benchmarks.serve import TaskType, benchmark
 

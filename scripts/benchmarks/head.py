@@ -93,7 +93,7 @@ def _errors(
     weight: torch.Tensor,
     token_ids: torch.Tensor,
 ) -> list[str]:
-    """Of the first 100 tokens."""
+    """Errors of the first 100 log-probs of each way, in words."""
     import torch
 
     with torch.no_grad():

@@ -56,9 +56,9 @@ class Arguments(Repeated):
     agents: str = "2"
     """Numbers of agents, each as LoRA and as whole models."""
     steps: int = 60
-    """Of each run; 0: leave the runs out."""
+    """Steps of each run; 0: leave the runs out."""
     requests: int = 384
-    """To one engine, for each turn of the comparison; 0: leave it out."""
+    """Requests to one engine in each turn of the comparison; 0: leave it out."""
     repeats: int = 7
     saves: str = "saves"
     """Where the societies are, or are built."""

@@ -56,7 +56,7 @@ def main(arguments: Arguments) -> None:
 
 
 def read(step: int) -> Reading:
-    """What the process has now."""
+    """Read the memory of this process."""
     libc = ctypes.CDLL(None)
     libc.mallinfo2.restype = Mallinfo
     allocated = libc.mallinfo2()
@@ -77,7 +77,7 @@ class Mallinfo(ctypes.Structure):
 
 
 def growth(readings: list[Reading]) -> str:
-    """What an update has added over the second half of the readings."""
+    """The memory that an update has added over the second half of the readings, in words."""
     middle, last = readings[len(readings) // 2], readings[-1]
     steps = max(last.step - middle.step, 1)
     return (

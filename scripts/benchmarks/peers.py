@@ -53,9 +53,9 @@ class Arguments(Repeated):
     """Timed one by one, after one that is not."""
     repeats: int = 3
     trl_micro_batch: int = 48
-    """Of 144 samples; smaller ones pad less."""
+    """Samples of a micro batch of TRL, of 144; smaller ones pad less."""
     estimator: str = "grpo"
-    """Of CoMAS's advantages. TRL's are GRPO's, with the same KL penalty."""
+    """Estimator of CoMAS's advantages. TRL's are GRPO's, with the same KL penalty."""
 
 
 def main(arguments: Arguments) -> None:

@@ -65,7 +65,7 @@ def accepts_bare(item: Item) -> bool:
 
 
 def table(judged: pandas.DataFrame) -> str:
-    """Of each kind of equal answers and near misses, the number and the share that is accepted."""
+    """The number of equal answers and of near misses of each kind, and the shares accepted."""
     counted = {"num": ("strict", "size"), "strict": ("strict", "mean"), "bare": ("bare", "mean")}
     rows = pandas.concat([judged, judged.assign(kind="all")])
     shares = rows.groupby(["kind", "answers"], sort=False).agg(**counted).unstack()

@@ -80,7 +80,7 @@ def _compare(
 def small_config(
     *, num_agents: int = 1, num_engines: int = 1, num_ranks: int = 1, zero_stage: int
 ) -> Config:
-    """Of agents of 0.4 M parameters, each a policy of its own, on a CPU."""
+    """The configuration of small agents on a CPU, each a policy of its own."""
     return Config(
         society=Society(num_agents=num_agents),
         rollout=Rollout(

@@ -208,7 +208,7 @@ def _length(sample: TrainingSample) -> int:
 
 
 def quickstart_policy() -> Policy:
-    """As the quick-start settles it on a CPU."""
+    """The policy's settings as the quick-start settles them on a CPU."""
     from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
 
     return replace(load_config(QUICKSTART_CONFIG, []).policy, zero_stage=0, adam_offload=False)

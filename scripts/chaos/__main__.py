@@ -27,11 +27,11 @@ from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started
 from scripts.command import read_arguments, say
 
 DISK_MIB, DISK_FILES = 1024, 10_000
-"""Of the disk of its own that the runs get, so that it can be filled."""
+"""Size of the disk that is mounted for the runs, so that it can be filled."""
 LONGEST_PAUSE_S = 6.0
-"""Before the next fault, once a run goes on."""
+"""Longest wait before the next fault, once a run goes on."""
 LEFT_ALONE = 0.25
-"""Of its steps, the share at the end in which it meets no more."""
+"""Share of a run's steps, at its end, without faults."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ class Arguments:
     faults: int = 40
     seed: int = 0
     steps: int = 40
-    """Of a training run, which meets as many faults as fit."""
+    """Steps of a training run, which meets as many faults as fit."""
     kinds: str = ""
     """Some of the kinds, with commas in between; all by default."""
     minutes: float = 90.0
@@ -64,7 +64,7 @@ def main(arguments: Arguments) -> int:
         shutil.copytree("saves/quickstart", saves / "quickstart")
         planned = plan(kinds, num=arguments.faults, rng=rng)
         train = partial(Training, saves=saves, num_steps=arguments.steps)
-        trained = undisturbed(lambda at: train(at, name="reference"))
+        trained = reference_run(lambda at: train(at, name="reference"))
         evaluate = partial(Evaluation, saves=saves, subject=trained)
         wrong: list[list[str]] = []
         num_unmet = 0
@@ -75,7 +75,7 @@ def main(arguments: Arguments) -> int:
                 if not left or time.monotonic() - begun > 60 * arguments.minutes:
                     break
                 if reference is None:
-                    reference = undisturbed(lambda at: evaluate(at, name="reference"))
+                    reference = reference_run(lambda at: evaluate(at, name="reference"))
                 wrong += one_trial(partial(make, name=f"run{number}"), left, reference, rng=rng)
             num_unmet += len(left)
     num_wrong = sum(map(len, wrong))
@@ -85,8 +85,8 @@ def main(arguments: Arguments) -> int:
     return int(num_wrong > 0 or num_unmet == len(planned))
 
 
-def undisturbed(make: Callable[[Path], Trial]) -> Path:
-    """The folder of a trial that met no fault."""
+def reference_run(make: Callable[[Path], Trial]) -> Path:
+    """Run a trial without faults; returns its folder."""
     with started(make) as trial:
         say(f"a {type(trial).__name__.lower()} that nobody disturbs: {trial.num_steps} steps")
         trial.finish()

@@ -30,7 +30,7 @@ NAMES = {
     "evaluation server": VLLM_SERVER,
     "engine of an evaluation server": "VLLM::EngineCore",
 }
-"""What a kind of process is known by."""
+"""The name in the command line of each kind of process."""
 VICTIM_S = 60.0
 LONGEST_GAP_S = 1.0
 """Between two signals."""
@@ -46,20 +46,20 @@ def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
     deadline = time.monotonic() + VICTIM_S
     while not (victims := run.processes(NAMES[kind])):
         if run.has_ended() or time.monotonic() > deadline:
-            raise TrialError(f"there is no {kind} to strike\n{run.last_words()}")
+            raise TrialError(f"there is no {kind} to strike\n{run.end_of_log()}")
         time.sleep(0.1)
     rng.choice(victims).send_signal(number)
 
 
 def kill_driver(run: Trial, rng: Random) -> None:
-    """The driver alone: whatever it started is an orphan."""
+    """Kill the driver alone: whatever it started is an orphan."""
     run.driver.kill()
     run.driver.wait()
 
 
 def interrupt_driver(numbers: Sequence[signal.Signals], run: Trial, rng: Random) -> None:
-    """As by Ctrl-C, a terminal that is closed or ``kill``, one soon after the other: it stops its
-    engines and says how to go on."""
+    """Send the signals of Ctrl-C, a closed terminal or ``kill``, one soon after the other: the run
+    stops its engines and says how to go on."""
     for number in numbers:
         with suppress(psutil.NoSuchProcess):
             run.driver.send_signal(number)
@@ -67,11 +67,11 @@ def interrupt_driver(numbers: Sequence[signal.Signals], run: Trial, rng: Random)
     status = run.driver.wait(timeout=PATIENCE_S)
     if status != EXIT_INTERRUPTED:
         names = ", ".join(number.name for number in numbers)
-        raise TrialError(f"{names} ended it with exit status {status}\n{run.last_words()}")
+        raise TrialError(f"{names} ended it with exit status {status}\n{run.end_of_log()}")
 
 
 def freeze_driver(run: Trial, rng: Random) -> None:
-    """As when a laptop sleeps: nothing may be taken for lost when it wakes."""
+    """Stop the driver for a while, as when a laptop sleeps: nothing may be taken for lost."""
     freeze(run.driver, for_s=FROZEN_DRIVER_S)
 
 
@@ -124,7 +124,7 @@ def fill_disk(fill: Callable[[Path], None], run: Trial, rng: Random) -> None:
     finally:
         shutil.rmtree(filler)
     if status != EXIT_MACHINE:
-        raise TrialError(f"a full disk ended the run with exit status {status}\n{run.last_words()}")
+        raise TrialError(f"a full disk ended the run with exit status {status}\n{run.end_of_log()}")
 
 
 def write_bytes(folder: Path) -> None:

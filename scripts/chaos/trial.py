@@ -1,4 +1,4 @@
-"""What is disturbed: its processes, its progress, its end, and what it leaves behind."""
+"""A training run or an evaluation under faults: its processes, progress, end and leftovers."""
 
 import hashlib
 import json
@@ -24,9 +24,9 @@ SHARED_MEMORY = Path("/dev/shm")
 PATIENCE_S = 400.0
 """For the next step, with a recovery and the start of all engines in between."""
 LASTING_S = 2.0
-"""What is mapped, given up or ended within it is no leftover: others make shared memory, too, and a
-resource tracker outlives its process for a moment."""
-UNDISTURBED_ONLY = ("time/", "recovery/")
+"""Time after which a process or shared memory counts as a leftover: other programs make shared
+memory, too, and a resource tracker outlives its process for a moment."""
+IGNORED_METRICS = ("time/", "recovery/")
 """Prefixes of metrics in which a disturbed run may differ."""
 
 
@@ -55,11 +55,11 @@ class Trial(ABC):
     @property
     @abstractmethod
     def folder(self) -> Path | None:
-        """What it writes, as soon as there is something."""
+        """The folder that it writes, as soon as there is one."""
 
     @abstractmethod
     def arguments(self) -> Sequence[str]:
-        """Of Python, to start it, or to go on where it ended."""
+        """Arguments of Python that start it, or let it go on where it ended."""
 
     @abstractmethod
     def step(self) -> int:
@@ -67,7 +67,7 @@ class Trial(ABC):
 
     @abstractmethod
     def differences(self, reference: Path) -> Iterator[str]:
-        """What is not as in the folder of one that nobody disturbed."""
+        """Differences to the folder of the reference run."""
 
     def start(self) -> None:
         """Start it, or let it go on where it ended."""
@@ -97,13 +97,13 @@ class Trial(ABC):
                 return False
             if time.monotonic() > deadline:
                 raise TrialError(
-                    f"no step after {step} for {PATIENCE_S:.0f} s\n{self.last_words()}"
+                    f"no step after {step} for {PATIENCE_S:.0f} s\n{self.end_of_log()}"
                 )
             time.sleep(0.1)
         return True
 
     def processes(self, name: str) -> list[psutil.Process]:
-        """Those of the run whose command line begins with ``name``, or names it further on."""
+        """Processes of the run whose command line begins with ``name``, or names it further on."""
         return [
             process
             for process in self._all_processes()
@@ -116,11 +116,11 @@ class Trial(ABC):
             try:
                 status = self.driver.wait(timeout=PATIENCE_S * 4)
             except psutil.TimeoutExpired:
-                raise TrialError(f"the run does not end\n{self.last_words()}") from None
+                raise TrialError(f"the run does not end\n{self.end_of_log()}") from None
             if status == 0:
                 return
             if self.num_resumes > 40:
-                raise TrialError(f"the run ends again and again\n{self.last_words()}")
+                raise TrialError(f"the run ends again and again\n{self.end_of_log()}")
             self.start()
 
     def kill(self) -> None:
@@ -128,7 +128,7 @@ class Trial(ABC):
         for process in self._all_processes():
             process.kill()
 
-    def last_words(self) -> str:
+    def end_of_log(self) -> str:
         """The end of what the run printed."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
@@ -146,8 +146,8 @@ class Trial(ABC):
             yield str(path)
 
     def _all_processes(self) -> list[psutil.Process]:
-        """Those that carry its temporary folder in their environment, all that these have started,
-        and of both what was alive when this was asked before."""
+        """Processes with its temporary folder in their environment, all that these have started,
+        and those of earlier calls that are still alive."""
         for process in psutil.process_iter(["environ"]):
             folder = (process.info["environ"] or {}).get("TMPDIR", "")
             if folder == str(self._temporary) or folder.startswith(f"{self._temporary}/"):
@@ -186,7 +186,7 @@ class Training(Trial):
     def differences(self, reference: Path) -> Iterator[str]:
         """In metrics (but times), discussions and models."""
         assert self.folder is not None
-        yield from compare(reference, self.folder, ignored=UNDISTURBED_ONLY)
+        yield from compare(reference, self.folder, ignored=IGNORED_METRICS)
         expected, found = hashes(reference / "models"), hashes(self.folder / "models")
         for name in sorted(expected.keys() | found.keys()):
             if expected.get(name) != found.get(name):

@@ -11,7 +11,7 @@ NEEDED = (
     "openrlhf", "pebble", "peft", "pint", "psutil", "pydantic", "ray", "safetensors", "sympy",
     "tokenizers", "torch", "tqdm", "transformers", "vllm", "yaml",
 )  # fmt: skip
-"""What the checks and the engines import."""
+"""Modules that the checks and the engines import."""
 PACKAGES = {"yaml": "pyyaml"}
 """Where a module's package has another name, but for dashes."""
 

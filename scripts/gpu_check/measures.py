@@ -1,4 +1,4 @@
-"""What the checks measure with: operations, seconds, memory."""
+"""Measures of the checks: operations, seconds, memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
 
 
 def in_process(measure: Callable[[Device], float], device: Device) -> float:
-    """What ``measure`` gives in a process of its own, which keeps no memory of a GPU."""
+    """Call ``measure`` in a process of its own, which keeps no memory of a GPU."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=context) as pool:
         return pool.submit(measure, device).result()

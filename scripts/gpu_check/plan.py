@@ -54,7 +54,7 @@ class Check:
     has_long_samples: bool = False
     """Longer than a micro batch, so that activations are recomputed; with a KL penalty."""
     is_sharded: bool = False
-    """By ZeRO-3, with Adam's states in host memory."""
+    """Sharded by ZeRO-3, with Adam's states in host memory."""
     is_disaggregated: bool = False
     disturbance: Literal["resume", "kill"] | None = None
 
@@ -108,8 +108,10 @@ def planned(
     num_requests: int = 0,
     response_tokens: int = 0,
 ) -> Iterator[Planned]:
-    """Those of ``ORDER`` that are asked for, then other sizes in the order of ``CHECKS``; numbers
-    that are not 0 take the place of a size's, and of a check's that has several agents."""
+    """Those of ``ORDER`` that are asked for, then other sizes in the order of ``CHECKS``.
+
+    Numbers that are not 0 take the place of a size's, and of a check's that has several agents.
+    """
     others = [(check, size) for size in sizes for check in CHECKS]
     for name, size_name in dict.fromkeys([*ORDER, *others]):
         if name not in checks or size_name not in sizes:
@@ -144,7 +146,7 @@ def prompt_tokens(check: Check, size: Size) -> int:
 
 
 def society_config(check: Check, size: Size, *, device: Device, limit_s: float = LIMIT_S) -> Config:
-    """Of the agents of ``check``, as in training; ``limit_s`` bounds every call."""
+    """The agents of ``check``, configured as in training; ``limit_s`` bounds every call."""
     # Adapters share one engine and one trainer, which does not leave the GPU to the engine.
     num_sharers = 1 if check.lora_rank else check.num_agents
     dtype = "bfloat16" if device == "cuda" else "float32"

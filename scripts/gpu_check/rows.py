@@ -1,4 +1,4 @@
-"""What the checks found: a row of a table for each, and what is wrong with it."""
+"""Results of the checks: a row of a table for each, with its faults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ HEADS = (
 
 @dataclass(frozen=True)
 class Row:
-    """What a society showed in two steps."""
+    """The measurements of a society in two steps."""
 
     check: str
     size: str
@@ -24,26 +24,26 @@ class Row:
     tokens_per_s: float
     """Sampled in the second step by all agents together."""
     update_s: float
-    """Of the second step, with the phases around it."""
+    """Seconds of the second step's update, with the phases around it."""
     utilisation: float
-    """Of the floating-point operations per second of a plain matrix product."""
+    """Share of the floating-point operations per second of a plain matrix product."""
     sync_s: float
     planned: str
-    """What preflight expects a run to need, which also keeps a copy for its checkpoints."""
+    """The memory that preflight expects a run to need; a run also keeps a copy for checkpoints."""
     reserved_gib: float
     """The most of a GPU that PyTorch held in a rank; 0 on a CPU."""
     memory_gib: float
     """The most in use on a GPU, by nvidia-smi; on a CPU in all of our processes."""
     mismatch: tuple[float, ...]
-    """Of each step, the larger of the agents'."""
+    """Mean log-prob difference of a token in each step, the larger of the agents'."""
     movement: float
     """Mean change of a token's log-prob by the last update, the smaller of the agents'."""
     own_faults: tuple[str, ...] = ()
-    """Of the part that is the check's own."""
+    """Faults in what the check adds to the two steps."""
 
     @property
     def faults(self) -> list[str]:
-        """What is wrong with it."""
+        """All faults of the check, in words."""
         where = f"{self.check} of {self.size}"
         faults = [
             f"{where}: policy and engine differ by {mismatch:.4f} a token in step {step}"
@@ -68,7 +68,7 @@ class Row:
 
 
 def failed_row(check: str, size: str) -> str:
-    """Of a check that an engine ended."""
+    """The row of a check that an engine's failure ended."""
     return in_table([check, size, *[""] * (len(HEADS) - 3), "FAULT"])
 
 

@@ -48,11 +48,11 @@ class Arguments:
     budget: float = 0.0
     """Seconds; what then no longer fits is not run. 0: everything."""
     agents: int = 0
-    """Of a check that has several; 0: as many as it names."""
+    """Agents of a check that has several; 0: as many as it names."""
     requests: int = 0
     """For each agent; 0: as many as the size names."""
     response_tokens: int = 0
-    """Of each request, at most; 0: as many as the size names."""
+    """Most tokens of a response; 0: as many as the size names."""
 
 
 @dataclass
@@ -138,7 +138,7 @@ def attention_faults(device: Device) -> list[str]:
 
 
 def plan_of(arguments: Arguments) -> Iterator[Planned]:
-    """What the command line asks for, in its order."""
+    """The checks that the command line asks for, in its order."""
     return planned(
         arguments.checks.split(","),
         sizes_of(arguments),
@@ -149,13 +149,13 @@ def plan_of(arguments: Arguments) -> Iterator[Planned]:
 
 
 def sizes_of(arguments: Arguments) -> list[str]:
-    """Those that are named, or those of the device."""
+    """Sizes that are named, or those of the device."""
     by_default = "0.5b,3b" if arguments.device == "cuda" else "tiny"
     return (arguments.size or by_default).split(",")
 
 
 def wrong_value(arguments: Arguments) -> str | None:
-    """What of the command line cannot be; None where all can."""
+    """The first wrong value of the command line, in words; None where there is none."""
     numbers = (
         arguments.agents, arguments.requests, arguments.response_tokens, arguments.budget,
     )  # fmt: skip

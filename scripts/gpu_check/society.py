@@ -31,27 +31,27 @@ if TYPE_CHECKING:
     from transformers import Qwen2Config
 
 MOST_TOKENS_OF_A_SENTENCE = 12
-"""Of one that ``sample`` makes a prompt of."""
+"""Most tokens of a sentence of which ``sample`` makes prompts."""
 Buffers = Mapping[int, list[TrainingSample]]
 
 
 class DoesNotFitError(ValueError):
-    """By the memory plan, this machine is too small for a society."""
+    """The memory plan says that this machine is too small for a society."""
 
 
 @dataclass
 class Found:
-    """What a society did."""
+    """Statistics, samples and faults of a society's steps."""
 
     stats: list[dict[int, UpdateStats]] = field(default_factory=list)
-    """Of each step."""
+    """By step, then by policy."""
     buffers: Buffers = field(default_factory=dict)
-    """Of the second step."""
+    """The samples of the second step."""
     moved: list[float] = field(default_factory=list)
     """Mean change of a token's log-prob since then, after one update and after two."""
     reserved: int = 0
     faults: list[str] = field(default_factory=list)
-    """Of the part that is the check's own."""
+    """Faults in what this check adds to the two steps."""
 
 
 def run_check(
@@ -158,7 +158,7 @@ def kill_an_engine() -> None:
 
 
 def recovery_faults(recoveries: Recoveries) -> list[str]:
-    """That not one engine was started again."""
+    """A fault unless exactly one engine was started again."""
     restarts = recoveries.take_metrics(2)["recovery/engine_restarts"]
     return [] if restarts == 1 else [f"one engine was killed, and {restarts} started again"]
 
@@ -170,7 +170,7 @@ def save(agents: Agents, folder: Path, *, limit_s: float) -> None:
 
 
 def resume_faults(before: list[float], after: list[float]) -> list[str]:
-    """That a resumed society makes other updates than the one that wrote the checkpoint."""
+    """Faults where a resumed society makes other updates than the one that wrote the checkpoint."""
     return [
         f"update {step} moved a log-prob by {first:.4f}, and by {again:.4f} after a resume"
         for step, first, again in zip((3, 4), before, after, strict=True)
@@ -179,7 +179,7 @@ def resume_faults(before: list[float], after: list[float]) -> list[str]:
 
 
 def long_faults(buffers: Buffers, config: Config) -> list[str]:
-    """That no sample was long enough for its activations to be recomputed."""
+    """A fault if no sample was long enough for its activations to be recomputed."""
     budget = config.policy.micro_batch_tokens
     assert budget is not None
     longest = max(

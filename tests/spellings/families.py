@@ -186,4 +186,4 @@ NAMES: dict[str, Any] = {
     "grouped": lambda n, separator: f"{n:,}".replace(",", separator),
     "listed": lambda values: ", ".join(map(str, values)),
 }
-"""What an expression of the table may name, beside what is drawn and the ways to draw."""
+"""Names that an expression of the table may use, beside what is drawn and the ways to draw."""

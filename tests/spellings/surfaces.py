@@ -1,4 +1,4 @@
-"""What may be done to any answer: surfaces that keep it, frames that make it wrong, and prose."""
+"""Changes of any answer: surfaces that keep it, frames that make it wrong, and prose."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ REWRITINGS = {
     ),
     "tail": (("$", r"\\ "), ("$", r"\\quad"), ("$", r" \\qquad")),
 }
-"""By group, patterns and what takes their place. What is in words, a root with an index, or sized
+"""Patterns by group, and what takes their place. What is in words, a root with an index, or sized
 delimiters already, stays as it is."""
 KEPT = {"comma": "text", "space": r"text|left|sqrt\[|\\\(", "character": "text"}
 
@@ -80,7 +80,7 @@ FRAMES = {
         *(("= @", NO_RELATION), (r"=\,@", NO_RELATION)),
     ),
 }
-"""By group, what is put around an answer at "@", and the answers that it suits."""
+"""Frames by group, around an answer at "@", and the answers that each suits."""
 
 LEADS = {
     "num": ("x = ", "n = ", "k=", r"x\;=\;", r"\text{Sum} = ", "S_n = "),
@@ -97,7 +97,7 @@ LEADS = {
     "unit": ("A = ", "d = ", r"\text{Answer} = "),
     "sci": ("v = ", r"\Delta H = ", "T = ", r"\lambda=", r"v \approx "),
 }
-"""By shape, the name of what is asked for."""
+"""Names of what is asked for, by the answer's shape."""
 LEAD = "lead: name of the unknown"
 NESTED, SPACED = "box: nested", "box: space before brace"
 
