@@ -39,13 +39,17 @@ PAPER_SIZE = BlendSize(
 
 @dataclass(frozen=True)
 class Repetition:
-    """A candidate that was not taken, and the question that it repeats."""
+    """A line of decontamination.jsonl: a candidate that was not taken, and what it repeats."""
 
-    candidate_id: str
+    id: str
     source: str
-    overlap: Overlap
+    repeats: str
+    """The id of a question."""
     of: str
-    """"benchmark", "validation" or "blend"."""
+    """Where that question is: in a "benchmark", in "validation" or in the "blend"."""
+    same_text: bool
+    words: str
+    """What both have."""
 
 
 @dataclass(frozen=True)
@@ -158,7 +162,11 @@ class _Drawing:
         if overlap is None:
             return False
         record = candidate.record
-        self.repetitions.append(Repetition(record.id, record.source, overlap, of))
+        self.repetitions.append(
+            Repetition(
+                record.id, record.source, overlap.other_id, of, overlap.is_same, overlap.words
+            )
+        )
         self.left_out[domain][f"it repeats a question of the {of}"] += 1
         return True
 

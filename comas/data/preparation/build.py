@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from comas.data.preparation.blend import Blend, BlendSize, Repetition, draw_blend
+from comas.data.preparation.blend import Blend, BlendSize, draw_blend
 from comas.data.preparation.kodcode import KODCODE
 from comas.data.preparation.loading import HubUnreachableError, load_rows, missing_copies
 from comas.data.preparation.manifest import Entry, Manifest, checksum
@@ -72,8 +72,8 @@ def build(job: Job) -> Outcome:
     nevertheless; the blend waits until it can be compared with every benchmark.
 
     Raises DataPreparationError, before anything is read, when a file that is there is not what
-    the job describes or a local copy is missing; FileError when another process builds there
-    or a file cannot be written.
+    the job describes or a local copy is missing; FileError when another process builds there,
+    or a file is damaged or cannot be written.
     """
     with locked(job.output, remedy=IN_USE):
         return _build(job)
@@ -188,7 +188,7 @@ def _build_blend(job: Job, manifest: Manifest) -> list[str]:
     lines: dict[str, list[Mapping[str, Any]]] = {
         TRAIN_FILE: list(map(asdict, blend.train)),
         VALIDATION_FILE: list(map(asdict, blend.validation)),
-        DECONTAMINATION_FILE: [_line_of(repetition) for repetition in blend.repetitions],
+        DECONTAMINATION_FILE: list(map(asdict, blend.repetitions)),
     }
     left_out = _left_out_of_blend(conversions, blend)
     manifest.store(
@@ -260,15 +260,4 @@ def _left_out_of_blend(conversions: Mapping[Domain, Conversion], blend: Blend) -
         f"{domain}: {reason}": count
         for domain, conversion in conversions.items()
         for reason, count in (conversion.left_out + blend.left_out[domain]).items()
-    }
-
-
-def _line_of(repetition: Repetition) -> dict[str, Any]:
-    return {
-        "id": repetition.candidate_id,
-        "source": repetition.source,
-        "repeats": repetition.overlap.other_id,
-        "of": repetition.of,
-        "same_text": repetition.overlap.is_same,
-        "words": repetition.overlap.words,
     }

@@ -49,11 +49,17 @@ def load_rows(source: Source, *, local_copies: Path | None) -> Iterator[Row]:
 def missing_copies(sources: Iterable[Source], folder: Path) -> list[str]:
     """The commands that get those of ``sources`` that are not under ``folder``."""
     return [
-        f"hf download {source.hub_name} --repo-type dataset --revision {source.revision} "
-        f"--local-dir {folder / source.hub_name}"
+        _download_command(source, folder)
         for source in sources
         if not all(_copy_of(source, config, folder) for config in source.configs)
     ]
+
+
+def _download_command(source: Source, folder: Path) -> str:
+    return (
+        f"hf download {source.hub_name} --repo-type dataset --revision {source.revision} "
+        f"--local-dir {folder / source.hub_name}"
+    )
 
 
 def _rows_of(source: Source, config: str, local_copies: Path | None) -> Iterator[Row]:
@@ -68,8 +74,7 @@ def _rows_of(source: Source, config: str, local_copies: Path | None) -> Iterator
         raise DataPreparationError(
             f"{source.hub_name}: the local copy {copy} cannot be read as config {config!r}, split "
             f"{source.split!r} ({_reason(error)}). Get it again: "
-            f"hf download {source.hub_name} --repo-type dataset --revision {source.revision} "
-            f"--local-dir {local_copies / source.hub_name}"
+            f"{_download_command(source, local_copies)}"
         ) from error
 
 

@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from pydantic import TypeAdapter
+
 from comas.config.keys import leaves
-from comas.data.preparation.source import DataPreparationError
-from comas.utils.files import write_texts
+from comas.utils.files import read_json, write_texts
 
 FILE_NAME = "checksums.json"
 
@@ -29,6 +30,14 @@ class Entry:
     """What decides the content: sources with their revisions, seed, sizes."""
 
 
+@dataclass(frozen=True)
+class _Content:
+    files: dict[str, Entry]
+
+
+_CONTENT = TypeAdapter(_Content)
+
+
 class Manifest:
     """The built files of one folder. Every entry is there before its file is, so a file that is
     there without an entry is the user's own."""
@@ -39,17 +48,12 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Raises DataPreparationError when the file is there, but is not what this writes."""
+        """Raises FileError when the file is there, but is not what this writes."""
         path = folder / FILE_NAME
         if not path.exists():
             return cls(folder, {})
-        try:
-            files = json.loads(path.read_text(encoding="utf-8"))["files"]
-            return cls(folder, {name: Entry(**entry) for name, entry in files.items()})
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataPreparationError(
-                f"{path} is damaged ({error}): delete it, and build again with --rebuild"
-            ) from error
+        remedy = "Delete it, and build again with --rebuild"
+        return cls(folder, read_json(path, _CONTENT, remedy=remedy).files)
 
     def __getitem__(self, name: str) -> Entry:
         return self._entries[name]
@@ -83,8 +87,8 @@ class Manifest:
     def store(self, contents: Mapping[str, tuple[str, Entry]]) -> None:
         """Write files (name -> text, entry) and their entries, each file at once or not at all."""
         self._entries.update({name: entry for name, (_, entry) in contents.items()})
-        files = {name: asdict(entry) for name, entry in sorted(self._entries.items())}
-        manifest = json.dumps({"files": files}, indent=2) + "\n"
+        content = _Content(dict(sorted(self._entries.items())))
+        manifest = json.dumps(asdict(content), indent=2) + "\n"
         texts = {self._folder / name: text for name, (text, _) in contents.items()}
         for path in texts:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,6 @@ that, case, punctuation, LaTeX's markup and drawings (Asymptote code) are taken 
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -37,57 +36,38 @@ class OverlapIndex:
     """
 
     def __init__(self) -> None:
-        self._ids: list[str] = []
+        # The words of a text between blanks, so that a run of whole words is a part of it.
         self._id_of_text: dict[str, str] = {}
         self._id_of_run: dict[str, str] = {}
-        # All texts, each framed by newlines: to find the runs of short questions in.
-        self._texts: list[str] = []
-        self._all_texts: str | None = None
-        self._starts: list[int] = []
 
     def add(self, question_id: str, text: str) -> None:
         words = words_of(text)
-        joined = " ".join(words)
-        self._ids.append(question_id)
-        self._texts.append(f"\n {joined} \n")
-        self._all_texts = None
-        self._id_of_text.setdefault(joined, question_id)
+        self._id_of_text.setdefault(_between_blanks(words), question_id)
         for run in _runs(words, NUM_WORDS):
             self._id_of_run.setdefault(run, question_id)
 
     def find(self, text: str) -> Overlap | None:
         """A question of the index that ``text`` repeats, or None."""
-        words = words_of(text)
-        if same := self._same_as(words):
+        if same := self.find_same(text):
             return same
+        words = words_of(text)
         if len(words) >= NUM_WORDS:
             for run in _runs(words, NUM_WORDS):
                 if run in self._id_of_run:
                     return Overlap(self._id_of_run[run], run, is_same=False)
         elif len(words) >= MIN_WORDS:
-            return self._containing(" ".join(words))
+            run = _between_blanks(words)
+            for other, question_id in self._id_of_text.items():
+                if run in other:
+                    return Overlap(question_id, run.strip(), is_same=False)
         return None
 
     def find_same(self, text: str) -> Overlap | None:
         """A question of the index with exactly the words of ``text``, or None."""
-        return self._same_as(words_of(text))
-
-    def _same_as(self, words: list[str]) -> Overlap | None:
-        joined = " ".join(words)
-        if joined not in self._id_of_text:
+        run = _between_blanks(words_of(text))
+        if run not in self._id_of_text:
             return None
-        return Overlap(self._id_of_text[joined], joined, is_same=True)
-
-    def _containing(self, joined: str) -> Overlap | None:
-        if self._all_texts is None:
-            self._all_texts = "".join(self._texts)
-            self._starts = [0]
-            for text in self._texts[:-1]:
-                self._starts.append(self._starts[-1] + len(text))
-        place = self._all_texts.find(f" {joined} ")
-        if place < 0:
-            return None
-        return Overlap(self._ids[bisect_right(self._starts, place) - 1], joined, is_same=False)
+        return Overlap(self._id_of_text[run], run.strip(), is_same=True)
 
 
 def words_of(text: str) -> list[str]:
@@ -96,6 +76,10 @@ def words_of(text: str) -> list[str]:
     Example: ``words_of(r"Find $\frac{1}{2}+x$.") == ["find", "frac", "1", "2", "x"]``
     """
     return _WORD.findall(_DRAWING.sub(" ", text).casefold())
+
+
+def _between_blanks(words: list[str]) -> str:
+    return f" {' '.join(words)} "
 
 
 def _runs(words: list[str], length: int) -> Iterator[str]:
