@@ -88,7 +88,7 @@ class RequestOptions:
 
 class _Choice(BaseModel):
     text: str = Field(validation_alias=AliasChoices(AliasPath("message", "content"), "text"))
-    """Of a chat it is the content of a message."""
+    """In a chat, the content of its message."""
     finish_reason: Literal["stop", "length"]
 
 

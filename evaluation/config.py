@@ -29,7 +29,7 @@ class EvaluationConfig:
     seeds: int = key(1, at_least=1)
     """How often everything is asked: with the seeds 0, 1, ..."""
     temperature: float = key(0.7, at_least=0)
-    """Of sampling; 0 is greedy."""
+    """Sampling temperature; 0 is greedy."""
     generation_config: str = key("model", one_of=("model", "none"))
     """Whether the sampling values of the model's own generation_config.json (top-p, top-k,
     repetition penalty) apply beside the temperature, as vLLM's server has it by default."""
@@ -45,7 +45,7 @@ class EvaluationConfig:
     model: str | None = key(None)
     """The model's name at ``base_url``; null: the only one that the endpoint lists."""
     weights: str = key("trained", one_of=("trained", "untrained"))
-    """Of a run directory: what it made, or the models that it began with."""
+    """Which models of a run directory: those that it made, or those that it began with."""
 
     baseline: str | None = key(None)
     """NAME of earlier results that the summary compares these with."""
@@ -57,10 +57,11 @@ class EvaluationConfig:
     sandbox: str | None = key(
         None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
     )
-    """Of the programs that models write: see ``verification.sandbox`` of a training run."""
+    """How the programs that models write are isolated: see ``verification.sandbox`` of a
+    training run."""
 
     port: int | None = key(None, at_least=1024, at_most=65535, example=8000)
-    """Of the first server; the others have the ports after it. null: free ones."""
+    """Port of the first server; the others have the ports after it. null: free ones."""
     start_timeout_s: float = key(900.0, above=0)
     """Limit on the start of the servers, in seconds."""
     tensor_parallel_size: int = key(1, at_least=1, formerly="tensor_parallel")

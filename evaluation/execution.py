@@ -70,7 +70,7 @@ def evaluate(plan: Plan) -> str:
                     tasks = plan.tasks[column.benchmark]
                     grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
     summary = write_summary(plan.folder)
-    if not any(read_inference(folder / ANSWERS) for folder in _answers_folders(plan)):
+    if not any(read_inference(plan.answers_folder(*cell) / ANSWERS) for cell in plan.cells):
         failures = plan.folder / "**" / FAILURES
         raise RuntimeError(f"every task failed; the reasons are in {failures}")
     return summary if plan.baseline is None else _compared(plan, plan.baseline)
@@ -90,21 +90,14 @@ def _compared(plan: Plan, baseline: Path) -> str:
         ) from error
 
 
-def _answers_folders(plan: Plan) -> Iterator[Path]:
-    for subject in plan.target.subjects:
-        for column in plan.columns_of(subject):
-            yield plan.answers_folder(subject, column)
-
-
 def _has_open_tasks(plan: Plan) -> bool:
     """Whether anything is left to ask; otherwise no server is needed."""
-    for subject in plan.target.subjects:
-        for column in plan.columns_of(subject):
-            answers = read_inference(plan.answers_folder(subject, column) / ANSWERS)
-            done = {(answer.task_id, answer.seed) for answer in answers}
-            tasks = plan.tasks[column.benchmark]
-            if any((task.task_id, seed) not in done for task in tasks for seed in plan.seeds):
-                return True
+    for subject, column in plan.cells:
+        answers = read_inference(plan.answers_folder(subject, column) / ANSWERS)
+        done = {(answer.task_id, answer.seed) for answer in answers}
+        tasks = plan.tasks[column.benchmark]
+        if any((task.task_id, seed) not in done for task in tasks for seed in plan.seeds):
+            return True
     return False
 
 

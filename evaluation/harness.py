@@ -24,7 +24,7 @@ from comas.verification import Verifier
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served
-from evaluation.inference_log import ANSWERS, read_inference
+from evaluation.grading import grade_folder
 from evaluation.models import Target, find_target
 from evaluation.runner import run_inference
 from evaluation.setups import SETUPS
@@ -159,12 +159,9 @@ def by_us(
         folder=folder,
     )
     asyncio.run(asked)
-    gold = {task.task_id: task.gold for task in tasks}
-    answers = read_inference(folder / ANSWERS)
     with Verifier() as verifier:
-        items = [(DOMAIN, answer.response, gold[answer.task_id]) for answer in answers]
-        verdicts = verifier.verify_batch(items)
-    return verdicts.count("correct") / len(tasks)
+        evaluation = grade_folder(folder, tasks, seeds=[0], verifier=verifier)
+    return evaluation.graders["strict"].accuracy
 
 
 if __name__ == "__main__":

@@ -59,11 +59,11 @@ class LocalModel:
 
     folder: Path
     fingerprint: str
-    """Of the weights, the tokenizer and the configuration."""
+    """Digest of the weights, the tokenizer and the configuration."""
     context_length: int
     """Tokens of prompt and reply: the model's maximum, at most ``MAX_CONTEXT``."""
     dtype: str
-    """That of the stored weights, so that nothing is rounded."""
+    """The type of the stored weights, so that nothing is rounded."""
     adapter: Path | None = None
     """Folder of the LoRA adapter that makes this model of the one in ``folder``."""
     adapter_rank: int = 0

@@ -29,14 +29,14 @@ class Plan:
     config: EvaluationConfig
     target: Target
     tasks: Mapping[str, Sequence[BenchmarkTask]]
-    """Of each benchmark."""
+    """Benchmark -> its tasks."""
     columns: tuple[Column, ...]
     seeds: tuple[int, ...]
     requests: RequestOptions
     identity: Identity
     baseline: Path | None
     isolation: Isolation | None
-    """Of model-written programs; None where no task asks for one."""
+    """How model-written programs are isolated; None where no task asks for one."""
     notes: tuple[str, ...]
     """What is done differently from what the command says, and why."""
 
@@ -44,6 +44,11 @@ class Plan:
         """A society leaves out setups with one speaker: its agents have those results."""
         num_models = len(set(self.target.subjects[subject]))
         return [c for c in self.columns if num_models == 1 or SETUPS[c.setup].num_speakers > 1]
+
+    @property
+    def cells(self) -> list[tuple[str, Column]]:
+        """Each subject with each of its columns."""
+        return [(s, column) for s in self.target.subjects for column in self.columns_of(s)]
 
     def answers_folder(self, subject: str, column: Column) -> Path:
         """Where the answers of a subject in one column are kept."""
@@ -92,12 +97,11 @@ def describe(plan: Plan) -> str:
     sizes = ", ".join(f"{name} ({len(tasks)} tasks)" for name, tasks in plan.tasks.items())
     setups = ", ".join(dict.fromkeys(column.setup for column in plan.columns))
     num_answers, num_requests = 0, 0
-    for subject, models in plan.target.subjects.items():
-        for column in plan.columns_of(subject):
-            tasks = plan.tasks[column.benchmark]
-            num_asked = len(tasks) * len(plan.seeds)
-            num_answers += num_asked
-            num_requests += num_asked * count_calls(column.setup, tasks[0], num_models=len(models))
+    for subject, column in plan.cells:
+        tasks, num_models = plan.tasks[column.benchmark], len(plan.target.subjects[subject])
+        num_asked = len(tasks) * len(plan.seeds)
+        num_answers += num_asked
+        num_requests += num_asked * count_calls(column.setup, tasks[0], num_models=num_models)
     seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
     return (
         f"Evaluating {what} on {sizes} with {setups}; {seeds}: {num_answers} answers, at most "

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -39,12 +39,12 @@ ANSWER_TIMEOUT_S = 2.0
 HANG_S = 120.0
 """Without a token in spite of open requests, or without an answer; a step takes seconds at most."""
 MAX_RESTARTS = 3
-"""Of one server: what fails so often will fail again."""
+"""How often one server is started again: what fails more often will go on failing."""
 PROGRESS = (
     *("num_requests_running", "num_requests_waiting"),
     *("prompt_tokens_total", "generation_tokens_total"),
 )
-"""Of what a server tells at /metrics: requests that it has, and tokens that it has dealt with."""
+"""Metrics of a server that move while it works: requests that it has, tokens dealt with."""
 METRIC = re.compile(r"^vllm:(\w+)(?:\{.*\})? (\S+)$", re.MULTILINE)
 NUM_SHOWN_LINES = 12
 EXCEPTION = re.compile(
@@ -262,34 +262,24 @@ def server_environment(slot: Slot, *, key: str) -> dict[str, str]:
     return environment
 
 
+@dataclass
 class _Server:
-    """One server; a context manager that stops it."""
+    """One server; a context manager that starts and stops it."""
 
-    def __init__(
-        self,
-        model: LocalModel,
-        *,
-        port: int,
-        arguments: Sequence[str],
-        environment: dict[str, str],
-        log_path: Path,
-        start_timeout_s: float,
-    ) -> None:
-        self.is_lost = False
-        """Whether it died or hangs."""
-        self._model = model
-        self._port = port
-        self._key = environment[VARIABLE]
-        self._arguments = arguments
-        self._environment = environment
-        self._log_path = log_path
-        self._start_timeout_s = start_timeout_s
-        self._num_restarts = 0
-        self._last_progress: tuple[float, ...] | None
-        log_path.parent.mkdir(parents=True, exist_ok=True)
-        self._start()
+    model: LocalModel
+    port: int
+    arguments: Sequence[str]
+    environment: dict[str, str] = field(repr=False)  # it holds the key
+    log_path: Path
+    start_timeout_s: float
+    is_lost: bool = False
+    """Whether it died or hangs."""
+    num_restarts: int = 0
+    _last_progress: tuple[float, ...] | None = None
 
     def __enter__(self) -> Self:
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        self._start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -298,7 +288,7 @@ class _Server:
     def endpoint_of(self, model: LocalModel, chats: ChatEncoder) -> Endpoint:
         """Where a model of this server is asked, by what name, and how."""
         name = str(model.adapter or model.folder)
-        return Endpoint(f"http://{HOST}:{self._port}/v1", name, self._key, chats)
+        return Endpoint(f"http://{HOST}:{self.port}/v1", name, self.environment[VARIABLE], chats)
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""
@@ -323,22 +313,22 @@ class _Server:
     def restart(self) -> None:
         """Stop it in whatever state it is, and start it anew."""
         self._stop()
-        if self._num_restarts == MAX_RESTARTS:
+        if self.num_restarts == MAX_RESTARTS:
             num_lost = MAX_RESTARTS + 1
-            raise ServerError(f"the server of {self._model.folder} was lost {num_lost} times")
-        self._num_restarts += 1
+            raise ServerError(f"the server of {self.model.folder} was lost {num_lost} times")
+        self.num_restarts += 1
         self._start()
-        self.wait_until_ready(time.monotonic() + self._start_timeout_s)
+        self.wait_until_ready(time.monotonic() + self.start_timeout_s)
 
     def _start(self) -> None:
-        with self._log_path.open("ab") as output:
+        with self.log_path.open("ab") as output:
             self._log_start = output.tell()
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "evaluation.server_process", *self._arguments],
+                [sys.executable, "-m", "evaluation.server_process", *self.arguments],
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=self._environment,
+                env=self.environment,
                 # Ctrl-C in a terminal reaches its whole process group; only we stop the server.
                 start_new_session=True,
             )
@@ -346,8 +336,8 @@ class _Server:
         self._processes: set[psutil.Process] = set()
         self._last_progress = None
         self._moved_at = time.monotonic()
-        where = f"{HOST}:{self._port} (log: {self._log_path})"
-        log.info("starting the server of %s on %s", self._model.folder, where)
+        where = f"{HOST}:{self.port} (log: {self.log_path})"
+        log.info("starting the server of %s on %s", self.model.folder, where)
 
     def _stop(self) -> None:
         assert self._process.stdin is not None
@@ -371,7 +361,14 @@ class _Server:
 
     def _lost(self, what: str) -> ServerError:
         self.is_lost = True
-        return ServerError(self._report(what))
+        with self.log_path.open("rb") as file:
+            file.seek(self._log_start)
+            text = file.read().decode(errors="replace")
+        lines = [line for line in text.splitlines() if not line.startswith(CHATTER)]
+        shown = "\n  ".join([*exceptions_in(lines), "...", *lines[-NUM_SHOWN_LINES:]])
+        return ServerError(
+            f"the server of {self.model.folder} {what}. From {self.log_path}:\n  {shown}"
+        )
 
     def _progress(self) -> tuple[float, ...] | None:
         """Requests that it works on and that wait, and tokens so far; None: it does not answer."""
@@ -389,21 +386,13 @@ class _Server:
         """What it answers; None: it does not."""
         try:
             return httpx.get(
-                f"http://{HOST}:{self._port}{path}",
-                headers=key_headers(self._key),
+                f"http://{HOST}:{self.port}{path}",
+                headers=key_headers(self.environment[VARIABLE]),
                 timeout=ANSWER_TIMEOUT_S,
                 trust_env=False,  # not through a proxy from the environment
             )
         except httpx.TransportError:
             return None
-
-    def _report(self, what: str) -> str:
-        with self._log_path.open("rb") as file:
-            file.seek(self._log_start)
-            text = file.read().decode(errors="replace")
-        lines = [line for line in text.splitlines() if not line.startswith(CHATTER)]
-        shown = "\n  ".join([*exceptions_in(lines), "...", *lines[-NUM_SHOWN_LINES:]])
-        return f"the server of {self._model.folder} {what}. From {self._log_path}:\n  {shown}"
 
 
 def exceptions_in(lines: Sequence[str]) -> list[str]:

@@ -20,8 +20,8 @@ from comas.utils.concurrency import run_all
 from comas.utils.progress import counted, progress_bar
 from comas.utils.seeds import sampling_seed
 from comas.verification import Verifier
+from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts, verify_solutions
-from comas.verification.verdict import Verdict
 
 SAMPLED, GREEDY = "validation", "validation/greedy"
 """Prefixes of the metrics of answers given alone, at ``validation.temperature`` and at 0."""

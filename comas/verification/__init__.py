@@ -1,8 +1,7 @@
 """Whether an answer is right: to measure accuracy, never to reward."""
 
-from comas.verification.forms import ANSWER_FORMS, AnswerForm, Grader
+from comas.verification.forms import ANSWER_FORMS, AnswerForm, Grader, Verdict
 from comas.verification.pool import Item, Verifier
-from comas.verification.verdict import Verdict
 
 __all__ = [
     "ANSWER_FORMS",

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from comas.verification.boxed import last_boxed_list
-from comas.verification.verdict import Verdict
+from comas.verification.forms import Verdict
 
 # What prints nothing, or only changes how text is set.
 _MARKUP = re.compile(

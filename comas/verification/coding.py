@@ -15,8 +15,8 @@ import time
 from contextvars import ContextVar
 from functools import cache, lru_cache
 
+from comas.verification.forms import Verdict
 from comas.verification.sandbox import Isolation, Sandbox
-from comas.verification.verdict import Verdict
 
 _FENCE = re.compile(
     r"^[ \t]*```[ \t]*(?P<opens>python[ \t]*)?\r?$\n?", re.MULTILINE | re.IGNORECASE
@@ -29,7 +29,7 @@ PROGRAM_MODULE = "solution"
 """The module from which a checker may import the program; its names are globals as well."""
 
 isolation: ContextVar[Isolation] = ContextVar("isolation", default="allow_degraded")
-"""That of this process's sandbox, to be set before its first program."""
+"""How this process's sandbox isolates programs; to be set before its first program."""
 
 _STANDARD_NAMES = frozenset(dir(builtins)) | sys.stdlib_module_names
 

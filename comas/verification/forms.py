@@ -1,4 +1,4 @@
-"""The forms of answers, and the graders that judge them."""
+"""The forms of answers, the graders that judge them, and what these may say."""
 
 from typing import Literal, get_args
 
@@ -10,3 +10,8 @@ ANSWER_FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)
 Grader = Literal["strict", "published"]
 """strict: right, as far as we know. published: as the published results were graded, with all
 the faults of those graders, to compare with them."""
+
+Verdict = Literal["correct", "wrong", "unanswered", "failed"]
+"""correct and wrong: the answer was judged. unanswered: the response holds no answer in the
+form that was asked for. failed: the verifier itself failed or ran out of time, which says
+nothing about the answer; it is counted and reported, never taken for wrong."""

@@ -36,6 +36,7 @@ from comas.verification.algebra import check_readable, is_equal_expression
 from comas.verification.boxed import last_boxed_list
 from comas.verification.brackets import split, unwrap
 from comas.verification.choice import read_letter
+from comas.verification.forms import Verdict
 from comas.verification.latex import MAX_ANSWER_CHARS, bare, join_thousands, normalize
 from comas.verification.names import is_asked_for, is_name, is_same_name
 from comas.verification.phrases import split_domain, undressed
@@ -48,7 +49,6 @@ from comas.verification.texts import (
     unwrapped_number,
 )
 from comas.verification.units import Quantity, read_quantity
-from comas.verification.verdict import Verdict
 
 _LIST_SEPARATOR = re.compile(r"[,;]|\\lor(?![a-zA-Z])")
 _EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![a-zA-Z])")

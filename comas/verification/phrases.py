@@ -85,7 +85,7 @@ _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
 
 
 class Domain(NamedTuple):
-    r"""That a letter runs through a set: ``k \in \mathbb{Z}``."""
+    r"""A letter and the set that it runs through: ``k \in \mathbb{Z}``."""
 
     letter: str
     of: str

@@ -19,9 +19,8 @@ from weakref import WeakSet
 from pebble import ProcessExpired, ProcessPool
 
 from comas.verification import coding
-from comas.verification.forms import AnswerForm, Grader
+from comas.verification.forms import AnswerForm, Grader, Verdict
 from comas.verification.sandbox import Isolation, Sandbox
-from comas.verification.verdict import Verdict
 from comas.verification.verifiers import CPU_LIMIT_S, verify
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import re
 from math_verify import parse, verify
 
 from comas.verification.boxed import last_boxed
-from comas.verification.verdict import Verdict
+from comas.verification.forms import Verdict
 
 RELATIVE_TOLERANCE = 0.05
 

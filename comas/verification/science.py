@@ -12,10 +12,10 @@ import re
 
 from comas.verification.boxed import last_boxed_list
 from comas.verification.brackets import unwrap
+from comas.verification.forms import Verdict
 from comas.verification.latex import normalize
 from comas.verification.phrases import undressed
 from comas.verification.units import is_unit
-from comas.verification.verdict import Verdict
 
 RELATIVE_TOLERANCE = 0.05
 ZERO_TOLERANCE = 1e-6

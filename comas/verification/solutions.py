@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 from comas.types import AnswerKey, Discussion, TurnKey
 from comas.utils.progress import progress_bar
+from comas.verification.forms import Verdict
 from comas.verification.pool import Verifier
-from comas.verification.verdict import Verdict
 
 Verdicts = Mapping[TurnKey, Verdict]
 """What the verifier says of each solution of a batch."""

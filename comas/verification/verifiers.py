@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from comas.verification.choice import verify_choice
 from comas.verification.coding import verify_coding, verify_coding_published
-from comas.verification.forms import AnswerForm, Grader
+from comas.verification.forms import AnswerForm, Grader, Verdict
 from comas.verification.math import verify_math
 from comas.verification.published import (
     verify_choice_published,
@@ -12,7 +12,6 @@ from comas.verification.published import (
     verify_science_published,
 )
 from comas.verification.science import verify_science
-from comas.verification.verdict import Verdict
 
 GRADERS: dict[Grader, dict[AnswerForm, Callable[[str, str], Verdict]]] = {
     "strict": {

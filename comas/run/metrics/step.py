@@ -19,8 +19,8 @@ from comas.types import (
     Turn,
     UpdateStats,
 )
+from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
-from comas.verification.verdict import Verdict
 
 NO_ADVANTAGE = 1e-6
 """Advantages below this are the rounding of a mean."""

@@ -47,7 +47,7 @@ class Pipes:
     program: int
     """The source code of the program, to read."""
     checker: int
-    """That of the checker, to read. It never enters the program's memory."""
+    """The source code of the checker, to read. It never enters the program's memory."""
     report: int
 
 

@@ -12,7 +12,7 @@ from . import system
 MAX_ENTRIES = 200
 """Files and folders in it: on a busy disk a thousand take seconds to remove."""
 _CURRENT, _NOREPLACE = -100, 1
-"""Of renameat2: relative to the current folder; fail where there is a file already."""
+"""Flags of renameat2: relative to the current folder; fail where there is a file already."""
 
 
 def make() -> str:
