@@ -4,7 +4,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Generic, TypeVar
@@ -12,7 +12,7 @@ from typing import Annotated, Any, Generic, TypeVar
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, to_json
 
-from comas.config.schema import Data
+from comas.config.schema import Columns, Data
 from comas.data.rows import DataError, Faulty, json_texts, read_rows, source_of
 from comas.types import NO_CHOICE, AnswerKey, Domain, Question
 from comas.utils.files import faults_in_words
@@ -172,7 +172,7 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
         return row
     if not isinstance(row, Mapping):
         return to_json(row)
-    columns = asdict(rules.columns)
+    columns = _by_key(rules.columns)
     known = {"id": name, "task": rules.domain, "source": source}
     found = {key: _as_text(row.get(column)) for key, column in columns.items()}
     record = known | {key: value for key, value in found.items() if value is not None}
@@ -185,6 +185,17 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
             return Faulty(f"answer: has no {mark!r}, behind which data.answer_after looks for it")
         record["answer"] = answer.rpartition(mark)[2].strip()
     return to_json(record)
+
+
+def _by_key(columns: Columns) -> dict[str, str | None]:
+    """Key of a record -> column that holds it."""
+    return {
+        "id": columns.id,
+        "task": columns.task,
+        "prompt": columns.prompt,
+        "answer": columns.answer,
+        "source": columns.source,
+    }
 
 
 def _as_text(value: Any) -> Any:
