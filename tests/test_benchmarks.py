@@ -20,38 +20,57 @@ from evaluation.tasks import PAPER_BENCHMARKS
 
 ALL_SETS = [*TRAINING_SETS.values(), *BENCHMARKS.values()]
 
-HUMANEVAL_ROW = {
-    "task_id": "HumanEval/0",
-    "prompt": 'import math\n\n\ndef area(r):\n    """The area of a circle.\n    >>> area(0)\n'
-    '    0.0\n    """\n',
-    "canonical_solution": "    return math.pi * r * r\n",
-    "test": "\n\nMETADATA = {}\n\n\ndef check(candidate):\n    assert candidate(0) == 0\n",
-    "entry_point": "area",
+AMC_PAGE = ".../{}_AMC_12B_Problems/3"
+ROWS: dict[str, dict[str, Any]] = {
+    "gsm8k": {"question": " How many? ", "answer": "2 * 600 = <<2*600=1200>>1200\n#### 1,200"},
+    "math-500": {"problem": "Halve $2\\pi$.", "answer": "\\pi", "solution": "", "level": 1},
+    "aime-2024": {"problem": "Find $x$.", "answer": "033"},
+    "amc-2023": {"id": 3, "problem": "Find it.", "answer": -4.0, "url": AMC_PAGE.format(2023)},
+    "scibench": {
+        "problem_text": "Find p.",
+        "answer_number": " -194",
+        "unit": "$10^{3} \\mathrm{~J}$ ",
+    },
+    "mmlu": {
+        "question": "2 + 2?",
+        "subject": "sums",
+        "choices": ["3", " 4", "5", "6"],
+        "answer": 1,
+    },
+    "medqa": {
+        "question": "Which?",
+        "options": {"B": "C", "A": "B12", "D": "K", "C": "D3"},
+        "answer_idx": "C",
+    },
+    "humaneval": {
+        "task_id": "HumanEval/0",
+        "prompt": "import math\n\n\ndef area(r):\n"
+        '    """The area of a circle.\n    >>> area(0)\n    0.0\n    """\n',
+        "canonical_solution": "    return math.pi * r * r\n",
+        "test": "\n\nMETADATA = {}\n\n\ndef check(candidate):\n    assert candidate(0) == 0\n",
+        "entry_point": "area",
+    },
+    "mbpp": {
+        "task_id": 11,
+        "text": "Write a function to square a number.",
+        "code": "def square(x):\n    return x * x",
+        "test_list": ["assert square(3) == LIMIT", "assert square(-2) == 4"],
+        "test_setup_code": "LIMIT = 9",
+        "challenge_test_list": [],
+    },
+    "gpqa": {
+        "Record ID": "rec1",
+        "Question": "Which gas is lightest? ",
+        "Correct Answer": " hydrogen\n",
+        "Incorrect Answer 1": "helium",
+        "Incorrect Answer 2": "neon",
+        "Incorrect Answer 3": "argon",
+    },
 }
-MBPP_ROW = {
-    "task_id": 11,
-    "text": "Write a function to square a number.",
-    "code": "def square(x):\n    return x * x",
-    "test_list": ["assert square(3) == LIMIT", "assert square(-2) == 4"],
-    "test_setup_code": "LIMIT = 9",
-    "challenge_test_list": [],
-}
-GPQA_ROW = {
-    "Record ID": "rec1",
-    "Question": "Which gas is lightest? ",
-    "Correct Answer": " hydrogen\n",
-    "Incorrect Answer 1": "helium",
-    "Incorrect Answer 2": "neon",
-    "Incorrect Answer 3": "argon",
-}
 
 
-def converted(name: str, row: dict[str, Any]) -> Item | LeftOut:
-    return BENCHMARKS[name].convert(row)
-
-
-def item(name: str, row: dict[str, Any]) -> Item:
-    result = converted(name, row)
+def item(name: str, **changes: object) -> Item:
+    result = BENCHMARKS[name].convert(ROWS[name] | changes)
     assert isinstance(result, Item), result
     return result
 
@@ -102,60 +121,58 @@ def test_the_table_in_the_readme_is_that_of_the_code():
         assert all(f"`{column}`" in line for column in one.source.columns), one.name
 
 
-# ---------------------------------------------------------------- math
+# ---------------------------------------------------------------- rows
 
 
-def test_gsm8k_takes_the_number_after_the_mark_without_its_commas():
-    row = {"question": " How many? ", "answer": "2 * 600 = <<2*600=1200>>1200\n#### 1,200"}
-    assert converted("gsm8k", row) == Item("How many?", "1200")
-    assert isinstance(converted("gsm8k", {**row, "answer": "1200"}), LeftOut)
+@pytest.mark.parametrize(
+    ("name", "changes", "prompt", "answer"),
+    [
+        ("gsm8k", {}, "How many?", "1200"),
+        ("math-500", {}, "Halve $2\\pi$.", "\\pi"),
+        ("aime-2024", {}, "Find $x$.", "33"),
+        ("aime-2024", {"answer": "0"}, "Find $x$.", "0"),
+        ("aime-2024", {"answer": 204}, "Find $x$.", "204"),
+        ("amc-2023", {}, "Find it.", "-4"),
+        (
+            "scibench",
+            {},
+            "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$.",
+            "-194",
+        ),
+        ("scibench", {"unit": " "}, "Find p.\n\nThe answer has no unit.", "-194"),
+        ("mmlu", {}, "2 + 2?\n\n(A) 3\n(B) 4\n(C) 5\n(D) 6", "B"),
+        ("medqa", {}, "Which?\n\n(A) B12\n(B) C\n(C) D3\n(D) K", "C"),
+        (
+            "mbpp",
+            {},
+            "Write a function to square a number.\n\nThe code must pass these tests:\n```python\n"
+            "assert square(3) == LIMIT\nassert square(-2) == 4\n```",
+            "LIMIT = 9\nassert square(3) == LIMIT\nassert square(-2) == 4",
+        ),
+    ],
+)
+def test_a_row_becomes_a_prompt_and_its_answer(name, changes, prompt, answer):
+    found = item(name, **changes)
+    assert (found.prompt, found.answer) == (prompt, answer)
 
 
-def test_math_500_keeps_the_latex_of_its_answer():
-    row = {"problem": "Halve $2\\pi$.", "answer": "\\pi", "solution": "", "level": 1}
-    assert converted("math-500", row) == Item("Halve $2\\pi$.", "\\pi")
-
-
-@pytest.mark.parametrize(("answer", "expected"), [("033", "33"), ("0", "0"), (204, "204")])
-def test_aime_drops_leading_zeros(answer: object, expected: str):
-    assert item("aime-2024", {"problem": "Find $x$.", "answer": answer}).answer == expected
-
-
-def test_amc_takes_the_year_2023_alone_and_writes_whole_numbers():
-    row = {"id": 3, "problem": "Find it.", "answer": -4.0, "url": ".../2023_AMC_12B_Problems/3"}
-    assert converted("amc-2023", row) == Item("Find it.", "-4")
-    assert isinstance(converted("amc-2023", {**row, "url": ".../2022_AMC_12B_Problems/3"}), LeftOut)
-    assert isinstance(converted("amc-2023", {**row, "answer": 0.5}), LeftOut)
-
-
-# ---------------------------------------------------------------- science
-
-
-def test_scibench_ends_with_the_unit_that_is_asked_for():
-    row = {"problem_text": "Find p.", "answer_number": " -194", "unit": "$10^{3} \\mathrm{~J}$ "}
-    found = item("scibench", row)
-    assert found.answer == "-194"
-    assert found.prompt == "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$."
-    without = item("scibench", {**row, "unit": " "})
-    assert without.prompt == "Find p.\n\nThe answer has no unit."
-
-
-@pytest.mark.parametrize("answer", ["", "1/2", "about 3", "nan", "inf", "\\pi"])
-def test_a_scibench_answer_that_is_no_number_is_left_out(answer: str):
-    row = {"problem_text": "Find p.", "answer_number": answer, "unit": ""}
-    assert converted("scibench", row) == LeftOut("its answer is not a decimal number")
-
-
-# ---------------------------------------------------------------- choice
-
-
-def test_mmlu_keeps_the_order_of_its_options():
-    row = {"question": "2 + 2?", "subject": "sums", "choices": ["3", " 4", "5", "6"], "answer": 1}
-    found = item("mmlu", row)
-    assert found.prompt == "2 + 2?\n\n(A) 3\n(B) 4\n(C) 5\n(D) 6"
-    assert found.answer == "B"
-    assert isinstance(converted("mmlu", {**row, "answer": 4}), LeftOut)
-    assert isinstance(converted("mmlu", {**row, "choices": ["3", "4"]}), LeftOut)
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("gsm8k", {"answer": "1200"}),
+        ("amc-2023", {"url": AMC_PAGE.format(2022)}),
+        ("amc-2023", {"answer": 0.5}),
+        *(("scibench", {"answer_number": a}) for a in ("", "1/2", "about 3", "nan", "inf", "\\pi")),
+        ("mmlu", {"answer": 4}),
+        ("mmlu", {"choices": ["3", "4"]}),
+        ("medqa", {"options": {"A": "B12", "B": "C", "C": "D3"}}),
+        ("humaneval", {"entry_point": "volume"}),
+        ("humaneval", {"prompt": "def area(r"}),
+        ("mbpp", {"test_list": []}),
+    ],
+)
+def test_a_row_that_cannot_be_asked_or_judged_is_left_out(name, changes):
+    assert isinstance(BENCHMARKS[name].convert(ROWS[name] | changes), LeftOut)
 
 
 def test_the_gold_of_a_choice_knows_the_options_that_end_the_prompt():
@@ -164,36 +181,22 @@ def test_the_gold_of_a_choice_knows_the_options_that_end_the_prompt():
     assert gold_with_options("B", "Which?") == "B"
 
 
-def test_medqa_lists_its_options_by_letter():
-    options = {"B": "C", "A": "B12", "D": "K", "C": "D3"}
-    found = item("medqa", {"question": "Which?", "options": options, "answer_idx": "C"})
-    assert found.prompt == "Which?\n\n(A) B12\n(B) C\n(C) D3\n(D) K"
-    assert found.answer == "C"
-    three = {"A": "B12", "B": "C", "C": "D3"}
-    row = {"question": "Which?", "options": three, "answer_idx": "C"}
-    assert isinstance(converted("medqa", row), LeftOut)
-
-
 def test_gpqa_shuffles_by_the_id_so_that_every_build_agrees_and_no_letter_wins():
     """The right answer is always the first in the dataset. Literal values: another Python must
     not change the benchmark."""
-    found = item("gpqa", GPQA_ROW)
-    assert found == item("gpqa", GPQA_ROW)
+    found = item("gpqa")
     assert f"({found.answer}) hydrogen" in found.details
     assert sorted(found.details.split("\n"), key=lambda line: line[1]) == found.details.split("\n")
-    letters = [item("gpqa", {**GPQA_ROW, "Record ID": f"rec{n}"}).answer for n in range(400)]
-    assert letters[:8] == EXPECTED_LETTERS
+    letters = [item("gpqa", **{"Record ID": f"rec{n}"}).answer for n in range(400)]
+    assert letters[:8] == ["C", "B", "C", "C", "D", "A", "D", "B"]
     assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")
-
-
-EXPECTED_LETTERS = ["C", "B", "C", "C", "D", "A", "D", "B"]
 
 
 # ---------------------------------------------------------------- coding
 
 
 def test_humaneval_shows_the_function_and_checks_it():
-    found = item("humaneval", HUMANEVAL_ROW)
+    found = item("humaneval")
     assert found.prompt.startswith("Implement this function:\n\n```python\nimport math\n")
     assert found.answer.endswith("assert candidate(0) == 0\n\ncheck(area)")
     assert "pi" not in found.prompt
@@ -207,7 +210,7 @@ def test_a_humaneval_test_may_use_what_its_prompt_defines():
         "test": "def check(candidate):\n    assert candidate(encode('abc')) == 'abc'\n",
         "entry_point": "decode",
     }
-    gold = item("humaneval", row).answer
+    gold = item("humaneval", **row).answer
     right = "```python\ndef decode(s):\n    return s[:-1][::-1]\n```"
     wrong = "```python\ndef decode(s):\n    return s[::-1]\n```"
     with Verifier(num_workers=1) as verifier:
@@ -215,25 +218,10 @@ def test_a_humaneval_test_may_use_what_its_prompt_defines():
     assert verdicts == ["correct", "wrong"]
 
 
-def test_a_humaneval_prompt_without_its_function_is_left_out():
-    assert isinstance(converted("humaneval", {**HUMANEVAL_ROW, "entry_point": "volume"}), LeftOut)
-    assert isinstance(converted("humaneval", {**HUMANEVAL_ROW, "prompt": "def area(r"}), LeftOut)
-
-
-def test_mbpp_shows_its_assertions_and_sets_up_before_them():
-    found = item("mbpp", MBPP_ROW)
-    assert found.answer == "LIMIT = 9\nassert square(3) == LIMIT\nassert square(-2) == 4"
-    assert found.prompt == (
-        "Write a function to square a number.\n\nThe code must pass these tests:\n```python\n"
-        "assert square(3) == LIMIT\nassert square(-2) == 4\n```"
-    )
-    assert isinstance(converted("mbpp", {**MBPP_ROW, "test_list": []}), LeftOut)
-
-
 def test_the_reference_solutions_pass_and_others_do_not():
-    area = HUMANEVAL_ROW["prompt"] + HUMANEVAL_ROW["canonical_solution"]
-    golds = [item("humaneval", HUMANEVAL_ROW).answer, item("mbpp", MBPP_ROW).answer]
-    programs = [area, MBPP_ROW["code"]]
+    area = ROWS["humaneval"]["prompt"] + ROWS["humaneval"]["canonical_solution"]
+    golds = [item("humaneval").answer, item("mbpp").answer]
+    programs = [area, ROWS["mbpp"]["code"]]
     with Verifier(num_workers=2) as verifier:
         verdicts = verifier.verify_batch(
             [
