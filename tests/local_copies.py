@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
+from small_runs import write_records
 
 from comas.data.preparation.math_train import MATH
 
@@ -21,11 +21,6 @@ OBJECTS = ("kites", "lamps", "boats", "drums", "coins", "vases", "ropes", "bells
 def write_parquet(path: Path, rows: Rows) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Dataset.from_list(list(map(dict, rows))).to_parquet(path)
-
-
-def write_jsonl(path: Path, rows: Rows) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def write_csv(path: Path, rows: Rows) -> None:
@@ -133,7 +128,7 @@ def write_math_benchmarks(folder: Path) -> None:
         gsm8k / "socratic/test-00000-of-00001.parquet", [{"question": "?", "answer": "#### 0"}]
     )
     write_card(gsm8k, {name: {"test": f"{name}/test-*"} for name in ("main", "socratic")})
-    write_jsonl(
+    write_records(
         folder / "HuggingFaceH4/MATH-500/test.jsonl",
         [
             {
@@ -158,7 +153,7 @@ def write_math_benchmarks(folder: Path) -> None:
             {"id": 0, "problem": "New one.", "answer": -4.0, "url": page.format(2023)},
         ],
     )
-    write_jsonl(
+    write_records(
         folder / "xw27/scibench/atkins.json",
         [{"problem_text": "Find p.", "answer_number": " -194", "unit": "$\\mathrm{~J}$ "}],
     )
@@ -220,7 +215,7 @@ def write_choice_benchmarks(folder: Path) -> None:
         [{"question": "2 + 2?", "subject": "sums", "choices": list("3456"), "answer": 1}],
     )
     write_card(mmlu, {"all": {"test": "all/test-*"}})
-    write_jsonl(
+    write_records(
         folder / "GBaker/MedQA-USMLE-4-options/phrases_no_exclude_test.jsonl",
         [
             {

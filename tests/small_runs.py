@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 
 from tiny_models import save_tiny_model
@@ -26,10 +27,11 @@ def record(number: int, **changes: str) -> dict[str, str]:
     return known | changes
 
 
-def write_records(path: Path, records: list[dict[str, str]]) -> Path:
-    """Write JSON lines; returns the path."""
+def write_records(path: Path, records: Iterable[object]) -> Path:
+    """Write JSON lines, a text as it is; returns the path."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in records))
+    lines = [row if isinstance(row, str) else json.dumps(row) for row in records]
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     return path
 
 

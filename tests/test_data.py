@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import write_records
 
 from comas.data import (
     DataError,
@@ -37,10 +38,7 @@ def questions(number: int) -> list[Question]:
 
 
 def write(path: Path, *lines: object) -> Path:
-    """A JSONL file; a string is written as it is."""
-    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    path.write_text("\n".join(texts) + "\n", encoding="utf-8")
-    return path
+    return write_records(path, lines)
 
 
 def error_of(path: Path) -> str:

@@ -15,9 +15,9 @@ from local_copies import (
     webinstruct_row,
     write_card,
     write_csv,
-    write_jsonl,
     write_parquet,
 )
+from small_runs import write_records
 
 from comas.data.preparation import DataPreparationError, Item, LeftOut, Source, loading
 from comas.data.preparation.checkers import checker_from_pytest
@@ -263,8 +263,8 @@ def lay_out(folder: Path, layout: str) -> None:
         (root / ".cache/huggingface/download").mkdir(parents=True)
         (root / ".cache/huggingface/download/test.parquet.metadata").write_text("x")
     elif layout == "config folder, jsonl":
-        write_jsonl(root / "main/test.jsonl", ROWS)
-        write_jsonl(root / "other/test.jsonl", OTHER)
+        write_records(root / "main/test.jsonl", ROWS)
+        write_records(root / "other/test.jsonl", OTHER)
     elif layout == "config folder, csv":
         write_csv(root / "main/some_test.csv", ROWS)
         write_csv(root / "main/some_train.csv", OTHER)
@@ -308,7 +308,7 @@ def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
 
 def test_missing_copies_are_named_with_the_commands_that_get_them(tmp_path):
     # Of several configs, all have to be there.
-    write_jsonl(tmp_path / "EleutherAI/hendrycks_math/algebra/train.jsonl", [math_row(1)])
+    write_records(tmp_path / "EleutherAI/hendrycks_math/algebra/train.jsonl", [math_row(1)])
     assert missing_copies([MATH.source, SOURCE], tmp_path) == [
         f"hf download {source.hub_name} --repo-type dataset --revision {source.revision} "
         f"--local-dir {tmp_path}/{source.hub_name}"
@@ -346,13 +346,13 @@ def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):
 
 
 def test_a_copy_without_the_split_is_named_with_what_was_looked_for(tmp_path):
-    write_jsonl(tmp_path / "owner/name/main/train.jsonl", OTHER)
+    write_records(tmp_path / "owner/name/main/train.jsonl", OTHER)
     with pytest.raises(DataPreparationError, match="as config 'main', split 'test'"):
         list(load_rows(SOURCE, local_copies=tmp_path))
 
 
 def test_a_copy_of_another_length_than_the_hubs_is_warned_about(tmp_path, caplog):
-    write_jsonl(tmp_path / "owner/name/main/test.jsonl", ROWS[:1])
+    write_records(tmp_path / "owner/name/main/test.jsonl", ROWS[:1])
     list(load_rows(SOURCE, local_copies=tmp_path))
     assert caplog.messages == ["owner/name: 1 rows, but the hub's copy has 2"]
 

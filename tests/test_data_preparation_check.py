@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from small_runs import write_records
 
 from comas.data import RECORDS
 from comas.data.preparation.check import check_questions, main
@@ -28,9 +29,7 @@ def verifier() -> Iterator[Verifier]:
 
 
 def write(path: Path, *lines: object) -> Path:
-    texts = [line if isinstance(line, str) else json.dumps(line) for line in lines]
-    path.write_text("\n".join(texts) + "\n")
-    return path
+    return write_records(path, lines)
 
 
 def reasons(path: Path, verifier: Verifier) -> dict[str, str]:

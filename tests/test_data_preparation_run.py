@@ -15,7 +15,8 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_jsonl
+from local_copies import kodcode_row, math_row, webinstruct_row, write_all
+from small_runs import write_records
 
 from comas.data import load_questions
 from comas.data.preparation import DataPreparationError, Source, build
@@ -157,11 +158,11 @@ def planted_copies(folder: Path) -> None:
     quiet_lake = (
         "On a quiet lake in the north seven boats with red sails go round the old island twice"
     )
-    write_jsonl(
+    write_records(
         folder / "HuggingFaceH4/MATH-500/test.jsonl",
         [{"problem": "What is  $2\\pi$ halved?", "answer": "\\pi"}],
     )
-    write_jsonl(
+    write_records(
         folder / "xw27/scibench/atkins.json",
         [{"problem_text": f"{quiet_lake}. Find p.", "answer_number": "1", "unit": " "}],
     )
@@ -172,7 +173,7 @@ def planted_copies(folder: Path) -> None:
     for config in MATH.source.configs:
         # Number 0 is of level 3, and left out.
         planted = rows if config == "algebra" else [math_row(0)]
-        write_jsonl(folder / MATH.source.hub_name / config / "train.jsonl", planted)
+        write_records(folder / MATH.source.hub_name / config / "train.jsonl", planted)
     coding = [kodcode_row(number) for number in (1, 5, 7)]
     coding[2]["question"] = f"Write add_7(x). {quiet_lake}."  # 16 words of SciBench's
     science = [webinstruct_row(number) for number in (0, 1, 2, 4)]
@@ -182,7 +183,7 @@ def planted_copies(folder: Path) -> None:
         ("TIGER-Lab/WebInstruct-verified", science),
     ):
         (folder / name / "data/train-00000-of-00001.parquet").unlink()
-        write_jsonl(folder / name / "data/train-0.jsonl", planted)
+        write_records(folder / name / "data/train-0.jsonl", planted)
 
 
 def test_planted_repetitions_are_dropped_and_reported_and_nothing_else(tmp_path):
@@ -283,7 +284,7 @@ def test_a_file_of_the_users_own_is_never_overwritten(copies, tmp_path, caplog):
 
 def test_a_benchmark_that_changed_makes_the_blend_stale(copies, built, tmp_path, caplog):
     write_all(tmp_path / "newer")
-    write_jsonl(
+    write_records(
         tmp_path / "newer/HuggingFaceH4/MATH-500/test.jsonl", [{"problem": "New?", "answer": "1"}]
     )
     assert run(tmp_path / "newer", built, "--only", "math-500", "--rebuild") == 0

@@ -6,11 +6,12 @@ import importlib.metadata
 import importlib.util
 import json
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from small_runs import write_records
 
 import comas.verification
 from comas.verification import AnswerForm, Verifier
@@ -56,10 +57,6 @@ def answer(task_id: str, response: str, *, seed: int = 0, num_calls: int = 1) ->
     return Answer(task_id, seed, response, (call,) * num_calls)
 
 
-def write_lines(path: Path, lines: Sequence[object]) -> None:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-
-
 @pytest.fixture
 def folder(tmp_path) -> Path:
     path = tmp_path / "gsm8k" / "vanilla"
@@ -68,7 +65,7 @@ def folder(tmp_path) -> Path:
 
 
 def answers_are(folder: Path, *answers: Answer) -> None:
-    write_lines(folder / "inference.jsonl", [asdict(item) for item in answers])
+    write_records(folder / "inference.jsonl", [asdict(item) for item in answers])
 
 
 def grade(folder: Path, verifier, *, tasks=TASKS, seeds=(0,)):
@@ -80,7 +77,7 @@ def grade(folder: Path, verifier, *, tasks=TASKS, seeds=(0,)):
 
 def test_accuracy_divides_by_the_tasks_asked(folder):
     answers_are(folder, answer("a", "1"), answer("b", "9"))
-    write_lines(folder / "failures.jsonl", [{"task_id": "c", "seed": 0, "error": "status 500"}])
+    write_records(folder / "failures.jsonl", [{"task_id": "c", "seed": 0, "error": "status 500"}])
     evaluation = grade(folder, ExactVerifier())
     assert (evaluation.benchmark, evaluation.setup) == ("gsm8k", "vanilla")
     assert (evaluation.num_asked, evaluation.num_done, evaluation.num_failures) == (4, 2, 1)
@@ -101,7 +98,7 @@ def test_each_seed_has_its_accuracy_and_all_count_alike(folder):
 
 def test_a_failure_that_was_answered_later_is_none(folder):
     answers_are(folder, answer("a", "1"))
-    write_lines(folder / "failures.jsonl", [{"task_id": "a", "seed": 0, "error": "status 500"}])
+    write_records(folder / "failures.jsonl", [{"task_id": "a", "seed": 0, "error": "status 500"}])
     assert grade(folder, ExactVerifier()).num_failures == 0
 
 
@@ -117,7 +114,7 @@ def test_cost_sums_calls_and_the_sessions_times(folder):
     # The first was written down twice: its last line counts.
     times = [("first", 0.7, 1), ("first", 1.5, 1), ("second", 0.5, 1)]
     sessions = [{"started": s, "wall_s": wall_s, "num_done": n} for s, wall_s, n in times]
-    write_lines(folder / "sessions.jsonl", sessions)
+    write_records(folder / "sessions.jsonl", sessions)
     cost = grade(folder, ExactVerifier()).cost
     assert (cost.calls, cost.prompt_tokens, cost.completion_tokens) == (4, 40, 20)
     assert (cost.wall_s, cost.tokens_per_s) == (2.0, 20 / 2.0)
