@@ -1,13 +1,15 @@
-"""scripts/benchmark.sh: the list of benchmarks, and how their keys are read."""
+"""scripts/benchmark.sh: the list of benchmarks, how their keys are read, and their harness."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from scripts.benchmarks._turns import Ratio, Repeated, Report, take_turns
 from scripts.benchmarks.discussions import undelayed_steps
 from scripts.command import read_arguments
 
@@ -81,3 +83,30 @@ def test_help_of_a_benchmark_names_its_keys(monkeypatch, capsys):
 )
 def test_steps_without_delay_are_those_of_first_come_first_served(chains, capacity, num_steps):
     assert undelayed_steps(chains, capacity=capacity) == num_steps
+
+
+def test_ways_take_turns_in_an_order_that_is_reversed_each_time_after_a_warm_up():
+    taken = []
+    ways = {name: lambda name=name: taken.append(name) or {"seconds": len(taken)} for name in "ab"}
+    turns = take_turns(ways, repeats=2, num_warm_ups=1)
+    assert "".join(taken) == "baabba"
+    assert turns == {"a": [{"seconds": 3}, {"seconds": 6}], "b": [{"seconds": 4}, {"seconds": 5}]}
+
+
+def test_ratios_are_taken_turn_by_turn_and_a_missed_mark_is_the_exit_status(tmp_path, capsys):
+    turns = {
+        "one": [{"seconds": 2.0}, {"seconds": 6.0}, {"seconds": 9.0}],
+        "other": [{"seconds": 1.0}, {"seconds": 4.0}, {"seconds": 3.0}],
+    }
+    for at_most, status, verdict in ((2.0, 0, "reached"), (1.9, 1, "MISSED")):
+        report = Report(Repeated(json=str(tmp_path / "found.json")))
+        report.add("Two ways", turns, ratios=[Ratio("one", "other", at_most=at_most)])
+        assert report.end() == status
+        assert json.loads((tmp_path / "found.json").read_text())["turns"] == {"Two ways": turns}
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0] == "Two ways; median of 3"
+        assert lines[2].split() == ["one", "6"] and lines[3].split() == ["other", "3"]
+        # Ratios 2, 1.5 and 3; not 6 / 3.
+        assert lines[4] == (
+            f"one : other, seconds: 2.00 x (1.50 to 3.00) (at most {at_most:g}: {verdict})"
+        )

@@ -149,7 +149,7 @@ async def _vllm_benchmark(
         goodput_config_dict={},
         max_concurrency=options.concurrency,
         lora_modules=None,
-        extra_headers=None,
+        extra_headers={"Authorization": f"Bearer {endpoint.api_key}"},
         extra_body=None,
         ready_check_timeout_sec=0,
     )
