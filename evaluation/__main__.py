@@ -2,7 +2,6 @@
 what scripts/evaluate_model.sh starts."""
 
 import logging
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,11 +9,10 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
-from evaluation.comparison import compare
 from evaluation.config import EvaluationConfig, read_command
 from evaluation.execution import BaselineError, evaluate
 from evaluation.plan import describe, make_plan
-from evaluation.server import HOST
+from evaluation.report import compare
 
 log = logging.getLogger("evaluation")
 
@@ -44,7 +42,6 @@ def _evaluate(arguments: Sequence[str]) -> None:
     log.info(describe(plan))
     for note in plan.notes:
         log.info("note: %s", note)
-    _bypass_proxies()
     try:
         with logging_redirect_tqdm():  # messages appear above the progress bars
             summary = evaluate(plan)
@@ -63,13 +60,6 @@ def _compare(arguments: Sequence[str]) -> None:
     results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results
     text, figure = compare(names, results=Path(results))
     sys.stdout.write(f"{text}\n{figure}\n")
-
-
-def _bypass_proxies() -> None:
-    """Keep requests to servers on this machine from going through a proxy."""
-    for name in ("NO_PROXY", "no_proxy"):
-        known = os.environ.get(name)
-        os.environ[name] = f"{known},{HOST}" if known else HOST
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""``summary.json``, ``summary.md`` and ``summary.csv`` of a results folder."""
+"""The summary of a results folder as JSON, Markdown and CSV; several folders side by side."""
 
 import csv
 import io
@@ -13,6 +13,7 @@ from comas.utils.files import write_text
 from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import read_sampling
+from evaluation.plots import draw_accuracies
 from evaluation.results import GRADERS, Subject, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
@@ -73,33 +74,67 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     rows, everyone = results.rows, [results]
     if baseline is not None:
         reference = read_results(baseline, name=os.path.relpath(baseline, folder.parent))
-        rows, everyone = line_up(reference, [results]), [reference, results]
-    lines = [record for row in rows for record in records(row)]
+        rows, everyone = _lined_up(reference, [results]), [reference, results]
+    lines = [record for row in rows for record in _records(row)]
     summary = {
         "name": results.name,
         "baseline": None if baseline is None else everyone[0].name,
-        "asked_differently": asked_differently(everyone),
-        "graded_differently": graded_differently(everyone),
+        "asked_differently": _asked_differently(everyone),
+        "graded_differently": _graded_differently(everyone),
         "rows": lines,
         "cost": _cost_records(results),
-        "missing": missing_from(everyone),
+        "missing": _missing_from(everyone),
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
-    screen = "\n\n".join([f"# Results of {results.name}", *overview(rows, everyone)])
+    screen = "\n\n".join([f"# Results of {results.name}", *_overview(rows, everyone)])
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / "summary.csv", _as_csv(lines))
-    text = "\n\n".join([screen, *differences(rows), cost]) + "\n"
+    text = "\n\n".join([screen, *_differences(rows), cost]) + "\n"
     write_text(folder / "summary.md", text)
     return f"{screen}\n"
 
 
-def line_up(first: Results, others: Sequence[Results]) -> list[Row]:
+def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
+    """Compare the results folders ``names`` of ``results`` with the first of them.
+
+    A name stands for a model (``base``), one subject of a run (``quickstart/agent_0``) or a
+    whole run (``quickstart``). Each subject of a run is compared with its counterpart in the
+    first folder, or with the only subject there.
+
+    Returns the tables as Markdown, and the path of the figure that is drawn:
+    ``results/comparison-<names>.png``.
+
+    Raises ValueError for fewer than two names, when a folder has no results or damaged ones, or
+    when one has nothing in common with the first.
+    """
+    if len(names) < 2:
+        raise ValueError(
+            f"compare needs at least two results, not {len(names)}: compare A B [C ...]"
+        )
+    names = [_under(results, name) for name in names]
+    first, *others = [read_results(results / name, name=name) for name in names]
+    rows = _lined_up(first, others)
+    joined = "-".join(name.replace("/", "_") for name in names)
+    figure = results / f"comparison-{joined}.png"
+    draw_accuracies(rows, figure)
+    title = f"# {', '.join(names[1:])} compared with {names[0]}"
+    parts = [title, *_overview(rows, [first, *others]), *_differences(rows)]
+    return "\n\n".join(parts) + "\n", figure
+
+
+def _under(results: Path, name: str) -> str:
+    """``results/base/``, as a shell completes it, means ``base``."""
+    path = Path(name)
+    return str(path.relative_to(results) if path.is_relative_to(results) else path)
+
+
+def _lined_up(first: Results, others: Sequence[Results]) -> list[Row]:
     """All rows, those of ``others`` compared with those of ``first``; see ``compare_rows``."""
     compared = (compare_rows(other.rows, references=first.rows) for other in others)
     return [*first.rows, *(row for rows in compared for row in rows)]
 
 
-def asked_differently(everyone: Sequence[Results]) -> list[str]:
+def _asked_differently(everyone: Sequence[Results]) -> list[str]:
     """The sampling options in which the results differ, which makes a comparison less meaningful.
 
     Example: ``["temperature: base 0.7, mine 1.0"]``
@@ -113,7 +148,7 @@ def asked_differently(everyone: Sequence[Results]) -> list[str]:
     ]
 
 
-def graded_differently(everyone: Sequence[Results]) -> list[str]:
+def _graded_differently(everyone: Sequence[Results]) -> list[str]:
     """Whose verdicts are not of the present graders, where not all are of the same."""
     graders = {
         results.name: {e.graded_by for s in results.subjects for e in s.evaluations.values()}
@@ -129,17 +164,17 @@ def graded_differently(everyone: Sequence[Results]) -> list[str]:
     ]
 
 
-def missing_from(everyone: Sequence[Results]) -> list[str]:
+def _missing_from(everyone: Sequence[Results]) -> list[str]:
     """What is missing from each of the results, one sentence per column."""
     return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
 
 
-def overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
+def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
     """Accuracies under both graders, and what is missing, as Markdown."""
     legend, warning = LEGEND, []
-    if differing := asked_differently(everyone):
+    if differing := _asked_differently(everyone):
         warning = ["## Asked differently", _listed(differing)]
-    if differing := graded_differently(everyone):
+    if differing := _graded_differently(everyone):
         warning += ["## Graded differently", _listed(differing)]
     if any(row.reference is not None for row in rows):
         legend += f"\n{DIFFERENCE_LEGEND}"
@@ -150,18 +185,18 @@ def overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
         f"## Accuracy\n\n{strict}",
         SAME_BY_PUBLISHED if published == strict else f"## {PUBLISHED_TITLE}\n\n{published}",
         "## Missing",
-        _listed(missing_from(everyone)) or COMPLETE,
+        _listed(_missing_from(everyone)) or COMPLETE,
     ]
 
 
-def differences(rows: Sequence[Row]) -> list[str]:
+def _differences(rows: Sequence[Row]) -> list[str]:
     """The differences with their intervals, as Markdown, if anything is compared."""
     if all(row.reference is None for row in rows):
         return []
     return [f"## Differences\n\n{difference_table(rows)}"]
 
 
-def records(row: Row) -> list[Record]:
+def _records(row: Row) -> list[Record]:
     """One record for every column and grader of a row, with None for missing values.
 
     Accuracies are in percent of the answers asked for, differences in percentage points.

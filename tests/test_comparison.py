@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from matplotlib.image import imread
 
 from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference, rows_of
-from evaluation.comparison import compare
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import write_identity
 from evaluation.plots import accuracy_figure
+from evaluation.report import compare
 from evaluation.results import read_subjects
 
 

@@ -165,7 +165,7 @@ def test_the_key_is_in_no_command_line_and_no_log(servers):
     assert len(endpoint.api_key) >= 43  # 256 bits
     commands = [command_line(process) for process in processes_of(os.getpid())]
     assert len(commands) >= 3
-    shown = [*commands, own._log_path.read_text(), endpoint]
+    shown = [*commands, own.log_path.read_text(), endpoint]
     assert not any(endpoint.api_key in str(each) for each in shown)
 
 
