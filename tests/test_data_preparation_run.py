@@ -155,9 +155,7 @@ def test_single_benchmarks_are_built_alone(copies, tmp_path):
 def planted_copies(folder: Path) -> None:
     """Copies in which questions repeat a benchmark's or each other's."""
     write_all(folder)
-    quiet_lake = (
-        "On a quiet lake in the north seven boats with red sails go round the old island twice"
-    )
+    quiet_lake = "On a quiet lake in the north seven boats with red sails go round the old island"
     write_records(
         folder / "HuggingFaceH4/MATH-500/test.jsonl",
         [{"problem": "What is  $2\\pi$ halved?", "answer": "\\pi"}],
@@ -175,7 +173,7 @@ def planted_copies(folder: Path) -> None:
         planted = rows if config == "algebra" else [math_row(0)]
         write_records(folder / MATH.source.hub_name / config / "train.jsonl", planted)
     coding = [kodcode_row(number) for number in (1, 5, 7)]
-    coding[2]["question"] = f"Write add_7(x). {quiet_lake}."  # 16 words of SciBench's
+    coding[2]["question"] = f"Write add_7(x). {quiet_lake}."  # 17 words of SciBench's
     science = [webinstruct_row(number) for number in (0, 1, 2, 4)]
     science[3]["question"] = "Ann has 2 pens, and buys 3: how many"  # as in GSM8K
     for name, planted in (
@@ -355,9 +353,8 @@ def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
         assert part in caplog.text
     assert run(copies, tmp_path, "--skip", "gpqa") == 0
     files = json.loads((tmp_path / "checksums.json").read_text())["files"]
-    assert files["train.jsonl"]["recipe"]["apart_from"].keys() == script.BENCHMARKS.keys() - {
-        "gpqa"
-    }
+    others = script.BENCHMARKS.keys() - {"gpqa"}
+    assert files["train.jsonl"]["recipe"]["apart_from"].keys() == others
 
 
 @pytest.mark.parametrize(
@@ -403,18 +400,17 @@ def test_wrong_arguments_end_with_2(arguments, capsys):
 
 
 @pytest.mark.parametrize("name", ["prepare_data.sh", "check_data.sh"])
-def test_help_needs_no_environment(name, tmp_path):
-    command = ["bash", str(REPOSITORY / "scripts" / name), "--help"]
-    environment = {**os.environ, "PYTHON": "/no/such/python"}
-    result = subprocess.run(
-        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
-    )
-    assert result.stdout.startswith(f"usage: bash scripts/{name}")
-
-
-def test_the_help_names_every_option_and_every_name():
-    printed = subprocess.run(["bash", str(SCRIPT), "--help"], capture_output=True, text=True).stdout
-    for option in ("--from", "--only", "--skip", "--seed", "--output", "--rebuild"):
-        assert option in printed
-    [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
-    assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])
+def test_help_needs_no_environment_and_names_every_option_and_dataset(name, tmp_path):
+    printed = subprocess.run(
+        ["bash", str(REPOSITORY / "scripts" / name), "--help"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHON": "/no/such/python"},
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert printed.startswith(f"usage: bash scripts/{name}")
+    if name == "prepare_data.sh":
+        for option in ("--from", "--only", "--skip", "--seed", "--output", "--rebuild"):
+            assert option in printed
+        [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
+        assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])
