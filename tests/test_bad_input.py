@@ -108,6 +108,7 @@ def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog
         ("train", json.dumps(RECORD | {"task": "choice", "answer": "A"}), "not trained on"),
         ("validation", "", " holds no record"),
     ],
+    ids=["no JSON", "a choice", "empty"],
 )
 def test_questions_that_cannot_be_used_are_named(arguments, caplog, tmp_path, key, content, said):
     path = tmp_path / "broken.jsonl"
