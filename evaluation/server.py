@@ -2,9 +2,7 @@
 
 import asyncio
 import logging
-import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -18,21 +16,26 @@ from typing import NoReturn, Self
 import httpx
 import psutil
 
-from comas.engines.rollout.vllm_options import cpu_options, engine_environment, gpu_batched_tokens
 from comas.types import Device
 from comas.utils.chat import ChatEncoder
 from comas.utils.model_folder import load_tokenizer
 from comas.utils.progress import progress_bar
-from evaluation.adapters import groups_of, lora_flags
 from evaluation.client import Endpoint
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
-from evaluation.server_key import VARIABLE, RequireKey, create_key, key_headers
+from evaluation.server_command import (
+    HOST,
+    choose_ports,
+    groups_of,
+    plan_slots,
+    server_arguments,
+    server_environment,
+)
+from evaluation.server_key import VARIABLE, create_key, key_headers
 from evaluation.server_process import GRACE_S, kill
 
 log = logging.getLogger(__name__)
 
-HOST = "127.0.0.1"
 POLL_S = 0.2
 WATCH_S = 1.0
 ANSWER_TIMEOUT_S = 2.0
@@ -56,14 +59,6 @@ CHATTER = ("nanobind: ", " - ", "See https://nanobind")
 
 class ServerError(RuntimeError):
     """A server did not start, or died; the message holds the end of its log."""
-
-
-@dataclass(frozen=True)
-class Slot:
-    """What a server may use: its GPUs (none on CPU), and this share of their memory."""
-
-    gpus: tuple[str, ...] = ()
-    memory_share: float = 0.0
 
 
 class Servers:
@@ -153,113 +148,6 @@ def serve(
 
 def _encoder_of(model: LocalModel) -> ChatEncoder:
     return ChatEncoder(load_tokenizer(model.folder), folder=model.folder)
-
-
-def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) -> list[Slot]:
-    """Assign servers to the GPUs that this process may use, ``tensor_parallel_size`` to each.
-
-    Where there are too few for all, servers share GPUs and their memory. Example: 4 servers on
-    2 GPUs run on 0, 1, 0, 1 and fill half of ``gpu_memory_utilization`` each.
-
-    Raises ValueError when there are fewer GPUs than one server needs.
-    """
-    if device == "cpu":
-        return [Slot()] * num_servers
-    gpus, size = visible_gpus(), config.tensor_parallel_size
-    groups = [tuple(gpus[i : i + size]) for i in range(0, len(gpus) - size + 1, size)]
-    if not groups:
-        raise ValueError(
-            f"tensor_parallel_size={size}, but this process may use {len(gpus)} GPUs "
-            f"({', '.join(gpus) or 'none'}): lower it or change CUDA_VISIBLE_DEVICES"
-        )
-    servers_per_group = -(-num_servers // len(groups))
-    share = config.gpu_memory_utilization / servers_per_group
-    return [Slot(groups[i % len(groups)], share) for i in range(num_servers)]
-
-
-def visible_gpus() -> list[str]:
-    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
-    import torch
-
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if named is not None:
-        return [name for name in named.split(",") if name]
-    return [str(index) for index in range(torch.cuda.device_count())]
-
-
-def choose_ports(count: int, *, first: int | None) -> list[int]:
-    """``count`` free ports, consecutive from ``first`` if it is given.
-
-    Raises ValueError when one of them is in use.
-    """
-    wanted = [0] * count if first is None else list(range(first, first + count))
-    chosen = []
-    with ExitStack() as stack:
-        for port in wanted:
-            listener = stack.enter_context(socket.socket())
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((HOST, port))
-            except OSError as error:
-                raise ValueError(
-                    f"port={first}: {HOST}:{port} cannot be used ({error.strerror}). Stop what "
-                    "listens there, or leave out port= to use a free one"
-                ) from error
-            chosen.append(listener.getsockname()[1])
-    return chosen
-
-
-def server_arguments(
-    models: Sequence[LocalModel], *, port: int, slot: Slot, config: EvaluationConfig
-) -> list[str]:
-    """The command line of vLLM's server of a model, or of some adapters of one."""
-    model = models[0]
-    values: dict[str, object] = {
-        "model": model.folder,
-        "host": HOST,
-        "port": port,
-        "dtype": model.dtype,
-        "max-model-len": model.context_length,
-        "max-num-seqs": config.concurrency,
-        "generation-config": "auto" if config.generation_config == "model" else "vllm",
-        "seed": 0,
-        "enable-prefix-caching": True,
-        "disable-uvicorn-access-log": True,
-        "middleware": f"{RequireKey.__module__}.{RequireKey.__qualname__}",
-    }
-    if slot.gpus:
-        values["tensor-parallel-size"] = config.tensor_parallel_size
-        values["gpu-memory-utilization"] = slot.memory_share
-        values["max-num-batched-tokens"] = gpu_batched_tokens(
-            max_model_len=model.context_length, max_num_seqs=config.concurrency
-        )
-    else:
-        values |= cpu_options(
-            max_model_len=model.context_length,
-            max_num_seqs=config.concurrency,
-            kv_cache_mib=config.cpu_kv_cache_mib,
-        )
-    flags = [_flag(name.replace("_", "-"), value) for name, value in values.items()]
-    return flags + lora_flags([model for model in models if model.adapter is not None])
-
-
-def _flag(name: str, value: object) -> str:
-    """Example: ``enforce-eager`` is ``--enforce-eager``, or of False ``--no-enforce-eager``."""
-    if isinstance(value, bool):
-        return f"--{name}" if value else f"--no-{name}"
-    return f"--{name}={value}"
-
-
-def server_environment(slot: Slot, *, key: str) -> dict[str, str]:
-    """The environment variables of a server's process, which asks for ``key``."""
-    device: Device = "cuda" if slot.gpus else "cpu"
-    environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
-    environment[VARIABLE] = key
-    if slot.gpus:
-        environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
-    # A key meant for another server would lock us out of this one.
-    environment.pop("VLLM_API_KEY", None)
-    return environment
 
 
 @dataclass

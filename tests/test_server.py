@@ -23,18 +23,15 @@ from waiting import wait_until
 
 from comas.utils.processes import command_line
 from evaluation import server
-from evaluation.adapters import groups_of
 from evaluation.client import Client, Reply, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
-from evaluation.server import (
-    ServerError,
-    Servers,
+from evaluation.server import ServerError, Servers, exceptions_in, serve
+from evaluation.server_command import (
     Slot,
     choose_ports,
-    exceptions_in,
+    groups_of,
     plan_slots,
-    serve,
     server_arguments,
     server_environment,
 )

@@ -1,0 +1,163 @@
+"""What vLLM's servers are started with: GPUs, ports, command lines, environments."""
+
+import json
+import os
+import socket
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from comas.engines.rollout.vllm_options import (
+    cpu_options,
+    engine_environment,
+    gpu_batched_tokens,
+    lora_room,
+)
+from comas.types import Device
+from evaluation.config import EvaluationConfig
+from evaluation.models import LocalModel
+from evaluation.server_key import VARIABLE, RequireKey
+
+HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """What a server may use: its GPUs (none on CPU), and this share of their memory."""
+
+    gpus: tuple[str, ...] = ()
+    memory_share: float = 0.0
+
+
+def groups_of(models: Sequence[LocalModel]) -> list[list[int]]:
+    """Indices of the models that share a server: adapters of the same model.
+
+    What is no adapter has a server of its own: on a CPU, vLLM's kernels give a request without
+    an adapter the last one, if another request of the batch has one.
+    """
+    groups: dict[Path | int, list[int]] = {}
+    for index, model in enumerate(models):
+        groups.setdefault(index if model.adapter is None else model.folder, []).append(index)
+    return list(groups.values())
+
+
+def plan_slots(num_servers: int, *, config: EvaluationConfig, device: Device) -> list[Slot]:
+    """Assign servers to the GPUs that this process may use, ``tensor_parallel_size`` to each.
+
+    Where there are too few for all, servers share GPUs and their memory. Example: 4 servers on
+    2 GPUs run on 0, 1, 0, 1 and fill half of ``gpu_memory_utilization`` each.
+
+    Raises ValueError when there are fewer GPUs than one server needs.
+    """
+    if device == "cpu":
+        return [Slot()] * num_servers
+    gpus, size = visible_gpus(), config.tensor_parallel_size
+    groups = [tuple(gpus[i : i + size]) for i in range(0, len(gpus) - size + 1, size)]
+    if not groups:
+        raise ValueError(
+            f"tensor_parallel_size={size}, but this process may use {len(gpus)} GPUs "
+            f"({', '.join(gpus) or 'none'}): lower it or change CUDA_VISIBLE_DEVICES"
+        )
+    servers_per_group = -(-num_servers // len(groups))
+    share = config.gpu_memory_utilization / servers_per_group
+    return [Slot(groups[i % len(groups)], share) for i in range(num_servers)]
+
+
+def visible_gpus() -> list[str]:
+    """The GPUs that this process may use, by the names that CUDA_VISIBLE_DEVICES takes."""
+    import torch
+
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return [name for name in named.split(",") if name]
+    return [str(index) for index in range(torch.cuda.device_count())]
+
+
+def choose_ports(count: int, *, first: int | None) -> list[int]:
+    """``count`` free ports, consecutive from ``first`` if it is given.
+
+    Raises ValueError when one of them is in use.
+    """
+    wanted = [0] * count if first is None else list(range(first, first + count))
+    chosen = []
+    with ExitStack() as stack:
+        for port in wanted:
+            listener = stack.enter_context(socket.socket())
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((HOST, port))
+            except OSError as error:
+                raise ValueError(
+                    f"port={first}: {HOST}:{port} cannot be used ({error.strerror}). Stop what "
+                    "listens there, or leave out port= to use a free one"
+                ) from error
+            chosen.append(listener.getsockname()[1])
+    return chosen
+
+
+def server_arguments(
+    models: Sequence[LocalModel], *, port: int, slot: Slot, config: EvaluationConfig
+) -> list[str]:
+    """The command line of vLLM's server of a model, or of some adapters of one."""
+    model = models[0]
+    values: dict[str, object] = {
+        "model": model.folder,
+        "host": HOST,
+        "port": port,
+        "dtype": model.dtype,
+        "max-model-len": model.context_length,
+        "max-num-seqs": config.concurrency,
+        "generation-config": "auto" if config.generation_config == "model" else "vllm",
+        "seed": 0,
+        "enable-prefix-caching": True,
+        "disable-uvicorn-access-log": True,
+        "middleware": f"{RequireKey.__module__}.{RequireKey.__qualname__}",
+    }
+    if slot.gpus:
+        values["tensor-parallel-size"] = config.tensor_parallel_size
+        values["gpu-memory-utilization"] = slot.memory_share
+        values["max-num-batched-tokens"] = gpu_batched_tokens(
+            max_model_len=model.context_length, max_num_seqs=config.concurrency
+        )
+    else:
+        values |= cpu_options(
+            max_model_len=model.context_length,
+            max_num_seqs=config.concurrency,
+            kv_cache_mib=config.cpu_kv_cache_mib,
+        )
+    flags = [_flag(name.replace("_", "-"), value) for name, value in values.items()]
+    return flags + _lora_flags([model for model in models if model.adapter is not None])
+
+
+def _flag(name: str, value: object) -> str:
+    """Example: ``enforce-eager`` is ``--enforce-eager``, or of False ``--no-enforce-eager``."""
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name}={value}"
+
+
+def _lora_flags(adapters: Sequence[LocalModel]) -> list[str]:
+    """The flags that name LoRA adapters; each is asked for by its folder."""
+    if not adapters:
+        return []
+    named = [{"name": str(m.adapter), "path": str(m.adapter)} for m in adapters]
+    return [
+        "--enable-lora",
+        f"--max-loras={len(adapters)}",
+        f"--max-lora-rank={max(lora_room(model.adapter_rank) for model in adapters)}",
+        "--lora-modules",
+        *map(json.dumps, named),
+    ]
+
+
+def server_environment(slot: Slot, *, key: str) -> dict[str, str]:
+    """The environment variables of a server's process, which asks for ``key``."""
+    device: Device = "cuda" if slot.gpus else "cpu"
+    environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
+    environment[VARIABLE] = key
+    if slot.gpus:
+        environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
+    # A key meant for another server would lock us out of this one.
+    environment.pop("VLLM_API_KEY", None)
+    return environment
