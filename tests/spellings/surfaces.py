@@ -13,74 +13,70 @@ Surface = Callable[[str, Random], str]
 
 # ---------------------------------------------------------------- surfaces: the same answer
 
+ALWAYS, WORDS = "(?!)", "text"
 REWRITINGS = {
-    "fraction": (
-        (r"\\frac", r"\\dfrac"),
-        (r"\\frac", r"\\tfrac"),
-        (r"\\frac\{(\d)\}\{(\d)\}", r"\\frac\1\2"),
-        (r"\\frac\{([^{}]+)\}\{([^{}]+)\}", r"\\frac{ \1 }{ \2 }"),
-        (r"\\frac\{([^{}]+)\}\{", r"\\frac {\1} {"),
-    ),
-    "root": ((r"\\sqrt\{(\d)\}", r"\\sqrt\1"), (r"\\sqrt\{([^{}]+)\}", r"\\sqrt{ \1 }")),
-    "power": ((r"\^(\d)", r"^{\1}"),),
-    "comma": tuple(
-        (r"(?<!\\), ", to) for to in (r",\\,", r",\\;", ",~", r",\\ ", r",\\quad ", " , ")
-    ),
-    "space": (
-        (r"([(\[])([^()\[\]]*)([)\]])", r"\1 \2 \3"),
-        (" ([-+=<>]) ", r"\1"),
-        ("^|$", r"\\,"),
-        ("^|$", "~"),
-        ("^|$", "  "),
-        ("^|$", r"\\!"),
-        ("^", r"\\;"),
-        ("^", r"\\quad "),
-        ("^|$", "\n"),
-    ),
-    "character": (
-        ("-", "\u2212"),
-        ("(?<![a-z\\\\]) ", "\u00a0"),
-        *(("(^|(?<=, )|(?<=-)|$)", mark) for mark in ("\u200b", "\ufeff", "\u2060", "\u200c")),
-        *(
-            (rf"\\{name}\b", char)
-            for name, char in (("infty", "∞"), ("cup", "\u222a"), ("times", "\u00d7"))
+    "fraction": {
+        ALWAYS: (
+            (r"\\frac", r"\\dfrac"),
+            (r"\\frac", r"\\tfrac"),
+            (r"\\frac\{(\d)\}\{(\d)\}", r"\\frac\1\2"),
+            (r"\\frac\{([^{}]+)\}\{([^{}]+)\}", r"\\frac{ \1 }{ \2 }"),
+            (r"\\frac\{([^{}]+)\}\{", r"\\frac {\1} {"),
+        )
+    },
+    "root": {ALWAYS: ((r"\\sqrt\{(\d)\}", r"\\sqrt\1"), (r"\\sqrt\{([^{}]+)\}", r"\\sqrt{ \1 }"))},
+    "power": {ALWAYS: ((r"\^(\d)", r"^{\1}"),)},
+    "comma": {
+        WORDS: tuple(
+            (r"(?<!\\), ", to) for to in (r",\\,", r",\\;", ",~", r",\\ ", r",\\quad ", " , ")
+        )
+    },
+    "space": {
+        r"text|left|sqrt\[|\\\(": ((r"([(\[])([^()\[\]]*)([)\]])", r"\1 \2 \3"),),
+        WORDS: ((" ([-+=<>]) ", r"\1"),),
+    },
+    "character": {
+        WORDS: (("-", "\u2212"), ("(?<![a-z\\\\]) ", "\u00a0")),
+        ALWAYS: (
+            *(("(^|(?<=, )|(?<=-)|$)", mark) for mark in ("\u200b", "\ufeff", "\u2060", "\u200c")),
+            *((rf"\\{name}\b", char) for name, char in (("infty", "∞"), ("cup", "\u222a"))),
+            *((rf"\\{name}\b", char) for name, char in (("times", "\u00d7"), ("cdot", "·"))),
+            *((rf"\\{name}\b", char) for name, char in (("le", "≤"), ("ge", "≥"), ("pm", "±"))),
+            (r"\\pi\b ?", "π"),
         ),
-        *((rf"\\{name}\b", char) for name, char in (("cdot", "·"), ("le", "≤"), ("ge", "≥"))),
-        *((r"\\pi\b ?", "π"), (r"\\pm\b", "±")),
-    ),
-    "tail": (("$", r"\\ "), ("$", r"\\quad"), ("$", r" \\qquad")),
+    },
 }
-"""Patterns by group, and what takes their place. What is in words, a root with an index, or sized
-delimiters already, stays as it is."""
-KEPT = {"comma": "text", "space": r"text|left|sqrt\[|\\\(", "character": "text"}
+"""Patterns and what takes their place, by group and by what keeps an answer as it is."""
 
 PLAIN = r"-?[\d.]+(?:, ?-?\d+)*|[A-Za-z]+"
-NO_DOLLARS, NO_TABLE, NO_STOP = r"[^$]*", r"(?!.*(\\begin|\$)).*", r".*(?<!\.)(?<!\.\})"
+NO_DOLLARS, NO_EQUATION = r"[^$]*", "[^=]*"
+NO_TABLE, NO_WORDS = r"(?!.*(\\begin|\$)).*", r"(?!.*(\\begin|\\text|\$)).*"
+NO_STOP = r".*(?<!\.)(?<!\.\})"
 NO_RELATION = r"(?!.*([=<>≤≥A-Z]|approx|\\[lg]e|\\in |text)).*"
 FRAMES = {
-    "wrap": (
-        (r"\displaystyle @", ".*"),
-        (r"\displaystyle{@}", ".*"),
-        (r"\mathbf{@}", NO_TABLE),
-        (r"\boldsymbol{@}", NO_TABLE),
-        (r"\bm{@}", NO_TABLE),
-        (r"\bf @", r"(?!.*(\\begin|\\text|\$)).*"),
-        (r"{\bf @}", r"(?!.*(\\begin|\\text|\$)).*"),
-        *((frame, NO_DOLLARS) for frame in ("$@$", "$ @ $", r"\(@\)", r"\( @ \)")),
-        *((frame, NO_DOLLARS) for frame in (r"\color{blue}{@}", r"\textcolor{red}{@}")),
-        *((frame, NO_DOLLARS) for frame in (r"\large @", r"{\Large @}")),
-        *((frame, PLAIN) for frame in (r"\text{@}", r"\text{ @}", r"\textbf{@}", r"\mathrm{@}")),
-        (r"\text{$@$}", r"(?!.*(\$|\\text|begin)).*"),
-        *(("{@}", ".*"), ("{{@}}", ".*")),
-    ),
-    "tail": (("@.", NO_STOP), (r"@\,.", NO_STOP), ("@ .", NO_STOP)),
-    "lead": (
-        *((frame, "[^=]*") for frame in (r"\therefore @", r"\therefore\ @", r"\therefore \; @")),
-        *((frame, "[^=]*") for frame in (r"\text{The answer is } @", r"\text{Answer: } @")),
-        *(("= @", NO_RELATION), (r"=\,@", NO_RELATION)),
-    ),
+    "wrap": {
+        ".*": (r"\displaystyle @", r"\displaystyle{@}", "{@}", "{{@}}"),
+        NO_TABLE: (r"\mathbf{@}", r"\boldsymbol{@}", r"\bm{@}"),
+        NO_WORDS: (r"\bf @", r"{\bf @}", r"\text{$@$}"),
+        NO_DOLLARS: (
+            *("$@$", "$ @ $", r"\(@\)", r"\( @ \)"),
+            *(r"\color{blue}{@}", r"\textcolor{red}{@}", r"\large @", r"{\Large @}"),
+        ),
+        PLAIN: (r"\text{@}", r"\text{ @}", r"\textbf{@}", r"\mathrm{@}"),
+    },
+    "space": {
+        ".*": (r"\, @ \,", "~@~", r"\;@", "  @ ", r"\!@\!", r"@\ ", r"\quad @", "\n@\n", " @\n"),
+    },
+    "tail": {NO_STOP: ("@.", r"@\,.", "@ ."), ".*": ("@\\ \\ ", r"@\quad", r"@ \qquad")},
+    "lead": {
+        NO_EQUATION: (
+            *(r"\therefore @", r"\therefore\ @", r"\therefore \; @"),
+            *(r"\text{The answer is } @", r"\text{Answer: } @"),
+        ),
+        NO_RELATION: ("= @", r"=\,@"),
+    },
 }
-"""Frames by group, around an answer at "@", and the answers that each suits."""
+"""Frames by group and by the answers that they suit, each around an answer at "@"."""
 
 LEADS = {
     "num": ("x = ", "n = ", "k=", r"x\;=\;", r"\text{Sum} = ", "S_n = "),
@@ -102,9 +98,8 @@ LEAD = "lead: name of the unknown"
 NESTED, SPACED = "box: nested", "box: space before brace"
 
 
-def _rewriting(group: str, pattern: str, to: str) -> Surface:
-    kept = KEPT.get(group)
-    return lambda s, rng: s if kept and re.search(kept, s) else re.sub(pattern, to, s)
+def _rewriting(kept: str, pattern: str, to: str) -> Surface:
+    return lambda s, rng: s if re.search(kept, s) else re.sub(pattern, to, s)
 
 
 def _frame(frame: str, suits: str) -> Surface:
@@ -127,14 +122,16 @@ def _delimiters(left: str, right: str) -> Surface:
 
 SURFACES: dict[str, Surface] = {
     **{
-        f"{group}: {pattern} -> {to}": _rewriting(group, pattern, to)
-        for group, rewritings in REWRITINGS.items()
+        f"{group}: {pattern} -> {to}": _rewriting(kept, pattern, to)
+        for group, by_answer in REWRITINGS.items()
+        for kept, rewritings in by_answer.items()
         for pattern, to in rewritings
     },
     **{
         f"{group}: {frame}": _frame(frame, suits)
-        for group, frames in FRAMES.items()
-        for frame, suits in frames
+        for group, by_answer in FRAMES.items()
+        for suits, frames in by_answer.items()
+        for frame in frames
     },
     **{
         f"delimiters: {left}": _delimiters(left, right)
