@@ -22,11 +22,11 @@ from vllm import _custom_ops
 from comas.config.schema import Cluster, Lora, Rollout
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.policy.weights import CHUNK_BYTES, Shard, weight_metadata, weight_shards
+from comas.engines.rollout.connection import Request
 from comas.engines.rollout.cpu.matmul import CACHED_HEIGHTS, multiply, padded_height
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
-from comas.engines.rollout.messages import Request
 from comas.engines.rollout.vllm_options import Adapters
 from comas.types import Generation
 

@@ -14,7 +14,7 @@ from comas.config.schema import Cluster
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import LostEngineError
-from comas.engines.rollout.messages import Meeting, Orders, Request, receive, send
+from comas.engines.rollout.connection import Meeting, Orders, Request, receive, send
 from comas.types import Generation
 
 Answer = Callable[[int, Request], Generation | None]

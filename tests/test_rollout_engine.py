@@ -28,6 +28,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 
 from comas.config.schema import Rollout
 from comas.engines.rollout import weight_transfer
+from comas.engines.rollout.connection import Request
 from comas.engines.rollout.cpu.shared_weights import (
     SharedMemoryWeightSender,
     WeightMetadata,
@@ -37,7 +38,6 @@ from comas.engines.rollout.cpu.shared_weights import (
 from comas.engines.rollout.cpu.weight_receiver import check_layers
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
-from comas.engines.rollout.messages import Request
 from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,

@@ -2,9 +2,7 @@
 
 import asyncio
 import itertools
-import secrets
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import NamedTuple
 
 import ray
@@ -12,30 +10,35 @@ import ray
 from comas.config.schema import Cluster
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.supervision import TICK_S, LostEngineError, engine_error
-from comas.engines.rollout.messages import Meeting, Orders, Request, receive, send
+from comas.engines.rollout.connection import (
+    Connection,
+    Meeting,
+    Orders,
+    Request,
+    meeting_point,
+    receive,
+    send,
+)
 from comas.types import Generation, TurnKey
 from comas.utils.concurrency import run_all
 
 _MOMENT_S = 0.0005
-"""How long a request waits for others to go with it, in seconds: a fraction of any engine step."""
-
-Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+"""Seconds that a request waits for others to go with it: a fraction of any engine step."""
 
 
 class _Asked(NamedTuple):
     turn: TurnKey
     answer: asyncio.Future[Generation | None]
     at_s: float
-    """By the exchange's own clock."""
+    """Time on the exchange's own clock."""
 
 
 class Exchange:
     """Carries the requests to one engine, and its answers back, while an event loop runs.
 
-    A call of Ray costs about as much as a step of a tiny engine. So one call lasts as long as the
-    loop and tells how it ended; requests and answers cross a connection that the engine opens,
-    those of the same moment together. An engine that goes on sends an empty message every few
-    seconds at least.
+    One Ray call lasts as long as the loop and tells how it ended; requests and answers cross a
+    connection that the engine opens (``comas/engines/rollout/connection.py`` says why), those of
+    the same moment together. An engine that makes progress sends a message every few seconds.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class Exchange:
         self._asked: dict[int, _Asked] = {}  # oldest first
         self._orders = Orders({}, [])
         self._carrier: asyncio.Task[None] | None = None
-        # Seconds that this process has seen pass: what it was frozen for is nobody's silence.
+        # Seconds that this process has seen pass: time in which it was frozen does not count.
         self._clock_s = self._heard_at_s = 0.0
 
     @property
@@ -98,7 +101,7 @@ class Exchange:
 
     async def _carry(self) -> None:
         """Talk with the engine until the loop ends or the engine fails."""
-        async with _meeting(self._address) as (meeting, connected):
+        async with meeting_point(self._address) as (meeting, connected):
             await run_all([self._serving(meeting), self._talk(connected), self._watch()])
 
     async def _serving(self, meeting: Meeting) -> None:
@@ -166,32 +169,3 @@ class Exchange:
             return error
         named.__cause__ = error
         return named
-
-
-@asynccontextmanager
-async def _meeting(address: str) -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]]:
-    """Wait at ``address`` of this machine for whoever knows the password."""
-    password = secrets.token_bytes(32)
-    connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-    writers: list[asyncio.StreamWriter] = []
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        writers.append(writer)
-        try:
-            said = await reader.readexactly(len(password))
-        except asyncio.IncompleteReadError:
-            said = b""
-        if secrets.compare_digest(said, password) and not connected.done():
-            connected.set_result((reader, writer))
-        else:
-            writer.close()
-
-    async with await asyncio.start_server(accept, address, 0) as server:
-        host, port = server.sockets[0].getsockname()[:2]
-        try:
-            yield Meeting(host, port, password), connected
-        finally:
-            # Trap: from Python 3.12 on, a server waits for every connection that it has accepted,
-            # a stranger's and that of a frozen engine as well.
-            for writer in writers:
-                writer.transport.abort()

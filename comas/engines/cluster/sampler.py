@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.cluster.supervision import LostEngineError
-from comas.engines.rollout.messages import Request
+from comas.engines.rollout.connection import Request
 from comas.types import Generation, TurnKey
 
 _MOMENT_S = 0.01

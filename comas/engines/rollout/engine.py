@@ -17,10 +17,10 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
+from comas.engines.rollout.connection import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.cpu.lora import use_dense_products
 from comas.engines.rollout.cpu.matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
-from comas.engines.rollout.messages import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.types import Device, Generation
 from comas.utils.chat import ChatEncoder, chat_messages
