@@ -4,9 +4,8 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from comas.config.checks import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Setting
-from comas.config.keys import key
+from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.client import fault_of_address

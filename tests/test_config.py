@@ -17,11 +17,11 @@ from comas.config import (
     changed_keys,
     config_as_yaml,
 )
-from comas.config.checks import find_conflicts
 from comas.config.keys import Rules, broken_bound, keys_of, leaves, type_in_words
 from comas.config.schema import Config
 from comas.policy_optimization.samples import GROUP_KEYS
-from comas.preflight.configuration import REGISTRIES, load_config
+from comas.preflight.configuration import load_config
+from comas.preflight.conflicts import find_conflicts
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.train import is_due
 from comas.types import TrainingSample
@@ -468,7 +468,7 @@ def test_validation_never_mutates():
     config.society.models = ["a", "b"]
     config.optimization.betas = [1.0]
     before = copy.deepcopy(config)
-    assert len(find_conflicts(config, registries=REGISTRIES)) == 2
+    assert len(find_conflicts(config)) == 2
     assert config == before
 
 

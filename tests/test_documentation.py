@@ -60,7 +60,7 @@ def test_the_search_for_wrong_names_finds_them():
         "comas/data/records.py:load_questions",
         "comas/engines/cluster/agents.py:Agents.update",
         "comas.interaction.SCHEDULES",
-        "comas.config.checks",
+        "comas.config.schema",
         "optimization.group_by",
         "saves/latest",
         "reward/solution",

@@ -53,7 +53,7 @@ def test_no_module_imports_a_package_of_its_own_floor_or_above():
 
 
 def test_the_search_for_imports_that_point_up_finds_one():
-    assert points_up("comas.config.checks", "comas.interaction")
+    assert points_up("comas.config.schema", "comas.interaction")
     assert points_up("comas.train", "comas.preflight.sizes")
     assert points_up("comas.train", "evaluation.plan")
     assert points_up("comas.minimal", "comas.types")

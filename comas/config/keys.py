@@ -2,10 +2,14 @@
 
 import dataclasses
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
 
 
 @dataclass(frozen=True)

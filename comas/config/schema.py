@@ -1,7 +1,7 @@
 """Every key of a run's configuration: its type, default and constraint, and what it is for.
 
 A section is a dataclass, a key is a field made by ``key``. Constraints on a single key stand
-here; constraints among keys stand in ``comas.config.checks``. A key or value that was renamed
+here; constraints among keys stand in ``comas.preflight.conflicts``. A key or value that was renamed
 names its former one, so that an old file gets an error that says the new one.
 """
 

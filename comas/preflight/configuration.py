@@ -2,36 +2,21 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 from comas.config import changed_keys, load
-from comas.config.checks import Registries, find_conflicts
 from comas.config.faults import ConfigError, Fault
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.config.sources import read_files, read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
-from comas.policy_optimization.samples import GROUP_KEYS
+from comas.preflight.conflicts import find_conflicts
 from comas.preflight.machine import read_gpus, why_unusable
-from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.origin import CONFIG, check_origin
 from comas.utils.model_folder import is_here
 
 PAPER_CONFIG = Path("configs/comas.yaml")
 QUICKSTART_CONFIG = Path("configs/quickstart.yaml")
-
-REGISTRIES = Registries(
-    schedules=SCHEDULES,
-    uncriticised_schedules=UNCRITICISED_SCHEDULES,
-    criticisms=CRITICISMS,
-    reward_schemes=REWARD_SCHEMES,
-    estimators=ADVANTAGE_ESTIMATORS,
-    group_keys=GROUP_KEYS,
-)
-"""Every name that a configuration may choose."""
 
 
 def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
@@ -46,17 +31,18 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
     if named and not named[-1].value:
         remedy = "write resume=saves/<run>, or leave it out to begin a new run"
         raise ConfigError([Fault((named[-1],), "names no run", remedy)])
-    check = partial(find_conflicts, registries=REGISTRIES)
     asked = read(Config, path, overrides)[0]
     if asked.resume is None or not (kept := Path(asked.resume) / CONFIG).is_file():
-        return load(Config, path, overrides, check=check)  # which says what is wrong with `resume`
+        return load(
+            Config, path, overrides, check=find_conflicts
+        )  # which says what is wrong with `resume`
     check_origin(
         kept.parent, resume_changed=asked.resume_changed, resume_foreign=asked.resume_foreign
     )
     if path is None:
         # What is said of one resume only is nothing that a run's own file has a say in.
         path, overrides = kept, ["resume_changed=false", "resume_foreign=false", *overrides]
-    return load(Config, path, overrides, check=check)
+    return load(Config, path, overrides, check=find_conflicts)
 
 
 def describe_changes(path: Path, config: Config) -> list[str]:

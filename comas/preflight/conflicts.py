@@ -1,75 +1,44 @@
 """What the keys of a run's configuration must satisfy beyond their own bounds."""
 
 import math
-import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Collection, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
-from typing import Protocol
 
 from comas.config.faults import Conflict
+from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.schema import Config, Society
-from comas.config.update_checks import (
-    Estimator,
+from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.preflight.update_conflicts import (
     estimator_conflicts,
     loss_conflicts,
     preference_conflicts,
 )
+from comas.reward_formulation import REWARD_SCHEMES
 
-FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
-
-
-class Criticism(Protocol):
-    """What the checks ask of a criticism."""
-
-    @property
-    def outcome(self) -> str | None: ...
-
-    @property
-    def min_evaluations(self) -> int: ...
-
-    @property
-    def max_evaluations(self) -> int | None: ...
+CHOICES: dict[str, Collection[str]] = {
+    "interaction.schedule": SCHEDULES,
+    "interaction.criticism": CRITICISMS,
+    "reward.scheme": REWARD_SCHEMES,
+    "optimization.estimator": ADVANTAGE_ESTIMATORS,
+}
+"""Key -> the registry in which its value is a name."""
 
 
-class RewardScheme(Protocol):
-    """What the checks ask of a reward scheme."""
-
-    @property
-    def reads(self) -> str | None: ...
-
-
-@dataclass(frozen=True)
-class Registries:
-    """The names that a configuration may choose, handed in by whoever knows the packages above."""
-
-    schedules: Collection[str]
-    uncriticised_schedules: Collection[str]
-    criticisms: Mapping[str, Criticism]
-    reward_schemes: Mapping[str, RewardScheme]
-    estimators: Mapping[str, Estimator]
-    group_keys: Collection[str]
-
-
-def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
+def find_conflicts(config: Config) -> list[Conflict]:
     """Every conflict of ``config``, which is only read."""
     checks = (
-        partial(_names, registries=registries),
+        _names,
         _run_names,
         _societies,
-        partial(_criticisms, registries=registries),
+        _criticisms,
         _updates,
         _micro_batches,
         _train_batches,
         _optimizers,
         _lr_schedules,
-        partial(
-            estimator_conflicts,
-            estimators=registries.estimators,
-            group_keys=registries.group_keys,
-        ),
+        estimator_conflicts,
         loss_conflicts,
         preference_conflicts,
         _attention,
@@ -81,15 +50,9 @@ def find_conflicts(config: Config, *, registries: Registries) -> list[Conflict]:
     return [conflict for check in checks for conflict in check(config)]
 
 
-def _names(config: Config, registries: Registries) -> Iterator[Conflict]:
-    chosen: tuple[tuple[str, str, Collection[str]], ...] = (
-        ("interaction.schedule", config.interaction.schedule, registries.schedules),
-        ("interaction.criticism", config.interaction.criticism, registries.criticisms),
-        ("reward.scheme", config.reward.scheme, registries.reward_schemes),
-        ("optimization.estimator", config.optimization.estimator, registries.estimators),
-    )
-    for key, name, registry in chosen:
-        if name not in registry:
+def _names(config: Config) -> Iterator[Conflict]:
+    for key, registry in CHOICES.items():
+        if attrgetter(key)(config) not in registry:
             known = ", ".join(registry)
             yield Conflict((key,), "is not a known name", f"choose one of: {known}")
 
@@ -184,13 +147,13 @@ def _updates(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _criticisms(config: Config, registries: Registries) -> Iterator[Conflict]:
+def _criticisms(config: Config) -> Iterator[Conflict]:
     name, scheme = config.interaction.criticism, config.reward.scheme
-    criticism, known_scheme = registries.criticisms.get(name), registries.reward_schemes.get(scheme)
+    criticism, known_scheme = CRITICISMS.get(name), REWARD_SCHEMES.get(scheme)
     if criticism is None:
         return
     schedule = config.interaction.schedule
-    if schedule in registries.uncriticised_schedules and name != "none":
+    if schedule in UNCRITICISED_SCHEDULES and name != "none":
         yield Conflict(
             ("interaction.schedule", "interaction.criticism"),
             f"in a {schedule} nobody criticises",
@@ -198,7 +161,7 @@ def _criticisms(config: Config, registries: Registries) -> Iterator[Conflict]:
         )
     if known_scheme is not None and known_scheme.reads not in (None, criticism.outcome):
         reads = known_scheme.reads
-        makers = [n for n, other in registries.criticisms.items() if other.outcome == reads]
+        makers = [n for n, other in CRITICISMS.items() if other.outcome == reads]
         yield Conflict(
             ("reward.scheme", "interaction.criticism"),
             f"{scheme} reads {reads}, and {name} makes none",

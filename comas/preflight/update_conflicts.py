@@ -1,38 +1,24 @@
 """What the keys of the update must satisfy together: estimator, groups and loss."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterator
 
 from comas.config.faults import Conflict
 from comas.config.schema import Config
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization.samples import GROUP_KEYS
 
 
-class Estimator(Protocol):
-    """What the checks ask of an advantage estimator."""
-
-    @property
-    def group_by(self) -> Collection[str]: ...
-
-    @property
-    def loss_aggregation(self) -> str | None: ...
-
-    @property
-    def reads_discount(self) -> bool: ...
-
-
-def estimator_conflicts(
-    config: Config, *, estimators: Mapping[str, Estimator], group_keys: Collection[str]
-) -> Iterator[Conflict]:
+def estimator_conflicts(config: Config) -> Iterator[Conflict]:
     """What does not fit ``optimization.estimator``, or is no group."""
     optimization = config.optimization
-    name, estimator = optimization.estimator, estimators.get(optimization.estimator)
+    name, estimator = optimization.estimator, ADVANTAGE_ESTIMATORS.get(optimization.estimator)
     if optimization.group_by is not None:
-        yield from _group_conflicts(optimization.group_by, group_keys)
+        yield from _group_conflicts(optimization.group_by)
     if estimator is None:
         return
     if optimization.group_by is not None and not estimator.group_by:
-        others = ", ".join(other for other, of in estimators.items() if of.group_by)
+        others = ", ".join(other for other, of in ADVANTAGE_ESTIMATORS.items() if of.group_by)
         yield Conflict(
             ("optimization.group_by", "optimization.estimator"),
             f"{name} does not compare samples by groups",
@@ -130,13 +116,13 @@ def preference_conflicts(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _group_conflicts(group_by: Collection[str], group_keys: Collection[str]) -> Iterator[Conflict]:
-    unknown = [key for key in group_by if key not in group_keys]
+def _group_conflicts(group_by: Collection[str]) -> Iterator[Conflict]:
+    unknown = [key for key in group_by if key not in GROUP_KEYS]
     repeated = [key for key, count in Counter(group_by).items() if count > 1]
     if unknown or repeated or not group_by:
         wrong = ", ".join(unknown or repeated) or "there is none"
         yield Conflict(
             ("optimization.group_by",),
             f"must hold group keys, each once: {wrong}",
-            f"choose among {', '.join(group_keys)}, or write null for the estimator's own groups",
+            f"choose among {', '.join(GROUP_KEYS)}, or write null for the estimator's own groups",
         )
