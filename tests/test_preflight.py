@@ -391,8 +391,14 @@ def test_a_run_needs_files_and_more_of_them_with_more_engines():
 # ---------------------------------------------------------------- memory
 
 
+def gpu_memory(machine: Machine, config: Config | None = None, *, host_gib: int = 1000):
+    """What the paper's four policies need of GPUs in an update, in sampling, and of the host."""
+    shapes = [QWEN_3B] * 4
+    return checks.gpu_memory_needs(config or paper(), shapes, machine, host_bytes=host_gib * GIB)
+
+
 def test_an_update_is_shown_part_by_part():
-    update, sampling = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, EIGHT_A100)
+    update, sampling, _ = gpu_memory(EIGHT_A100)
     # 2 x 3.086e9 bytes of weights; 12 and 4 on each of 2 ranks.
     assert "weights 5.7, optimiser 17.2, gradients 5.7," in update.needed
     assert update.fault is update.doubt is None
@@ -407,14 +413,14 @@ def test_an_update_is_shown_part_by_part():
 
 def test_states_that_cannot_fit_are_a_fault_and_a_high_peak_is_a_doubt():
     small = dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB)
-    update, sampling = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, small)
+    update, sampling, _ = gpu_memory(small)
     assert "fill 28.7 GiB of a GPU that has 18.8" in str(update.fault)
     assert sampling.fault is None
     tight = dataclasses.replace(EIGHT_A100, gpu_bytes=40 * GIB)
-    update, _ = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, tight)
+    update, _, _ = gpu_memory(tight)
     assert update.fault is None and update.doubt is not None
     tiny = dataclasses.replace(EIGHT_A100, gpu_bytes=11 * GIB)
-    _, sampling = checks.gpu_memory_needs(paper(), [QWEN_3B] * 4, tiny)
+    _, sampling, _ = gpu_memory(tiny)
     assert "gives an engine 6.6 GiB" in str(sampling.fault)
 
 
@@ -422,11 +428,12 @@ def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
     config = load_config(REPOSITORY / "configs/comas_paper_memory.yaml", [])
     # 8 ranks: 20 bytes of 3.086e9 / 2 parameters, 2 of them pinned in a buffer of 4 GiB, and a
     # checkpoint's copy of 12; 16 GiB of object store. 8 x (28.74 + 4 + 17.24) + 16
-    needed = checks.gpu_host_bytes(config, [QWEN_3B] * 4, EIGHT_A100)
-    assert needed / GIB == pytest.approx(415.9, abs=0.1)
-    assert "415.9 GiB are needed" in str(checks.host_need(needed, 384 * GIB).fault)
-    assert checks.host_need(needed, 420 * GIB).doubt is not None
-    assert checks.host_need(needed, 512 * GIB) == Need("host memory", "415.9 GiB", "512.0 GiB")
+    little, enough, plenty = (
+        gpu_memory(EIGHT_A100, config, host_gib=gib)[2] for gib in (384, 420, 512)
+    )
+    assert "415.9 GiB are needed" in str(little.fault)
+    assert enough.fault is None and enough.doubt is not None
+    assert plenty == Need("host memory", "415.9 GiB", "512.0 GiB")
 
 
 def test_the_quick_start_needs_a_few_gib_on_a_cpu():

@@ -13,7 +13,6 @@ from comas.preflight.memory import (
     GIB,
     MIB,
     ModelShape,
-    RankMemory,
     Sharding,
     engine_batch_bytes,
     in_words,
@@ -22,12 +21,9 @@ from comas.preflight.memory import (
 from comas.preflight.needs import Need
 from comas.preflight.sharding import (
     USABLE_SHARE,
-    engine_bytes,
-    free_gpu_bytes,
+    Plan,
     gib,
-    largest_need,
-    on_one_gpu,
-    ranks_here,
+    plan_update,
 )
 from comas.types import Device, Question
 
@@ -56,13 +52,21 @@ def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
     return [chosen] if device == "cpu" else [chosen, *_gpu_needs(config, gpus)]
 
 
-def gpu_memory_needs(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> list[Need]:
-    """Of a run on "cuda" whose sharding is settled, with the shape of every policy's model: a GPU's
-    memory while a policy is updated, and while it samples."""
+def gpu_memory_needs(
+    config: Config, shapes: Sequence[ModelShape], machine: Machine, *, host_bytes: float
+) -> list[Need]:
+    """A GPU's memory while a policy is updated and while it samples, and the host's for states that
+    are offloaded or wait and for the object store. The run's sharding is settled; ``shapes`` are
+    those of every policy's model."""
+    stage, offload = config.policy.zero_stage, config.policy.adam_offload
+    assert stage is not None and offload is not None, "settled before"
+    trained = [shapes[policy] for policy in config.trained_policies]
+    plan = plan_update(config, trained, Sharding(stage, offload), machine)
     largest = max(shapes, key=lambda shape: shape.num_parameters)
     return [
-        _update_need(config, _rank_need(config, shapes, machine), machine),
+        _update_need(plan),
         _sampling_need(config, largest, machine),
+        host_need(plan.host + config.cluster.object_store_mib * MIB, host_bytes),
     ]
 
 
@@ -89,12 +93,6 @@ def gpu_kind_needs(
         )
         needs.append(Need("pinned memory", "as host memory", "about half of it", doubt=doubt))
     return needs
-
-
-def gpu_host_bytes(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> float:
-    """Host memory of the same run: states that are offloaded or wait, and the object store."""
-    need = _rank_need(config, shapes, machine)
-    return ranks_here(config, machine) * need.host + config.cluster.object_store_mib * MIB
 
 
 def cpu_memory_need(
@@ -264,22 +262,12 @@ def _capability_need(config: Config, machine: Machine) -> Need:
     return Need("compute capability", needed, found, fault)
 
 
-def _rank_need(config: Config, shapes: Sequence[ModelShape], machine: Machine) -> RankMemory:
-    stage, offload = config.policy.zero_stage, config.policy.adam_offload
-    assert stage is not None and offload is not None, "settled before"
-    trained = [shapes[policy] for policy in config.trained_policies]
-    return largest_need(trained, config, Sharding(stage, offload), machine)
-
-
-def _update_need(config: Config, need: RankMemory, machine: Machine) -> Need:
-    peak = on_one_gpu(config, rank=need.peak, engine=engine_bytes(config, machine))
-    states = on_one_gpu(config, rank=need.states, engine=0)
-    rest = need.peak - need.states
+def _update_need(plan: Plan) -> Need:
+    need, states, peak, free = plan.rank, plan.gpu_states, plan.gpu_peak, plan.gpu_free
     words = (
         f"{gib(peak)} GiB (weights {gib(need.weights)}, optimiser {gib(need.optimizer)}, "
-        f"gradients {gib(need.gradients)}, activations and buffers {gib(rest)})"
+        f"gradients {gib(need.gradients)}, activations and buffers {gib(need.peak - need.states)})"
     )
-    free = free_gpu_bytes(config, machine)
     fault = doubt = None
     if states > free:
         fault = (

@@ -1,7 +1,8 @@
 """The cheapest way to divide a policy's states that fits on this machine."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from comas.config.schema import Config
 from comas.engines.cluster.placement import plan_policy
@@ -9,9 +10,32 @@ from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, ModelShape, RankMemory, Sharding, model_shape, rank_memory
 
 USABLE_SHARE = 0.95
-"""Of a GPU's memory; the rest is lost between the allocator's blocks."""
+"""Share of a memory that can be filled; of a GPU's, the rest is lost between blocks."""
 PROCESS_BYTES = 2 * GIB
 """What a process takes of a GPU beside its tensors: CUDA context, NCCL, CUDA graphs."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The memory of an update under one sharding, in bytes; of GPUs 0 on a CPU."""
+
+    choice: Sharding
+    rank: RankMemory
+    """What one rank needs with the model that needs most."""
+    gpu_states: float
+    """The most that any GPU holds of what does not depend on the samples."""
+    gpu_peak: float
+    """The most that any GPU holds at any one time."""
+    gpu_free: float
+    """What tensors may fill of a GPU."""
+    host: float
+    """What all ranks on the machine need of its memory."""
+    host_free: float
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is room on every GPU, and on the host."""
+        return self.gpu_peak <= self.gpu_free and self.host <= self.host_free
 
 
 def settle_sharding(
@@ -31,13 +55,13 @@ def settle_sharding(
     if machine.device == "cpu" and len(possible) == 1:
         return _settled(config, possible[0]), f"update: {_in_words(possible[0], config)}"
     shapes = [model_shape(model) for model in sorted(set(models))]
-    needs = {choice: largest_need(shapes, config, choice, machine) for choice in possible}
-    fitting = [choice for choice in possible if fits(needs[choice], config, machine)]
+    plans = [plan_update(config, shapes, choice, machine) for choice in possible]
+    fitting = [plan for plan in plans if plan.fits]
     if not fitting and len(possible) > 1:
-        raise ValueError(_nothing_fits(needs, config, machine))
-    choice = (fitting or possible)[0]
-    line = f"update: {_in_words(choice, config)}; {_need(needs[choice], config, machine)}"
-    return _settled(config, choice), line if fitting else f"{line}: perhaps too much"
+        raise ValueError(_nothing_fits(plans, config, machine))
+    plan = (fitting or plans)[0]
+    line = f"update: {_in_words(plan.choice, config)}; {_need(plan, config, machine)}"
+    return _settled(config, plan.choice), line if fitting else f"{line}: perhaps too much"
 
 
 def choices(config: Config, machine: Machine) -> list[Sharding]:
@@ -64,19 +88,6 @@ def choices(config: Config, machine: Machine) -> list[Sharding]:
         raise ValueError("; ".join(filter(None, faults.values())))
     possible = [choice for choice in possible if _is_sound(choice, config, machine)] or possible
     return possible[:1] if machine.device == "cpu" and policy.ranks_per_policy == 1 else possible
-
-
-def fits(need: RankMemory, config: Config, machine: Machine) -> bool:
-    """Whether every GPU has room for the ranks that are on it, and the host for all of its own."""
-    if machine.device == "cpu":
-        num_ranks = len(config.trained_families) * config.policy.ranks_per_policy
-        return num_ranks * (need.peak + need.host) <= USABLE_SHARE * machine.host_bytes
-    gpu_bytes = on_one_gpu(config, rank=need.peak, engine=engine_bytes(config, machine))
-    host_bytes = ranks_here(config, machine) * need.host
-    return (
-        gpu_bytes <= free_gpu_bytes(config, machine)
-        and host_bytes <= USABLE_SHARE * machine.host_bytes
-    )
 
 
 def _fault(stage: int, offload: bool, config: Config, machine: Machine) -> str | None:
@@ -106,20 +117,32 @@ def _is_sound(choice: Sharding, config: Config, machine: Machine) -> bool:
     return machine.has_cuda_compiler or not compiles
 
 
-def largest_need(
-    shapes: Sequence[ModelShape], config: Config, choice: Sharding, machine: Machine
-) -> RankMemory:
-    """Of the model that needs most, on one rank."""
+def plan_update(
+    config: Config, shapes: Sequence[ModelShape], choice: Sharding, machine: Machine
+) -> Plan:
+    """The memory of an update under ``choice`` of models with these ``shapes``."""
+    host_free = USABLE_SHARE * machine.host_bytes
     shares_gpu = machine.device == "cuda" and config.cluster.placement == "colocated"
     needs = (rank_memory(shape, config, choice, shares_gpu=shares_gpu) for shape in shapes)
-    return max(needs, key=lambda need: need.peak)
-
-
-def ranks_here(config: Config, machine: Machine) -> int:
-    """Ranks on this machine, as many as its GPUs have room for."""
+    rank = max(needs, key=lambda need: need.peak)
+    num_families = len(config.trained_families)
+    if machine.device == "cpu":
+        host = num_families * config.policy.ranks_per_policy * (rank.peak + rank.host)
+        return Plan(choice, rank, 0, 0, 0, host, host_free)
     placement = plan_policy(config, device="cuda")
+    # Families of which this machine has the ranks: as many as its GPUs have room for.
     room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
-    return min(len(config.trained_families), room) * config.policy.ranks_per_policy
+    engine = config.rollout.gpu_memory_utilization * machine.gpu_bytes if shares_gpu else 0
+    num_processes = (2 if shares_gpu else 1) * config.cluster.policies_per_gpu
+    return Plan(
+        choice,
+        rank,
+        gpu_states=on_one_gpu(config, rank=rank.states, engine=0),
+        gpu_peak=on_one_gpu(config, rank=rank.peak, engine=engine),
+        gpu_free=USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES,
+        host=min(num_families, room) * config.policy.ranks_per_policy * rank.host,
+        host_free=host_free,
+    )
 
 
 def on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
@@ -145,20 +168,6 @@ def _intervals(config: Config, family: Sequence[int]) -> frozenset[int]:
     return frozenset(config.update_every[policy] for policy in family) - {0}
 
 
-def engine_bytes(config: Config, machine: Machine) -> float:
-    """What an engine that is awake takes of a GPU that it shares with ranks."""
-    if config.cluster.placement == "disaggregated":
-        return 0
-    return config.rollout.gpu_memory_utilization * machine.gpu_bytes
-
-
-def free_gpu_bytes(config: Config, machine: Machine) -> float:
-    """What tensors may fill of a GPU, all processes together."""
-    num_sides = 2 if config.cluster.placement == "colocated" else 1
-    num_processes = num_sides * config.cluster.policies_per_gpu
-    return USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES
-
-
 def _settled(config: Config, choice: Sharding) -> Config:
     policy = dataclasses.replace(config.policy, **choice._asdict())
     return dataclasses.replace(config, policy=policy)
@@ -180,33 +189,29 @@ def _in_words(choice: Sharding, config: Config) -> str:
     return f"ZeRO-{choice.zero_stage}{adam} ({why})"
 
 
-def _need(need: RankMemory, config: Config, machine: Machine) -> str:
+def _need(plan: Plan, config: Config, machine: Machine) -> str:
     """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; ...``, and what is left to a
     rollout engine that shares the GPU while the policy's states wait in host memory."""
+    host = f"{gib(plan.host)} of {gib(machine.host_bytes)} GiB"
     if machine.device == "cpu":
-        num_ranks = len(config.trained_families) * config.policy.ranks_per_policy
-        needed = num_ranks * (need.peak + need.host)
-        return f"all ranks need up to {gib(needed)} of {gib(machine.host_bytes)} GiB"
-    sharers, num_ranks = config.cluster.policies_per_gpu, ranks_here(config, machine)
-    states = on_one_gpu(config, rank=need.states, engine=0)
-    peak = on_one_gpu(config, rank=need.peak, engine=engine_bytes(config, machine))
+        return f"all ranks need up to {host}"
     words = (
-        f"a GPU needs {gib(states)} GiB for states, up to "
-        f"{gib(peak)} of {gib(free_gpu_bytes(config, machine))} in all; the "
-        f"host {gib(num_ranks * need.host)} of {gib(machine.host_bytes)} GiB"
+        f"a GPU needs {gib(plan.gpu_states)} GiB for states, up to "
+        f"{gib(plan.gpu_peak)} of {gib(plan.gpu_free)} in all; the host {host}"
     )
     if config.cluster.placement == "disaggregated":
         return words
+    sharers = config.cluster.policies_per_gpu
     asleep = sharers * PROCESS_BYTES / machine.gpu_bytes
     share = (USABLE_SHARE - asleep) / sharers
     return f"{words}; rollout.gpu_memory_utilization has room up to {share:.2f}"
 
 
-def _nothing_fits(needs: Mapping[Sharding, RankMemory], config: Config, machine: Machine) -> str:
+def _nothing_fits(plans: Sequence[Plan], config: Config, machine: Machine) -> str:
     tried = [
-        f"ZeRO-{choice.zero_stage}{' with offloaded Adam' if choice.adam_offload else ''}: "
-        f"{_need(need, config, machine)}"
-        for choice, need in needs.items()
+        f"ZeRO-{plan.choice.zero_stage}{' with offloaded Adam' * plan.choice.adam_offload}: "
+        f"{_need(plan, config, machine)}"
+        for plan in plans
     ]
     return (
         f"an update does not fit into memory by estimate ({'; '.join(tried)}). Lower "

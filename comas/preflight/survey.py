@@ -240,12 +240,13 @@ class Survey:
         self._checklist.find("update", "a plan that fits", self._settle)
         if self.device == "cuda" and self.sharding is not None:
             self.shapes = [model_shape(model) for model in self.models]
-            needs = checks.gpu_memory_needs(self.config, self.shapes, self._machine)
-            if self._is_imagined:
-                needs = [Need(need.subject, need.needed, "0") for need in needs]
-            host = checks.gpu_host_bytes(self.config, self.shapes, self._machine)
             here = host_bytes() if self._is_imagined else self._machine.host_bytes
-            self._add(*needs, checks.host_need(host, here))
+            *of_gpus, of_host = checks.gpu_memory_needs(
+                self.config, self.shapes, self._machine, host_bytes=here
+            )
+            if self._is_imagined:
+                of_gpus = [Need(need.subject, need.needed, "0") for need in of_gpus]
+            self._add(*of_gpus, of_host)
 
     def _settle(self) -> str:
         machine = self._machine

@@ -201,7 +201,8 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
         raise DoesNotFitError(str(error)) from error
     shape, num_policies = model_shape(model), config.num_policies
     if machine.device == "cuda":
-        need = gpu_memory_needs(config, [shape] * num_policies, machine)[0]
+        shapes = [shape] * num_policies
+        need = gpu_memory_needs(config, shapes, machine, host_bytes=machine.host_bytes)[0]
     else:
         is_whole = config.policy.lora.rank is None
         trained = shape.num_parameters if is_whole else adapter_parameters(shape, config)
