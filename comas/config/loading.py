@@ -56,7 +56,7 @@ def read(
     *,
     check: Check[Schema] = _nothing,
 ) -> tuple[Schema, list[Fault]]:
-    """As ``load``, but a faulty key has its default, and the faults are returned."""
+    """Do as ``load`` does, but return the faults, with the default of every faulty key."""
     faults: list[Fault] = []
     settings: list[Setting] = []
     try:

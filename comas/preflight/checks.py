@@ -36,7 +36,7 @@ RAY_BYTES = 0.7 * GIB
 BFLOAT16_CAPABILITY = (8, 0)
 """Compute capability from which GPUs have bfloat16, and PyTorch's varlen_attn runs."""
 OPEN_FILES = 128
-"""Of a process. A rollout engine has 105 on a CPU, and cannot start with 96."""
+"""Open files of a process. A rollout engine has 105 on a CPU, and cannot start with 96."""
 OPEN_FILES_OF_AN_ENGINE = 8
 """More of Ray's own processes (70 with 4 engines and ranks), for each engine or rank."""
 RAY_PORTS = 16
@@ -73,8 +73,8 @@ def gpu_memory_needs(
 def gpu_kind_needs(
     config: Config, machine: Machine, environment: Mapping[str, str] = os.environ
 ) -> list[Need]:
-    """Of a run on "cuda": GPUs that compute in the dtypes of the configuration, an allocator that
-    vLLM's sleep can live with, and a doubt on WSL2."""
+    """What a run on "cuda" needs of its GPUs: that they compute in the dtypes of the configuration,
+    an allocator that vLLM's sleep can live with, and a doubt on WSL2."""
     needs = [_capability_need(config, machine)]
     # vLLM sees the setting, and leaves its pool alone, under the other name only.
     settings = environment.get("PYTORCH_ALLOC_CONF", "")
@@ -98,9 +98,9 @@ def gpu_kind_needs(
 def cpu_memory_need(
     config: Config, *, sizes: Sequence[int], trained: Sequence[int], host_bytes: float
 ) -> Need:
-    """Of a run on a CPU whose policies have models of so many parameters, of which so many are
-    ``trained``: every process with its weights, each rank also with gradients, Adam's states and
-    the copy that a checkpoint is written from.
+    """Host memory of a run on a CPU whose policies have models of so many parameters, of which so
+    many are ``trained``: every process with its weights, each rank also with gradients, Adam's
+    states and the copy that a checkpoint is written from.
     (What activations need is in the plan of the update, where there is one.)"""
     num_engines, num_ranks = config.rollout.engines_per_policy, config.policy.ranks_per_policy
     cache = config.rollout.cpu_kv_cache_mib * MIB
@@ -226,7 +226,7 @@ def port_need(needed: int, *, free: int) -> Need:
 
 
 def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
-    """Of a run on "cuda": a driver that its torch can use, and GPUs for every policy."""
+    """What a run on "cuda" needs: a driver that its torch can use, and GPUs for every policy."""
     placement = plan_policy(config, device="cuda")
     in_all = gpus_in_all(placement, len(config.families))
     wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"

@@ -15,7 +15,8 @@ RECORDS_BYTES = GIB // 2
 
 
 def num_parameters(model: str) -> int:
-    """Of a model's folder, counted in the heads of its files; of a hub name, by its config.json.
+    """Parameters of a model: in a folder, counted in the heads of its files; of a hub name, by its
+    config.json.
 
     Raises ValueError when the hub has no such model, or cannot be reached.
     """
@@ -30,7 +31,7 @@ def num_parameters(model: str) -> int:
 
 
 def checkpoint_bytes(sizes: Sequence[int], config: Config) -> int:
-    """Of one checkpoint of trained policies with so many parameters each.
+    """Size of one checkpoint of trained policies with so many parameters each.
 
     It holds Adam's two moments and the float32 weights, and below ZeRO-3 the model's own weights
     (without ZeRO in float32 these are the float32 weights).

@@ -70,7 +70,7 @@ def describe_tokens(config: Config, sizes: Sizes, measured: MeasuredRun | None) 
 def describe_time(
     config: Config, sizes: Sizes, measured: MeasuredRun | None, *, shapes: Sequence[ModelShape]
 ) -> str:
-    """Of an earlier run with the same settings, or by arithmetic; else nothing is guessed.
+    """The time of a run: that of an earlier one, or by arithmetic; else nothing is guessed.
 
     ``shapes`` are those of the policies' models on GPUs, none on a CPU.
     """

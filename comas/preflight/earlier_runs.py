@@ -29,7 +29,7 @@ class MeasuredRun:
     response_tokens: float
 
     def seconds(self, sizes: Sizes) -> float:
-        """Of a run of these sizes, once its engines are up."""
+        """Duration of a run of these sizes, once its engines are up."""
         return sizes.num_steps * self.step_s + sizes.num_validations * self.validation_s
 
 

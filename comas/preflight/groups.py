@@ -8,13 +8,13 @@ from comas.config.schema import Config
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import collect_samples, group_keys
 from comas.preflight.needs import Need
-from comas.preflight.silence import silent_discussions
+from comas.preflight.sizes import silent_discussions
 from comas.types import ROLES, Discussion, RewardedDiscussion, Role
 
 WARNED_SHARE = 0.2
 """Share of a role's samples alone in their group that is warned of."""
 MIN_TURNS = 6144
-"""That are held to find out who speaks how often."""
+"""Turns that are held to find out who speaks how often."""
 
 
 def group_needs(config: Config) -> list[Need]:

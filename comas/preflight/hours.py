@@ -48,18 +48,18 @@ class Assumptions:
     slowest_at_worst: float = 1.8
     prefix_hits: float = 0.2
     tflops: float = 312.0
-    """Of a GPU in bfloat16 (A100)."""
+    """Peak of a GPU in bfloat16 (A100)."""
     bandwidth_tb_s: float = 2.0
-    """Of a GPU's memory (A100-80GB)."""
+    """Bandwidth of a GPU's memory (A100-80GB)."""
     long_share: float = 0.1
-    """Of the tokens: those in samples of more than ``policy.micro_batch_tokens``."""
+    """Share of the tokens that are in samples of more than ``policy.micro_batch_tokens``."""
     update_utilisation: float = 0.55
-    """Of the operations that are done, repeated ones included, at best."""
+    """Share of a GPU's peak, in the operations that are done, repeated ones included, at best."""
     update_utilisation_at_worst: float = 0.35
     prefill_utilisation: float = 0.5
     bandwidth_utilisation: float = 0.7
     decode_overhead_ms: float = 3.0
-    """Of a decoding step: kernel launches, sampling, the scheduler."""
+    """Added to every decoding step: kernel launches, sampling, the scheduler."""
     pcie_gb_s: float = 25.0
     nvlink_gb_s: float = 250.0
     host_adam_g_s: float = 0.8
@@ -68,8 +68,8 @@ class Assumptions:
     """Sleep, wake and weight transfer of a step, beside the states that move."""
     disk_gb_s: float = 2.0
     validation_s: float = 45.0
-    """Of one validation: 500 questions by each agent, the longest answer to its end; greedy answers
-    take as long again."""
+    """Seconds of one validation: 500 questions by each agent, the longest answer to its end; greedy
+    answers take as long again."""
 
     @property
     def worst(self) -> "Assumptions":
@@ -88,7 +88,7 @@ class Step:
     rollout: float
     update: float
     transfers: float
-    """Of gradients, gathered weights and the host's Adam: 0 where nothing is offloaded."""
+    """Moving gradients, gathered weights and the host's Adam: 0 where nothing is offloaded."""
     phases: float
 
     @property
@@ -125,7 +125,7 @@ def hours_interval(
 
 
 def hours(step: Step, config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
-    """Of the whole run, with validations and checkpoints."""
+    """Hours of the whole run, with validations and checkpoints."""
     trained = shape.num_parameters
     if config.policy.lora.rank is not None:
         trained = adapter_parameters(shape, config)

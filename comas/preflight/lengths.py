@@ -26,8 +26,8 @@ _OBJECT = TypeAdapter(dict[str, Any])
 def length_needs(
     config: Config, *, folders: Mapping[str, Path | None], questions: Sequence[Question]
 ) -> Iterator[Need]:
-    """Of the models in ``folders``, by name (None: an embedded one, still to be built), and of
-    the ``questions`` to train on, as far as they are known."""
+    """What is needed of the models in ``folders``, by name (None: an embedded one, still to be
+    built), and of the ``questions`` to train on, as far as they are known."""
     contexts = {
         name: _embedded_length() if folder is None else context_length(folder)
         for name, folder in folders.items()

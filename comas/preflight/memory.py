@@ -53,7 +53,7 @@ class RankMemory:
     """
 
     weights: float
-    """Of the model, and of the reference model where there is a KL penalty."""
+    """Weights of the model, and of the reference model where there is a KL penalty."""
     optimizer: float
     """Adam's two moments, and the float32 weights that ZeRO keeps beside the model's."""
     gradients: float
@@ -131,7 +131,7 @@ def rank_memory(
 def _adapters_memory(
     shape: ModelShape, config: Config, sharding: Sharding, *, shares_gpu: bool
 ) -> RankMemory:
-    """Of a family of all policies: the base once, without gradients and optimiser, and each
+    """A rank's memory with LoRA: the base once, without gradients and optimiser, and each
     adapter with both. On a GPU that is shared with the rollout engine nothing leaves it."""
     stage, offload = sharding
     size, adapter = BYTES[config.policy.dtype], adapter_parameters(shape, config)
@@ -157,7 +157,7 @@ def _adapters_memory(
 
 
 def adapter_parameters(shape: ModelShape, config: Config) -> int:
-    """Of one LoRA adapter of all linear layers, which is the most that
+    """Parameters of one LoRA adapter of all linear layers, which is the most that
     ``policy.lora.target_modules`` can ask for.
 
     Example: rank 16 on Qwen2.5-3B (36 layers, 2048, 11008, keys 256) are 16 x (4 x 2048 +
@@ -177,13 +177,13 @@ def in_words(num_bytes: float) -> str:
 
 
 def kv_cache_bytes(shape: ModelShape, config: Config) -> int:
-    """Of one sequence of the greatest length: keys and values of every layer and token."""
+    """KV cache of one sequence of the greatest length: keys and values of every layer and token."""
     tokens = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
     return 2 * shape.num_layers * shape.kv_size * BYTES[config.rollout.dtype] * tokens
 
 
 def engine_batch_bytes(shape: ModelShape, config: Config) -> int:
-    """Of what passes through a rollout engine on a GPU at once, which it sets aside as it starts:
+    """Memory for what passes through a rollout engine on a GPU at once, set aside as it starts:
     of each token the input of a layer beside its residual, the gated MLP's three parts; of each
     sequence the logits in float32, their log-probs, and a copy.
     """

@@ -1,14 +1,15 @@
 """The sizes that follow from a configuration: discussions, samples, optimiser steps."""
 
+import asyncio
 import math
 from collections import Counter
 
 from comas.config.schema import Config
 from comas.data import count_steps
+from comas.interaction import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
-from comas.preflight.silence import silent_discussions
 from comas.run.prepared import Sizes
-from comas.types import ROLES, Role
+from comas.types import ROLES, Discussion, Generation, Question, Role, TurnKey
 
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
@@ -78,8 +79,30 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
     ]
 
 
+def silent_discussions(config: Config, *, num_questions: int, step: int = 0) -> list[Discussion]:
+    """The discussions of a step of so many questions, with every turn and who has it.
+
+    Not to be called while an event loop runs.
+    """
+    silence = Generation((0,), (0,), "", (0.0,), "stop", 0)
+
+    async def stay_silent(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+        return silence
+
+    return asyncio.run(
+        run_discussions(
+            [Question(f"{step}/{number}", "math", "") for number in range(num_questions)],
+            generate=stay_silent,
+            num_agents=config.society.num_agents,
+            rules=config.interaction,
+            seed=config.seed,
+            step=step,
+        )
+    )
+
+
 def _optimizer_steps(config: Config, samples_per_step: int, *, num_steps: int) -> int:
-    """Of one update, on the samples of so many steps."""
+    """Optimiser steps of one update, on the samples of so many steps."""
     batch = config.optimization.train_batch_size
     in_an_epoch = num_optimizer_steps(samples_per_step * num_steps, batch)
     return config.optimization.epochs_per_buffer * in_an_epoch

@@ -77,16 +77,16 @@ class Survey:
         self.num_questions: int | None = None
         """To train on."""
         self.isolation: Isolation | None = None
-        """Of model-written programs; None where no question asks for one."""
+        """Isolation of model-written programs; None where no question asks for one."""
         self.sizes: Sizes | None = None
         self.sharding: str | None = None
         """How the update fits into memory, in words."""
         self.shapes: list[ModelShape] = []
-        """Of the policies' models, for a run on GPUs."""
+        """Shapes of the policies' models, for a run on GPUs."""
         self.is_built = True
         """Whether nothing that is embedded is still to be built."""
         self._folders: dict[str, Path | None] = {}
-        """Of each model that can be used; None: still to be built."""
+        """Folder of each model that can be used; None: still to be built."""
         self._num_parameters: dict[str, int] = {}
         self._num_trained: dict[str, int] = {}
         """Parameters of a policy that are trained: those of its model, or of its adapter."""

@@ -66,7 +66,7 @@ STEP_OF_MODELS = "step"
 """The file in ``models/`` that says after which step they were saved."""
 MODELS = "models"
 SUBFOLDERS = ("discussions", TOKENS, "checkpoints")
-"""Of what belongs to a step."""
+"""Folders of what belongs to a step."""
 STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
 IN_USE = "wait for it or stop it, or start a run of its own without resume="
 

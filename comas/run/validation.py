@@ -94,7 +94,7 @@ def validate(
 def _accuracies(
     prefix: str, held_out: QuestionSet, answers: Sequence[Sequence[str]], *, verifier: Verifier
 ) -> Metrics:
-    """Of ``answers`` [agent][question]."""
+    """The accuracies of ``answers`` [agent][question]."""
     questions = held_out.questions
     items = [
         (question.domain, text, held_out.answers[question.question_id])

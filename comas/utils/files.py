@@ -24,7 +24,7 @@ PARTIAL = ".partial-"
 LOCK_NAME = ".lock"
 MAX_LISTED_FAULTS = 5
 PROBE_BYTES = 1 << 20
-"""Of a disk that has no more room than this, nothing else explains an error."""
+"""Where a disk has no more room than this, it is full: that explains any error."""
 
 log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ def write_texts(texts: Mapping[Path, str]) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """As ``write_text``."""
+    """Replace ``path`` by ``content`` at once, as ``write_text`` does."""
     _write_all({path: content})
 
 

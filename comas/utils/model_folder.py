@@ -27,7 +27,7 @@ NEEDED = {
 }
 """What a folder needs, in words -> patterns of files, any of which will do."""
 LICENCE_KEYS = ("license", "license_name", "license_link")
-"""Of a card's metadata."""
+"""Keys of a card's metadata."""
 OBJECTS = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
@@ -131,7 +131,7 @@ def folder_of(model: str) -> Path:
 
 
 def description_of(model: str) -> Path:
-    """As ``folder_of``, but a model of the hub may still lack its weights there."""
+    """The same as ``folder_of``, but a model of the hub may still lack its weights there."""
     return Path(model) if Path(model).is_dir() else _download(model, DESCRIPTION_FILES)
 
 

@@ -16,7 +16,7 @@ def command_line(process: psutil.Process) -> list[str]:
 
 
 def name(process: psutil.Process) -> str:
-    """That of its program; empty if it has ended."""
+    """The name of its program; empty if it has ended."""
     with suppress(psutil.Error):
         return process.name()
     return ""

@@ -17,7 +17,7 @@ SMOOTHING_STEPS = 5
 TABLE_STEPS = 10
 """Last steps that the confusion table counts."""
 PHASES = ("rollout", "update", "sync")
-"""Of a step, in order: ``time/rollout_s`` and so on."""
+"""Phases of a step, in order: ``time/rollout_s`` and so on."""
 
 Points = list[tuple[int, float]]
 """(step, value), without the steps that have none."""

@@ -61,7 +61,7 @@ class _Texts:
         return self._tokenizer(agent).decode([token_id])
 
     def _load_tokenizer(self, agent: int) -> Any:
-        """That of the trained agent, or before it is saved that of its base model."""
+        """The tokenizer of the trained agent, or before it is saved of its base model."""
         saved = self._run / "models" / f"agent_{agent}"
         return AutoTokenizer.from_pretrained(
             saved if saved.is_dir() else folder_of(self._bases[agent])

@@ -33,7 +33,7 @@ class PageTurn:
     text: str
     reward: float | None
     verdict: str | None
-    """Of the solution that the turn is, or is about."""
+    """On the solution that the turn is, or is about."""
     scores: tuple[int | str | None, ...]
     """Those that the turn gave or was given; None: one that could not be read."""
     finish: str
