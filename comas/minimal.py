@@ -272,7 +272,7 @@ def response_logprobs(policy: Policy, buffer: Sequence[Turn]) -> torch.Tensor:
     return nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
-def sampled_logprobs(buffer: Sequence[Turn]) -> torch.Tensor:
+def rollout_logprobs(buffer: Sequence[Turn]) -> torch.Tensor:
     """log pi_old of each response token [N, T], as it was sampled, 0 where padded."""
     rows = [torch.tensor(turn.logprobs) for turn in buffer]
     return nn.utils.rnn.pad_sequence(rows, batch_first=True)
@@ -303,7 +303,7 @@ def advantages(
     return ((returns - values.mean()) / deviation * mask).float()
 
 
-def surrogate_loss(
+def clipped_surrogate(
     logprobs: torch.Tensor,
     old_logprobs: torch.Tensor,
     advantages: torch.Tensor,
@@ -336,8 +336,8 @@ def update(
     gains = advantages(
         torch.tensor([turn.reward for turn in buffer]), log_ratios, mask, kl_coef=settings.kl_coef
     )
-    loss = surrogate_loss(
-        logprobs, sampled_logprobs(buffer), gains, mask, clip_epsilon=settings.clip_epsilon
+    loss = clipped_surrogate(
+        logprobs, rollout_logprobs(buffer), gains, mask, clip_epsilon=settings.clip_epsilon
     )
     optimizer.zero_grad()
     loss.backward()

@@ -29,7 +29,7 @@ from comas.policy_optimization.advantages import (
     whiten,
 )
 from comas.policy_optimization.batching import response_mask
-from comas.policy_optimization.losses import openrlhf_module
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS
 from comas.types import TrainingSample
 

@@ -10,11 +10,17 @@ import pytest
 import torch
 
 from comas import minimal, types
+from comas.config.schema import Optimization
 from comas.interaction.sequential import draw_speakers
 from comas.policy_optimization.advantages import AdvantageInputs, reinforce_pp
-from comas.policy_optimization.batching import assemble, response_mask, rollout_logprobs
+from comas.policy_optimization.batching import (
+    StepTotals,
+    assemble,
+    response_mask,
+    rollout_logprobs,
+)
 from comas.policy_optimization.logprobs import token_logprobs
-from comas.policy_optimization.losses import StepTotals, clipped_surrogate
+from comas.policy_optimization.losses import Targets, clipped_surrogate
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation.interaction_reward import interaction_reward
 
@@ -80,15 +86,12 @@ def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policie
     # A policy that has moved since it spoke: some of its ratios are clipped.
     old = rollout_logprobs(samples) + 0.5 * torch.sin(torch.arange(mask.shape[1]))
     losses = (
-        minimal.surrogate_loss(logprobs, old, advantages, mask, clip_epsilon=0.2),
+        minimal.clipped_surrogate(logprobs, old, advantages, mask, clip_epsilon=0.2),
         clipped_surrogate(
             logprobs,
-            old_logprobs=old,
-            advantages=whole,
-            mask=mask,
-            clip_epsilon=0.2,
-            aggregation="token_mean",
+            targets=Targets(mask, whole, old, None, None, rollout_logprobs(samples)),
             totals=StepTotals(int(mask.sum()), len(samples), 4, num_ranks=1),
+            optimization=Optimization(clip_epsilon=0.2),
         ).loss,
     )
     torch.testing.assert_close(*losses, rtol=0, atol=1e-6)
@@ -114,7 +117,7 @@ def test_both_read_the_same_log_probs_from_a_model(discussions, policies):
 def test_what_was_sampled_has_the_log_probs_of_the_policy(discussions, policies):
     own = [t for t in buffer_of(discussions, agent_index=1) if t.role != "scoring"]
     mask = minimal.response_mask(own)
-    difference = minimal.response_logprobs(policies[1], own) - minimal.sampled_logprobs(own)
+    difference = minimal.response_logprobs(policies[1], own) - minimal.rollout_logprobs(own)
     assert difference[mask].abs().max() < 1e-5
 
 

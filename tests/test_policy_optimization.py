@@ -16,6 +16,7 @@ from comas.config.keys import keys_of
 from comas.config.schema import Config, Optimization
 from comas.policy_optimization import logprobs
 from comas.policy_optimization.batching import (
+    StepTotals,
     assemble,
     num_optimizer_steps,
     response_mask,
@@ -28,15 +29,14 @@ from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
     ROLLOUT_CORRECTIONS,
     TOKEN_LEVEL,
-    StepTotals,
+    Surrogate,
     Targets,
     approximate_kl,
     clipped_surrogate,
     kl_penalty,
     loss_aggregation,
-    openrlhf_module,
-    rollout_correction,
 )
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import (
     GROUP_KEYS,
     collect_samples,
@@ -147,17 +147,23 @@ def surrogate(
     step: StepTotals,
     aggregation: str = "token_mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    found = clipped_surrogate(
-        logprobs,
-        old_logprobs=old,
-        advantages=advantages,
-        mask=mask,
-        clip_epsilon=0.2,
-        aggregation=aggregation,
-        totals=step,
-    )
+    settings = Optimization(loss_aggregation=aggregation)
+    found = corrected(logprobs, old, torch.zeros_like(old), advantages, mask, step, settings)
     assert found.num_corrected == found.num_correctable == 0
     return found.loss, found.num_clipped
+
+
+def corrected(
+    logprobs: torch.Tensor,
+    old: torch.Tensor,
+    rollout: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    step: StepTotals,
+    settings: Optimization,
+) -> Surrogate:
+    targets = Targets(mask, advantages, old, None, None, rollout)
+    return clipped_surrogate(logprobs, targets=targets, totals=step, optimization=settings)
 
 
 @pytest.mark.parametrize(
@@ -246,15 +252,10 @@ def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
     ],
 )
 def test_clip_higher_widens_the_upper_bound_alone(ratio, advantage, loss, num_clipped):
-    found = clipped_surrogate(
+    found = corrected(
         tensor([math.log(ratio)]),
-        old_logprobs=tensor([0.0]),
-        advantages=tensor([advantage]),
-        mask=mask_of(1),
-        clip_epsilon=0.2,
-        clip_epsilon_high=0.3,
-        aggregation="token_mean",
-        totals=totals(1),
+        *(tensor([0.0]), tensor([0.0]), tensor([advantage]), mask_of(1), totals(1)),
+        Optimization(clip_epsilon_high=0.3),
     )
     assert found.loss.item() == pytest.approx(loss)
     assert found.num_clipped.item() == num_clipped
@@ -265,15 +266,10 @@ def test_clip_higher_widens_the_upper_bound_alone(ratio, advantage, loss, num_cl
     [(5.0, -1.0, 3.0), (2.0, -1.0, 2.0), (5.0, 1.0, -1.2), (0.5, -1.0, 0.8)],
 )
 def test_dual_clip_bounds_the_loss_of_a_negative_advantage(ratio, advantage, loss):
-    found = clipped_surrogate(
+    found = corrected(
         tensor([math.log(ratio)]),
-        old_logprobs=tensor([0.0]),
-        advantages=tensor([advantage]),
-        mask=mask_of(1),
-        clip_epsilon=0.2,
-        dual_clip=3.0,
-        aggregation="token_mean",
-        totals=totals(1),
+        *(tensor([0.0]), tensor([0.0]), tensor([advantage]), mask_of(1), totals(1)),
+        Optimization(dual_clip=3.0),
     )
     assert found.loss.item() == pytest.approx(loss)
 
@@ -299,16 +295,10 @@ def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
 ):
     settings = Optimization(rollout_correction=name, rollout_ratio_bounds=bounds)
     logprobs = torch.zeros(3, 2, requires_grad=True)
-    found = clipped_surrogate(
-        logprobs,
-        old_logprobs=torch.zeros(3, 2),
-        rollout_logprobs=-RATIOS.log() * RATIO_MASK,
-        advantages=torch.ones(3, 2),
-        mask=RATIO_MASK,
-        clip_epsilon=0.2,
-        correction=rollout_correction(settings),
-        aggregation="token_mean",
-        totals=totals(5, 3),
+    rollout = -RATIOS.log() * RATIO_MASK
+    found = corrected(
+        *(logprobs, torch.zeros(3, 2), rollout, torch.ones(3, 2), RATIO_MASK, totals(5, 3)),
+        settings,
     )
     # What is left out still counts in the denominator: 5 tokens.
     assert found.loss.item() == pytest.approx(-sum(map(sum, weights)) / 5)
@@ -322,16 +312,10 @@ def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
 
 @pytest.mark.parametrize("name", ["tis", "icepop", "seq_mask_tis"])
 def test_an_empty_micro_batch_has_nothing_to_correct(name):
-    found = clipped_surrogate(
-        torch.zeros(1, 1, requires_grad=True),
-        old_logprobs=torch.zeros(1, 1),
-        rollout_logprobs=torch.zeros(1, 1),
-        advantages=torch.zeros(1, 1),
-        mask=torch.zeros(1, 1, dtype=torch.bool),
-        clip_epsilon=0.2,
-        correction=ROLLOUT_CORRECTIONS[name],
-        aggregation="token_mean",
-        totals=totals(7),
+    zeros, no_token = torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.bool)
+    found = corrected(
+        *(zeros.clone().requires_grad_(), zeros, zeros, zeros, no_token, totals(7)),
+        Optimization(rollout_correction=name),
     )
     assert [value.item() for value in found] == [0, 0, 0, 0]
 

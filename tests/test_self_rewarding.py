@@ -13,8 +13,10 @@ import torch
 from comas.config.schema import Interaction
 from comas.interaction import run_discussions
 from comas.interaction.prompts import RATING, fill
-from comas.policy_optimization.losses import StepTotals, dpo_loss, openrlhf_module
-from comas.policy_optimization.samples import collect_samples, preference_pairs
+from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.openrlhf_import import openrlhf_module
+from comas.policy_optimization.preferences import dpo_loss, preference_pairs
+from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.memory import tokens_at_once
 from comas.preflight.sizes import derive_sizes

@@ -32,7 +32,8 @@ from comas.engines.cluster.recoveries import Recoveries
 from comas.interaction import run_discussions
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
-from comas.policy_optimization.samples import Buffers, collect_samples, preference_pairs
+from comas.policy_optimization.preferences import preference_pairs
+from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes

@@ -135,6 +135,21 @@ def _deal(bins: Sequence[_Bin], *, num_ranks: int) -> list[list[list[int]]]:
 
 
 @dataclass(frozen=True)
+class StepTotals:
+    """What one optimiser step holds in all its micro batches on all ranks."""
+
+    num_tokens: int
+    """Response tokens: the denominator of "token_mean"."""
+    num_samples: int
+    """Responses: the denominator of "sequence_mean"."""
+    max_response_tokens: int
+    """The greatest length of a response: with ``num_samples`` the denominator of
+    "constant_length"."""
+    num_ranks: int
+    """Factor on the loss, since DeepSpeed averages the ranks' gradients."""
+
+
+@dataclass(frozen=True)
 class MicroBatch:
     """Samples one after another in a single row, as the model and the loss take them.
 

@@ -1,24 +1,20 @@
-"""The loss of an update: the clipped surrogate and the KL term, on OpenRLHF's functions, and DPO.
+"""The loss of an update: the clipped surrogate and the KL term, on OpenRLHF's functions.
 
 Every sum over a micro batch is divided by the totals of the whole optimiser step, over all
 ranks, so the gradient depends neither on the micro batches nor on the number of ranks.
 """
 
-import importlib
-import importlib.util
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Literal, NamedTuple
 
 import torch
-from torch.nn.functional import logsigmoid
 
 from comas.config.schema import Optimization
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
-
-OPENRLHF_MODELS = "openrlhf.models"
+from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.openrlhf_import import openrlhf_module
+from comas.policy_optimization.preferences import dpo_loss
 
 TOKEN_LEVEL = {"token_mean": True, "sequence_mean": False, "constant_length": True}
 """Loss aggregation: the mean over all tokens; over each response's tokens and then responses; or
@@ -57,21 +53,6 @@ class Surrogate(NamedTuple):
     """Tokens, or with the level "seq" responses, beyond the bounds of the correction."""
     num_correctable: torch.Tensor
     """Tokens or responses that the correction looked at."""
-
-
-@dataclass(frozen=True)
-class StepTotals:
-    """What one optimiser step holds in all its micro batches on all ranks."""
-
-    num_tokens: int
-    """Response tokens: the denominator of "token_mean"."""
-    num_samples: int
-    """Responses: the denominator of "sequence_mean"."""
-    max_response_tokens: int
-    """The greatest length of a response: with ``num_samples`` the denominator of
-    "constant_length"."""
-    num_ranks: int
-    """Factor on the loss, since DeepSpeed averages the ranks' gradients."""
 
 
 @dataclass(frozen=True)
@@ -118,27 +99,14 @@ def policy_loss(
     and not in the advantages; or the DPO loss of pairs, each a chosen and a rejected response.
     ``logprobs`` are [B, R], ``targets`` those of the same rows.
     """
-    reference, mask = targets.reference_logprobs, targets.mask
+    reference, mask, beta = targets.reference_logprobs, targets.mask, optimization.kl_coef
     if optimization.loss == "dpo":
         assert reference is not None
-        beta = optimization.kl_coef
         loss = dpo_loss(logprobs, reference_logprobs=reference, mask=mask, beta=beta, totals=totals)
         zero = torch.zeros_like(loss)
         return Surrogate(loss, zero, zero, zero)
-    assert targets.advantages is not None
-    aggregation = loss_aggregation(optimization)
     surrogate = clipped_surrogate(
-        logprobs,
-        old_logprobs=logprobs.detach() if targets.old_logprobs is None else targets.old_logprobs,
-        advantages=targets.advantages,
-        mask=mask,
-        clip_epsilon=optimization.clip_epsilon,
-        clip_epsilon_high=optimization.clip_epsilon_high,
-        dual_clip=optimization.dual_clip,
-        rollout_logprobs=targets.rollout_logprobs,
-        correction=rollout_correction(optimization),
-        aggregation=aggregation,
-        totals=totals,
+        logprobs, targets=targets, totals=totals, optimization=optimization
     )
     kl_loss = ADVANTAGE_ESTIMATORS[optimization.estimator].kl_loss
     if reference is None or kl_loss is None:
@@ -148,43 +116,34 @@ def policy_loss(
         reference_logprobs=reference,
         mask=mask,
         estimator=kl_loss,
-        aggregation=aggregation,
+        aggregation=loss_aggregation(optimization),
         totals=totals,
     )
-    return surrogate._replace(loss=surrogate.loss + optimization.kl_coef * penalty)
+    return surrogate._replace(loss=surrogate.loss + beta * penalty)
 
 
 def clipped_surrogate(
-    logprobs: torch.Tensor,
-    *,
-    old_logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-    clip_epsilon: float,
-    clip_epsilon_high: float | None = None,
-    dual_clip: float | None = None,
-    rollout_logprobs: torch.Tensor | None = None,
-    correction: RolloutCorrection | None = None,
-    aggregation: str,
-    totals: StepTotals,
+    logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, optimization: Optimization
 ) -> Surrogate:
-    """A micro batch's share of the policy loss.
+    """A micro batch's share of the clipped surrogate as a loss.
 
     The loss of a token is equation 11, with rho = pi_theta / pi_old::
 
         -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)
 
-    averaged as ``aggregation`` says (a key of ``TOKEN_LEVEL``). ``clip_epsilon_high`` replaces
-    the eps above 1 (DAPO's clip-higher, arXiv 2503.14476). With ``dual_clip`` c the loss of a
-    token of negative advantage is at most -c * A (arXiv 1912.09729). ``correction`` weighs every
-    token's loss by pi_old / pi_rollout, and needs ``rollout_logprobs``. All tensors are [B, R],
-    ``mask`` True = trained.
+    averaged as ``loss_aggregation`` says. ``clip_epsilon_high`` replaces the eps above 1 (DAPO's
+    clip-higher, arXiv 2503.14476). With ``dual_clip`` c the loss of a token of negative advantage
+    is at most -c * A (arXiv 1912.09729). ``rollout_correction`` weighs every token's loss by
+    pi_old / pi_rollout.
     """
+    assert targets.advantages is not None
+    mask, high = targets.mask, optimization.clip_epsilon_high
+    aggregation, correction = loss_aggregation(optimization), rollout_correction(optimization)
     level, mode, bounds = correction or ("off", "mask", (0.0, 0.0))
     surrogate = openrlhf_module("loss").PolicyLoss(
-        clip_eps_low=clip_epsilon,
-        clip_eps_high=clip_epsilon if clip_epsilon_high is None else clip_epsilon_high,
-        dual_clip=dual_clip,
+        clip_eps_low=optimization.clip_epsilon,
+        clip_eps_high=optimization.clip_epsilon if high is None else high,
+        dual_clip=optimization.dual_clip,
         token_level_loss=TOKEN_LEVEL[aggregation],
         is_correction_level=level,
         is_correction_mode=mode,
@@ -192,45 +151,25 @@ def clipped_surrogate(
     )
     loss, clipped_share, _, _, corrected_share = surrogate(
         logprobs,
-        old_logprobs,
-        advantages,
+        logprobs.detach() if targets.old_logprobs is None else targets.old_logprobs,
+        targets.advantages,
         action_mask=mask.to(logprobs.dtype),
-        rollout_log_probs=rollout_logprobs,
+        rollout_log_probs=targets.rollout_logprobs,
         **_denominators(aggregation, totals),
     )
-    zero = torch.zeros_like(loss)
-    corrected = mask.any(dim=1) if level == "seq" else mask
+    num_tokens, zero = mask.sum(), torch.zeros_like(loss)
+    num_correctable = zero
+    if correction is not None:
+        num_correctable = mask.any(dim=1).sum() if level == "seq" else num_tokens
+    # The shares of an empty micro batch are 0 / 0, and without a correction there is none.
     return Surrogate(
         loss,
-        # The shares of an empty micro batch are 0 / 0.
-        torch.where(mask.any(), clipped_share * mask.sum(), zero).detach(),
-        num_corrected=torch.where(mask.any(), corrected_share * corrected.sum(), zero)
-        if correction
-        else zero,
-        num_correctable=corrected.sum() if correction else zero,
+        num_clipped=torch.where(num_tokens > 0, clipped_share * num_tokens, zero).detach(),
+        num_corrected=zero
+        if correction is None
+        else torch.where(num_tokens > 0, corrected_share * num_correctable, zero),
+        num_correctable=num_correctable,
     )
-
-
-def dpo_loss(
-    logprobs: torch.Tensor,
-    *,
-    reference_logprobs: torch.Tensor,
-    mask: torch.Tensor,
-    beta: float,
-    totals: StepTotals,
-) -> torch.Tensor:
-    """A micro batch's share of the mean DPO loss over all pairs (eq. 7 of arXiv 2305.18290)::
-
-        m(y) = sum over the tokens of y of log(pi_theta / pi_ref)
-        loss = -log sigmoid(beta * (m(chosen) - m(rejected)))
-
-    Rows are chosen and rejected in turn, [2P, R]; an empty micro batch has one row and no pair.
-    Equal to OpenRLHF's DPOLoss, whose mean is over the micro batch's own pairs.
-    """
-    margins = ((logprobs - reference_logprobs) * mask).sum(dim=1)
-    paired = margins[: len(margins) // 2 * 2]
-    losses = -logsigmoid(beta * (paired[0::2] - paired[1::2]))
-    return losses.sum() / (totals.num_samples / 2) * totals.num_ranks
 
 
 def kl_penalty(
@@ -314,28 +253,3 @@ def needs_pass_beforehand(optimization: Optimization, *, num_optimizer_steps: in
     penalises_rewards = optimization.kl_coef > 0 and kl_loss is None
     recomputes = optimization.old_logprobs == "recomputed"
     return penalises_rewards or (recomputes and num_optimizer_steps > 1)
-
-
-def openrlhf_module(name: str) -> ModuleType:
-    """Import ``openrlhf.models.<name>`` ("loss" or "utils"); works without FlashAttention.
-
-    The package's own ``__init__`` imports its Actor, and with it FlashAttention, which has
-    no CPU build. The two modules need none of that, so they are imported under an empty
-    package of the same name and path, which is removed afterwards. Where the package is
-    already imported, or FlashAttention is installed, this is a plain import.
-
-    Call it inside functions only: "utils" imports DeepSpeed.
-    """
-    full_name = f"{OPENRLHF_MODELS}.{name}"
-    if full_name in sys.modules:
-        return sys.modules[full_name]
-    if OPENRLHF_MODELS in sys.modules or importlib.util.find_spec("flash_attn") is not None:
-        return importlib.import_module(full_name)
-    root = importlib.import_module("openrlhf")
-    bare = ModuleType(OPENRLHF_MODELS)
-    bare.__path__ = [f"{root.__path__[0]}/models"]
-    sys.modules[OPENRLHF_MODELS] = bare
-    try:
-        return importlib.import_module(full_name)
-    finally:
-        del sys.modules[OPENRLHF_MODELS]

@@ -13,6 +13,7 @@ from comas.config.schema import Optimization
 from comas.engines.policy.engine import Compute, PolicyEngine
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import (
+    StepTotals,
     assemble,
     response_mask,
     rollout_logprobs,
@@ -20,14 +21,14 @@ from comas.policy_optimization.batching import (
     split_into_steps,
 )
 from comas.policy_optimization.losses import (
-    StepTotals,
     Surrogate,
     Targets,
     log_ratios,
     needs_pass_beforehand,
     policy_loss,
 )
-from comas.policy_optimization.samples import penalise_length, preference_pairs
+from comas.policy_optimization.preferences import preference_pairs
+from comas.policy_optimization.samples import penalise_length
 from comas.types import TrainingSample, UpdateStats
 
 

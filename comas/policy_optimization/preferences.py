@@ -1,0 +1,54 @@
+"""DPO: pairs of responses to one prompt, of which one is to become likelier than the other."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import torch
+from torch.nn.functional import logsigmoid
+
+from comas.policy_optimization.batching import StepTotals
+from comas.types import TrainingSample
+
+
+def preference_pairs(
+    samples: Sequence[TrainingSample],
+) -> list[tuple[TrainingSample, TrainingSample]]:
+    """(chosen, rejected) of every prompt: an agent's responses with the highest and the lowest
+    reward, the first said where several have it.
+
+    Candidates are responses of one agent to the same prompt token ids, as the copies of a
+    discussion have them in its first round. Equal rewards, and so a lone response, give no pair.
+    The order is that of the prompts' first responses.
+
+    Example: rewards 0.2, 0.8, 0.8, 0.4 of four answers to a question: the second and the first.
+    """
+    candidates: defaultdict[tuple[int, tuple[int, ...]], list[TrainingSample]] = defaultdict(list)
+    for sample in samples:
+        candidates[sample.agent_index, sample.prompt_token_ids].append(sample)
+    pairs = (
+        (max(of, key=lambda s: s.reward), min(of, key=lambda s: s.reward))
+        for of in candidates.values()
+    )
+    return [(chosen, rejected) for chosen, rejected in pairs if chosen.reward > rejected.reward]
+
+
+def dpo_loss(
+    logprobs: torch.Tensor,
+    *,
+    reference_logprobs: torch.Tensor,
+    mask: torch.Tensor,
+    beta: float,
+    totals: StepTotals,
+) -> torch.Tensor:
+    """A micro batch's share of the mean DPO loss over all pairs (eq. 7 of arXiv 2305.18290)::
+
+        m(y) = sum over the tokens of y of log(pi_theta / pi_ref)
+        loss = -log sigmoid(beta * (m(chosen) - m(rejected)))
+
+    Rows are chosen and rejected in turn, [2P, R]; an empty micro batch has one row and no pair.
+    Equal to OpenRLHF's DPOLoss, whose mean is over the micro batch's own pairs.
+    """
+    margins = ((logprobs - reference_logprobs) * mask).sum(dim=1)
+    paired = margins[: len(margins) // 2 * 2]
+    losses = -logsigmoid(beta * (paired[0::2] - paired[1::2]))
+    return losses.sum() / (totals.num_samples / 2) * totals.num_ranks
