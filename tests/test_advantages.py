@@ -16,19 +16,21 @@ from comas.policy_optimization.advantages import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,
     AdvantageInputs,
-    at_grpo,
     compute_advantages,
-    dr_grpo,
-    dr_mas,
-    grpo,
-    rae,
     reinforce_pp,
-    reinforce_pp_baseline,
-    rloo,
     token_returns,
     whiten,
 )
 from comas.policy_optimization.batching import response_mask
+from comas.policy_optimization.group_advantages import (
+    at_grpo,
+    dr_grpo,
+    dr_mas,
+    grpo,
+    rae,
+    reinforce_pp_baseline,
+    rloo,
+)
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS
 from comas.types import TrainingSample
