@@ -91,7 +91,7 @@ class Turn:
     """One agent speaking once.
 
     Its parent is the turn that it responds to: for a scoring the evaluation that it weighs (the
-    solution, if there is no evaluation), for an evaluation the solution that it criticises. A
+    solution, if there is no evaluation), for an evaluation the solution that it evaluates. A
     solution has none.
 
     Example: in round 0 agent 2 evaluates the solution turn "r0.s1":

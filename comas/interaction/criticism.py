@@ -1,4 +1,4 @@
-"""What happens to a solution once it is given, under every schedule: who evaluates it, who decides.
+"""Criticism: what follows a solution, under every schedule: who evaluates it, and who scores.
 
 A new criticism is one function and one line in ``CRITICISMS``.
 """
@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from comas.config.schema import Interaction
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import (
     APPROVALS,
@@ -24,7 +23,7 @@ from comas.types import Turn
 
 
 class Critics(NamedTuple):
-    """Who evaluates a solution, and who scores that evaluation."""
+    """The agents that evaluate a solution and score that evaluation."""
 
     evaluator: int
     scorer: int
@@ -32,7 +31,11 @@ class Critics(NamedTuple):
 
 @dataclass(frozen=True)
 class Submission:
-    """A solution that is to be criticised for the ``index``-th time, with ``history`` in sight."""
+    """A solution that is to be criticised for the ``index``-th time.
+
+    Its evaluator is shown ``history``; scorings run in ``scorings``, and nothing in the discussion
+    waits for them, as a scoring never enters the history.
+    """
 
     discussion: OpenDiscussion
     solution: Turn
@@ -42,7 +45,7 @@ class Submission:
     scorings: asyncio.TaskGroup
 
     async def evaluate(self, template: Template = EVALUATION) -> Turn | None:
-        """The evaluation; None when it could not be asked for."""
+        """Ask for an evaluation of the solution; None when the prompt is over the limit."""
         return await self.discussion.ask(
             "evaluation",
             self.critics.evaluator,
@@ -60,25 +63,25 @@ class Submission:
         )
 
     def score(self, weighed: Turn, template: Template = SCORING, *, index: int = 0) -> None:
-        """Have an evaluation, or the solution, scored; nothing in the discussion waits for it, as
-        a scoring never enters the history."""
+        """Have an evaluation, or the solution itself, scored."""
         self.scorings.create_task(
             self.discussion.ask(
                 "scoring", self.critics.scorer, template, parent=weighed, index=index
             )
         )
 
-    def remembered(self, evaluation: Turn | None) -> HistoryItem:
-        """What later rounds may see."""
+    def history_item(self, evaluation: Turn | None) -> HistoryItem:
+        """Render what later rounds may see."""
         return HistoryItem(self.solution.text, None if evaluation is None else evaluation.text)
 
 
 Outcome = Literal["scores", "judgments", "ratings"]
-"""What a criticism says of a solution, for a reward scheme to read."""
+"""What a criticism leaves for a reward scheme to read: scores of evaluations, judgments within
+evaluations where nobody scores, or an agent's ratings of its own solutions."""
 
 
 class Criticism(NamedTuple):
-    """What is done with a solution, and what comes of it."""
+    """A way to criticise a solution, and what comes of it."""
 
     criticise: Callable[[Submission], Awaitable[HistoryItem | None]]
     """Returns what later rounds may see; None: it could not be asked for."""
@@ -89,22 +92,12 @@ class Criticism(NamedTuple):
     """Greatest one; None: any."""
 
 
-async def criticise(
-    discussion: OpenDiscussion,
-    solution: Turn,
-    critics: Critics,
-    *,
-    index: int,
-    history: Sequence[HistoryItem],
-    scorings: asyncio.TaskGroup,
-) -> HistoryItem | None:
-    """Have ``solution`` criticised as ``interaction.criticism`` says.
+async def criticise(submission: Submission) -> HistoryItem | None:
+    """Have a solution criticised as ``interaction.criticism`` says.
 
-    Scorings run in ``scorings``. Returns what later rounds may see, or None when that could not
-    be asked for.
+    Returns what later rounds may see, or None when that could not be asked for.
     """
-    submission = Submission(discussion, solution, critics, index, history, scorings)
-    rules: Interaction = discussion.rules
+    rules = submission.discussion.rules
     return await CRITICISMS[rules.criticism].criticise(submission)
 
 
@@ -114,31 +107,31 @@ async def scored(submission: Submission) -> HistoryItem | None:
     if evaluation is None:
         return None
     submission.score(evaluation)
-    return submission.remembered(evaluation)
+    return submission.history_item(evaluation)
 
 
 async def no_evaluation(submission: Submission) -> HistoryItem:
     """The paper's ablation: the solution itself is scored, and later rounds see it alone."""
     submission.score(submission.solution, SCORING_ALONE, index=submission.index)
-    return submission.remembered(None)
+    return submission.history_item(None)
 
 
 async def no_scoring(submission: Submission) -> HistoryItem | None:
     """The paper's ablation: every evaluation ends with a judgment, and nobody scores it."""
     evaluation = await submission.evaluate(EVALUATION_WITH_JUDGMENT)
-    return None if evaluation is None else submission.remembered(evaluation)
+    return None if evaluation is None else submission.history_item(evaluation)
 
 
 async def self_rated(submission: Submission) -> HistoryItem | None:
     """Self-rewarding models: who gave the solution rates it, and nobody else is asked."""
     own = submission.solution.agent_index
     rating = await replace(submission, critics=Critics(own, own)).evaluate(RATING)
-    return None if rating is None else submission.remembered(rating)
+    return None if rating is None else submission.history_item(rating)
 
 
-async def none(submission: Submission) -> HistoryItem:
-    """Nobody criticises; later rounds see the solution alone."""
-    return submission.remembered(None)
+async def uncriticised(submission: Submission) -> HistoryItem:
+    """Nobody is asked anything; later rounds see the solution alone."""
+    return submission.history_item(None)
 
 
 async def muted(submission: Submission) -> HistoryItem:
@@ -146,7 +139,7 @@ async def muted(submission: Submission) -> HistoryItem:
     approval = APPROVALS[submission.discussion.question.domain]
     given = submission.give(approval, index=submission.index)
     submission.score(given)
-    return submission.remembered(given)
+    return submission.history_item(given)
 
 
 async def exchanged(submission: Submission) -> HistoryItem | None:
@@ -165,7 +158,7 @@ async def exchanged(submission: Submission) -> HistoryItem | None:
         return None
     given = submission.give(heard.text, index=discussion.rules.num_evaluations + place)
     submission.score(given)
-    return submission.remembered(given)
+    return submission.history_item(given)
 
 
 CRITICISMS: dict[str, Criticism] = {
@@ -173,7 +166,7 @@ CRITICISMS: dict[str, Criticism] = {
     "no_evaluation": Criticism(no_evaluation, outcome="scores", max_evaluations=1),
     "no_scoring": Criticism(no_scoring, outcome="judgments", min_evaluations=2),
     "self_rated": Criticism(self_rated, outcome="ratings"),
-    "none": Criticism(none, outcome=None, max_evaluations=1),
+    "none": Criticism(uncriticised, outcome=None, max_evaluations=1),
     "muted": Criticism(muted, outcome="scores"),
     "exchanged": Criticism(exchanged, outcome="scores"),
 }

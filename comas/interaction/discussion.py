@@ -62,7 +62,7 @@ class OpenDiscussion:
 
     @property
     def question(self) -> Question:
-        """What it is about."""
+        """The question that is discussed."""
         return self._opening.question
 
     async def ask(

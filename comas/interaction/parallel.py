@@ -11,12 +11,12 @@ from itertools import product
 from random import Random
 
 from comas.config.schema import Interaction
-from comas.interaction.criticism import Critics, criticise
+from comas.interaction.criticism import Critics, Submission, criticise
 from comas.interaction.discussion import OpenDiscussion, Opening, open_all
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate, Turn
 
-Pair = tuple[int, int, int]
+Place = tuple[int, int, int]
 """(round, solver, evaluation): names a solution with one evaluation of it."""
 
 
@@ -29,7 +29,7 @@ def schedule(
     generate: Generate,
 ) -> list[Coroutine[None, None, Discussion]]:
     """One coroutine per discussion; ``rng`` deals each round's critics over the batch."""
-    critics: list[dict[Pair, Critics]] = [{} for _ in openings]
+    critics: list[dict[Place, Critics]] = [{} for _ in openings]
     for round_index in range(rules.num_rounds):
         parts = list(product(critics, range(num_agents), range(rules.num_evaluations)))
         evaluators = deal(rng, num_agents=num_agents, num_parts=len(parts))
@@ -56,24 +56,24 @@ def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
 
 
 async def _discuss(
-    discussion: OpenDiscussion, critics: dict[Pair, Critics], rng: Random, *, num_agents: int
+    discussion: OpenDiscussion, critics: dict[Place, Critics], rng: Random, *, num_agents: int
 ) -> Discussion:
     rules = discussion.rules
-    shown_pairs = _draw_references(rng, list(critics), rules=rules)
-    judged: dict[Pair, asyncio.Task[HistoryItem | None]] = {}
+    references = _draw_references(rng, list(critics), rules=rules)
+    criticised: dict[Place, asyncio.Task[HistoryItem | None]] = {}
 
-    async def judge(pair: Pair, solving: asyncio.Task[Turn | None]) -> HistoryItem | None:
+    async def criticise_at(place: Place, solving: asyncio.Task[Turn | None]) -> HistoryItem | None:
         solution = await solving
         if solution is None:
             return None
         return await criticise(
-            discussion, solution, critics[pair], index=pair[2], history=(), scorings=tasks
+            Submission(discussion, solution, critics[place], place[2], (), tasks)
         )
 
     async with asyncio.TaskGroup() as tasks:
         for round_index in range(rules.num_rounds):
-            # Only the drawn pairs are waited for: the others may still be evaluated meanwhile.
-            shown = [await judged[pair] for pair in shown_pairs[round_index]]
+            # Only the drawn ones are waited for: the others may still be evaluated meanwhile.
+            shown = [await criticised[place] for place in references[round_index]]
             history = [item for item in shown if item is not None]
             for solver in range(num_agents):
                 solving = tasks.create_task(
@@ -87,15 +87,17 @@ async def _discuss(
                     )
                 )
                 for index in range(rules.num_evaluations):
-                    pair = (round_index, solver, index)
-                    judged[pair] = tasks.create_task(judge(pair, solving))
+                    place = (round_index, solver, index)
+                    criticised[place] = tasks.create_task(criticise_at(place, solving))
     return discussion.close()
 
 
-def _draw_references(rng: Random, pairs: Sequence[Pair], *, rules: Interaction) -> list[list[Pair]]:
-    """For each round, the pairs of the round before that its prompt shows, in order."""
-    references: list[list[Pair]] = [[]]
+def _draw_references(
+    rng: Random, places: Sequence[Place], *, rules: Interaction
+) -> list[list[Place]]:
+    """What the prompt of each round shows of the round before, in order."""
+    references: list[list[Place]] = [[]]
     for round_index in range(1, rules.num_rounds):
-        before = [pair for pair in pairs if pair[0] == round_index - 1]
+        before = [place for place in places if place[0] == round_index - 1]
         references.append(sorted(rng.sample(before, min(rules.horizon, len(before)))))
     return references

@@ -1,7 +1,7 @@
 """The schedule of the paper's text: one solution per round, speakers drawn uniformly.
 
-In round i an agent drawn from the l agents proposes s_i, n drawn evaluators criticise it,
-and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and evaluator see
+In round i an agent drawn from the l agents proposes the solution s_i, n drawn evaluators evaluate
+it, and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and evaluator see
 the last kappa rounds; a scoring never enters the history.
 """
 
@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from comas.config.schema import Interaction
-from comas.interaction.criticism import Critics, criticise
+from comas.interaction.criticism import Critics, Submission, criticise
 from comas.interaction.discussion import OpenDiscussion, Opening, open_all
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate
@@ -88,9 +88,7 @@ async def _round(
         return []
     items = await asyncio.gather(
         *(
-            criticise(
-                discussion, solution, critics, index=index, history=history, scorings=scorings
-            )
+            criticise(Submission(discussion, solution, critics, index, history, scorings))
             for index, critics in enumerate(speakers.critics)
         )
     )

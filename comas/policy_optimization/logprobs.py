@@ -56,18 +56,18 @@ class _TokenLogprobs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> Any:  # type: ignore[override]
         hidden, weight, token_ids, normalisers = ctx.saved_tensors
-        of_hidden, of_weight = torch.empty_like(hidden), torch.zeros_like(weight)
+        hidden_gradient, weight_gradient = torch.empty_like(hidden), torch.zeros_like(weight)
         for chunk in _chunks(len(token_ids)):
-            of_logits = _logits(hidden[chunk], weight, ctx.temperature)
+            logits_gradient = _logits(hidden[chunk], weight, ctx.temperature)
             # d log p(token) / d logits = (one-hot of the token - p) / temperature
             scale = gradient[chunk, None] / ctx.temperature
-            of_logits.sub_(normalisers[chunk, None]).exp_().mul_(-scale)
-            of_logits.scatter_add_(1, token_ids[chunk, None], scale)
-            of_logits = of_logits.to(weight.dtype)
-            of_hidden[chunk] = of_logits @ weight
-            of_weight.addmm_(of_logits.T, hidden[chunk])
-            del of_logits  # or it would last until the next ones are there
-        return of_hidden, of_weight, None, None
+            logits_gradient.sub_(normalisers[chunk, None]).exp_().mul_(-scale)
+            logits_gradient.scatter_add_(1, token_ids[chunk, None], scale)
+            logits_gradient = logits_gradient.to(weight.dtype)
+            hidden_gradient[chunk] = logits_gradient @ weight
+            weight_gradient.addmm_(logits_gradient.T, hidden[chunk])
+            del logits_gradient  # or it would last until the next ones are there
+        return hidden_gradient, weight_gradient, None, None
 
 
 def _logits(hidden: torch.Tensor, weight: torch.Tensor, temperature: float) -> torch.Tensor:
@@ -82,10 +82,10 @@ def _normalise(
     largest = logits.amax(dim=1)
     chosen = logits.sub_(largest[:, None]).gather(1, token_ids)[:, 0]
     pieces = [_sums(piece) for piece in logits.split(PIECE_SIZE)]
-    of_weights, of_products = (torch.cat(sums) for sums in zip(*pieces, strict=True))
-    normalisers = of_weights.log()
+    weight_sums, product_sums = (torch.cat(sums) for sums in zip(*pieces, strict=True))
+    normalisers = weight_sums.log()
     # The entropy is the mean of -log p = log Z - logit.
-    return chosen - normalisers, normalisers - of_products / of_weights, normalisers + largest
+    return chosen - normalisers, normalisers - product_sums / weight_sums, normalisers + largest
 
 
 def _sums(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,4 +1,4 @@
-"""From rewarded discussions to one training buffer per policy, and to what is learnt of it."""
+"""From rewarded discussions to one training buffer per policy."""
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
@@ -38,7 +38,7 @@ def collect_samples(
 
 
 class Buffers:
-    """What each policy gathers between its updates; a frozen one gathers nothing.
+    """The samples that each policy gathers between its updates; a frozen one gathers none.
 
     A policy stays the same from one of its updates to the next, so everything in its buffer is
     its own word, however many steps that were. The agents that it answered may have changed
@@ -76,13 +76,13 @@ class Buffers:
 def advantages_by_turn(
     buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
 ) -> dict[TurnKey, Sequence[float]]:
-    """What each token of the turns in ``buffers`` (policy -> what it was updated on) gained;
-    nothing of an update that compared pairs."""
+    """The advantages of the tokens of every turn in ``buffers`` (policy -> what it was updated on);
+    there are none of an update that compared pairs."""
     return {
-        (sample.discussion_id, sample.turn_id): of_sample
-        for policy, of_policy in stats.items()
-        if of_policy.advantages
-        for sample, of_sample in zip(buffers[policy], of_policy.advantages, strict=True)
+        (sample.discussion_id, sample.turn_id): advantages
+        for policy, update in stats.items()
+        if update.advantages
+        for sample, advantages in zip(buffers[policy], update.advantages, strict=True)
     }
 
 

@@ -23,7 +23,7 @@ def mean_rating(discussions: Sequence[Discussion]) -> Rewards:
 
 
 def mean_score(discussions: Sequence[Discussion]) -> Rewards:
-    """As ``mean_rating``, from the scores 1 to 3 of a solution's scorings: (score - 1) / 2."""
+    """Reward a solution with the mean of (score - 1) / 2 over its scorings."""
     return _mean_rewards(discussions, marks=_scores, invalid="scoring/invalid_rate")
 
 

@@ -37,12 +37,12 @@ class AdapterTrainer(PolicyTrainer):
         super().__init__(model_path, **others)
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
-        """As of a whole model."""
+        """Update the adapter as a whole model would be."""
         self._activate()
         return super().update(samples, step=step)
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
-        """As of a whole model."""
+        """The adapted model's log-probs of each response's tokens."""
         self._activate()
         return super().response_logprobs(samples)
 
@@ -52,14 +52,14 @@ class AdapterTrainer(PolicyTrainer):
             yield name, weight.detach()
 
     def weight_metadata(self) -> list[WeightMetadata]:
-        """Name, dtype and shape of each."""
+        """Name, dtype and shape of every weight of the adapter."""
         return [
             WeightMetadata(name, weight.dtype, tuple(weight.shape))
             for name, weight in self._shared.weights(self._index)
         ]
 
     def copy_checkpoint(self, folder: Path) -> None:
-        """Of the adapter alone."""
+        """Copy the state of the adapter alone."""
         self._activate()  # DeepSpeed leaves out what is frozen
         super().copy_checkpoint(folder)
 

@@ -70,7 +70,7 @@ class SharedBase:
         self._peft.set_adapter(_name(policy))
 
     def without_adapter(self, batch: MicroBatch) -> tuple[torch.Tensor, torch.Tensor]:
-        """What ``ResponseModel`` computes, of the base model itself."""
+        """Log-probs and entropies of the base model itself, as from ``ResponseModel``."""
         self._peft.base_model.disable_adapter_layers()
         try:
             return self.model(batch)
@@ -101,13 +101,14 @@ class SharedBase:
 
 
 def _name(policy: int) -> str:
-    """PEFT's of an adapter."""
+    """PEFT's name for the adapter of ``policy``."""
     return f"policy_{policy}"
 
 
 @contextmanager
 def _random_numbers(seed: int, policy: int) -> Iterator[None]:
-    """Those that the adapter of ``policy`` begins with, on every rank; all others stay."""
+    """Random numbers for the first weights of the adapter of ``policy``, equal on every rank; the
+    generators of all else stay as they are."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(Random(f"{seed}/adapter {policy}").getrandbits(63))
         yield

@@ -50,7 +50,7 @@ class FamilyTrainer:
                 model_path, policy, policies=list(optimizations), temperature=temperature, seed=seed
             )
         self.trainers: dict[int, PolicyTrainer] = {}
-        """Of each trained policy."""
+        """Policy -> its trainer; frozen policies have none."""
         for index, optimization in optimizations.items():
             own: dict[str, Any] = others | {
                 "optimization": optimization,

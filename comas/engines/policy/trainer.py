@@ -192,13 +192,13 @@ class PolicyTrainer(PolicyEngine):
 
 @dataclass
 class UpdateSums:
-    """What an update adds up over its micro batches; tensors hold this rank's share."""
+    """The sums that an update takes over its micro batches; tensors hold this rank's share."""
 
     logprobs: torch.Tensor
     """[N, T]: those of the first optimiser step's samples, which are from before the update."""
     loss: torch.Tensor
     entropy: torch.Tensor
-    """Of all response tokens together, in nats."""
+    """Sum over all response tokens, in nats."""
     num_clipped: torch.Tensor
     num_corrected: torch.Tensor
     num_correctable: torch.Tensor
@@ -208,7 +208,7 @@ class UpdateSums:
     """Optimiser steps, skipped ones included."""
     num_skipped_steps: int = 0
     learning_rate: float = 0.0
-    """That of the last optimiser step."""
+    """The learning rate of the last optimiser step."""
 
     @classmethod
     def start(cls, mask: torch.Tensor) -> Self:
