@@ -33,6 +33,7 @@ from comas.policy_optimization.group_advantages import (
 )
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import GROUP_KEYS
+from comas.preflight.groups import needs_others
 from comas.types import TrainingSample
 
 
@@ -213,10 +214,10 @@ def test_a_response_alone_in_its_group(estimator, alone):
 
 
 def test_whether_a_lone_response_has_an_advantage_is_found_by_asking():
-    needing = {name for name, of in ADVANTAGE_ESTIMATORS.items() if of.needs_others}
+    needing = {name for name, of in ADVANTAGE_ESTIMATORS.items() if needs_others(of)}
     assert needing == {"reinforce_pp_baseline", "grpo", "dr_grpo", "rloo", "at_grpo"}
     whole = AdvantageEstimator(lambda data: data.on_every_token(data.rewards))
-    assert not whole.needs_others
+    assert not needs_others(whole)
 
 
 def test_dr_mas_gives_roles_of_other_rewards_advantages_of_mean_0_each():

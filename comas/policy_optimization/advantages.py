@@ -121,22 +121,6 @@ class AdvantageEstimator(NamedTuple):
     reads_discount: bool = False
     """Whether ``optimization.discount`` enters; otherwise it has to be 1."""
 
-    @property
-    def needs_others(self) -> bool:
-        """Whether a response that is alone in its group has no advantage, whatever its reward.
-
-        Found by asking for the advantages of two such responses, one rewarded and one not.
-        """
-        of_alone = AdvantageInputs(
-            rewards=torch.tensor([1.0, 0.0]),
-            mask=torch.ones(2, 1, dtype=torch.bool),
-            log_ratios=torch.zeros(2, 1),
-            groups=["one", "other"],
-            discount=1.0,
-            kl_coef=0.0,
-        )
-        return not self.advantages(of_alone).any()
-
 
 ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator] = {
     "reinforce_pp": AdvantageEstimator(reinforce_pp, reads_discount=True),

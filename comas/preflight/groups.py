@@ -4,8 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import torch
+
 from comas.config.schema import Config
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS, AdvantageEstimator
+from comas.policy_optimization.advantages import AdvantageInputs
 from comas.policy_optimization.samples import collect_samples, group_keys
 from comas.preflight.needs import Need
 from comas.preflight.sizes import silent_discussions
@@ -25,7 +28,7 @@ def group_needs(config: Config) -> list[Need]:
     """
     optimization = config.optimization
     estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
-    if optimization.loss == "dpo" or not estimator.needs_others:
+    if optimization.loss == "dpo" or not needs_others(estimator):
         return []
     group_by = optimization.group_by or estimator.group_by
     shares = lone_shares(
@@ -35,6 +38,22 @@ def group_needs(config: Config) -> list[Need]:
         group_by=group_by,
     )
     return [_group_need(config, group_by, shares)]
+
+
+def needs_others(estimator: AdvantageEstimator) -> bool:
+    """Whether a response that is alone in its group has no advantage, whatever its reward.
+
+    Found by asking for the advantages of two such responses, one rewarded and one not.
+    """
+    alone = AdvantageInputs(
+        rewards=torch.tensor([1.0, 0.0]),
+        mask=torch.ones(2, 1, dtype=torch.bool),
+        log_ratios=torch.zeros(2, 1),
+        groups=["one", "other"],
+        discount=1.0,
+        kl_coef=0.0,
+    )
+    return not estimator.advantages(alone).any()
 
 
 def lone_shares(
@@ -111,4 +130,4 @@ def _silent_steps(config: Config) -> list[Discussion]:
 
 
 def _independent() -> list[str]:
-    return [name for name, of in ADVANTAGE_ESTIMATORS.items() if not of.needs_others]
+    return [name for name, of in ADVANTAGE_ESTIMATORS.items() if not needs_others(of)]
