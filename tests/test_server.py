@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -105,6 +106,17 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     assert replies(servers, prompts, seeds=seeds, at_once=1) == together
     # The model's own generation_config would make every reply greedy.
     assert len(set(together)) == 16
+
+
+@pytest.mark.slow
+def test_a_server_whose_model_vllm_refuses_shows_why(model, tmp_path):
+    folder = shutil.copytree(model.folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "unheard-of"}))
+    with pytest.raises(ServerError, match="died with exit status 1") as error:
+        served(read_model(folder), tmp_path).__enter__()
+    assert "unheard-of" in str(error.value)
+    assert str(tmp_path / "server.log") in str(error.value)
 
 
 @pytest.mark.slow
