@@ -108,6 +108,7 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     assert len(set(together)) == 16
 
 
+@pytest.mark.stack
 @pytest.mark.slow
 def test_a_server_whose_model_vllm_refuses_shows_why(model, tmp_path):
     folder = shutil.copytree(model.folder, tmp_path / "model")
@@ -119,6 +120,7 @@ def test_a_server_whose_model_vllm_refuses_shows_why(model, tmp_path):
     assert str(tmp_path / "server.log") in str(error.value)
 
 
+@pytest.mark.stack
 @pytest.mark.slow
 def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
     with served(model, tmp_path, generation_config="model") as servers:

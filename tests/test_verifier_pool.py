@@ -27,7 +27,7 @@ SQUARE = "def f(x):\n    return x * x\n"
 CHECKER = "def test_f():\n    assert f(2) == 4\n    assert f(-3) == 9\n\ntest_f()\n"
 ENDLESS = ("math", r"\boxed{(x+y+z+t)^{9000}}", "x+1")
 CPU_LIMIT_S_HERE = 2.0
-WALL_LIMIT_S_HERE = 4.0
+WALL_LIMIT_S_HERE = 6.0
 
 
 def in_block(code: str) -> str:
