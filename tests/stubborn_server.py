@@ -15,7 +15,7 @@ if __name__ == "__main__":
     lock = multiprocessing.get_context("spawn").Lock()
     child = os.fork()
     if child:
-        name = lock._semlock.name.removeprefix("/")
+        name = lock._semlock.name.removeprefix("/")  # type: ignore[attr-defined]
         sys.stdout.write(f"{os.getpid()} {child} {name}\n")
         sys.stdout.flush()
     time.sleep(600)

@@ -258,7 +258,7 @@ def test_bars_are_accuracies_and_their_errors_the_intervals(tmp_path):
     assert [bar.get_label() for bar in bars] == ["a", "b"]
     assert [bar.patches[0].get_height() for bar in bars] == pytest.approx([10, 100])
     # 1 of 10: P(X = 0) = 0.349, P(X <= 2) = 0.930, P(X <= 3) = 0.987, so 0 to 30.
-    ends = [bar.errorbar.lines[2][0].get_segments()[0][:, 1].tolist() for bar in bars]
+    ends = [bar.errorbar.lines[2][0].get_segments()[0][:, 1].tolist() for bar in bars]  # type: ignore[attr-defined]
     assert ends == [pytest.approx([0, 30]), pytest.approx([100, 100])]
     left, right = (bar.patches[0].get_x() + bar.patches[0].get_width() / 2 for bar in bars)
     assert left < 0 < right == pytest.approx(-left)  # around the tick of their benchmark

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from huggingface_hub import ModelCard
@@ -110,7 +111,7 @@ def test_the_cards_own_code_opens_the_model(prepared, tmp_path, monkeypatch, cap
     monkeypatch.chdir(tmp_path / "models")
     text = Path("agent_1/README.md").read_text()
     [opens, asks] = re.findall(r"```python\n(.*?)```", text, re.S)
-    names: dict[str, object] = {}
+    names: dict[str, Any] = {}
     exec(compile(opens, "README.md", "exec"), names)
     assert "What is 48 + 23?" in names["PROMPT"] and r"\boxed{}" in names["PROMPT"]
     assert names["inputs"]["input_ids"].shape[1] > len(names["PROMPT"])  # a token is a byte

@@ -338,9 +338,9 @@ def test_every_key_says_what_it_is_for(module):
         if not isinstance(section, ast.ClassDef):
             continue
         for statement, following in zip(section.body, [*section.body[1:], None], strict=True):
-            is_key = isinstance(statement, ast.AnnAssign) and "key(" in ast.unparse(statement)
-            has_text = isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)
-            if is_key and not has_text:
+            if not isinstance(statement, ast.AnnAssign) or "key(" not in ast.unparse(statement):
+                continue
+            if not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)):
                 undocumented.append(f"{section.name}.{ast.unparse(statement.target)}")
     assert undocumented == []
 

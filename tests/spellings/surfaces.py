@@ -14,7 +14,7 @@ Surface = Callable[[str, Random], str]
 # ---------------------------------------------------------------- surfaces: the same answer
 
 ALWAYS, WORDS = "(?!)", "text"
-REWRITINGS = {
+REWRITINGS: dict[str, dict[str, tuple[tuple[str, str], ...]]] = {
     "fraction": {
         ALWAYS: (
             (r"\\frac", r"\\dfrac"),
@@ -53,7 +53,7 @@ NO_DOLLARS, NO_EQUATION = r"[^$]*", "[^=]*"
 NO_TABLE, NO_WORDS = r"(?!.*(\\begin|\$)).*", r"(?!.*(\\begin|\\text|\$)).*"
 NO_STOP = r".*(?<!\.)(?<!\.\})"
 NO_RELATION = r"(?!.*([=<>≤≥A-Z]|approx|\\[lg]e|\\in |text)).*"
-FRAMES = {
+FRAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "wrap": {
         ".*": (r"\displaystyle @", r"\displaystyle{@}", "{@}", "{{@}}"),
         NO_TABLE: (r"\mathbf{@}", r"\boldsymbol{@}", r"\bm{@}"),
