@@ -5,8 +5,7 @@ The same buffer, model, loss and optimiser, one thread each, in one process and 
   trainer            ``PolicyTrainer``: micro batches by cost, samples in one row
   bare, N tokens     transformers and AdamW alone: micro batches padded to N tokens, all logits
 
-Lengths are drawn like those of a quick-start step. Then, by arithmetic, how evenly ranks share
-a buffer with lengths like those of the paper's run.
+Lengths are drawn like those of a quick-start step.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING
 from comas.config.schema import Optimization, Policy
 from comas.types import TrainingSample
 from scripts.benchmarks._turns import Repeated, Report, Way, time_ratios, timed_with_memory
-from scripts.command import read_arguments, say
+from scripts.command import read_arguments
 from scripts.random_models import qwen2_config, save_random_model
 
 if TYPE_CHECKING:
@@ -48,46 +47,34 @@ class Arguments(Repeated):
 def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
     import torch
+    from transformers import AutoModelForCausalLM
 
     torch.set_num_threads(1)
-    report = Report(arguments)
+    report, samples = Report(arguments), draw_samples(arguments.samples)
     with tempfile.TemporaryDirectory() as folder:
-        _compare_updates(Path(folder), arguments, report)
-    say("\n".join(["", *_balance()]))
+        trainer = start_trainer(Path(folder))
+        ways: dict[str, Way] = {"trainer": lambda: trainer.update(samples, step=0)}
+        for budget in BARE_TOKENS:
+            loop = BareLoop(AutoModelForCausalLM.from_pretrained(folder), budget)
+            ways[f"bare, {budget} tokens"] = partial(loop.update, samples)
+        lengths = [_length(sample) for sample in samples]
+        report.compare(
+            f"{len(samples)} samples of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in "
+            f"all, {quickstart_policy().micro_batch_tokens} in a micro batch of the trainer, "
+            "0.4 M parameters",
+            ways,
+            ratios=[ratio for name in list(ways)[1:] for ratio in time_ratios("trainer", name)],
+            measure=timed_with_memory,
+        )
     report.end()
 
 
-def _compare_updates(folder: Path, arguments: Arguments, report: Report) -> None:
-    from transformers import AutoModelForCausalLM
-
-    samples = draw_samples(arguments.samples)
-    trainer = start_trainer(folder)
-    ways: dict[str, Way] = {"trainer": lambda: trainer.update(samples, step=0)}
-    for budget in BARE_TOKENS:
-        loop = BareLoop(AutoModelForCausalLM.from_pretrained(folder), budget)
-        ways[f"bare, {budget} tokens"] = partial(loop.update, samples)
-    lengths = [_length(sample) for sample in samples]
-    report.compare(
-        f"{len(samples)} samples of {min(lengths)} to {max(lengths)} tokens, {sum(lengths)} in "
-        f"all, {quickstart_policy().micro_batch_tokens} in a micro batch of the trainer, "
-        "0.4 M parameters",
-        ways,
-        ratios=[ratio for name in list(ways)[1:] for ratio in time_ratios("trainer", name)],
-        measure=timed_with_memory,
-    )
-
-
-def start_trainer(folder: Path, *, hidden_size: int = 96, num_layers: int = 3) -> PolicyTrainer:
-    """One rank that trains a random model, by default of the quick-start's shape (0.4 M
-    parameters), saved in ``folder``."""
+def start_trainer(folder: Path) -> PolicyTrainer:
+    """One rank that trains a random model of the quick-start's shape (0.4 M parameters), saved in
+    ``folder``."""
     from comas.engines.policy.trainer import PolicyTrainer
 
-    config = qwen2_config(
-        vocab_size=VOCABULARY,
-        hidden_size=hidden_size,
-        num_layers=num_layers,
-        num_heads=hidden_size // 32,
-    )
+    config = qwen2_config(vocab_size=VOCABULARY, hidden_size=96, num_layers=3, num_heads=3)
     save_random_model(folder, config, has_tokenizer=False)
     return PolicyTrainer(
         str(folder),
@@ -151,32 +138,9 @@ class BareLoop:
         return logprobs.gather(2, input_ids[:, 1:, None])[..., 0] * predicted[:, 1:]
 
 
-def _balance() -> list[str]:
-    """The costliest rank against the mean, and the same where ranks wait at every micro batch."""
-    from comas.policy_optimization.batching import sample_cost, split_into_micro_batches
-
+def draw_samples(count: int) -> list[TrainingSample]:
+    """Random samples, with lengths as in a quick-start step."""
     draw = random.Random(0)
-    lengths = [round(min(8192, draw.lognormvariate(6.5, 0.7))) for _ in range(384)]
-    lines = [f"{len(lengths)} samples of {min(lengths)} to {max(lengths)} tokens, shared by ranks:"]
-    for size, tokens in ((2, None), (None, 16_384)):
-        for ranks in (2, 8):
-            shares = split_into_micro_batches(
-                lengths, micro_batch_size=size, micro_batch_tokens=tokens, num_ranks=ranks
-            )
-            costs = [[sum(sample_cost(lengths[i]) for i in b) for b in share] for share in shares]
-            ideal = sum(map(sample_cost, lengths)) / ranks
-            waiting = sum(map(max, zip(*costs, strict=True)))
-            limit = f"{size} samples" if size else f"{tokens} tokens"
-            lines.append(
-                f"  {limit:12} {ranks} ranks: costliest {max(map(sum, costs)) / ideal:.3f} "
-                f"of the mean, {waiting / ideal:.3f} where they wait at every micro batch"
-            )
-    return lines
-
-
-def draw_samples(count: int, *, seed: int = 0) -> list[TrainingSample]:
-    """Random ones, with lengths as in a quick-start step."""
-    draw = random.Random(seed)
 
     def tokens(length: int) -> tuple[int, ...]:
         return tuple(draw.randrange(VOCABULARY) for _ in range(length))
