@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
+from comas.utils.terminal import command, run_command
 from evaluation.config import EvaluationConfig, read_command
 from evaluation.execution import BaselineError, evaluate
 from evaluation.plan import describe, make_plan
@@ -20,21 +20,18 @@ COMPARE = "compare"
 TO_RESUME = "Rerun the command to resume."
 
 
+@command(
+    *("evaluation", "comas"),
+    errors=(ValueError, OSError, RuntimeError),
+    interrupted=f"interrupted. {TO_RESUME}",
+)
 def main(arguments: Sequence[str]) -> int:
     """Evaluate or compare as the arguments say; returns the process's exit status."""
-    start_command("evaluation", "comas")
-    try:
-        if arguments[:1] == [COMPARE]:
-            _compare(arguments[1:])
-        else:
-            _evaluate(arguments)
-        return 0
-    except KeyboardInterrupt:
-        log.error("interrupted. %s", TO_RESUME)
-        return EXIT_INTERRUPTED
-    except (ValueError, OSError, RuntimeError) as error:
-        log.error("error: %s", error)
-        return EXIT_FAULT
+    if arguments[:1] == [COMPARE]:
+        _compare(arguments[1:])
+    else:
+        _evaluate(arguments)
+    return 0
 
 
 def _evaluate(arguments: Sequence[str]) -> None:

@@ -7,7 +7,6 @@ we count, under the same prompts and greedy sampling.
 
 import asyncio
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -19,7 +18,7 @@ from typing import Any
 import yaml
 
 from comas.types import Domain
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
+from comas.utils.terminal import command, run_command
 from comas.verification import Verifier
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.config import EvaluationConfig
@@ -31,8 +30,6 @@ from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
 from evaluation.types import BenchmarkTask
 
-log = logging.getLogger(__name__)
-
 TASK = "comas_held_out"
 QUESTIONS = "questions.jsonl"
 DOMAIN: Domain = "math"
@@ -40,19 +37,13 @@ DOMAIN: Domain = "math"
 LAST_BOX = r"\\boxed\{([^{}]*)\}"
 
 
+@command("evaluation", "comas", errors=(ValueError, OSError, RuntimeError))
 def main(arguments: Sequence[str]) -> int:
     """Compare, and print one line for each agent; returns the process's exit status."""
-    start_command("evaluation", "comas")
     run, lm_eval = arguments
-    try:
-        for line in compare(find_target(run, weights="trained"), lm_eval=lm_eval):
-            sys.stdout.write(f"{line}\n")
-            sys.stdout.flush()
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except (ValueError, OSError, RuntimeError) as error:
-        log.error("error: %s", error)
-        return EXIT_FAULT
+    for line in compare(find_target(run, weights="trained"), lm_eval=lm_eval):
+        sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
     return 0
 
 

@@ -18,7 +18,7 @@ from comas.utils.model_folder import (
     check_model_folder,
     folder_of,
 )
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.terminal import command
 
 log = logging.getLogger("merge_models")
 
@@ -28,27 +28,21 @@ ABOUT_ADAPTER = re.compile(r"^This is a LoRA adapter.*?(?=\n\n)", re.DOTALL | re
 MERGED = "merged"
 
 
+@command("merge_models")
 def main(arguments: Sequence[str]) -> int:
     """Merge every adapter of a run, or one; returns the process's exit status."""
-    start_command("merge_models")
     parser = argparse.ArgumentParser(prog="bash scripts/merge_models.sh")
     parser.add_argument("folder", type=Path)
     parser.add_argument("output", type=Path, nargs="?")
     options = parser.parse_args(arguments)
-    try:
-        adapters = find_adapters(options.folder)
-        folder = options.output or options.folder / MERGED
-        outputs = {adapter: folder / adapter.name for adapter in adapters}
-        finished = {adapter for adapter in adapters if is_merged(adapter, outputs[adapter])}
-        for adapter, output in outputs.items():
-            if adapter not in finished:
-                merge(adapter, output)
-            log.info("%s%s", output, " (kept)" * (adapter in finished))
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except (ValueError, OSError) as error:
-        log.error("error: %s", error)
-        return EXIT_FAULT
+    adapters = find_adapters(options.folder)
+    folder = options.output or options.folder / MERGED
+    outputs = {adapter: folder / adapter.name for adapter in adapters}
+    finished = {adapter for adapter in adapters if is_merged(adapter, outputs[adapter])}
+    for adapter, output in outputs.items():
+        if adapter not in finished:
+            merge(adapter, output)
+        log.info("%s%s", output, " (kept)" * (adapter in finished))
     return 0
 
 

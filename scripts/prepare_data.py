@@ -15,7 +15,7 @@ from comas.data.preparation.blend import PAPER_SIZE, BlendSize
 from comas.data.preparation.build import Job, Outcome, build
 from comas.types import DOMAINS
 from comas.utils.files import FileError
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, run_command, start_command
+from comas.utils.terminal import EXIT_FAULT, command, run_command
 from evaluation.benchmarks import BENCHMARKS
 
 log = logging.getLogger("prepare_data")
@@ -23,21 +23,18 @@ log = logging.getLogger("prepare_data")
 BLEND_NAME = "train"
 
 
+@command(
+    *("prepare_data", "comas"),
+    errors=(DataPreparationError, FileError, OSError),
+    interrupted="interrupted. Rerun the command to build what is missing",
+)
 def main(arguments: Sequence[str]) -> int:
     """Build what the arguments name; returns the process's exit status."""
-    start_command("prepare_data", "comas")
     # Downloads keep their bars, and converting has one of its own.
     disable_progress_bars()
     job = _job(arguments)
     log.info(_announcement(job))
-    try:
-        outcome = build(job)
-    except KeyboardInterrupt:
-        log.error("interrupted. Rerun the command to build what is missing")
-        return EXIT_INTERRUPTED
-    except (DataPreparationError, FileError, OSError) as error:
-        log.error("error: %s", error)
-        return EXIT_FAULT
+    outcome = build(job)
     if outcome.entries:
         sys.stdout.write(_table(job, outcome))
     for fault in outcome.faults:

@@ -14,7 +14,7 @@ from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
 from comas.utils.model_folder import CARD, MODEL_FILES, adapter_of, check_model_folder
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.terminal import command
 
 log = logging.getLogger("push_models")
 
@@ -40,33 +40,28 @@ class Upload:
         )
 
 
+@command("push_models")
 def main(arguments: Sequence[str]) -> int:
     """Show what would be uploaded, or upload it; returns the process's exit status."""
-    start_command("push_models")
     parser = argparse.ArgumentParser(prog="bash scripts/push_models.sh")
     parser.add_argument("run", type=Path)
     parser.add_argument("name")
     parser.add_argument("--push", action="store_true")
     parser.add_argument("--public", action="store_true")
     options = parser.parse_args(arguments)
+    uploads = plan(options.run, options.name)
+    for upload in uploads:
+        log.info("%s", upload)
+        if upload.licence == "unknown":
+            log.warning("its licence is unknown: write it into %s", upload.folder / CARD)
+    if not options.push:
+        log.info("Nothing was uploaded: --push does it (%s)", _login())
+        return 0
     try:
-        uploads = plan(options.run, options.name)
-        for upload in uploads:
-            log.info("%s", upload)
-            if upload.licence == "unknown":
-                log.warning("its licence is unknown: write it into %s", upload.folder / CARD)
-        if options.push:
-            push(uploads, HfApi(), public=options.public)
-        else:
-            log.info("Nothing was uploaded: --push does it (%s)", _login())
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
+        push(uploads, HfApi(), public=options.public)  # an OSError is what the hub refuses
     except httpx.TransportError as error:
-        log.error("error: the hub cannot be reached (%s); the same command goes on", error)
-        return EXIT_FAULT
-    except (ValueError, OSError) as error:  # among them what the hub refuses
-        log.error("error: %s", error)
-        return EXIT_FAULT
+        reason = f"the hub cannot be reached ({error}); the same command goes on"
+        raise OSError(reason) from error
     return 0
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_view import run_source
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.terminal import command
 from evaluation.transcripts import results_source
 
 VIEW = "view.html"
@@ -19,9 +19,9 @@ LARGE_MIB = 100
 log = logging.getLogger("view")
 
 
+@command("view")
 def main(arguments: Sequence[str]) -> int:
     """Write the page; returns the process's exit status."""
-    start_command("view")
     parser = argparse.ArgumentParser(prog="bash scripts/view.sh")
     parser.add_argument("folder", type=Path, nargs="?", default=Path("saves/latest"))
     parser.add_argument("--against", type=Path)
@@ -30,13 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     folders = [folder for folder in (options.folder, options.against) if folder is not None]
     path = options.output or options.folder / VIEW
-    try:
-        write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
-    except (ValueError, OSError) as error:
-        log.error("error: %s", error)
-        return EXIT_FAULT
+    write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
     size_mib = path.stat().st_size / 2**20
     if size_mib > LARGE_MIB:
         log.warning("%.0f MiB are much for a browser: --steps takes fewer", size_mib)

@@ -14,8 +14,8 @@ from scripted_server import Body, ScriptedServer
 
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.execution import watched
-from evaluation.live import discuss_question, final_answer, turn_text
 from evaluation.server import ServerError, Servers
+from scripts.discuss import discuss_question, final_answer, turn_text
 
 REPOSITORY = Path(__file__).parents[1]
 QUESTION = "What is 48 + 23?"

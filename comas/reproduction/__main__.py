@@ -25,7 +25,7 @@ from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.run.provenance import commits_of, cpu_name
 from comas.utils.files import blaming, write_text
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.terminal import command
 
 log = logging.getLogger("comas")
 
@@ -35,32 +35,28 @@ FLAGS = ("--list", "--report", "--paper")
 """Whatever else there is to say is ``key=value``."""
 
 
+@command(
+    "comas",
+    errors=(ValueError, OSError, RuntimeError),
+    interrupted="interrupted; the same command goes on from here",
+)
 def main(arguments: Sequence[str]) -> int:
     """Run, or list, what the arguments say; returns the process's exit status."""
-    start_command("comas")
     flags = {argument for argument in arguments if argument.startswith("-")}
     overrides = [argument for argument in arguments if argument not in flags]
     if "--paper" in flags:
         overrides.append("society=paper")
-    try:
-        check_flags(flags)
-        settings = load(Settings, None, overrides, check=find_conflicts)
-        runs = plan_runs(settings)
-        for line in describe(runs, society=settings.society, every="--list" in flags):
-            log.info(line)
-        if "--list" in flags:
-            return 0
-        if "--report" not in flags:
-            make_runs(runs)
-        report = save_report(runs, settings)
-        log.info("report: %s", report)
+    check_flags(flags)
+    settings = load(Settings, None, overrides, check=find_conflicts)
+    runs = plan_runs(settings)
+    for line in describe(runs, society=settings.society, every="--list" in flags):
+        log.info(line)
+    if "--list" in flags:
         return 0
-    except KeyboardInterrupt:
-        log.error("interrupted; the same command goes on from here")
-        return EXIT_INTERRUPTED
-    except (ValueError, OSError, RuntimeError) as error:
-        log.error("error: %s", error)
-        return EXIT_FAULT
+    if "--report" not in flags:
+        make_runs(runs)
+    log.info("report: %s", save_report(runs, settings))
+    return 0
 
 
 def check_flags(flags: Collection[str]) -> None:

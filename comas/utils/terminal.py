@@ -1,5 +1,6 @@
 """What the commands of this project share at a terminal: messages, signals, exit statuses."""
 
+import functools
 import logging
 import multiprocessing.util
 import os
@@ -10,12 +11,14 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, ParamSpec
 
 from comas.utils.files import FileError
 from comas.utils.temporary import temporary_folder
 
 log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, whoever ends us, and a terminal or an ssh session that is closed."""
@@ -87,6 +90,35 @@ def folded(line: str, columns: int) -> str:
         break_on_hyphens=False,
     )
     return text.replace(NO_BREAK, " ")
+
+
+def command(
+    *loggers: str,
+    errors: tuple[type[Exception], ...] = (ValueError, OSError),
+    interrupted: str = "",
+) -> Callable[[Callable[P, int]], Callable[P, int]]:
+    """Decorate the ``main`` of a command, which then begins as by ``start_command(*loggers)``.
+
+    Ctrl-C (of which ``interrupted`` is said) and ``errors`` end it with a message and a status.
+    """
+
+    def decorate(main: Callable[P, int]) -> Callable[P, int]:
+        @functools.wraps(main)
+        def decorated(*args: P.args, **kwargs: P.kwargs) -> int:
+            start_command(*loggers)
+            try:
+                return main(*args, **kwargs)
+            except KeyboardInterrupt:
+                if interrupted:
+                    log.error(interrupted)
+                return EXIT_INTERRUPTED
+            except errors as error:
+                log.error("error: %s", error)
+                return EXIT_FAULT
+
+        return decorated
+
+    return decorate
 
 
 def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:

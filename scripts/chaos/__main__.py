@@ -21,7 +21,7 @@ from pathlib import Path
 from random import Random
 
 from comas.quickstart.build import build_society
-from comas.utils.terminal import EXIT_FAULT, EXIT_INTERRUPTED, start_command
+from comas.utils.terminal import command
 from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
 from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory
 from scripts.command import read_arguments, say
@@ -196,12 +196,4 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 if __name__ == "__main__":
     assert __doc__ is not None
     arguments = read_arguments(Arguments, about=__doc__)
-    start_command("comas")
-    try:
-        status = main(arguments)
-    except KeyboardInterrupt:
-        status = EXIT_INTERRUPTED
-    except KindsError as error:
-        sys.stderr.write(f"error: {error}\n")
-        status = EXIT_FAULT
-    sys.exit(status)
+    sys.exit(command("comas", errors=(KindsError,))(main)(arguments))
