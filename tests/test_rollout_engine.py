@@ -27,6 +27,7 @@ from vllm.engine.arg_utils import EngineArgs
 from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBase
 
 from comas.config.schema import Rollout
+from comas.engines.allocator import EXPANDABLE, VARIABLES
 from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.connection import Request
 from comas.engines.rollout.cpu.shared_weights import (
@@ -44,8 +45,14 @@ from comas.engines.rollout.vllm_options import (
     engine_arguments,
     engine_environment,
 )
-from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
+from comas.engines.rollout.weight_transfer import (
+    IpcWeightSender,
+    create_weight_sender,
+    trainer_init_info,
+)
 from comas.utils.chat import ChatEncoder
+
+pytestmark = pytest.mark.stack
 
 ROLLOUT = Rollout(
     dtype="bfloat16",
@@ -469,6 +476,15 @@ def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(vllm_026: SimpleNa
         create_weight_sender("nccl", client=vllm_026, source=SmallSource(), rank=0, num_engines=1)
 
 
+def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch) -> None:
+    monkeypatch.setenv(VARIABLES[0], EXPANDABLE)
+    settings, seen = torch._C._accelerator_getAllocatorSettings, []
+    before = settings()
+    IpcWeightSender(SimpleNamespace(send_weights=lambda: seen.append(settings()))).send_weights()
+    torch._C._accelerator_setAllocatorSettings(before)
+    assert seen == ["expandable_segments:False"]
+
+
 # ---- GPU phases, on a stand-in for vLLM ----
 
 
@@ -536,7 +552,6 @@ def test_each_engine_joins_the_nccl_group_with_a_rank_of_its_own() -> None:
 # ---- The real engine ----
 
 
-@pytest.mark.stack
 def test_the_cases_on_real_engines_hold_in_a_process_of_their_own() -> None:
     cases = Path(__file__).with_name("rollout_engine_cases.py")
     result = subprocess.run(

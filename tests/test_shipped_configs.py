@@ -213,20 +213,23 @@ def engines_of(config: Config) -> str:
     )
 
 
-ENGINES = {file: engines_of(load_config(file, SMALL)) for file in FILES}
+OWN_ENGINES = {
+    *("agents_1", "agents_2", "agents_2_heterogeneous", "agents_4", "comas_lora", "comas_released"),
+    *("frozen_seat", "laptop", "partly_shared", "quickstart_lora", "shared_policy", "srlm", "ttrl"),
+    "uneven_updates",
+}
+"""Which ask for other engines than their fellows: not read from the files, which takes seconds."""
 
 
 def by_engines() -> list[Any]:
     """All files, those with the same engines in a row: the quick-start's, who are many, first."""
-    first = ENGINES[CONFIGS / "quickstart.yaml"]
-    in_rows = sorted(FILES, key=lambda file: (ENGINES[file] != first, ENGINES[file], file))
+
+    def order(file: Path) -> tuple[bool, bool]:
+        return file.stem in OWN_ENGINES, "quickstart" not in (file.stem, file.parent.name)
+
     return [
-        pytest.param(
-            file,
-            id=name_of(file),
-            marks=[] if ENGINES[file] == first else pytest.mark.slow,
-        )
-        for file in in_rows
+        pytest.param(file, id=name_of(file), marks=[pytest.mark.slow] if any(order(file)) else [])
+        for file in sorted(FILES, key=order)
     ]
 
 

@@ -31,11 +31,11 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
     if named and not named[-1].value:
         remedy = "write resume=saves/<run>, or leave it out to begin a new run"
         raise ConfigError([Fault((named[-1],), "names no run", remedy)])
-    asked = read(Config, path, overrides)[0]
+    asked, faults = read(Config, path, overrides, check=find_conflicts)
     if asked.resume is None or not (kept := Path(asked.resume) / CONFIG).is_file():
-        return load(
-            Config, path, overrides, check=find_conflicts
-        )  # which says what is wrong with `resume`
+        if faults:  # which say what is wrong with `resume`
+            raise ConfigError(faults)
+        return asked
     check_origin(
         kept.parent, resume_changed=asked.resume_changed, resume_foreign=asked.resume_foreign
     )
