@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shlex
@@ -79,10 +80,12 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
     path = make_run(config, checkpoints=(2,), reached=4)
     (path / "checkpoints/step_0003").mkdir()  # damaged
     with reopened(path) as run:
+        assert run.path == path
         with run.models_folder(4) as folder:
             (folder / "agent_0").mkdir()
         run.go_back_to(2)
         run.log_metrics(3, {"a": 30})
+    assert len(json.loads((path / "versions.json").read_text())) == 2  # of both processes
     [aside] = (path / "dropped").iterdir()
     assert rows_in(aside) == [3, 4]
     assert rows_in(path) == [0, 1, 2, 3]
@@ -172,46 +175,99 @@ def test_a_run_folder_may_be_moved(config: Config, tmp_path: Path):
     assert newest(tmp_path / "moved") == 4
 
 
-def empty(folder: Path) -> None:
-    shutil.rmtree(folder)
-    folder.mkdir()
+def damage(path: Path) -> None:
+    """Flip one bit in the middle, as a failing disk does."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
 
 
-def replace_by_a_file(folder: Path) -> None:
-    shutil.rmtree(folder)
-    folder.write_text("")
+HARMS: dict[str, Callable[[Path], object]] = {
+    "emptied": lambda folder: [path.unlink() for path in folder.iterdir()],
+    "a file in its place": lambda folder: (shutil.rmtree(folder), folder.write_text("")),
+    "a bit flipped": lambda folder: damage(folder / "weights"),
+    "cut off": lambda folder: os.truncate(folder / "weights", 3),
+    "removed": lambda folder: (folder / "weights").unlink(),
+    "added": lambda folder: (folder / "more").write_text(""),
+    "seal cut off": lambda folder: os.truncate(folder / "seal.json", 20),
+    "unsealed": lambda folder: (folder / "seal.json").unlink(),
+}
 
 
-def unseal(folder: Path) -> None:
-    (folder / "seal.json").unlink()
-
-
-def flip_a_bit_of_the_signature(folder: Path) -> None:
-    seal = json.loads((folder / "seal.json").read_text())
-    first = "0" if seal["signature"][0] != "0" else "1"
-    seal["signature"] = first + seal["signature"][1:]
-    (folder / "seal.json").write_text(json.dumps(seal))
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [empty, replace_by_a_file, unseal, flip_a_bit_of_the_signature],
-    ids=lambda f: f.__name__,
-)
-def test_whatever_happened_to_the_newest_the_one_before_is_taken(
-    config: Config, caplog, harm: Callable[[Path], None]
-):
+@pytest.mark.parametrize("harm", HARMS)
+def test_a_harmed_checkpoint_is_passed_over_for_the_one_before(config: Config, caplog, harm: str):
     path = make_run(config, checkpoints=(6, 8), reached=8)
-    harm(path / "checkpoints/step_0008")
+    HARMS[harm](path / "checkpoints/step_0008")
     assert newest(path) == 6
     assert "checkpoint passed over: " in caplog.text
     with reopened(path) as run:
         run.go_back_to(6)
     [aside] = (path / "dropped").iterdir()
     assert steps_in(aside / "checkpoints") == [8]  # and is not deleted
+    HARMS[harm](path / "checkpoints/step_0006")
+    nothing_left = "resume_foreign=true" if harm == "unsealed" else "is damaged; restore one"
+    with pytest.raises(ValueError, match=nothing_left):
+        newest(path)
+
+
+SEALS = ["[]", '{"files": {}}', '{"files": ["weights"], "signature": ""}']
+SEALS += ['{"files": {"weights": 1}, "signature": ""}', "[" * 100_000]
+STEERS_A_TERMINAL = '{"files": {"../\\u001b[2J": ""}, "signature": ""}'
+
+
+@pytest.mark.parametrize("text", [*SEALS, STEERS_A_TERMINAL])
+def test_a_seal_that_a_stranger_wrote_is_only_compared(config: Config, caplog, text: str):
+    path = make_run(config, checkpoints=(2,), reached=2)
+    (path / "checkpoints/step_0002/seal.json").write_text(text)
+    with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged"):
+        newest(path, "resume_foreign=true")
+    said = (
+        r"../\x1b[2J, weights is not" if text == STEERS_A_TERMINAL else "seal.json cannot be read"
+    )
+    assert said in caplog.text
+
+
+def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config: Config):
+    path = make_run(config, checkpoints=(2,), reached=2)
+    folder = path / "checkpoints/step_0002"
+    (folder / "weights").write_text("another's")
+    seal = json.loads((folder / "seal.json").read_text())
+    seal["files"]["weights"] = hashlib.sha256(b"another's").hexdigest()
+    for signature in (seal["signature"], "", "é"):
+        (folder / "seal.json").write_text(json.dumps(seal | {"signature": signature}))
+        with pytest.raises(ValueError, match="resume_foreign=true"):
+            newest(path)
+
+
+def test_a_checkpoint_of_version_0_11_1_needs_a_word(config: Config):
+    """Its seal is a list of files with a signature of that alone."""
+    path = make_run(config, checkpoints=(2,), reached=2)
+    seal = path / "checkpoints/step_0002/seal.json"
+    known = json.loads(seal.read_text())
+    seal.write_text(json.dumps({k: known[k] for k in ("files", "signature")}))
+    with pytest.raises(ValueError, match=r"step_0002 was not sealed with .*resume_foreign=true"):
+        newest(path)
+    assert newest(path, "resume_foreign=true") == 2
 
 
 # ---------------------------------------------------------------- whose run
+
+
+def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
+    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
+):
+    path = make_run(config, checkpoints=(4, 6), reached=6)
+    become_somebody_else(monkeypatch, tmp_path)
+    with pytest.raises(ValueError, match=r"was not sealed with .*resume_foreign=true"):
+        newest(path)
+    assert newest(path, "resume_foreign=true") == 6
+    assert "loading a checkpoint as resume_foreign=true asks" in caplog.text
+    damage(path / "checkpoints/step_0006/weights")
+    assert newest(path, "resume_foreign=true") == 4
+    assert "weights is not what was written" in caplog.text
+    damage(path / "checkpoints/step_0004/weights")
+    with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged"):
+        newest(path, "resume_foreign=true")
 
 
 def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
@@ -319,20 +375,6 @@ def test_a_run_without_a_readable_seal_needs_a_word_as_those_of_older_versions(
         run.keep_settings({})
         save_checkpoint(run, 3)
     assert newest(path) == 3  # it is this user's now
-
-
-def test_a_checkpoint_of_version_0_11_1_is_compared_and_needs_a_word(config: Config):
-    """Its seal is a list of files with a signature of that alone."""
-    path = make_run(config, checkpoints=(2,), reached=2)
-    folder = path / "checkpoints/step_0002"
-    seal = json.loads((folder / "seal.json").read_text())
-    (folder / "seal.json").write_text(json.dumps({k: seal[k] for k in ("files", "signature")}))
-    with pytest.raises(ValueError, match=r"step_0002 was not sealed with .*resume_foreign=true"):
-        newest(path)
-    assert newest(path, "resume_foreign=true") == 2
-    (folder / "weights").write_text("others")
-    with pytest.raises(ValueError, match="is damaged"):
-        newest(path, "resume_foreign=true")
 
 
 # ---------------------------------------------------------------- the key
