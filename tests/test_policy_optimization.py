@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 import torch
+from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,12 +46,9 @@ from comas.policy_optimization.samples import (
     penalise_length,
 )
 from comas.types import (
-    Discussion,
     Generation,
-    Question,
     RewardedDiscussion,
     TrainingSample,
-    Turn,
 )
 
 CPU = torch.device("cpu")
@@ -83,46 +81,31 @@ def sample(prompt: int = 2, response: int = 3, **fields: object) -> TrainingSamp
 # ---- Samples ----
 
 
-def turn(turn_id: str, agent_index: int, finish_reason: str = "stop") -> Turn:
-    generation = Generation((1, 2), (3,), "text", (-0.5,), finish_reason, 0)  # type: ignore[arg-type]
-    return Turn(turn_id, None, 0, "solution", agent_index, "prompt", generation)
+def rewarded(name: str, agents: list[int], rewards: list[float | None]) -> RewardedDiscussion:
+    """A solution of each of ``agents``, with its reward."""
+    turns = (turn(f"r0.s{i}", agent=agent) for i, agent in enumerate(agents))
+    return RewardedDiscussion(discussion(*turns, name=name), tuple(rewards))
 
 
-def rewarded(discussion_id: str, turns: list[Turn], rewards: list[float | None]):
-    discussion = Discussion(discussion_id, Question("q", "math", "?"), tuple(turns))
-    return RewardedDiscussion(discussion, tuple(rewards))
-
-
-def test_each_policy_gets_what_its_agents_said_in_order_of_discussion_and_turn():
-    first = rewarded("a", [turn("s0", 2), turn("s1", 0), turn("s2", 1)], [0.1, 0.2, 0.3])
-    second = rewarded("b", [turn("s0", 0)], [0.4])
+def test_each_policy_gets_what_its_agents_said_and_was_rewarded_in_order():
+    first = rewarded("a", [2, 0, 1, 1], [0.1, 0.2, 0.3, None])
+    second = rewarded("b", [0], [0.4])
     buffers = collect_samples([first, second], policy_of_agent=[0, 0, 1], mask_truncated=True)
     assert [[s.reward for s in buffer] for buffer in buffers] == [[0.2, 0.3, 0.4], [0.1]]
     assert [s.discussion_id for s in buffers[0]] == ["a", "a", "b"]
 
 
-def test_a_sample_holds_exactly_the_tokens_that_were_sampled():
-    generation = Generation((5, 8), (7, 9, 1), "71", (-0.1, -0.7, -0.2), "stop", 3)
-    said = replace(turn("r1.s0", 1), generation=generation, round_index=1, role="evaluation")
-    [_, [only]] = collect_samples(
-        [rewarded("d", [said], [0.5])], policy_of_agent=[0, 1], mask_truncated=True
+@pytest.mark.parametrize("reason", ["stop", "length"])
+@pytest.mark.parametrize("mask_truncated", [True, False])
+def test_a_sample_holds_what_was_sampled_and_is_left_out_when_truncated(mask_truncated, reason):
+    said = Generation((5, 8), (7, 9, 1), "71", (-0.1, -0.7, -0.2), reason, 3)
+    item = RewardedDiscussion(
+        discussion(replace(turn("r1.s0.e0", agent=1), generation=said)), (0.5,)
     )
-    assert only == TrainingSample(
-        1, "q", "d", "r1.s0", 1, "evaluation", (5, 8), (7, 9, 1), (-0.1, -0.7, -0.2), 0.5
-    )
-
-
-def test_an_unrewarded_turn_is_left_out():
-    item = rewarded("a", [turn("s0", 0), turn("s1", 0)], [None, 1.0])
-    [buffer] = collect_samples([item], policy_of_agent=[0], mask_truncated=True)
-    assert [s.reward for s in buffer] == [1.0]
-
-
-@pytest.mark.parametrize(("mask_truncated", "kept"), [(True, [1.0]), (False, [0.0, 1.0])])
-def test_a_truncated_response_is_left_out_when_masked(mask_truncated, kept):
-    item = rewarded("a", [turn("s0", 0, "length"), turn("s1", 0)], [0.0, 1.0])
-    [buffer] = collect_samples([item], policy_of_agent=[0], mask_truncated=mask_truncated)
-    assert [s.reward for s in buffer] == kept
+    [_, buffer] = collect_samples([item], policy_of_agent=[0, 1], mask_truncated=mask_truncated)
+    tokens = (5, 8), (7, 9, 1), (-0.1, -0.7, -0.2)
+    expected = TrainingSample(1, "q", "d", "r1.s0.e0", 1, "evaluation", *tokens, 0.5)
+    assert buffer == ([] if reason == "length" and mask_truncated else [expected])
 
 
 def test_groups_are_the_values_of_the_chosen_fields():
@@ -139,83 +122,81 @@ def totals(
     return StepTotals(num_tokens, num_samples, longest, num_ranks)
 
 
-def surrogate(
-    logprobs: torch.Tensor,
-    old: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-    step: StepTotals,
-    aggregation: str = "token_mean",
-) -> tuple[torch.Tensor, torch.Tensor]:
-    settings = Optimization(loss_aggregation=aggregation)
-    found = corrected(logprobs, old, torch.zeros_like(old), advantages, mask, step, settings)
-    assert found.num_corrected == found.num_correctable == 0
-    return found.loss, found.num_clipped
-
-
-def corrected(
-    logprobs: torch.Tensor,
-    old: torch.Tensor,
-    rollout: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-    step: StepTotals,
-    settings: Optimization,
-) -> Surrogate:
-    targets = Targets(mask, advantages, old, None, None, rollout)
-    return clipped_surrogate(logprobs, targets=targets, totals=step, optimization=settings)
-
-
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "num_clipped"),
-    [
-        (1.0, 2.0, -2.0, 0),
-        (1.5, 1.0, -1.2, 1),  # gain capped at 1 + 0.2
-        (0.5, 1.0, -0.5, 0),  # a loss is not
-        (0.5, -1.0, 0.8, 1),  # capped at 1 - 0.2
-        (1.5, -1.0, 1.5, 0),
-    ],
-)
-def test_the_surrogate_clips_gains_only(ratio, advantage, loss, num_clipped):
-    found, clipped = surrogate(
-        tensor([math.log(ratio)]), tensor([0.0]), tensor([advantage]), mask_of(1), totals(1)
-    )
-    assert found.item() == pytest.approx(loss)
-    assert clipped.item() == num_clipped
-
-
-def test_token_mean_weighs_tokens_and_sequence_mean_responses():
-    # Losses 1, 1, 1 of one response and 5 of the other: (1 + 1 + 1 + 5) / 4 = 2, (1 + 5) / 2 = 3.
-    advantages = -torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])
-    zeros, mask = torch.zeros(2, 3), mask_of(3, 1)
-    loss, _ = surrogate(zeros, zeros, advantages, mask, totals(4, 2))
-    assert loss.item() == pytest.approx(2.0)
-    loss, _ = surrogate(zeros, zeros, advantages, mask, totals(4, 2), "sequence_mean")
-    assert loss.item() == pytest.approx(3.0)
-
-
-def test_every_aggregation_can_be_configured():
-    assert keys_of(Config)["optimization.loss_aggregation"].rules.one_of == tuple(TOKEN_LEVEL)
-
-
-def test_constant_length_weighs_every_token_alike_whatever_is_said_beside_it():
-    # Losses 1, 1, 1 and 5 of two responses of at most 4 tokens: (1 + 1 + 1 + 5) / (2 * 4) = 1.
-    # A token's weight, 1 / 8, is the same in a step with other lengths.
-    advantages = -torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])
-    logprobs = torch.zeros(2, 3, requires_grad=True)
-    step = totals(4, 2, longest=4)
-    loss, _ = surrogate(
-        logprobs, torch.zeros(2, 3), advantages, mask_of(3, 1), step, "constant_length"
-    )
-    assert loss.item() == pytest.approx(1.0)
-    loss.backward()
-    torch.testing.assert_close(logprobs.grad, -advantages / 8)
-
-
 def test_the_aggregation_is_the_configured_one_or_the_estimators_or_the_mean_over_tokens():
     assert loss_aggregation(Optimization()) == "token_mean"
     assert loss_aggregation(Optimization(estimator="dr_grpo")) == "constant_length"
     assert loss_aggregation(Optimization(loss_aggregation="sequence_mean")) == "sequence_mean"
+
+
+def clipped(
+    logprobs: torch.Tensor,
+    advantages: torch.Tensor,
+    mask: torch.Tensor,
+    step: StepTotals,
+    *,
+    old: torch.Tensor | float = 0.0,
+    rollout: torch.Tensor | float = 0.0,
+    **settings: object,
+) -> Surrogate:
+    """The surrogate where the old log-probs and the rollout's are 0, unless others are given."""
+    zeros = torch.zeros_like(advantages)
+    targets = Targets(mask, advantages, zeros + old, None, None, zeros + rollout)
+    optimization = Optimization(**settings)  # type: ignore[arg-type]
+    return clipped_surrogate(logprobs, targets=targets, totals=step, optimization=optimization)
+
+
+@pytest.mark.parametrize(
+    ("settings", "ratio", "advantage", "loss", "num_clipped"),
+    [
+        ({}, 1.0, 2.0, -2.0, 0),
+        ({}, 1.5, 1.0, -1.2, 1),  # a gain is capped at 1 + 0.2
+        ({}, 0.5, 1.0, -0.5, 0),  # a loss is not
+        ({}, 0.5, -1.0, 0.8, 1),  # capped at 1 - 0.2
+        ({}, 1.5, -1.0, 1.5, 0),
+        ({"clip_epsilon_high": 0.3}, 1.25, 1.0, -1.25, 0),
+        ({"clip_epsilon_high": 0.3}, 1.5, 1.0, -1.3, 1),
+        ({"clip_epsilon_high": 0.3}, 0.5, -1.0, 0.8, 1),  # the lower bound is that of clip_epsilon
+        ({"dual_clip": 3.0}, 5.0, -1.0, 3.0, 0),  # a loss is, at 3
+        ({"dual_clip": 3.0}, 2.0, -1.0, 2.0, 0),
+        ({"dual_clip": 3.0}, 5.0, 1.0, -1.2, 1),
+        ({"dual_clip": 3.0}, 0.5, -1.0, 0.8, 1),
+    ],
+)
+def test_the_surrogate_clips_gains_and_where_it_is_asked_to_losses(
+    settings, ratio, advantage, loss, num_clipped
+):
+    logprobs = tensor([math.log(ratio)])
+    found = clipped(logprobs, tensor([advantage]), mask_of(1), totals(1), **settings)
+    assert found.loss.item() == pytest.approx(loss)
+    assert found.num_clipped.item() == num_clipped
+    assert found.num_corrected == found.num_correctable == 0
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "weights", "loss"),
+    [
+        # Losses 1, 1, 1 of one response and 5 of the other, of at most 4 tokens each.
+        ("token_mean", [[1 / 4] * 3, [1 / 4, 0, 0]], (1 + 1 + 1 + 5) / 4),
+        ("sequence_mean", [[1 / 6] * 3, [1 / 2, 0, 0]], (1 + 5) / 2),
+        ("constant_length", [[1 / 8] * 3, [1 / 8, 0, 0]], (1 + 1 + 1 + 5) / (2 * 4)),
+    ],
+)
+def test_an_aggregation_weighs_tokens_or_responses(aggregation, weights, loss):
+    advantages = -torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])
+    logprobs = torch.zeros(2, 3, requires_grad=True)
+    step = totals(4, 2, longest=4)
+    found = clipped(logprobs, advantages, mask_of(3, 1), step, loss_aggregation=aggregation)
+    assert found.loss.item() == pytest.approx(loss)
+    found.loss.backward()
+    torch.testing.assert_close(logprobs.grad, -advantages * torch.tensor(weights))
+
+
+def test_every_aggregation_and_every_correction_can_be_configured():
+    for name, table in (
+        ("loss_aggregation", TOKEN_LEVEL),
+        ("rollout_correction", ROLLOUT_CORRECTIONS),
+    ):
+        assert keys_of(Config)[f"optimization.{name}"].rules.one_of == tuple(table)
 
 
 @pytest.mark.parametrize("aggregation", TOKEN_LEVEL)
@@ -224,54 +205,42 @@ def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
     generator = torch.Generator().manual_seed(0)
     logprobs, old, advantages = torch.randn(3, 4, 5, generator=generator).unbind()
     logprobs.requires_grad_()
-    mask = mask_of(5, 2, 3, 1)
-    targets = Targets(mask, advantages, old, None, None, torch.zeros(4, 5))
-    step = totals(11, 4)
-    whole, whole_clipped = surrogate(logprobs, old, advantages, mask, step, aggregation)
-    [whole_gradient] = torch.autograd.grad(whole, logprobs)
-    loss, clipped = torch.tensor(0.0), 0.0
-    for cut in cuts:
-        width = max((int(mask[i].sum()) for i in cut), default=1)
-        rows = targets.rows(cut, width)
-        part, num_clipped = surrogate(
-            logprobs[cut, :width], rows.old_logprobs, rows.advantages, rows.mask, step, aggregation
+    targets = Targets(mask_of(5, 2, 3, 1), advantages, old, None, None, torch.zeros(4, 5))
+    settings = Optimization(loss_aggregation=aggregation)
+
+    def share(rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
+        width = max((int(targets.mask[i].sum()) for i in rows), default=1)
+        found = clipped_surrogate(
+            logprobs[rows, :width],
+            targets=targets.rows(rows, width),
+            totals=totals(11, 4),
+            optimization=settings,
         )
-        loss, clipped = loss + part, clipped + num_clipped.item()
-    [gradient] = torch.autograd.grad(loss, logprobs)
-    torch.testing.assert_close(loss, whole)
-    torch.testing.assert_close(gradient, whole_gradient)
-    assert clipped == pytest.approx(whole_clipped.item())
+        return found.loss, found.num_clipped
+
+    whole, num_clipped = share([0, 1, 2, 3])
+    losses, counts = zip(*map(share, cuts), strict=True)
+    torch.testing.assert_close(sum(losses), whole)
+    assert sum(counts).item() == pytest.approx(num_clipped.item())
+    gradients = (torch.autograd.grad(loss, logprobs)[0] for loss in (sum(losses), whole))
+    torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss", "num_clipped"),
-    [
-        (1.25, 1.0, -1.25, 0),  # between 1 + 0.2 and 1 + 0.3
-        (1.5, 1.0, -1.3, 1),
-        (0.5, -1.0, 0.8, 1),  # the lower bound is that of clip_epsilon
-    ],
-)
-def test_clip_higher_widens_the_upper_bound_alone(ratio, advantage, loss, num_clipped):
-    found = corrected(
-        tensor([math.log(ratio)]),
-        *(tensor([0.0]), tensor([0.0]), tensor([advantage]), mask_of(1), totals(1)),
-        Optimization(clip_epsilon_high=0.3),
-    )
-    assert found.loss.item() == pytest.approx(loss)
-    assert found.num_clipped.item() == num_clipped
+def test_the_loss_makes_up_for_the_mean_over_ranks():
+    zeros = torch.zeros(1, 2)
+    losses = [
+        clipped(zeros, torch.ones(1, 2), mask_of(2), totals(4, 2, num_ranks)).loss.item()
+        for num_ranks in (1, 2)
+    ]
+    assert losses == [-0.5, -1.0]  # 2 of 4 tokens; twice that, then halved
 
 
-@pytest.mark.parametrize(
-    ("ratio", "advantage", "loss"),
-    [(5.0, -1.0, 3.0), (2.0, -1.0, 2.0), (5.0, 1.0, -1.2), (0.5, -1.0, 0.8)],
-)
-def test_dual_clip_bounds_the_loss_of_a_negative_advantage(ratio, advantage, loss):
-    found = corrected(
-        tensor([math.log(ratio)]),
-        *(tensor([0.0]), tensor([0.0]), tensor([advantage]), mask_of(1), totals(1)),
-        Optimization(dual_clip=3.0),
-    )
-    assert found.loss.item() == pytest.approx(loss)
+@pytest.mark.parametrize("correction", ROLLOUT_CORRECTIONS)
+def test_an_empty_micro_batch_has_no_loss_and_nothing_to_clip_or_to_correct(correction):
+    zeros, no_token = torch.zeros(1, 1, requires_grad=True), torch.zeros(1, 1, dtype=torch.bool)
+    found = clipped(zeros, torch.zeros(1, 1), no_token, totals(7), rollout_correction=correction)
+    found.loss.backward()
+    assert [*(value.item() for value in found), zeros.grad.item()] == [0, 0, 0, 0, 0]
 
 
 # Ratios pi_old / pi_rollout of two responses; their geometric means are 2 and (0.25 * 4)^(1/2) = 1.
@@ -293,13 +262,10 @@ RATIO_MASK = torch.tensor([[True, True], [True, True], [True, False]])
 def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
     name, bounds, weights, num_corrected, num_correctable
 ):
-    settings = Optimization(rollout_correction=name, rollout_ratio_bounds=bounds)
-    logprobs = torch.zeros(3, 2, requires_grad=True)
-    rollout = -RATIOS.log() * RATIO_MASK
-    found = corrected(
-        *(logprobs, torch.zeros(3, 2), rollout, torch.ones(3, 2), RATIO_MASK, totals(5, 3)),
-        settings,
-    )
+    settings = {"rollout_correction": name, "rollout_ratio_bounds": bounds}
+    logprobs, rollout = torch.zeros(3, 2, requires_grad=True), -RATIOS.log() * RATIO_MASK
+    step = totals(5, 3)
+    found = clipped(logprobs, torch.ones(3, 2), RATIO_MASK, step, rollout=rollout, **settings)
     # What is left out still counts in the denominator: 5 tokens.
     assert found.loss.item() == pytest.approx(-sum(map(sum, weights)) / 5)
     found.loss.backward()
@@ -308,21 +274,6 @@ def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
         pytest.approx(num_corrected),
         num_correctable,
     )
-
-
-@pytest.mark.parametrize("name", ["tis", "icepop", "seq_mask_tis"])
-def test_an_empty_micro_batch_has_nothing_to_correct(name):
-    zeros, no_token = torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.bool)
-    found = corrected(
-        *(zeros.clone().requires_grad_(), zeros, zeros, zeros, no_token, totals(7)),
-        Optimization(rollout_correction=name),
-    )
-    assert [value.item() for value in found] == [0, 0, 0, 0]
-
-
-def test_every_correction_can_be_configured():
-    keys = keys_of(Config)
-    assert keys["optimization.rollout_correction"].rules.one_of == tuple(ROLLOUT_CORRECTIONS)
 
 
 # ---- Length ----
@@ -344,25 +295,6 @@ def test_the_length_penalty_is_added_to_the_rewards_and_off_without_a_buffer():
     assert [s.reward for s in found] == [1.0, -0.75]
     assert [replace(s, reward=0.0) for s in found] == [replace(s, reward=0.0) for s in samples]
     assert penalise_length(samples, buffer_tokens=None, **limits) is samples
-
-
-# ---- The loss of an update ----
-
-
-def test_an_empty_micro_batch_has_no_loss_and_no_clipped_tokens():
-    zeros = torch.zeros(1, 1, requires_grad=True)
-    loss, clipped = surrogate(
-        zeros, zeros.detach(), torch.zeros(1, 1), torch.zeros(1, 1, dtype=torch.bool), totals(7)
-    )
-    loss.backward()
-    assert (loss.item(), clipped.item(), zeros.grad.item()) == (0.0, 0.0, 0.0)
-
-
-def test_the_loss_makes_up_for_the_mean_over_ranks():
-    zeros = torch.zeros(1, 2)
-    one, _ = surrogate(zeros, zeros, torch.ones(1, 2), mask_of(2), totals(4, 2, 1))
-    two, _ = surrogate(zeros, zeros, torch.ones(1, 2), mask_of(2), totals(4, 2, 2))
-    assert (one.item(), two.item()) == (-0.5, -1.0)  # 2 of 4 tokens; twice that, then halved
 
 
 def test_kl_estimates_of_a_token():
@@ -399,27 +331,22 @@ def test_openrlhf_is_imported_without_its_package_and_without_flash_attention():
 # ---- Log-probs ----
 
 
-@pytest.mark.parametrize(("temperature", "probability"), [(1.0, 0.9), (2.0, 0.75)])
-def test_token_logprobs_are_those_at_the_temperature(temperature, probability):
-    # Logits 0 and 2 ln 3 are odds of 9 at temperature 1 and of 3 at temperature 2.
+@pytest.mark.parametrize(
+    ("temperature", "probability", "entropy"),
+    [
+        # Logits 0 and 2 ln 3 are odds of 9, and at temperature 2 of 3.
+        (1.0, 0.9, math.log(10) - 0.9 * math.log(9)),
+        (2.0, 0.75, math.log(4) - 0.75 * math.log(3)),
+        (1e-4, 1.0, 0.0),  # certain
+    ],
+)
+def test_log_probs_and_entropies_are_those_at_the_temperature(temperature, probability, entropy):
     weight = torch.tensor([[0.0], [2 * math.log(3)]])
-    found, _ = token_logprobs(torch.ones(1, 1), weight, torch.tensor([1]), temperature=temperature)
+    found, entropies = token_logprobs(
+        torch.ones(1, 1), weight, torch.tensor([1]), temperature=temperature
+    )
     assert found.exp().item() == pytest.approx(probability)
-
-
-def test_the_entropy_is_that_of_the_distribution_at_the_temperature():
-    # Probabilities 3/4 and 1/4: ln 4 - 3/4 ln 3 = 0.5623 nats; logits that are equal: ln 2.
-    weight = torch.tensor([[0.0], [2 * math.log(3)]])
-    hidden, token_ids = torch.tensor([[1.0], [0.0]]), torch.tensor([1, 1])
-    _, entropies = token_logprobs(hidden, weight, token_ids, temperature=2.0)
-    expected = [math.log(4) - 0.75 * math.log(3), math.log(2)]
-    assert entropies.tolist() == pytest.approx(expected)
-
-
-def test_a_certain_token_has_no_entropy():
-    weight = torch.tensor([[0.0], [1e4], [-1e4]])
-    _, entropies = token_logprobs(torch.ones(1, 1), weight, torch.tensor([1]), temperature=1.0)
-    assert entropies.item() == 0
+    assert entropies.item() == pytest.approx(entropy)
 
 
 @pytest.mark.parametrize("num_tokens", [0, 1, 7, 8, 9, 20])
@@ -493,26 +420,23 @@ def micro_batches(lengths: list[int], limit: int, *, ranks: int, by_tokens: bool
     )
 
 
-def test_micro_batches_are_of_like_cost_on_all_ranks():
-    # Longest first, to the micro batch with the least so far: 9 | 8 | 4 | 3 + 2.
-    shares = micro_batches([9, 2, 8, 3, 4], 2, ranks=2, by_tokens=False)
-    assert shares == [[[0], [4]], [[2], [3, 1]]]
-
-
-def test_a_token_budget_holds_and_a_longer_sample_stands_alone():
-    # Budget 12: 20 alone, and in 2 more the other 20 tokens: 5 + 4 + 2 and 6 + 3.
-    assert micro_batches([5, 20, 2, 6, 3, 4], 12, ranks=1) == [[[1], [0, 5, 2], [3, 4]]]
-
-
-def test_as_few_micro_batches_are_made_as_hold_the_samples():
-    # 18 tokens are two times 9, but of 5 and 5 no two fit into 9.
-    assert [len(share) for share in micro_batches([5, 5, 5, 3], 9, ranks=1)] == [3]
-
-
-def test_few_samples_are_spread_over_the_ranks():
-    shares = micro_batches([3, 3, 3, 3], 8, ranks=2, by_tokens=False)
-    assert shares == [[[0, 2]], [[1, 3]]]
-    assert micro_batches([3], 8, ranks=2) == [[[0]], [[]]]
+@pytest.mark.parametrize(
+    ("lengths", "limit", "ranks", "by_tokens", "shares"),
+    [
+        # Longest first, to the micro batch with the least so far: 9 | 8 | 4 | 3 + 2.
+        ([9, 2, 8, 3, 4], 2, 2, False, [[[0], [4]], [[2], [3, 1]]]),
+        # Budget 12: 20 alone, and in 2 more the other 20 tokens: 5 + 4 + 2 and 6 + 3.
+        ([5, 20, 2, 6, 3, 4], 12, 1, True, [[[1], [0, 5, 2], [3, 4]]]),
+        # 18 tokens are two times 9, but of 5 and 5 no two fit into 9.
+        ([5, 5, 5, 3], 9, 1, True, [[[0, 3], [1], [2]]]),
+        ([3, 3, 3, 3], 8, 2, False, [[[0, 2]], [[1, 3]]]),
+        ([3], 8, 2, True, [[[0]], [[]]]),
+    ],
+)
+def test_as_few_micro_batches_as_hold_the_samples_are_of_like_cost_on_all_ranks(
+    lengths, limit, ranks, by_tokens, shares
+):
+    assert micro_batches(lengths, limit, ranks=ranks, by_tokens=by_tokens) == shares
 
 
 @given(
