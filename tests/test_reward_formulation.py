@@ -7,6 +7,7 @@ import time
 from dataclasses import replace
 
 import pytest
+from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -15,82 +16,61 @@ from comas.reward_formulation.interaction_reward import interaction_reward, pars
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.metrics.step import rollout_metrics
-from comas.types import Discussion, Generation, Question, RewardedDiscussion, Rewards, Turn
+from comas.types import RewardedDiscussion, Rewards
 
 NUM_REPEATED = 50_000
 
 
-def turn(turn_id: str, text: str = "") -> Turn:
-    parent, _, _ = turn_id.rpartition(".")
-    role = {"s": "solution", "e": "evaluation", "t": "scoring"}[turn_id.split(".")[-1][0]]
-    generation = Generation((1,), (2,), text, (-1.0,), "stop", 0)
-    parent_id = parent if role != "solution" else None
-    return Turn(turn_id, parent_id, 0, role, 0, "prompt", generation)  # type: ignore[arg-type]
+def rewarded(scheme: str, said: dict[str, str]) -> RewardedDiscussion:
+    """The rewards of a discussion in which each turn says its text."""
+    held = discussion(*(turn(turn_id, text) for turn_id, text in said.items()))
+    [item] = REWARD_SCHEMES[scheme]([held], evidence={}).discussions
+    return item
 
 
-def rewards(*turns: Turn) -> tuple[float | None, ...]:
-    discussion = Discussion("d", Question("q", "math", "?"), turns)
-    return interaction_reward([discussion]).discussions[0].rewards
+ONE, TWO, THREE = (f"Fine. <score>{score}</score>" for score in (1, 2, 3))
 
 
 @pytest.mark.parametrize(
-    ("score", "expected"),
+    ("said", "rewards"),
     [
-        (3, (1.0, 0.0, 0.0)),  # (3 - 1) / 2 = 1, 1 - 1 = 0
-        (2, (0.5, 0.5, 0.0)),  # (2 - 1) / 2 = 0.5
-        (1, (0.0, 1.0, 0.0)),  # (1 - 1) / 2 = 0
+        # (3 - 1) / 2 = 1 and 1 - 1 = 0; (2 - 1) / 2 = 0.5; (1 - 1) / 2 = 0.
+        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}, (1.0, 0.0, 0.0)),
+        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": TWO}, (0.5, 0.5, 0.0)),
+        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": ONE}, (0.0, 1.0, 0.0)),
+        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": "I like it."}, (0.0, 0.0, -1.0)),
+        # Never scored, and so not trained.
+        ({"r0.s0": "", "r0.s0.e0": ""}, (None, None)),
+        ({"r0.s0": ""}, (None,)),
+        # The mean of several scores: (1 + 0.5) / 2.
+        (
+            {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e1": "", "r0.s0.e1.t0": TWO},
+            (0.75, 0.0, 0.0, 0.5, 0.0),
+        ),
+        # Each round by its own scoring.
+        (
+            {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
+            | {"r1.s0": "", "r1.s0.e0": "", "r1.s0.e0.t0": ONE},
+            (1.0, 0.0, 0.0, 0.0, 1.0, 0.0),
+        ),
+        # A turn of another role under an evaluation is no scoring.
+        (
+            {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e0.e0": ONE},
+            (1.0, 0.0, 0.0, None),
+        ),
     ],
 )
-def test_a_score_is_shared_between_solver_and_evaluator(score, expected):
-    scoring = turn("r0.s0.e0.t0", f"Fine. <score>{score}</score>")
-    assert rewards(turn("r0.s0"), turn("r0.s0.e0"), scoring) == expected
+def test_solver_and_evaluator_share_a_point_by_the_score_and_an_invalid_one_costs_the_scorer(
+    said, rewards
+):
+    assert rewarded("interaction", said).rewards == rewards
 
 
-def test_an_invalid_score_costs_the_scorer_one_and_gives_the_others_nothing():
-    scoring = turn("r0.s0.e0.t0", "I like it.")
-    assert rewards(turn("r0.s0"), turn("r0.s0.e0"), scoring) == (0.0, 0.0, -1.0)
-
-
-def test_a_solution_with_several_scores_gets_their_mean():
-    assert rewards(
-        turn("r0.s0"),
-        turn("r0.s0.e0"),
-        turn("r0.s0.e0.t0", "<score>3</score>"),
-        turn("r0.s0.e1"),
-        turn("r0.s0.e1.t0", "<score>2</score>"),
-    ) == (0.75, 0.0, 0.0, 0.5, 0.0)  # (1 + 0.5) / 2
-
-
-def test_a_turn_of_another_role_under_an_evaluation_is_no_scoring():
-    remark = replace(turn("r0.s0.e0.t1", "I would add a unit."), role="evaluation")
-    scoring = turn("r0.s0.e0.t0", "<score>3</score>")
-    assert rewards(turn("r0.s0"), turn("r0.s0.e0"), scoring, remark) == (1.0, 0.0, 0.0, None)
-
-
-def test_a_turn_that_was_never_scored_is_not_trained():
-    assert rewards(turn("r0.s0"), turn("r0.s0.e0")) == (None, None)
-    assert rewards(turn("r0.s0")) == (None,)
-
-
-def test_each_round_is_rewarded_by_its_own_scoring():
-    assert rewards(
-        turn("r0.s0"),
-        turn("r0.s0.e0"),
-        turn("r0.s0.e0.t0", "<score>3</score>"),
-        turn("r1.s0"),
-        turn("r1.s0.e0"),
-        turn("r1.s0.e0.t0", "<score>1</score>"),
-    ) == (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)
-
-
-@given(st.lists(st.sampled_from(["1", "2", "3"]), min_size=1, max_size=4))
-def test_solution_and_evaluation_sum_to_one_in_every_valid_pair(scores):
-    for score in scores:
-        of_solution, of_evaluation, _ = rewards(
-            turn("r0.s0"), turn("r0.s0.e0"), turn("r0.s0.e0.t0", f"<score>{score}</score>")
-        )
-        assert of_solution is not None and of_evaluation is not None
-        assert of_solution + of_evaluation == 1.0
+def test_the_invalid_rate_counts_scorings_without_a_score_whatever_they_are_paid():
+    said = {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
+    turns = [turn(*one) for one in (said | {"r0.s0.e1": "", "r0.s0.e1.t0": "no idea"}).items()]
+    assert interaction_reward([discussion(*turns)]).metrics == {"scoring/invalid_rate": 0.5}
+    assert interaction_reward([]).metrics == {"scoring/invalid_rate": None}
 
 
 @pytest.mark.parametrize(
@@ -115,27 +95,17 @@ def test_solution_and_evaluation_sum_to_one_in_every_valid_pair(scores):
         ("<score></score>", None),
         ("<score>\uff11</score>", None),
         ("", None),
-    ],
-)
-def test_only_an_unambiguous_score_is_read(text, score):
-    assert parse_score(text) == score
-
-
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
         ("<Score>3</Score> <score>1</score>", 1),  # another case is no tag, but plain text
         ("<score>\u200b3</score>", None),  # a zero-width space is no white space, but content
         ("<sc\u200bore>3</score>", None),  # and it makes a tag another word
         ("<score>\u00a03\u3000</score>", 3),  # white space of any script is stripped
         ('It says "<score>3</score>", but no. <score>1</score>', None),  # a quoted tag is a tag
-        ('It says "<score>1</score>", rightly. <score>1</score>', 1),
         ("```\n<score>3</score>\n```", 3),
         ("<score>1</score></score><score>", None),
         ("</score>1<score> <score>1</score>", None),
     ],
 )
-def test_a_score_is_read_by_its_letters_wherever_it_stands(text, score):
+def test_only_an_unambiguous_score_is_read(text, score):
     assert parse_score(text) == score
 
 
@@ -158,21 +128,13 @@ def test_pairs_are_found_as_by_the_regular_expression_of_a_pair(text):
     assert parse_score(text) == (int(expected) if expected in ("1", "2", "3") else None)
 
 
-@given(st.text(alphabet="<>/scoe123 \n"))
-def test_any_text_gives_a_score_or_none(text):
-    assert parse_score(text) in (None, 1, 2, 3)
-
-
 def test_responses_that_spelt_a_mark_are_counted_by_agent():
-    said = [(0, True), (1, False), (0, False), (0, True)]
     turns = []
-    for number, (agent, spells) in enumerate(said):
-        plain = turn(f"r{number}.s0")
-        generation = replace(plain.generation, spells_mark=spells)
-        turns.append(replace(plain, agent_index=agent, generation=generation))
-    discussion = Discussion("d", Question("q", "math", "?"), tuple(turns))
-    [rewarded] = interaction_reward([discussion]).discussions
-    metrics = rollout_metrics([rewarded], num_agents=2)
+    for number, (agent, spells) in enumerate([(0, True), (1, False), (0, False), (0, True)]):
+        plain = turn(f"r{number}.s0", agent=agent)
+        turns.append(replace(plain, generation=replace(plain.generation, spells_mark=spells)))
+    items = interaction_reward([discussion(*turns)]).discussions
+    metrics = rollout_metrics(items, num_agents=2)
     assert metrics["interaction/spelt_marks"] == 2
     assert metrics["agent_0/spelt_marks"] == 2 and metrics["agent_1/spelt_marks"] == 0
 
@@ -181,9 +143,9 @@ def test_the_interaction_reward_is_shown_no_verdict():
     def verdicts():
         raise AssertionError("the verifier was asked")
 
-    discussion = Discussion("d", Question("q", "math", "?"), (turn("r0.s0"),))
-    rewarded = REWARD_SCHEMES["interaction"]([discussion], evidence={"verdicts": verdicts})
-    assert [item.rewards for item in rewarded.discussions] == [(None,)]
+    held = [discussion(turn("r0.s0"))]
+    rewards = REWARD_SCHEMES["interaction"](held, evidence={"verdicts": verdicts})
+    assert [item.rewards for item in rewards.discussions] == [(None,)]
 
 
 def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
@@ -194,38 +156,14 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
         )
 
     scheme = RewardScheme(pay_for_correct_solutions, needs=("verdicts",))
-    discussions = [
-        Discussion(name, Question("q", "math", "?"), (turn("r0.s0"),)) for name in ("a", "b")
-    ]
+    discussions = [discussion(turn("r0.s0"), name=name) for name in ("a", "b")]
     verdicts = {("a", "r0.s0"): "correct", ("b", "r0.s0"): "wrong"}
-    rewarded = scheme(discussions, evidence={"verdicts": lambda: verdicts})
-    assert [item.rewards for item in rewarded.discussions] == [(1.0,), (0.0,)]
-
-
-def test_the_invalid_rate_counts_scorings_without_a_score_whatever_they_are_paid():
-    turns = (
-        turn("r0.s0"),
-        turn("r0.s0.e0"),
-        turn("r0.s0.e0.t0", "<score>3</score>"),
-        turn("r0.s0.e1"),
-        turn("r0.s0.e1.t0", "no idea"),
-    )
-    discussion = Discussion("d", Question("q", "math", "?"), turns)
-    assert interaction_reward([discussion]).metrics == {"scoring/invalid_rate": 0.5}
-    assert interaction_reward([]).metrics == {"scoring/invalid_rate": None}
-
-
-def judged(*judgments: str) -> tuple[float | None, ...]:
-    evaluations = [
-        turn(f"r0.s0.e{i}", f"So: <judgment>{judgment}</judgment>")
-        for i, judgment in enumerate(judgments)
-    ]
-    discussion = Discussion("d", Question("q", "math", "?"), (turn("r0.s0"), *evaluations))
-    return REWARD_SCHEMES["judgment"]([discussion], evidence={}).discussions[0].rewards
+    rewards = scheme(discussions, evidence={"verdicts": lambda: verdicts})
+    assert [item.rewards for item in rewards.discussions] == [(1.0,), (0.0,)]
 
 
 @pytest.mark.parametrize(
-    ("judgments", "expected"),
+    ("judgments", "rewards"),
     [
         (("correct", "correct"), (1.0, 1.0, 1.0)),
         (("correct", "incorrect"), (0.5, 0.0, 0.0)),
@@ -236,13 +174,15 @@ def judged(*judgments: str) -> tuple[float | None, ...]:
         ((), (None,)),
     ],
 )
-def test_without_scoring_the_judgments_are_votes(judgments, expected):
-    assert judged(*judgments) == expected
+def test_without_scoring_the_judgments_are_votes(judgments, rewards):
+    said = {f"r0.s0.e{i}": f"<judgment>{text}</judgment>" for i, text in enumerate(judgments)}
+    assert rewarded("judgment", {"r0.s0": ""} | said).rewards == rewards
 
 
 def test_judgments_are_counted():
     said = ["<judgment>correct</judgment>", "no idea", "<judgment>incorrect</judgment>", ""]
     evaluations = [turn(f"r0.s0.e{i}", text) for i, text in enumerate(said)]
-    discussion = Discussion("d", Question("q", "math", "?"), (turn("r0.s0"), *evaluations))
-    metrics = REWARD_SCHEMES["judgment"]([discussion], evidence={}).metrics
+    metrics = REWARD_SCHEMES["judgment"](
+        [discussion(turn("r0.s0"), *evaluations)], evidence={}
+    ).metrics
     assert metrics == {"judgment/approval_rate": 0.25, "judgment/invalid_rate": 0.5}

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from builders import QUESTION, discuss, generation
 
-from comas.config.schema import Interaction
-from comas.interaction import run_discussions
 from comas.interaction.prompts import RATING, fill
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
@@ -22,7 +20,7 @@ from comas.preflight.memory import tokens_at_once
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.self_rewarding import parse_rating
-from comas.types import DOMAINS, Discussion, Generation, Question, TrainingSample, TurnKey
+from comas.types import DOMAINS, Discussion, Generation, TrainingSample, TurnKey
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -59,20 +57,8 @@ def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Dis
         text = next(texts) if ".e" in turn[1] else f"solution of {agent}"
         return Generation((1, agent), (3, 4), text, (-0.5,) * 2, "stop", policy_version=1)
 
-    settings = Interaction(criticism="self_rated", num_rounds=1, **{"prompt_reuse": 1} | rules)
-    discussing = run_discussions(
-        [Question("q", "math", "1 + 1?")],
-        generate=speak,
-        num_agents=num_agents,
-        rules=settings,
-        seed=0,
-        step=1,
-    )
-
-    async def run() -> list[Discussion]:
-        return await asyncio.wait_for(discussing, timeout=20)
-
-    return asyncio.run(run()), asked
+    settings = {"criticism": "self_rated", "num_rounds": 1, "prompt_reuse": 1} | rules
+    return discuss([QUESTION], speak, num_agents=num_agents, **settings), asked
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
@@ -95,37 +81,33 @@ def test_the_prompt_of_a_rating_shows_question_and_solution_and_the_example_is_r
     assert parse_rating(prompt.partition("for example:")[2]) == 2
 
 
-def test_a_solution_is_rewarded_with_the_mean_of_its_valid_ratings_and_nothing_else_is():
-    closings = ["<rating>4</rating>", "no idea", "<rating>5</rating>"]
-    discussions, _ = rate(closings, num_evaluations=3)
+@pytest.mark.parametrize(
+    ("closings", "reward", "invalid_rate"),
+    [
+        # (4 / 5 + 5 / 5) / 2
+        (["<rating>4</rating>", "no idea", "<rating>5</rating>"], 0.9, 1 / 3),
+        (["no idea", "<rating>9</rating>"], None, 1.0),  # no candidate
+    ],
+)
+def test_a_solution_is_rewarded_with_the_mean_of_its_valid_ratings_and_nothing_else_is(
+    closings, reward, invalid_rate
+):
+    discussions, _ = rate(closings, num_evaluations=len(closings))
     rewards = REWARD_SCHEMES["mean_rating"](discussions, evidence={})
-    # (4 / 5 + 5 / 5) / 2 = 0.9; one of three ratings is invalid.
-    assert rewards.discussions[0].rewards == (pytest.approx(0.9), None, None, None)
-    assert rewards.metrics == {"rating/invalid_rate": pytest.approx(1 / 3)}
-
-
-def test_a_solution_without_a_valid_rating_is_no_candidate():
-    discussions, _ = rate(["no idea", "<rating>9</rating>"], num_evaluations=2)
-    rewards = REWARD_SCHEMES["mean_rating"](discussions, evidence={})
-    assert rewards.discussions[0].rewards == (None, None, None)
-    assert rewards.metrics == {"rating/invalid_rate": 1.0}
+    assert rewards.discussions[0].rewards == (
+        reward and pytest.approx(reward),
+        *[None] * len(closings),
+    )
+    assert rewards.metrics == {"rating/invalid_rate": pytest.approx(invalid_rate)}
 
 
 def test_scores_are_means_in_the_same_way():
     async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
         scores = {"r0.s0.e0.t0": "<score>3</score>", "r0.s0.e1.t0": "<score>2</score>"}
-        text = scores.get(turn[1], "?")
-        return Generation((1,), (3,), text, (-0.5,), "stop", policy_version=1)
+        return generation(scores.get(turn[1], "?"))
 
-    discussing = run_discussions(
-        [Question("q", "math", "1 + 1?")],
-        generate=speak,
-        num_agents=1,
-        rules=Interaction(num_rounds=1, num_evaluations=3, prompt_reuse=1),
-        seed=0,
-        step=1,
-    )
-    rewards = REWARD_SCHEMES["mean_score"](asyncio.run(discussing), evidence={})
+    held = discuss([QUESTION], speak, num_agents=1, num_rounds=1, num_evaluations=3, prompt_reuse=1)
+    rewards = REWARD_SCHEMES["mean_score"](held, evidence={})
     # ((3 - 1) / 2 + (2 - 1) / 2) / 2 = 0.75; the third scoring has no score.
     assert rewards.discussions[0].rewards == (pytest.approx(0.75), *[None] * 6)
     assert rewards.metrics == {"scoring/invalid_rate": pytest.approx(1 / 3)}
