@@ -3,30 +3,32 @@
 from __future__ import annotations
 
 import pytest
+from builders import discussion, turn
 
 from comas.run.metrics.figures import points, run_figures, smoothed
 from comas.run.metrics.figures import reward_effectiveness as reward_effectiveness_figure
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
-from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
+from comas.types import RewardedDiscussion
+
+SOLUTION = "r0.s0"
 
 
-def turn(turn_id: str, role: str, parent: str | None, text: str = "") -> Turn:
-    generation = Generation((1,), (2,), text, (-1.0,), "stop", 0)
-    return Turn(turn_id, parent, 0, role, 0, "prompt", generation)  # type: ignore[arg-type]
-
-
-def discussion(name: str, *, scores: list[str], rewards: tuple[float | None, ...]):
+def scored(name: str, *, scores: list[str], rewards: tuple[float | None, ...]):
     """One solution, and for each score an evaluation with its scoring."""
-    turns = [turn("s", "solution", None)]
+    turns = [turn(SOLUTION)]
     for i, text in enumerate(scores):
-        turns.append(turn(f"e{i}", "evaluation", "s"))
-        turns.append(turn(f"t{i}", "scoring", f"e{i}", text))
-    return RewardedDiscussion(Discussion(name, Question("q", "math", "?"), tuple(turns)), rewards)
+        turns += [turn(f"{SOLUTION}.e{i}"), turn(f"{SOLUTION}.e{i}.t0", text)]
+    return RewardedDiscussion(discussion(*turns, name=name), rewards)
 
 
 def simple(name: str, reward: float) -> RewardedDiscussion:
     score = f"<score>{round(1 + 2 * reward)}</score>"
-    return discussion(name, scores=[score], rewards=(reward, 1 - reward, 0.0))
+    return scored(name, scores=[score], rewards=(reward, 1 - reward, 0.0))
+
+
+def judged(**verdicts: str) -> dict[tuple[str, str], str]:
+    """The verdicts on the solutions of discussions."""
+    return {(name, SOLUTION): verdict for name, verdict in verdicts.items()}
 
 
 def qualities(metrics: dict[str, float | None], threshold: str) -> dict[str, float | None]:
@@ -37,8 +39,7 @@ def qualities(metrics: dict[str, float | None], threshold: str) -> dict[str, flo
 def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
     rewards = (1.0, 0.5, 1.0, 0.0, 0.0, 0.5)
     rewarded = [simple(name, r) for name, r in zip("abcdef", rewards, strict=True)]
-    verdicts = dict.fromkeys([("a", "s"), ("b", "s"), ("d", "s")], "correct")
-    verdicts |= {("c", "s"): "wrong", ("e", "s"): "unanswered", ("f", "s"): "wrong"}
+    verdicts = judged(a="correct", b="correct", c="wrong", d="correct", e="unanswered", f="wrong")
     metrics = reward_effectiveness(rewarded, verdicts=verdicts)
     # Truly correct: a, b, d. From score 2 on a, b, c, f are said to be: TP 2, FP 2, FN 1, TN 1.
     assert qualities(metrics, "from_score_2") == pytest.approx(
@@ -67,30 +68,22 @@ def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
 def test_precision_rises_with_the_share_of_correct_solutions_and_balanced_accuracy_does_not():
     def of_yes_to_all(num_correct: int) -> dict[str, float | None]:
         rewarded = [simple(str(i), 1.0) for i in range(10)]
-        verdicts = {(str(i), "s"): "correct" if i < num_correct else "wrong" for i in range(10)}
+        verdicts = judged(**{str(i): "correct" if i < num_correct else "wrong" for i in range(10)})
         return qualities(reward_effectiveness(rewarded, verdicts=verdicts), "from_score_3")
 
     few, many = of_yes_to_all(4), of_yes_to_all(8)
     assert (few["precision"], many["precision"]) == (0.4, 0.8)
     assert few["balanced_accuracy"] == many["balanced_accuracy"] == (1 + 0) / 2
-
-
-def test_precision_and_recall_are_told_apart():
-    rewarded = [simple("a", 1.0), simple("b", 0.0), simple("c", 0.0)]
-    verdicts = dict.fromkeys([("a", "s"), ("b", "s"), ("c", "s")], "correct")
-    found = qualities(reward_effectiveness(rewarded, verdicts=verdicts), "from_score_2")
-    assert found["precision"] == 1.0  # the one predicted correct is
-    assert found["recall"] == pytest.approx(1 / 3)
-    # No solution is wrong, so there is nothing to be specific about.
-    assert found["specificity"] is None and found["balanced_accuracy"] is None
+    # Where no solution is wrong, there is nothing to be specific about.
+    everything = of_yes_to_all(10)
+    assert everything["specificity"] is None and everything["balanced_accuracy"] is None
 
 
 def test_of_several_scorings_all_must_be_3_for_the_higher_threshold():
     scores = ["<score>3</score>", "<score>2</score>"]
     rewards = (0.75, 0.0, 0.0, 0.5, 0.0)  # (1 + 0.5) / 2 for the solution
-    metrics = reward_effectiveness(
-        [discussion("a", scores=scores, rewards=rewards)], verdicts={("a", "s"): "correct"}
-    )
+    item = scored("a", scores=scores, rewards=rewards)
+    metrics = reward_effectiveness([item], verdicts=judged(a="correct"))
     assert qualities(metrics, "from_score_2")["recall"] == 1
     assert qualities(metrics, "from_score_3")["recall"] == 0
 
@@ -98,10 +91,9 @@ def test_of_several_scorings_all_must_be_3_for_the_higher_threshold():
 def test_the_confusion_table_counts_every_scoring_of_a_solution():
     scores = ["<score>3</score>", "<score>1</score>", "no score"]
     rewards = (1 / 3, 0.0, 0.0, 1.0, 0.0, 0.0, -1.0)  # (1 + 0 + 0) / 3 for the solution
-    right = discussion("a", scores=scores, rewards=rewards)
-    wrong = discussion("b", scores=["<score>2</score>"], rewards=(0.5, 0.5, 0.0))
-    verdicts = {("a", "s"): "correct", ("b", "s"): "wrong"}
-    metrics = reward_effectiveness([right, wrong], verdicts=verdicts)
+    right = scored("a", scores=scores, rewards=rewards)
+    wrong = scored("b", scores=["<score>2</score>"], rewards=(0.5, 0.5, 0.0))
+    metrics = reward_effectiveness([right, wrong], verdicts=judged(a="correct", b="wrong"))
     table = {
         key.removeprefix("scoring/confusion/"): value
         for key, value in metrics.items()
@@ -116,21 +108,21 @@ def test_the_confusion_table_counts_every_scoring_of_a_solution():
 
 
 def test_what_the_verifier_failed_on_counts_neither_way():
-    metrics = reward_effectiveness([simple("a", 1.0)], verdicts={("a", "s"): "failed"})
+    metrics = reward_effectiveness([simple("a", 1.0)], verdicts=judged(a="failed"))
     assert set(qualities(metrics, "from_score_2").values()) == {None}
     assert not any(v for k, v in metrics.items() if k.startswith("scoring/confusion"))
 
 
 def test_rewards_that_are_made_of_the_verdicts_predict_nothing_but_scores_are_counted():
-    verdicts = {("a", "s"): "correct"}
+    verdicts = judged(a="correct")
     metrics = reward_effectiveness([simple("a", 1.0)], verdicts=verdicts, sees_verdicts=True)
     assert set(qualities(metrics, "from_score_2").values()) == {None}
     assert metrics["scoring/confusion/score_3/correct"] == 1
 
 
 def test_a_solution_without_a_reward_is_no_prediction():
-    unscored = discussion("a", scores=[], rewards=(None,))
-    metrics = reward_effectiveness([unscored], verdicts={("a", "s"): "correct"})
+    unscored = scored("a", scores=[], rewards=(None,))
+    metrics = reward_effectiveness([unscored], verdicts=judged(a="correct"))
     assert set(qualities(metrics, "from_score_3").values()) == {None}
 
 

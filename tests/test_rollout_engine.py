@@ -101,64 +101,51 @@ def test_a_response_whose_bytes_spell_a_mark_is_known_by_it(text: str, spells_ma
 # ---- Settings ----
 
 
-def test_the_context_holds_the_longest_prompt_and_the_longest_response() -> None:
-    transfers: dict[WeightTransfer, Device] = {
-        "shared_memory": "cpu",
-        "ipc": "cuda",
-        "nccl": "cuda",
-    }
-    for transfer, device in transfers.items():
-        arguments = engine_arguments(
-            "m", rollout=ROLLOUT, device=device, weight_transfer=transfer, seed=5
-        )
-        assert arguments["max_model_len"] == 1000 + 200
-        assert arguments["max_num_seqs"] == 32
-        assert arguments["seed"] == 5
-        assert arguments["dtype"] == "bfloat16"
-        assert arguments["weight_transfer_config"] == {"backend": transfer}
-        assert EngineArgs(**arguments).weight_transfer_config.backend == transfer
-
-
-def test_a_cpu_engine_runs_eagerly_with_the_configured_cache_and_whole_prompts() -> None:
-    arguments = engine_arguments(
-        "m", rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
-    )
-    assert arguments["enforce_eager"]
-    assert arguments["kv_cache_memory_bytes"] == 64 * 1024 * 1024
-    assert not arguments["enable_chunked_prefill"]
-    assert arguments["max_num_batched_tokens"] == 4096
-    long = Rollout(max_prompt_tokens=6000, max_response_tokens=1000)
-    arguments = engine_arguments(
-        "m", rollout=long, device="cpu", weight_transfer="shared_memory", seed=0
-    )
-    assert arguments["max_num_batched_tokens"] == 7000  # the longest prompt fits in one step
+def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:
+    device: Device = "cpu" if transfer == "shared_memory" else "cuda"
+    rollout = replace(ROLLOUT, **changes)
+    return engine_arguments("m", rollout=rollout, device=device, weight_transfer=transfer, seed=5)
 
 
 @pytest.mark.parametrize(
-    ("changes", "tokens"),
+    ("transfer", "can_sleep"), [("shared_memory", None), ("ipc", True), ("nccl", False)]
+)
+def test_the_context_holds_both_lengths_and_only_an_engine_that_shares_its_gpu_can_sleep(
+    transfer: WeightTransfer, can_sleep: bool | None
+) -> None:
+    arguments = arguments_of(transfer)
+    assert arguments["max_model_len"] == 1000 + 200
+    assert arguments["max_num_seqs"] == 32
+    assert arguments["seed"] == 5
+    assert arguments["dtype"] == "bfloat16"
+    assert EngineArgs(**arguments).weight_transfer_config.backend == transfer
+    assert arguments.get("enable_sleep_mode") is can_sleep
+    assert arguments.get("gpu_memory_utilization") == (None if can_sleep is None else 0.4)
+    assert arguments.keys().isdisjoint({"enforce_eager"}) == (can_sleep is not None)
+
+
+def test_a_cpu_engine_runs_eagerly_with_the_configured_cache_and_whole_prompts() -> None:
+    arguments = arguments_of("shared_memory")
+    assert arguments["enforce_eager"]
+    assert arguments["kv_cache_memory_bytes"] == 64 * 1024 * 1024
+    assert not arguments["enable_chunked_prefill"]
+
+
+@pytest.mark.parametrize(
+    ("transfer", "changes", "tokens"),
     [
-        ({"max_prompt_tokens": 28672, "max_response_tokens": 4096, "max_num_seqs": 256}, 8192),
-        ({"max_num_seqs": 4}, 4800),  # 4 x 1,200, all that there can be
-        ({"max_num_seqs": 10000}, 10000),  # vLLM refuses fewer tokens than sequences
+        ("shared_memory", {}, 4096),
+        # On a CPU the longest prompt fits in one step, on a GPU a mean one.
+        ("shared_memory", {"max_prompt_tokens": 6000, "max_response_tokens": 1000}, 7000),
+        ("ipc", {"max_prompt_tokens": 28672, "max_num_seqs": 256}, 8192),
+        ("ipc", {"max_num_seqs": 4}, 4800),  # 4 x 1,200, all that there can be
+        ("ipc", {"max_num_seqs": 10000}, 10000),  # vLLM refuses fewer tokens than sequences
     ],
 )
-def test_a_gpu_engine_takes_a_mean_prompt_in_one_step(changes: dict, tokens: int) -> None:
-    arguments = engine_arguments(
-        "m", rollout=replace(ROLLOUT, **changes), device="cuda", weight_transfer="ipc", seed=0
-    )
+def test_a_step_takes_as_many_tokens(transfer: WeightTransfer, changes: dict, tokens: int) -> None:
+    arguments = arguments_of(transfer, **changes)
     assert arguments["max_num_batched_tokens"] == tokens
     assert EngineArgs(**arguments).max_num_batched_tokens == tokens
-
-
-def test_only_an_engine_that_shares_its_gpu_can_sleep() -> None:
-    expected: dict[WeightTransfer, bool] = {"ipc": True, "nccl": False}
-    for transfer, can_sleep in expected.items():
-        arguments = engine_arguments(
-            "m", rollout=ROLLOUT, device="cuda", weight_transfer=transfer, seed=0
-        )
-        assert arguments["enable_sleep_mode"] is can_sleep
-        assert arguments["gpu_memory_utilization"] == 0.4
-        assert not arguments.keys() & {"enforce_eager", "kv_cache_memory_bytes"}
 
 
 def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads() -> None:
@@ -208,7 +195,8 @@ class FakeEngine:
 
 
 class Desk:
-    """A thread around a FakeEngine, and what it has told the loop."""
+    """A thread around a FakeEngine, and what it has told the loop; a context manager in which it
+    runs."""
 
     def __init__(self, build: Any = FakeEngine) -> None:
         self.engines: list[FakeEngine] = []
@@ -226,101 +214,67 @@ class Desk:
             on_failure=lambda error: self.failures.append(str(error)),
         )
 
+    async def __aenter__(self) -> Desk:
+        await self.thread.start()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.thread.close()
+
     async def ask(self, *prompts: str) -> None:
         """Requests that the engine then holds but has not finished."""
         self.thread.add({prompt: (prompt, None) for prompt in prompts})  # type: ignore[misc]
         await self.thread.call(lambda engine: None)
 
 
-def test_requests_finish_in_the_loop_that_asked() -> None:
+def test_requests_finish_in_the_loop_that_asked_but_for_those_that_were_aborted() -> None:
     async def scenario() -> None:
-        desk = Desk()
-        await desk.thread.start()
-        await desk.ask("a", "b")
-        assert desk.answers == []
-        desk.engines[0].release.set()
-        while desk.engines[0].requests:
-            await asyncio.sleep(0.001)
-        await desk.thread.call(lambda engine: None)
-        assert desk.answers == ["answer to a", "answer to b"]
-        await desk.thread.close()
-        await desk.thread.close()
-        assert desk.engines[0].aborted == ["shutdown"]
-
-    asyncio.run(scenario())
-
-
-def test_an_aborted_request_is_forgotten_and_the_others_go_on() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        await desk.thread.start()
-        await desk.ask("a", "b")
-        desk.thread.abort(["a"])
-        assert await desk.thread.call(lambda engine: list(engine.requests)) == ["b"]
-        desk.engines[0].release.set()
-        while not desk.answers:
-            await asyncio.sleep(0.001)
-        assert desk.answers == ["answer to b"]
-        await desk.thread.close()
+        async with Desk() as desk:
+            await desk.ask("a", "b", "c")
+            desk.thread.abort(["b"])
+            assert await desk.thread.call(lambda engine: list(engine.requests)) == ["a", "c"]
+            assert desk.answers == []
+            desk.engines[0].release.set()
+            while desk.engines[0].requests:
+                await asyncio.sleep(0.001)
+            await desk.thread.call(lambda engine: None)
+            assert desk.answers == ["answer to a", "answer to c"]
+            await desk.thread.close()
+        assert desk.engines[0].aborted == ["b", "shutdown"]
+        assert desk.failures[0] == "The engine cannot serve: it was closed"
 
     asyncio.run(scenario())
 
 
 def test_a_failing_step_is_told_and_fails_every_waiting_and_every_later_call() -> None:
     async def scenario() -> None:
-        desk = Desk()
-        await desk.thread.start()
-        desk.thread.add({"a": ("a", None), "bad": ("bad", None)})  # type: ignore[dict-item]
-        message = "The engine cannot serve: OSError: no memory left"
-        while not desk.failures:
-            await asyncio.sleep(0.001)
-        assert desk.failures == [message]
-        with pytest.raises(RolloutEngineError, match="no memory left"):
-            await desk.thread.call(lambda engine: None)
-        with pytest.raises(RolloutEngineError, match="no memory left"):
-            desk.thread.add({"b": ("b", None)})  # type: ignore[dict-item]
-        await desk.thread.close()
+        async with Desk() as desk:
+            desk.thread.add({"a": ("a", None), "bad": ("bad", None)})  # type: ignore[dict-item]
+            with pytest.raises(RolloutEngineError, match="OSError: no memory left"):
+                while True:  # one of them waits when it breaks
+                    await desk.thread.call(lambda engine: None)
+            while not desk.failures:
+                await asyncio.sleep(0.001)
+            assert desk.failures == ["The engine cannot serve: OSError: no memory left"]
+            with pytest.raises(RolloutEngineError, match="no memory left"):
+                await desk.thread.call(lambda engine: None)
+            with pytest.raises(RolloutEngineError, match="no memory left"):
+                desk.thread.add({"b": ("b", None)})  # type: ignore[dict-item]
         with pytest.raises(RolloutEngineError, match="no memory left"):
             desk.thread.check()
 
     asyncio.run(scenario())
 
 
-def test_calls_that_wait_when_the_engine_breaks_fail() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        await desk.thread.start()
-        desk.thread.add({"bad": ("bad", None)})  # type: ignore[dict-item]
-        with pytest.raises(RolloutEngineError, match="OSError: no memory left"):
-            while True:
-                await desk.thread.call(lambda engine: None)
-
-    asyncio.run(scenario())
-
-
 def test_an_engine_that_does_not_load_fails_its_start() -> None:
-    async def scenario() -> None:
-        def build() -> Any:
-            raise ValueError("max_model_len is too large")
+    def build() -> Any:
+        raise ValueError("max_model_len is too large")
 
-        desk = Desk(build)
-        with pytest.raises(RolloutEngineError, match="ValueError: max_model_len is too large"):
-            await desk.thread.start()
-        with pytest.raises(RolloutEngineError, match="max_model_len"):
-            desk.thread.add({"a": ("a", None)})  # type: ignore[dict-item]
-
-    asyncio.run(scenario())
-
-
-def test_closing_tells_that_nothing_more_is_served() -> None:
-    async def scenario() -> None:
-        desk = Desk()
-        await desk.thread.start()
-        await desk.ask("a")
-        await desk.thread.close()
-        assert desk.failures == ["The engine cannot serve: it was closed"]
-
-    asyncio.run(scenario())
+    desk = Desk(build)
+    with pytest.raises(RolloutEngineError, match="ValueError: max_model_len is too large"):
+        asyncio.run(desk.thread.start())
+    with pytest.raises(RolloutEngineError, match="max_model_len"):
+        desk.thread.add({"a": ("a", None)})  # type: ignore[dict-item]
 
 
 # ---- Sending weights ----
@@ -373,6 +327,7 @@ def two_chunks() -> Iterator[list[tuple[str, int, torch.Tensor]]]:
 
 
 def test_rank_0_writes_every_chunk_where_the_engines_read_it() -> None:
+    assert num_bytes(METADATA) == 3 * 64  # of 12, 8 and 2 bytes: a cache line for each
     engines = ReadingEngines()
     sender = SharedMemoryWeightSender(
         engines=engines, chunks=two_chunks, metadata=METADATA, rank=0, is_sharded=False
@@ -387,21 +342,12 @@ def test_rank_0_writes_every_chunk_where_the_engines_read_it() -> None:
         assert metadata_of(engines.read) == METADATA
     assert engines.chunks == [["a", "a"], ["b", "c"]] * 2
     assert engines.calls == ["init", *["start", "update", "update", "finish"] * 2]
-
-
-def test_shared_tensors_begin_at_cache_lines() -> None:
-    # 12, 8 and 2 bytes take one line of 64 bytes each.
-    assert num_bytes(METADATA) == 3 * 64
-
-
-def test_where_rank_0_has_all_the_others_say_and_write_nothing() -> None:
-    engines = ReadingEngines()
-    sender = SharedMemoryWeightSender(
-        engines=engines, chunks=two_chunks, metadata=METADATA, rank=1, is_sharded=False
-    )
-    sender.send_weights()
-    assert engines.calls == []
-    assert engines.read == {}
+    # The other ranks say and write nothing, as it has all.
+    others = ReadingEngines()
+    SharedMemoryWeightSender(
+        engines=others, chunks=two_chunks, metadata=METADATA, rank=1, is_sharded=False
+    ).send_weights()
+    assert others.calls == []
 
 
 class SmallSource(WeightSource):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from builders import discussion, turn
 from scripted_server import ScriptedServer
 
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
@@ -19,7 +20,6 @@ from comas.interaction.setup_prompts import (
     assistant,
     user,
 )
-from comas.types import Discussion, Generation, Question, Turn
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.inference_log import read_inference
 from evaluation.runner import request_seed, run_inference
@@ -128,7 +128,8 @@ def test_the_system_prompt_of_a_run_comes_before_a_chat_that_has_none(tmp_path):
         {"role": "system", "content": "You are careful."},
         user("What is 48 + 23?\n\nBox the result."),
     ]
-    _, [first, *_] = answer(tmp_path / "b", "autogen", Script(lambda label: "TERMINATE"), **told)
+    said, [first, *_] = answer(tmp_path / "b", "autogen", Script(lambda _: "TERMINATE"), **told)
+    assert said.response == "TERMINATE"  # as published, where that is all of a message
     assert [m["role"] for m in first["messages"]].count("system") == 1
     assert first["messages"][0]["content"] != "You are careful."
 
@@ -174,15 +175,6 @@ def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers(tmp_p
         aggregated(*(f"1, agent {i}" for i in range(3))),
     ]
     assert answered.response == "final"
-
-
-def test_an_autogen_message_that_only_terminates_is_the_answer_as_published(tmp_path):
-    script = Script(
-        {"turn 0, assistant": r"\boxed{71}", "turn 0, user proxy": "Thanks."}
-        | {"turn 1, assistant": "TERMINATE"}
-    )
-    answered, _ = answer(tmp_path, "autogen", script)
-    assert answered.response == "TERMINATE"
 
 
 def test_autogen_flips_the_roles_for_the_user_proxy_and_ends_after_three_turns(tmp_path):
@@ -308,6 +300,9 @@ def test_a_vote_goes_to_the_earliest_of_equals_and_no_answer_has_none():
     assert elect(responses, ballot=math) == r"\boxed{8}"  # 8: 2 votes, 9: 1, 9.0: 1
     assert elect(responses[:4], ballot=science) == r"\boxed{9}"  # 9 and 9.0 agree
     assert elect(["none", "at all"], ballot=science) == "none"
+    # Two boxes joined by "or" are no vote for the second.
+    joined = [r"\boxed{1} or \boxed{2}"] * 2 + [r"\boxed{3}"]
+    assert elect(joined, ballot=science) == r"\boxed{3}"
     # Within 5 %, 100 agrees with 103 and 97, which do not agree with each other: 3 votes.
     samples = [r"\boxed{97}", r"\boxed{100}", r"\boxed{103}", r"\boxed{7}", r"\boxed{7}"]
     assert elect(samples, ballot=science) == r"\boxed{100}"
@@ -325,13 +320,6 @@ def test_answers_are_compared_as_their_form_is_written():
     assert not same_program(program, "def f(x):\nreturn x + 1")
 
 
-def test_two_boxes_joined_by_or_are_no_vote_for_the_second():
-    samples = [r"\boxed{A} or \boxed{B}"] * 2 + [r"\boxed{C}"]
-    assert elect(samples, ballot=BALLOTS["choice"]) == samples[2]
-    samples = [r"\boxed{1} or \boxed{2}"] * 2 + [r"\boxed{3}"]
-    assert elect(samples, ballot=BALLOTS["science"]) == samples[2]
-
-
 def test_programs_are_voted_on_by_their_last_block():
     def response(*programs: str) -> str:
         return "".join(f"Here:\n```python\n{program}\n```\n" for program in programs)
@@ -343,35 +331,26 @@ def test_programs_are_voted_on_by_their_last_block():
     assert elect(samples[2:], ballot=BALLOTS["coding"]) == samples[3]
 
 
-def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie():
-    # Means: 2, (3 + 1) / 2 = 2, and 2 of the one valid score.
-    assert best_solution(discussion([(0, "2"), (0, "3", "1"), (1, "2", "?")])) == "solution 2"
-    assert best_solution(discussion([(0, "3"), (1, "2"), (1, "2", "2")])) == "solution 0"
-
-
-def test_a_score_that_cannot_be_read_is_not_guessed():
-    # Neither contradicting scores nor words count; a 1 is better than nothing.
-    contradiction = "1</score> or <score>3"
-    assert best_solution(discussion([(0, "1"), (1, contradiction), (1, "four")])) == "solution 0"
-    assert best_solution(discussion([(0, "?"), (0, "?")])) == "solution 0"
-
-
-def discussion(solutions: list[tuple]) -> Discussion:
-    """Solutions as (round, score, ...)."""
-
-    def turn(turn_id: str, parent: str | None, round_index: int, role, text: str) -> Turn:
-        generation = Generation((), (), text, (), "stop", 0)
-        return Turn(turn_id, parent, round_index, role, 0, "prompt", generation)
-
+@pytest.mark.parametrize(
+    ("scores", "best"),
+    [
+        # Means 2, (3 + 1) / 2 = 2 and, of the one that can be read, 2: the later round wins.
+        ([(0, "2"), (0, "3", "1"), (1, "2", "?")], "solution 2"),
+        ([(0, "3"), (1, "2"), (1, "2", "2")], "solution 0"),
+        # Neither contradicting scores nor words count; a 1 is better than nothing.
+        ([(0, "1"), (1, "1</score> or <score>3"), (1, "four")], "solution 0"),
+        ([(0, "?"), (0, "?")], "solution 0"),
+    ],
+)
+def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie(scores, best):
     turns = []
-    for i, (round_index, *scores) in enumerate(solutions):
-        name = f"r{round_index}.s{i}"
-        turns.append(turn(name, None, round_index, "solution", f"solution {i}"))
-        for j, score in enumerate(scores):
-            turns.append(turn(f"{name}.e{j}", name, round_index, "evaluation", "flawed"))
-            text = f"<score>{score}</score>"
-            turns.append(turn(f"{name}.e{j}.t0", f"{name}.e{j}", round_index, "scoring", text))
-    return Discussion("d", Question("q", "math", "text"), tuple(turns))
+    for i, (round_index, *own) in enumerate(scores):
+        solution = f"r{round_index}.s{i}"
+        turns.append(turn(solution, f"solution {i}"))
+        for j, score in enumerate(own):
+            turns.append(turn(f"{solution}.e{j}", "flawed"))
+            turns.append(turn(f"{solution}.e{j}.t0", f"<score>{score}</score>"))
+    assert best_solution(discussion(*turns)) == best
 
 
 def test_a_query_with_braces_reaches_the_model_as_it_is(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 import torch
@@ -181,12 +182,9 @@ def test_the_cheapest_that_fits_is_chosen(shape, gpu_gib, stage, offload):
 def test_the_line_has_the_numbers():
     line = settled(paper(), QWEN_3B, EIGHT_A100)[2]
     # 0.95 x 79 - 2 x 2 GiB may be filled; 8 ranks x 32 GiB wait in host memory, and 8 x 20.1 are
-    # copied for a checkpoint.
-    assert line == (
-        "update: ZeRO-2 (the cheapest that fits); a GPU needs 28.7 GiB for states, up to 61.8 of "
-        "71.0 in all; the host 416.9 of 1000.0 GiB; rollout.gpu_memory_utilization has room up to "
-        "0.92"  # 0.95 - 2 / 79
-    )
+    # copied for a checkpoint; 0.95 - 2 / 79.
+    for numbers in ("28.7 GiB for states, up to 61.8 of 71.0", "416.9 of 1000.0 GiB", "up to 0.92"):
+        assert numbers in line
 
 
 def test_what_the_configuration_sets_is_taken_as_it_is():
@@ -199,67 +197,43 @@ def test_what_the_configuration_sets_is_taken_as_it_is():
     assert settled(paper(zero_stage=3), QWEN_3B, EIGHT_A100)[:2] == (3, False)
 
 
-def test_nothing_that_fits_is_an_error_with_the_numbers_of_every_choice():
-    machine = dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB)
-    with pytest.raises(ValueError, match="does not fit into memory by estimate") as error:
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"gpu_bytes": 24 * GIB}, "ZeRO-2: a GPU needs 28.7 GiB for states, .* of 18.8 in all"),
+        ({"gpu_bytes": 24 * GIB}, "ZeRO-3 with offloaded Adam"),
+        ({"host_bytes": 300 * GIB}, r"the host 416\.9 of 300\.0 GiB"),
+    ],
+)
+def test_nothing_that_fits_is_an_error_with_the_numbers_of_every_choice(changes, said):
+    machine = dataclasses.replace(EIGHT_A100, **changes)
+    with pytest.raises(ValueError, match=f"(?s)does not fit into memory by estimate.*{said}"):
         settled(paper(), QWEN_3B, machine)
-    for words in ("ZeRO-2: a GPU needs 28.7 GiB", "ZeRO-3 with offloaded Adam", "of 18.8 in all"):
-        assert words in str(error.value)
 
 
-def test_too_little_host_memory_for_the_states_that_wait_is_an_error():
-    machine = dataclasses.replace(EIGHT_A100, host_bytes=300 * GIB)
-    with pytest.raises(ValueError, match=r"the host 416\.9 of 300\.0 GiB"):
-        settled(paper(), QWEN_3B, machine)
-
-
-def test_a_frozen_policy_has_no_states_and_its_engine_stays_awake():
+@pytest.mark.parametrize(
+    ("policies_per_gpu", "update_every", "numbers"),
+    [
+        # A frozen policy has no states. With a GPU for each: as if there were one policy only.
+        (1, [1, 0], "28.7 GiB for states, up to 46.7 of 129.9"),
+        # Both on each GPU: 46.71, and 0.45 x 141 for its engine, which stays awake; on the host,
+        # 2 ranks x 52.1.
+        (2, [1, 0], "28.7 GiB for states, up to 110.2 of 125.9 in all; the host 104.2 of 1000.0"),
+        # Updated together, 2 x 46.71; in turns, 2 x 0.45 x 141 for engines that are awake.
+        (2, [2, 2], "up to 93.4 of 125.9"),
+        (2, [1, 2], "up to 126.9 of 125.9"),
+    ],
+)
+def test_policies_of_one_gpu_meet_each_others_states_or_awake_engines(
+    policies_per_gpu, update_every, numbers
+):
     machine = dataclasses.replace(EIGHT_A100, gpu_bytes=141 * GIB)
     config = paper(zero_stage=2, adam_offload=False, gradient_checkpointing=True)
     config.society.num_agents = 2
     config.rollout.gpu_memory_utilization = 0.45
-    # A GPU for each policy: as if there were one policy only.
-    config.society.update_every = [1, 0]
-    assert "28.7 GiB for states, up to 46.7 of 129.9" in settled(config, QWEN_3B, machine)[2]
-    # Both on each GPU: 46.71, and 0.45 x 141 for the engine; on the host, 2 ranks x 52.1.
-    config.cluster.policies_per_gpu = 2
-    line = settled(config, QWEN_3B, machine)[2]
-    assert "28.7 GiB for states, up to 110.2 of 125.9 in all; the host 104.2 of 1000.0" in line
-
-
-def test_policies_of_one_gpu_that_are_updated_in_turns_meet_awake_engines():
-    machine = dataclasses.replace(EIGHT_A100, gpu_bytes=141 * GIB)
-    config = paper(zero_stage=2, adam_offload=False, gradient_checkpointing=True)
-    config.society.num_agents = 2
-    config.rollout.gpu_memory_utilization = 0.45
-    config.cluster.policies_per_gpu = 2
-    for intervals, peak in (([2, 2], "93.4"), ([1, 2], "126.9")):  # 2 x 46.71, 2 x 0.45 x 141
-        config.society.update_every = intervals
-        assert f"up to {peak} of 125.9" in settled(config, QWEN_3B, machine)[2]
-
-
-def test_memory_is_planned_for_the_models_that_are_trained(tmp_path, monkeypatch):
-    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(3)])
-    planned: list[str] = []
-
-    def settle(config, *, models, machine):
-        planned.extend(models)
-        return config, ""
-
-    monkeypatch.setattr(survey, "settle_sharding", settle)
-    overrides = [
-        f"saves={tmp_path / 'saves'}",
-        f"society.models=[{models[0]},{models[1]}]",
-        "society.update_every=[0,1]",
-        f"data.train={questions}",
-        f"data.validation={questions}",
-        "rollout.batch_size=3",
-        "cluster.device=cpu",
-    ]
-    prepared = prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
-    assert planned == [models[1]]
-    assert prepared.models == models
+    config.cluster.policies_per_gpu = policies_per_gpu
+    config.society.update_every = update_every
+    assert numbers in settled(config, QWEN_3B, machine)[2]
 
 
 def test_gradients_are_never_added_up_in_bfloat16_unless_asked_for():
@@ -306,26 +280,34 @@ def test_ranks_on_a_cpu_divide_what_does_not_fit_whole():
     assert settled(config, large, dataclasses.replace(CPU, host_bytes=53 * GIB))[:2] == (3, False)
 
 
+def tiny_run(folder: Path, *overrides: str) -> tuple[list[str], Config]:
+    """Two tiny models, and the configuration of a run with them on a CPU."""
+    models = [save_tiny_model(folder / family, family) for family in ("tied", "untied")]
+    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(3)])
+    settings = [f"saves={folder / 'saves'}", f"society.models=[{','.join(models)}]"]
+    settings += [f"data.train={questions}", f"data.validation={questions}"]
+    settings += ["rollout.batch_size=3", "cluster.device=cpu", *overrides]
+    return models, load_config(REPOSITORY / "configs/quickstart.yaml", settings)
+
+
+def test_memory_is_planned_for_the_models_that_are_trained(tmp_path, monkeypatch):
+    planned: list[str] = []
+
+    def settle(config, *, models, machine):
+        planned.extend(models)
+        return config, ""
+
+    monkeypatch.setattr(survey, "settle_sharding", settle)
+    models, config = tiny_run(tmp_path, "society.update_every=[0,1]")
+    assert prepare(config).models == models
+    assert planned == [models[1]]
+
+
 def test_the_quick_start_trains_without_zero_on_a_cpu(tmp_path):
-    models = [save_tiny_model(tmp_path / family, family) for family in ("tied", "untied")]
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(3)])
-    overrides = [
-        f"saves={tmp_path / 'saves'}",
-        f"society.models=[{models[0]},{models[1]}]",
-        f"data.train={questions}",
-        f"data.validation={questions}",
-        "rollout.batch_size=3",
-        "cluster.device=cpu",
-    ]
-    prepared = prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
-    assert prepared.config.policy.zero_stage == 0
-    assert prepared.config.policy.adam_offload is False
+    prepared = prepare(tiny_run(tmp_path)[1])
+    policy = prepared.config.policy
+    assert (policy.zero_stage, policy.adam_offload) == (0, False)
     assert prepared.sharding == "update: ZeRO-0 (one rank: nothing to divide)"
-
-
-def test_the_papers_memory_is_a_recipe_of_its_own():
-    policy = load_config(REPOSITORY / "configs/comas_paper_memory.yaml", []).policy
-    assert (policy.zero_stage, policy.adam_offload, policy.micro_batch_size) == (3, True, 2)
 
 
 # ---------------------------------------------------------------- LoRA
@@ -349,12 +331,6 @@ def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
     assert need.gradients == 2 * adapter + 4 * 4 * adapter
     assert need.reduction == 2 * adapter  # DeepSpeed's bucket, which is told their number
     assert need.checkpoint == 14 * 4 * adapter
-
-
-def test_four_agents_as_adapters_need_hardly_more_than_one():
-    one, four = need_of(family_of(1), 2, False), need_of(family_of(4), 2, False)
-    assert four.peak < 1.15 * one.peak
-    assert four.host < 1.15 * one.host + 4 * GB
 
 
 def test_zero_never_divides_the_base_of_adapters():

@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 import pytest
+from builders import discussion, generation, turn
 
 from comas.config.schema import Interaction
 from comas.data import QuestionSet
@@ -20,7 +21,7 @@ from comas.run.validation import (
     validate,
     validate_discussions,
 )
-from comas.types import Discussion, Generate, Generation, Question, Turn, TurnKey
+from comas.types import Discussion, Generate, Generation, Question, TurnKey
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]
 
@@ -33,7 +34,7 @@ def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[
         if question.question_id == overlong:
             return None
         text = f"agent {agent_index}, {question.question_id}, seed {seed}"
-        return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
+        return generation(text)
 
     return asyncio.run(answer_alone(QUESTIONS, generate=generate, num_agents=num_agents, seed=seed))
 
@@ -65,7 +66,7 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
             asked.append(turn)
             is_right = agent_index == 0 and turn[0].rpartition("/")[2] in right
             text = "right" if is_right else "false"
-            return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
+            return generation(text)
 
         return say
 
@@ -113,7 +114,7 @@ class Talk:
         text = "right" if solution == "r1.s0" else "false"
         if turn[1].endswith(".t0"):
             text = f"<score>{self.scores[solution]}</score>"
-        return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
+        return generation(text)
 
 
 SCORES = {"r0.s0": 1, "r0.s1": 2, "r1.s0": 3, "r1.s1": 2}
@@ -170,13 +171,8 @@ def test_what_the_verifier_says_reaches_neither_prompts_nor_seeds():
 @pytest.mark.parametrize("num_solvers", [1, 2])
 def test_a_discussion_that_could_not_be_held_is_as_many_unanswered_solutions(num_solvers: int):
     def held(name: str, *rounds: int) -> Discussion:
-        generation = Generation((), (), "", (), "stop", 0)
-        turns = [
-            Turn(f"r{r}.s{i}", None, r, "solution", i, "prompt", generation)
-            for r in rounds
-            for i in range(num_solvers)
-        ]
-        return Discussion(name, Question(name, "math", "?"), tuple(turns))
+        turns = (turn(f"r{r}.s{i}") for r in rounds for i in range(num_solvers))
+        return discussion(*turns, name=name)
 
     discussions = [held("a", 0, 1), held("b"), held("c", 0)]
     verdicts = {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
