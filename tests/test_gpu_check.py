@@ -24,9 +24,17 @@ from scripts.gpu_check import __main__ as entry
 from scripts.gpu_check import run
 from scripts.gpu_check.attention import MAX_ERROR, attention_error
 from scripts.gpu_check.measures import gpu_bytes, memory_peak, model_flops
-from scripts.gpu_check.plan import CHECKS, ORDER, SIZES, planned, society_config, why_impossible
+from scripts.gpu_check.plan import (
+    CHECKS,
+    ORDER,
+    SIZES,
+    Arguments,
+    planned,
+    society_config,
+    why_impossible,
+)
 from scripts.gpu_check.rows import HEADS, Row, failed_row, table_head
-from scripts.gpu_check.run import Arguments, Budget, main, plan_of
+from scripts.gpu_check.run import Budget, main
 from scripts.gpu_check.society import (
     DoesNotFitError,
     long_faults,
@@ -152,18 +160,19 @@ def test_what_is_asked_of_an_interpreter_is_what_the_checks_and_engines_import()
 
 
 def test_the_first_checks_show_the_most():
-    first = [str(pair) for pair in plan_of(Arguments())][:5]
+    first = [str(pair) for pair in planned(Arguments())][:5]
     assert first == ["one of 0.5b", "ranks of 0.5b", "long of 0.5b", "lora of 0.5b", "one of 3b"]
     assert {name for name, _ in ORDER} == set(CHECKS)
-    assert [str(pair) for pair in plan_of(Arguments("cpu"))] == [f"{n} of tiny" for n in CHECKS]
+    assert [str(pair) for pair in planned(Arguments("cpu"))] == [f"{n} of tiny" for n in CHECKS]
     some = Arguments(size="3b,tiny", checks="nccl,lora")
-    assert [str(pair) for pair in plan_of(some)] == [
+    assert [str(pair) for pair in planned(some)] == [
         "lora of 3b", "nccl of 3b", "lora of tiny", "nccl of tiny",
     ]  # fmt: skip
 
 
 def test_numbers_of_the_command_line_take_the_place_of_those_of_check_and_size():
-    one, lora = planned(["lora", "one"], ["0.5b"], num_agents=4, response_tokens=32)
+    some = Arguments(checks="lora,one", size="0.5b", agents=4, response_tokens=32)
+    one, lora = planned(some)
     assert (one.check.num_agents, lora.check.num_agents) == (1, 4)
     assert (one.size.num_requests, one.size.response_tokens) == (128, 32)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -87,6 +87,30 @@ ORDER = (
 )  # fmt: skip
 
 
+@dataclass
+class Arguments:
+    """The keys of the command line."""
+
+    device: str = "cuda"
+    size: str = ""
+    """Names in ``SIZES``; all but tiny by default, on a CPU tiny alone."""
+    checks: str = ",".join(CHECKS)
+    """Names in ``CHECKS``."""
+    budget: float = 0.0
+    """Seconds; what then no longer fits is not run. 0: everything."""
+    agents: int = 0
+    """Agents of a check that has several; 0: as many as it names."""
+    requests: int = 0
+    """For each agent; 0: as many as the size names."""
+    response_tokens: int = 0
+    """Most tokens of a response; 0: as many as the size names."""
+
+    @property
+    def sizes(self) -> list[str]:
+        """Sizes that are named, or those of the device."""
+        return (self.size or ("0.5b,3b" if self.device == "cuda" else "tiny")).split(",")
+
+
 @dataclass(frozen=True)
 class Planned:
     """A check of a model."""
@@ -100,33 +124,26 @@ class Planned:
         return f"{self.name} of {self.size_name}"
 
 
-def planned(
-    checks: Collection[str],
-    sizes: Collection[str],
-    *,
-    num_agents: int = 0,
-    num_requests: int = 0,
-    response_tokens: int = 0,
-) -> Iterator[Planned]:
-    """Those of ``ORDER`` that are asked for, then other sizes in the order of ``CHECKS``.
-
-    Numbers that are not 0 take the place of a size's, and of a check's that has several agents.
-    """
+def planned(arguments: Arguments) -> Iterator[Planned]:
+    """The checks that the command line asks for: those of ``ORDER``, then other sizes in the order
+    of ``CHECKS``. Its numbers that are not 0 take the place of a size's, and of a check's that has
+    several agents."""
+    checks, sizes = arguments.checks.split(","), arguments.sizes
     others = [(check, size) for size in sizes for check in CHECKS]
     for name, size_name in dict.fromkeys([*ORDER, *others]):
         if name not in checks or size_name not in sizes:
             continue
         check, size = CHECKS[name], SIZES[size_name]
-        if check.num_agents > 1 and num_agents:
-            check = replace(check, num_agents=num_agents)
+        if check.num_agents > 1 and arguments.agents:
+            check = replace(check, num_agents=arguments.agents)
         yield Planned(
             name,
             size_name,
             check,
             replace(
                 size,
-                num_requests=num_requests or size.num_requests,
-                response_tokens=response_tokens or size.response_tokens,
+                num_requests=arguments.requests or size.num_requests,
+                response_tokens=arguments.response_tokens or size.response_tokens,
             ),
         )
 

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from scripts.gpu_check.plan import (
     CHECKS,
     LIMIT_S,
     SIZES,
+    Arguments,
     Planned,
     planned,
     society_config,
@@ -36,23 +36,6 @@ ABOUT = "\n".join(
         *(f"  {name:9} {check.shows}" for name, check in CHECKS.items()),
     ]
 )
-
-
-@dataclass
-class Arguments:
-    device: str = "cuda"
-    size: str = ""
-    """Names in ``SIZES``; all but tiny by default, on a CPU tiny alone."""
-    checks: str = ",".join(CHECKS)
-    """Names in ``CHECKS``."""
-    budget: float = 0.0
-    """Seconds; what then no longer fits is not run. 0: everything."""
-    agents: int = 0
-    """Agents of a check that has several; 0: as many as it names."""
-    requests: int = 0
-    """For each agent; 0: as many as the size names."""
-    response_tokens: int = 0
-    """Most tokens of a response; 0: as many as the size names."""
 
 
 @dataclass
@@ -91,7 +74,7 @@ def main(arguments: Arguments) -> int:
     say(f"matrix product on {device}: {peak_flops / 1e12:.3g} TFLOP/s\n\n{table_head()}")
     machine, rows, not_run = describe_machine(device), [], []
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
-        for pair in plan_of(arguments):
+        for pair in planned(arguments):
             if reason := why_impossible(pair.check, machine) or budget.why_over():
                 not_run.append(f"{pair}: {reason}")
                 continue
@@ -137,23 +120,6 @@ def attention_faults(device: Device) -> list[str]:
     return [] if error < most else [f"attention on {device} is off by {error:.2g} of its norm"]
 
 
-def plan_of(arguments: Arguments) -> Iterator[Planned]:
-    """The checks that the command line asks for, in its order."""
-    return planned(
-        arguments.checks.split(","),
-        sizes_of(arguments),
-        num_agents=arguments.agents,
-        num_requests=arguments.requests,
-        response_tokens=arguments.response_tokens,
-    )
-
-
-def sizes_of(arguments: Arguments) -> list[str]:
-    """Sizes that are named, or those of the device."""
-    by_default = "0.5b,3b" if arguments.device == "cuda" else "tiny"
-    return (arguments.size or by_default).split(",")
-
-
 def wrong_value(arguments: Arguments) -> str | None:
     """The first wrong value of the command line, in words; None where there is none."""
     numbers = (
@@ -161,7 +127,7 @@ def wrong_value(arguments: Arguments) -> str | None:
     )  # fmt: skip
     if arguments.device not in ("cuda", "cpu"):
         return f"device={arguments.device}: takes cuda or cpu"
-    if set(sizes_of(arguments)) - set(SIZES):
+    if set(arguments.sizes) - set(SIZES):
         return f"size={arguments.size}: takes {', '.join(SIZES)}"
     if set(arguments.checks.split(",")) - set(CHECKS):
         return f"checks={arguments.checks}: takes {', '.join(CHECKS)}"

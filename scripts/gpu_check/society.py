@@ -20,7 +20,7 @@ from comas.preflight.checks import cpu_memory_need, gpu_memory_needs
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, adapter_parameters, model_shape
 from comas.preflight.sharding import settle_sharding
-from comas.types import Device, Generation, TrainingSample, UpdateStats
+from comas.types import Device, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.measures import Clock, memory_peak, model_flops
 from scripts.gpu_check.plan import PROMPT_TOKENS, Check, Planned, Size
@@ -252,7 +252,18 @@ def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
             seed=1000 * step + request,
         )
         assert generation is not None, "the prompt is over the limit"
-        return training_sample(agent, generation, reward=float(request % 2))
+        return TrainingSample(
+            agent_index=agent,
+            question_id="check",
+            discussion_id="check",
+            turn_id="r0.s0",
+            round_index=0,
+            role="solution",
+            prompt_token_ids=generation.prompt_token_ids,
+            response_token_ids=generation.response_token_ids,
+            rollout_logprobs=generation.rollout_logprobs,
+            reward=float(request % 2),
+        )
 
     async def ask_all() -> list[TrainingSample]:
         pairs = product(range(config.society.num_agents), range(size.num_requests))
@@ -263,19 +274,3 @@ def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
         agent: [own for own in samples if own.agent_index == agent]
         for agent in range(config.society.num_agents)
     }
-
-
-def training_sample(agent: int, generation: Generation, *, reward: float) -> TrainingSample:
-    """A sampled response with its reward."""
-    return TrainingSample(
-        agent_index=agent,
-        question_id="check",
-        discussion_id="check",
-        turn_id="r0.s0",
-        round_index=0,
-        role="solution",
-        prompt_token_ids=generation.prompt_token_ids,
-        response_token_ids=generation.response_token_ids,
-        rollout_logprobs=generation.rollout_logprobs,
-        reward=reward,
-    )
