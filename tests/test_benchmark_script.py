@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmarks._turns import Ratio, Repeated, Report, take_turns
-from scripts.benchmarks.discussions import undelayed_steps
 from scripts.command import read_arguments
 
 REPOSITORY = Path(__file__).parents[1]
@@ -68,21 +67,6 @@ def test_help_of_a_benchmark_names_its_keys(monkeypatch, capsys):
     assert capsys.readouterr().out == (
         "Measures nothing.\nKeys and their defaults:\n  num=3\n  path=None\n"
     )
-
-
-@pytest.mark.parametrize(
-    ("chains", "capacity", "num_steps"),
-    [
-        ([], 1, 0),
-        ([[2, 1], [4]], 2, 4),
-        ([[2, 1], [4]], 1, 7),
-        # The second request of the first chain waits behind the third, until the second ends.
-        ([[2, 1], [4], [3]], 2, 5),
-        ([[2, 1], [6], [3]], 2, 6),
-    ],
-)
-def test_steps_without_delay_are_those_of_first_come_first_served(chains, capacity, num_steps):
-    assert undelayed_steps(chains, capacity=capacity) == num_steps
 
 
 def test_ways_take_turns_in_an_order_that_is_reversed_each_time_after_a_warm_up():

@@ -5,10 +5,7 @@ heavy-tailed lengths (log-normal). Then exactly the same requests are timed thre
 
   barrier-free    as ``run_discussions`` sends them: each as soon as what it needs is there
   phase-by-phase  all solutions of a round, then all evaluations, then all scorings
-  raw engine      all at once, as if every prompt had been known beforehand
-
-Beside the engine's steps stand those that it would take if nothing between a response and the
-next request took any time: what is more is lost by us, what is not lies in who waits for whom.
+  all at once     as if every prompt had been known beforehand: the raw engine
 """
 
 from __future__ import annotations
@@ -20,7 +17,6 @@ import os
 import random
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,10 +26,10 @@ from typing import TYPE_CHECKING
 from comas.config.schema import Interaction, Rollout
 from comas.engines.rollout.vllm_options import engine_arguments, engine_environment
 from comas.interaction import run_discussions
-from comas.types import Discussion, Generate, Generation, Question, TurnKey
-from scripts.benchmarks._barriers import with_barriers
+from comas.types import Generation, Question, TurnKey
+from scripts.benchmarks._barriers import rehearse
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, timed
-from scripts.command import read_arguments, say
+from scripts.command import read_arguments
 from scripts.random_models import qwen2_config, save_random_model
 
 if TYPE_CHECKING:
@@ -46,27 +42,6 @@ SIGMA = 1.0
 MAX_TOKENS = 1024
 PROMPT_TOKENS = 64
 VOCABULARY = 512
-
-
-def undelayed_steps(chains: Sequence[Sequence[int]], *, capacity: int) -> int:
-    """Steps of an engine that answers ``capacity`` requests at once, first come, first served.
-
-    ``chains`` holds the lengths of requests in tokens; each comes when the one before it in its
-    chain is answered, at once. Example: ``undelayed_steps([[2, 1], [4]], capacity=2)`` is 4.
-    """
-    waiting = deque(iter(chain) for chain in chains)
-    running: list[tuple[int, Iterator[int]]] = []
-    num_steps = 0
-    while True:
-        while waiting and len(running) < capacity:
-            chain = waiting.popleft()
-            if (length := next(chain, None)) is not None:
-                running.append((length, chain))
-        if not running:
-            return num_steps
-        num_steps += 1
-        waiting += [chain for left, chain in running if left == 1]
-        running = [(left - 1, chain) for left, chain in running if left > 1]
 
 
 class Requests:
@@ -119,15 +94,16 @@ def main(arguments: Arguments) -> None:
         engine = Requests(partial(_load, folder, arguments.capacity, counter))
         loop.run(engine.thread.start())
         gc.freeze()  # as engines and driver of a run do
-        discuss = partial(_discuss, arguments)
-        generate = partial(_generate, engine)
-        discussions = loop.run(discuss(generate))  # also warms the engine up
-        seeds = [[int(t.generation.response_text) for t in d.turns] for d in discussions]
-        chains = [[response_length(seed) for seed in of_one] for of_one in seeds]
-        num_tokens = sum(map(sum, chains))
-
-        async def at_once() -> None:
-            await asyncio.gather(*(_ask(engine, seed) for seed in itertools.chain(*seeds)))
+        hold = partial(
+            run_discussions,
+            [Question(f"q{i}", "math", f"Question {i}") for i in range(arguments.discussions)],
+            num_agents=4,
+            rules=Interaction(schedule="sequential", num_rounds=arguments.rounds, prompt_reuse=1),
+            seed=0,
+            step=0,
+        )
+        lengths, ways = loop.run(rehearse(hold, partial(_generate, engine)))
+        num_tokens = sum(lengths)
 
         def measured(way: Way) -> Numbers:
             loop.run(engine.thread.call(lambda inner: inner.reset_prefix_cache()))
@@ -138,49 +114,25 @@ def main(arguments: Arguments) -> None:
 
         report.compare(
             f"{arguments.discussions} discussions x {arguments.rounds} rounds (sequential), "
-            f"{sum(map(len, chains))} responses, {num_tokens} tokens (log-normal: median "
+            f"{len(lengths)} responses, {num_tokens} tokens (log-normal: median "
             f"{MEDIAN_TOKENS}, sigma {SIGMA:g}, at most {MAX_TOKENS}), {arguments.capacity} "
             "sequences decoded at once",
-            {
-                "barrier-free": lambda: discuss(generate),
-                "phase-by-phase": lambda: discuss(with_barriers(generate, discussions)),
-                "raw engine": at_once,
-            },
+            ways,
             ratios=[
                 Ratio("phase-by-phase", "barrier-free"),
                 Ratio("phase-by-phase", "barrier-free", "steps"),
-                Ratio("barrier-free", "raw engine", "tokens/s"),
+                Ratio("barrier-free", "all at once", "tokens/s"),
             ],
             num_warm_ups=0,
             measure=measured,
         )
         loop.run(engine.thread.close())
-    singles = [[length] for length in itertools.chain(*chains)]
-    for name, requests in (("barrier-free", chains), ("raw engine", singles)):
-        num_steps = undelayed_steps(requests, capacity=arguments.capacity)
-        say(f"{name}: {num_steps} steps with no delay")
     report.end()
-
-
-async def _discuss(arguments: Arguments, generate: Generate) -> list[Discussion]:
-    return await run_discussions(
-        [Question(f"q{i}", "math", f"Question {i}") for i in range(arguments.discussions)],
-        generate=generate,
-        num_agents=4,
-        rules=Interaction(schedule="sequential", num_rounds=arguments.rounds, prompt_reuse=1),
-        seed=0,
-        step=0,
-    )
 
 
 async def _generate(
     engine: Requests, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
 ) -> Generation:
-    await _ask(engine, seed)
-    return Generation((0,), (0,), str(seed), (0.0,), "stop", 0)
-
-
-async def _ask(engine: Requests, seed: int) -> None:
     """One response of the length that belongs to ``seed``, to a prompt that belongs to it."""
     from vllm import SamplingParams
     from vllm.inputs import tokens_input
@@ -188,9 +140,8 @@ async def _ask(engine: Requests, seed: int) -> None:
 
     num_tokens = response_length(seed)
     draw = random.Random(seed)
-    prompt = [draw.randrange(VOCABULARY) for _ in range(PROMPT_TOKENS)]
     await engine.answer(
-        tokens_input(prompt),
+        tokens_input([draw.randrange(VOCABULARY) for _ in range(PROMPT_TOKENS)]),
         SamplingParams(
             seed=seed,
             max_tokens=num_tokens,
@@ -202,6 +153,7 @@ async def _ask(engine: Requests, seed: int) -> None:
             output_kind=RequestOutputKind.FINAL_ONLY,
         ),
     )
+    return Generation((0,), (0,) * num_tokens, "", (0.0,) * num_tokens, "stop", 0)
 
 
 def _load(folder: str, capacity: int, counter: Iterator[int]) -> LLMEngine:

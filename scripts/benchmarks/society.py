@@ -33,9 +33,8 @@ from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import wait_for_all
 from comas.interaction import run_discussions
 from comas.quickstart.build import build_society
-from comas.types import Discussion, Generate, Generation, Question, TurnKey
-from comas.utils.concurrency import run_all
-from scripts.benchmarks._barriers import with_barriers
+from comas.types import Question
+from scripts.benchmarks._barriers import rehearse
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, timed
 from scripts.command import read_arguments
 
@@ -87,32 +86,15 @@ def _sampler(config: Config, models: Sequence[str]) -> Iterator[Sampler]:
 
 
 def _compare(config: Config, sampler: Sampler, batch: Sequence[Question], report: Report) -> None:
-    asked: dict[TurnKey, tuple[int, str, int]] = {}
-
-    async def recorded(
-        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        asked[turn] = agent_index, prompt, seed
-        return await sampler.generate(agent_index, prompt, turn=turn, seed=seed)
-
-    async def discuss(generate: Generate) -> list[Discussion]:
-        return await run_discussions(
-            batch,
-            generate=generate,
-            num_agents=config.society.num_agents,
-            rules=config.interaction,
-            seed=0,
-            step=1,
-        )
-
-    async def at_once() -> None:
-        await run_all(
-            sampler.generate(agent, prompt, turn=turn, seed=seed)
-            for turn, (agent, prompt, seed) in asked.items()
-        )
-
-    discussions = asyncio.run(discuss(recorded))  # also warms the engines up
-    lengths = [len(t.generation.response_token_ids) for d in discussions for t in d.turns]
+    hold = partial(
+        run_discussions,
+        batch,
+        num_agents=config.society.num_agents,
+        rules=config.interaction,
+        seed=0,
+        step=1,
+    )
+    lengths, ways = asyncio.run(rehearse(hold, sampler.generate))
 
     def measured(way: Way) -> Numbers:
         numbers = timed(lambda: asyncio.run(way()))
@@ -124,11 +106,7 @@ def _compare(config: Config, sampler: Sampler, batch: Sequence[Question], report
 
     turns = report.compare(
         f"{len(batch)} discussions, {len(lengths)} responses, {sum(lengths)} tokens",
-        {
-            "barrier-free": lambda: discuss(sampler.generate),
-            "phase-by-phase": lambda: discuss(with_barriers(sampler.generate, discussions)),
-            "all at once": at_once,
-        },
+        ways,
         ratios=[
             Ratio("phase-by-phase", "barrier-free", at_least=MARK),
             Ratio("all at once", "barrier-free"),
