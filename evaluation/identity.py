@@ -1,4 +1,4 @@
-"""Whose results a folder holds: another model, or other settings, may not add to them."""
+"""The identity of a results folder: another model, or other settings, may not add to it."""
 
 import hashlib
 import json

@@ -129,8 +129,8 @@ class _CountingAsk:
 
 
 def _check_baseline(plan: Plan, baseline: Results) -> None:
-    """Raises ValueError when no summary could compare the two. Whether the questions of a
-    benchmark are the same is seen only then."""
+    """Raise ValueError when no summary could compare the two. Whether the questions of a benchmark
+    are the same is seen only then."""
     faults = []
     if "." in plan.target.subjects and len(baseline.rows) > 1:
         named = f"baseline={baseline.name}/{baseline.subjects[0].part}"

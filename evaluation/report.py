@@ -53,7 +53,8 @@ class Results:
 
 
 def read_results(folder: Path, *, name: str) -> Results:
-    """Raises ValueError when there are none, or they are damaged or of another version."""
+    """Read a results folder. Raises ValueError when there are no results in it, or they are damaged
+    or of another version."""
     sampling = read_sampling(folder)  # first: it refuses results of another version
     subjects = read_subjects(folder)
     return Results(name, subjects, rows_of(name, subjects), sampling)
@@ -149,7 +150,7 @@ def _asked_differently(everyone: Sequence[Results]) -> list[str]:
 
 
 def _graded_differently(everyone: Sequence[Results]) -> list[str]:
-    """Whose verdicts are not of the present graders, where not all are of the same."""
+    """The results that other graders than the present ones judged, unless all were judged alike."""
     graders = {
         results.name: {e.graded_by for s in results.subjects for e in s.evaluations.values()}
         for results in everyone

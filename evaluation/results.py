@@ -76,7 +76,7 @@ class Cost:
 
     @classmethod
     def of(cls, *, calls: int, prompt_tokens: int, completion_tokens: int, wall_s: float) -> Self:
-        """With the resulting ``tokens_per_s``."""
+        """A cost with its ``tokens_per_s``."""
         tokens_per_s = completion_tokens / wall_s if wall_s else None
         return cls(calls, prompt_tokens, completion_tokens, wall_s, tokens_per_s)
 
@@ -120,7 +120,7 @@ _ADAPTER = TypeAdapter(Evaluation)
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Raises ValueError that names the file, and the line or the key, when it is damaged."""
+    """Read an evaluation.json. Raises ValueError, with the line or the key, when it is damaged."""
     try:
         return _ADAPTER.validate_json(path.read_bytes())
     except ValidationError as error:

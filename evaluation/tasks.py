@@ -12,7 +12,7 @@ from comas.data import RECORDS, Faulty, Record, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.benchmarks.options import gold_with_options
+from evaluation.benchmarks.benchmark import gold_with_options
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"

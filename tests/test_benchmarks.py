@@ -14,8 +14,7 @@ from comas.data.preparation.build import TRAINING_SETS
 from comas.data.preparation.record_set import convert_rows
 from comas.verification import Verifier
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.benchmarks.benchmark import CLOSING_SENTENCES
-from evaluation.benchmarks.options import gold_with_options
+from evaluation.benchmarks.benchmark import CLOSING_SENTENCES, gold_with_options
 from evaluation.tasks import PAPER_BENCHMARKS
 
 ALL_SETS = [*TRAINING_SETS.values(), *BENCHMARKS.values()]

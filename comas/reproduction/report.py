@@ -154,9 +154,9 @@ def interval(differences: Sequence[float]) -> tuple[float, float]:
 
     Example: (18, 20, 22) has mean 20 and standard deviation 2, so 20 ± 4.303 * 2 / sqrt(3).
     """
-    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, len(differences) - 1)
-    half = float(quantile * stats.sem(differences))
-    return fmean(differences) - half, fmean(differences) + half
+    mean, error = fmean(differences), stats.sem(differences)
+    low, high = stats.t.interval(CONFIDENCE, len(differences) - 1, loc=mean, scale=error)
+    return float(low), float(high)
 
 
 def _mean_ends(runs: pd.DataFrame, name: str) -> str:

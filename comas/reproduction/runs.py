@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -172,7 +172,8 @@ def _make(run: PlannedRun, bar: tqdm) -> Path:
         with _stopped_with_us(process):
             while process.poll() is None:
                 _show_step(bar, run)
-                _wait(process)
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=POLL_S)
     if process.returncode != 0:
         raise RuntimeError(
             f"{run.label} ended with status {process.returncode}; what it said is in {output}"
@@ -191,13 +192,6 @@ def _stopped_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             process.wait()
-
-
-def _wait(process: subprocess.Popen[bytes]) -> None:
-    try:
-        process.wait(timeout=POLL_S)
-    except subprocess.TimeoutExpired:
-        return
 
 
 def _show_step(bar: tqdm, run: PlannedRun) -> None:

@@ -1,5 +1,7 @@
-"""What a benchmark is: a dataset, the form of its answers, and how many tasks are drawn."""
+"""What a benchmark is: a dataset, the form of its answers, how many tasks are drawn; and how the
+options of a multiple choice are listed."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +26,9 @@ CLOSING_SENTENCES: dict[AnswerForm, str] = {
 }
 """The last sentence of a task, by the form of its answer."""
 
+LETTERS = "ABCD"
+_FIRST = f"\n\n({LETTERS[0]}) "
+
 
 @dataclass(frozen=True)
 class Benchmark(RecordSet):
@@ -40,3 +45,15 @@ class Benchmark(RecordSet):
     def records_path(self, data: Path) -> Path:
         """The file that ``scripts/prepare_data.sh`` builds in the folder ``data``."""
         return data / benchmark_file(self.name)
+
+
+def list_options(options: Sequence[str]) -> str:
+    """Example: ``list_options(["2", "3"])`` gives the lines ``(A) 2`` and ``(B) 3``."""
+    lettered = zip(LETTERS, options, strict=False)
+    return "\n".join(f"({letter}) {option.strip()}" for letter, option in lettered)
+
+
+def gold_with_options(letter: str, prompt: str) -> str:
+    """The letter with the options below it, which end ``prompt``: what strict grading knows."""
+    _, first, rest = prompt.rpartition(_FIRST)
+    return f"{letter}\n{first.strip()} {rest}" if first else letter

@@ -3,8 +3,7 @@
 import random
 
 from comas.data.preparation import Item, LeftOut, Row, Source
-from evaluation.benchmarks.benchmark import Benchmark
-from evaluation.benchmarks.options import LETTERS, list_options
+from evaluation.benchmarks.benchmark import LETTERS, Benchmark, list_options
 
 
 def convert(row: Row) -> Item | LeftOut:

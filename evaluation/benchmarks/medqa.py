@@ -1,8 +1,7 @@
 """MedQA (Jin et al., 2020): questions from the United States medical licensing exam, 4 options."""
 
 from comas.data.preparation import Item, LeftOut, Row, Source
-from evaluation.benchmarks.benchmark import Benchmark
-from evaluation.benchmarks.options import LETTERS, list_options
+from evaluation.benchmarks.benchmark import LETTERS, Benchmark, list_options
 
 
 def convert(row: Row) -> Item | LeftOut:

@@ -1,8 +1,7 @@
 """MMLU (Hendrycks et al., 2021): questions on 57 subjects, 4 options in the dataset's order."""
 
 from comas.data.preparation import Item, LeftOut, Row, Source
-from evaluation.benchmarks.benchmark import Benchmark
-from evaluation.benchmarks.options import LETTERS, list_options
+from evaluation.benchmarks.benchmark import LETTERS, Benchmark, list_options
 
 
 def convert(row: Row) -> Item | LeftOut:

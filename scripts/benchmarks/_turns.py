@@ -44,13 +44,13 @@ class Ratio:
     at_most: float = NO_MOST
 
     def of(self, turns: Turns) -> list[float]:
-        """In each turn."""
+        """The ratio in each turn."""
         pairs = zip(turns[self.one], turns[self.other], strict=True)
         return [one[self.number] / other[self.number] for one, other in pairs]
 
 
 def time_ratios(one: str, other: str) -> list[Ratio]:
-    """On the clock, and of CPU time."""
+    """The ratios of two ways in time on the clock and in CPU time."""
     return [Ratio(one, other, number) for number in ("seconds", "CPU seconds")]
 
 

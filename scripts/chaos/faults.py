@@ -19,7 +19,6 @@ from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
 Fault = Callable[[Trial, Random], None]
 """Strikes a run once."""
 
-DRIVER = "driver"
 NAMES = {
     "rollout engine": "ray::RolloutActor",
     "policy rank": "ray::PolicyActor",

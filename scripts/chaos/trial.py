@@ -1,6 +1,6 @@
 """A training run or an evaluation under faults: its processes, progress, end and leftovers."""
 
-import hashlib
+import filecmp
 import json
 import os
 import signal
@@ -184,13 +184,10 @@ class Training(Trial):
         return json.loads(lines[-1])["step"] if lines else -1
 
     def differences(self, reference: Path) -> Iterator[str]:
-        """In metrics (but times), discussions and models."""
+        """Differences in metrics (but times), discussions and models."""
         assert self.folder is not None
         yield from compare(reference, self.folder, ignored=IGNORED_METRICS)
-        expected, found = hashes(reference / "models"), hashes(self.folder / "models")
-        for name in sorted(expected.keys() | found.keys()):
-            if expected.get(name) != found.get(name):
-                yield f"models/{name} differs"
+        yield from model_differences(reference / "models", self.folder / "models")
 
 
 class Evaluation(Trial):
@@ -221,7 +218,7 @@ class Evaluation(Trial):
         return self.NUM_AGENTS * min(answers) if len(answers) == self.NUM_AGENTS else 0
 
     def differences(self, reference: Path) -> Iterator[str]:
-        """In the answers: lost, twice, or others."""
+        """Differences in the answers: lost, twice, or others."""
         expected, found = (list(_answers(folder)) for folder in (reference, self.folder))
         for lost in set(expected) - set(found):
             yield f"not answered, or otherwise: {lost[:3]}"
@@ -262,14 +259,12 @@ def unused_memory() -> set[Path]:
     return found
 
 
-def hashes(folder: Path) -> dict[str, str]:
-    """SHA-256 of every file below ``folder``, by its relative path; not of model cards, which name
-    their run."""
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name != "README.md"
-    }
+def model_differences(before: Path, after: Path) -> Iterator[str]:
+    """The files that differ, or that only one has; not model cards, which name their run."""
+    paths = {p.relative_to(f) for f in (before, after) for p in f.rglob("*") if p.is_file()}
+    names = [str(path) for path in sorted(paths) if path.name != "README.md"]
+    _, different, missing = filecmp.cmpfiles(before, after, names, shallow=False)
+    yield from (f"models/{name} differs" for name in sorted([*different, *missing]))
 
 
 def freeze(process: psutil.Process, *, for_s: float) -> None:
