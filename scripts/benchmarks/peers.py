@@ -67,9 +67,10 @@ def main(arguments: Arguments) -> None:
     turns: dict[str, list[Numbers]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
     with agents_of(config, prepared, Recoveries(0)) as agents:
         agents.sync_weights()
-        society = Society(config, prepared, agents)
-        for repeat in range(arguments.repeats):
-            measured, discussions = society.train(repeat, num_steps=arguments.steps + 1)
+        num_steps = arguments.steps + 1
+        for first in range(1, arguments.repeats * num_steps, num_steps):
+            steps = range(first, first + num_steps)
+            measured, discussions = train(config, prepared, agents, steps)
             turns["CoMAS"].append(measured)
             for name, num_threads in TRL_WAYS.items():
                 jobs = _trl_jobs(config, prepared, discussions, arguments, num_threads=num_threads)
@@ -88,37 +89,26 @@ def numbers(seconds: Sequence[float], mean_tokens: float) -> Numbers:
     return {"seconds": median(seconds), "tokens": mean_tokens}
 
 
-class Society:
-    """The quick-start society, trained as the driver does it."""
-
-    def __init__(self, config: Config, prepared: Prepared, agents: Agents) -> None:
-        self._config = config
-        self._prepared = prepared
-        self._agents = agents
-
-    def train(self, repeat: int, *, num_steps: int) -> tuple[Numbers, list[list[Discussion]]]:
-        """Some steps, and their discussions; the first step is not timed."""
-        seconds, discussions = [], []
-        for step in range(repeat * num_steps, (repeat + 1) * num_steps):
-            started = time.perf_counter()
-            discussions.append(self._step(step + 1))
-            seconds.append(time.perf_counter() - started)
-        turns = [turn for of_step in discussions[1:] for d in of_step for turn in d.turns]
-        mean_tokens = fmean(len(turn.generation.response_token_ids) for turn in turns)
-        return numbers(seconds[1:], mean_tokens), discussions
-
-    def _step(self, step: int) -> list[Discussion]:
-        config = self._config
-        discussions = discuss(config, self._agents, self._prepared.train, step=step)
-        rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence={})
+def train(
+    config: Config, prepared: Prepared, agents: Agents, steps: range
+) -> tuple[Numbers, list[list[Discussion]]]:
+    """Train as the driver does, and return the discussions; the first of ``steps`` is not timed."""
+    seconds, discussions = [], []
+    for step in steps:
+        started = time.perf_counter()
+        discussions.append(discuss(config, agents, prepared.train, step=step))
+        rewards = REWARD_SCHEMES[config.reward.scheme](discussions[-1], evidence={})
         buffers = collect_samples(
             rewards.discussions,
             policy_of_agent=config.policy_of_agent,
             mask_truncated=config.optimization.mask_truncated,
         )
-        self._agents.update(dict(enumerate(buffers)), step=step)
-        self._agents.sync_weights()
-        return discussions
+        agents.update(dict(enumerate(buffers)), step=step)
+        agents.sync_weights()
+        seconds.append(time.perf_counter() - started)
+    turns = [turn for of_step in discussions[1:] for d in of_step for turn in d.turns]
+    mean_tokens = fmean(len(turn.generation.response_token_ids) for turn in turns)
+    return numbers(seconds[1:], mean_tokens), discussions
 
 
 # ---------------------------------------------------------------- TRL
