@@ -15,7 +15,7 @@ from comas.config import Config, load
 from comas.config.schema import Data
 from comas.preflight.locations import locate, reading_rules
 from comas.quickstart import QUICKSTART_PREFIX
-from comas.run.inputs import read_inputs
+from comas.run.origin import read_inputs
 from comas.utils.files import faults_in_words, from_here, in_command
 from comas.utils.model_folder import (
     MODEL_FILES,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import Mock, call
@@ -23,9 +24,11 @@ from comas.data.preparation import DataPreparationError, Item, LeftOut, Source, 
 from comas.data.preparation.checkers import checker_from_pytest
 from comas.data.preparation.kodcode import KODCODE
 from comas.data.preparation.loading import HubUnreachableError, load_rows, missing_copies
+from comas.data.preparation.manifest import Manifest
 from comas.data.preparation.math_train import MATH
 from comas.data.preparation.record_set import convert_rows, is_decimal_number
 from comas.data.preparation.webinstruct import WEBINSTRUCT, split_unit
+from comas.utils.files import FileError
 
 # ---------------------------------------------------------------- math
 
@@ -362,3 +365,19 @@ def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch):
         call(MATH.source.hub_name, name=name, split="train", revision=MATH.source.revision)
         for name in MATH.source.configs
     ]
+
+
+ENTRY = {"sha256": "0", "records": {}, "left_out": {}, "origin": "hub", "recipe": {}}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"files": {}, "mine": 7}, "mine: "),
+        ({"files": {"x": ENTRY | {"mine": 7}}}, "files.x.mine: "),
+    ],
+)
+def test_a_key_that_checksums_do_not_have_is_damage(tmp_path, content, said):
+    (tmp_path / "checksums.json").write_text(json.dumps(content))
+    with pytest.raises(FileError, match=f"checksums.json is damaged: {said}.*Delete it"):
+        Manifest.read(tmp_path)

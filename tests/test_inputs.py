@@ -15,7 +15,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.locations import locate
 from comas.preflight.preparation import prepare
 from comas.quickstart import build
-from comas.run.inputs import FILE, inputs_as_json, read_inputs
+from comas.run.origin import INPUTS, inputs_as_json, read_inputs
 from evaluation.models import find_target
 from evaluation.tasks import held_out_tasks
 
@@ -54,7 +54,7 @@ def run(tmp_path: Path, config: Config) -> Path:
     (folder / "config.yaml").write_text(config_as_yaml(config))
     names = [*config.models, config.data.train, config.data.validation]
     locations = {name: str(society / name.removeprefix("quickstart/")) for name in names}
-    (folder / FILE).write_text(inputs_as_json(folder, locations))
+    (folder / INPUTS).write_text(inputs_as_json(folder, locations))
     return folder
 
 
@@ -78,7 +78,7 @@ def test_what_lies_beside_a_run_moves_with_it(tmp_path):
         "mine.jsonl": str(tmp_path / "mine.jsonl"),
     }
     run = tmp_path / "saves/run"
-    (run / FILE).write_text(inputs_as_json(run, locations))
+    (run / INPUTS).write_text(inputs_as_json(run, locations))
     (tmp_path / "saves").rename(tmp_path / "moved")
     assert read_inputs(tmp_path / "moved/run") == {
         QWEN: str(tmp_path / "moved/quickstart/ab/models/qwen2"),
@@ -120,7 +120,7 @@ def test_a_run_that_is_moved_alone_finds_the_society_of_the_same_recipe(tmp_path
     society = todays_society(tmp_path / "saves")
     run = tmp_path / "saves/run"
     run.mkdir()
-    (run / FILE).write_text(inputs_as_json(run, {QWEN: str(society / "models/qwen2")}))
+    (run / INPUTS).write_text(inputs_as_json(run, {QWEN: str(society / "models/qwen2")}))
     moved = (tmp_path / "elsewhere/deep/run").resolve()
     moved.parent.mkdir(parents=True)
     run.rename(moved)

@@ -53,7 +53,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
-from comas.run.inputs import FILE, inputs_as_json
+from comas.run.origin import INPUTS, inputs_as_json
 from comas.utils.files import FileError
 from comas.utils.terminal import EXIT_FAULT
 
@@ -308,11 +308,11 @@ def test_a_run_of_another_society_is_refused(tmp_path: Path):
     folder = begin(plan_runs(chosen)[0], finished=True)
     name = "quickstart/train.jsonl"
     today = society_folder(tmp_path / "elsewhere", seed=0)
-    (folder / FILE).write_text(inputs_as_json(folder, {name: str(tmp_path)}))
+    (folder / INPUTS).write_text(inputs_as_json(folder, {name: str(tmp_path)}))
     with pytest.raises(ValueError, match=rf"makes another society \({today.name}\); remove that"):
         plan_runs(chosen)
     today.mkdir(parents=True)
-    (folder / FILE).write_text(inputs_as_json(folder, {name: str(today)}))
+    (folder / INPUTS).write_text(inputs_as_json(folder, {name: str(today)}))
     assert plan_runs(chosen)[0].is_finished
 
 

@@ -24,9 +24,9 @@ from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
 from comas.run.directory import BEFORE_ALL
-from comas.run.inputs import read_inputs
-from comas.run.key import look_for_key, user_key
+from comas.run.origin import read_inputs
 from comas.run.provenance import git_state
+from comas.run.seal import look_for_key, user_key
 from comas.run.trackers import Findings
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 from comas.utils.files import FileError

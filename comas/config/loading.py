@@ -23,6 +23,8 @@ from comas.config.sources import read_files, read_overrides
 
 Schema = TypeVar("Schema")
 Check = Callable[[Schema], Iterable[Conflict]]
+Changes = Mapping[str, tuple[str, str]]
+"""Key -> (value before, value after), in YAML."""
 
 
 def _nothing(config: Any) -> Iterable[Conflict]:
@@ -76,16 +78,20 @@ def config_as_yaml(config: Any) -> str:
     return OmegaConf.to_yaml(OmegaConf.structured(config))
 
 
-def changed_keys(before: Any, after: Any) -> dict[str, tuple[str, str]]:
-    """What differs between two configurations: key -> (value before, value after), in YAML.
+def changed_keys(before: Any, after: Any) -> Changes:
+    """What differs between two configurations of the same schema.
 
     Example: ``{"training.num_steps": ("31", "62")}``
     """
-    old, new = leaves(dataclasses.asdict(before)), leaves(dataclasses.asdict(after))
+    return changed_values(leaves(dataclasses.asdict(before)), leaves(dataclasses.asdict(after)))
+
+
+def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
+    """What differs between two sets of settings; one that a set lacks counts as null."""
     return {
-        name: (yaml_text(old[name]), yaml_text(value))
-        for name, value in new.items()
-        if old[name] != value
+        key: (yaml_text(before.get(key)), yaml_text(after.get(key)))
+        for key in {**before, **after}
+        if before.get(key) != after.get(key)
     }
 
 

@@ -106,8 +106,8 @@ class Rollout:
     batch_size: int = key(64, at_least=1)
     """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
     temperature: float = key(1.0, at_least=0.01)
-    """Of sampling in training; validation has its own. Below 0.01, vLLM would sample at 0.01, and
-    the update compute log-probs at another."""
+    """Sampling temperature in training; validation has its own. Below 0.01, vLLM would sample at
+    0.01, and the update compute log-probs at another."""
     system_prompt: str | None = key(None, example="You are careful.")
     """What every agent is told before every prompt, as the chat's system message, in training and
     validation alike; null: nothing, where a chat template may say something of its own."""
@@ -122,7 +122,7 @@ class Rollout:
     engines_per_policy: int = key(2, at_least=1)
     """vLLM engines, one GPU each."""
     dtype: str = key("bfloat16", one_of=("float32", "bfloat16", "float16"))
-    """Of weights and activations."""
+    """Number format of weights and activations."""
     gpu_memory_utilization: float = key(
         0.6, above=0, at_most=1, formerly="rollout.gpu_memory_share"
     )
@@ -157,7 +157,7 @@ class Policy:
     ranks_per_policy: int = key(2, at_least=1)
     """Processes that train a policy together, one GPU each."""
     dtype: str = key("bfloat16", one_of=("float32", "bfloat16"))
-    """Of weights and activations in the update."""
+    """Number format of weights and activations in the update."""
     zero_stage: int | None = key(None, at_least=0, at_most=3, example=2)
     """What DeepSpeed's ZeRO divides among the ranks: 0 nothing, 1 optimiser states, 2 also
     gradients, 3 also weights; null: the cheapest that fits (comas/preflight/sharding.py)."""
@@ -185,8 +185,8 @@ class Optimization:
     """Advantages, loss and optimiser of one policy's update."""
 
     loss: str = key("clipped_surrogate", one_of=("clipped_surrogate", "dpo"))
-    """Of advantages (clipped_surrogate), or of pairs (dpo): of an agent's responses to the same
-    prompt, that of the highest reward against that of the lowest."""
+    """The loss over advantages (clipped_surrogate) or over pairs (dpo): the response of the highest
+    reward against that of the lowest, among an agent's responses to the same prompt."""
     estimator: str = key("reinforce_pp")
     """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``."""
     group_by: list[str] | None = key(None, example=["question_id", "role"])
@@ -231,20 +231,20 @@ class Optimization:
     epochs_per_buffer: int = key(1, at_least=1)
     """Passes over the samples of an update."""
     learning_rate: float = key(1e-6, above=0, at_most=1)
-    """Of AdamW, at the end of the warm-up; see ``society.learning_rates``."""
+    """Learning rate of AdamW after the warm-up; see ``society.learning_rates``."""
     lr_schedule: str = key(
         "constant_with_warmup", one_of=("constant_with_warmup", "cosine", "linear")
     )
-    """As in transformers: after the warm-up the learning rate stays, or falls over the optimiser
-    steps that the run is expected to make (its first lines say how many)."""
+    """Schedule of the learning rate, as in transformers: after the warm-up it stays, or falls over
+    the optimiser steps that the run is expected to make (its first lines say how many)."""
     warmup_steps: int = key(5, at_least=0)
     """Optimiser steps of linear warm-up; the first is not at 0."""
     final_lr_ratio: float = key(0.0, at_least=0, at_most=1)
     """Share of the learning rate to which cosine and linear fall, and at which they stay."""
     weight_decay: float = key(0.0, at_least=0)
-    """Of AdamW."""
+    """Weight decay of AdamW."""
     betas: list[float] = key([0.9, 0.95])
-    """Of AdamW: two numbers, each at least 0 and below 1."""
+    """AdamW's two betas, each at least 0 and below 1."""
     max_grad_norm: float = key(1.0, above=0, formerly="optimization.gradient_clip")
     """Gradients with a greater norm are scaled down to it."""
 
@@ -334,7 +334,7 @@ class Logging:
     wandb: str = key("disabled", one_of=("disabled", "offline", "online"))
     """offline writes into the run directory, for `wandb sync`."""
     wandb_project: str = key("comas")
-    """Of the run at wandb."""
+    """The project that the run belongs to at wandb."""
     tensorboard: bool = key(False)
     """Whether the run directory gets a folder tensorboard/."""
     tokens: bool = key(True)
@@ -349,7 +349,7 @@ class Config:
     name: str = key("comas")
     """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
     seed: int = key(0, at_least=0, at_most=2**32 - 1)
-    """Of everything that is drawn; vLLM takes 32 bits."""
+    """The seed of everything that is drawn; vLLM takes 32 bits."""
     saves: str = key("saves")
     """Folder of all run directories."""
     resume: str | None = key(None, example="saves/latest")

@@ -43,9 +43,9 @@ from comas.quickstart.build import (
     NUM_TRAIN_PER_DOMAIN,
     NUM_VALIDATION_PER_DOMAIN,
 )
-from comas.run.inputs import read_inputs
-from comas.run.key import look_for_key
+from comas.run.origin import read_inputs
 from comas.run.prepared import Sizes
+from comas.run.seal import look_for_key
 from comas.types import DOMAINS, Device
 from comas.utils.model_folder import description_of, is_here
 from comas.verification.sandbox import Isolation

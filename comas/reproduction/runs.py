@@ -22,9 +22,9 @@ from comas.reproduction.experiments import PLANS, Experiment
 from comas.reproduction.results import seconds_of_rows
 from comas.reproduction.settings import Settings
 from comas.run.directory import trained_steps
-from comas.run.inputs import read_inputs
 from comas.run.metrics.seed_summary import read_accuracies
 from comas.run.metrics_log import read_rows
+from comas.run.origin import read_inputs
 
 log = logging.getLogger(__name__)
 

@@ -26,13 +26,12 @@ from comas.config import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
 from comas.run.discussion_log import discussion_record
 from comas.run.dropped import Dropped
-from comas.run.inputs import inputs_as_json
-from comas.run.key import user_key
 from comas.run.metrics_log import METRICS, MetricsLog
 from comas.run.origin import (
     CONFIG,
     edits,
     in_words,
+    inputs_as_json,
     new_origin,
     read_origin,
     refuse_changes,
@@ -40,7 +39,7 @@ from comas.run.origin import (
     write_origin,
 )
 from comas.run.provenance import note_process
-from comas.run.seal import DamagedError, ForeignError, check_seal, seal
+from comas.run.seal import DamagedError, ForeignError, check_seal, seal, user_key
 from comas.run.token_log import TOKENS, compressed, token_records
 from comas.run.trackers import Findings, open_trackers
 from comas.types import Discussion, RewardedDiscussion, TurnKey

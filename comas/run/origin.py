@@ -1,11 +1,16 @@
 """What a run is and what it was begun with, under its user's seal: ``seal.json`` in its folder.
 
-A resume acts on ``config.yaml`` (it may name a Ray cluster to join) and ``inputs.json`` before any
-checkpoint is looked at, so these have a seal as well, which holds their texts: an edit by hand is
-told from the settings that the run was begun with.
+``inputs.json`` says where the run found the models and questions that ``config.yaml`` names: a name
+such as ``quickstart/models/qwen2`` leads elsewhere when the recipe behind it changes, but a run
+goes on with what it began with, and is compared with that. A resume acts on both files (the
+configuration may name a Ray cluster to join) before any checkpoint is looked at, so these have a
+seal as well, which holds their texts: an edit by hand is told from the settings that the run was
+begun with.
 """
 
+import json
 import logging
+import os
 import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -15,18 +20,23 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from comas.config.faults import one_line, yaml_text
+from comas.config import Changes, changed_values
+from comas.config.faults import one_line
 from comas.config.keys import leaves
-from comas.run.inputs import FILE as INPUTS
-from comas.run.key import key_path, read_key
-from comas.run.seal import SEAL_NAME, DamagedError, read_signed, write_signed
-from comas.utils.files import write_texts
+from comas.run.seal import (
+    SEAL_NAME,
+    DamagedError,
+    key_path,
+    read_key,
+    read_signed,
+    write_signed,
+)
+from comas.utils.files import read_json, write_texts
 
 logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
-Changes = Mapping[str, tuple[str, str]]
-"""Key -> (value before, value after), in YAML."""
+INPUTS = "inputs.json"
 
 
 @dataclass(frozen=True)
@@ -49,6 +59,7 @@ class Origin:
 
 
 _ORIGIN = TypeAdapter(Origin)
+_INPUTS = TypeAdapter(dict[str, str])
 
 
 def new_origin() -> Origin:
@@ -104,12 +115,7 @@ def edits(run: Path, origin: Origin) -> Changes:
         path = run / name
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
         if text != sealed:
-            before, after = _values(sealed, path), _values(text, path)
-            changes |= {
-                key: (yaml_text(before.get(key)), yaml_text(after.get(key)))
-                for key in {**before, **after}
-                if before.get(key) != after.get(key)
-            }
+            changes |= changed_values(_values(sealed, path), _values(text, path))
     return changes
 
 
@@ -136,3 +142,37 @@ def _values(text: str, path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         raise ValueError(f"resume: {path} does not hold names with values. Mend it")
     return leaves(values)
+
+
+# ---------------------------------------------------------------- inputs.json
+
+
+def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
+    """The file's text: the location of every name that leads to a file or folder, and not to the
+    hub.
+
+    What lies beside the run, under the same ``saves``, may be moved together with it.
+    """
+    local = {
+        name: Path(location).resolve()
+        for name, location in locations.items()
+        if Path(location).exists()
+    }
+    noted = {
+        name: os.path.relpath(location, run)
+        if location.is_relative_to(run.parent)
+        else str(location)
+        for name, location in local.items()
+    }
+    return json.dumps(noted, indent=1) + "\n"
+
+
+def read_inputs(run: Path) -> dict[str, str]:
+    """Name -> location, as ``inputs_as_json`` notes them; a run of an older version has none.
+
+    Raises FileError when the file is damaged.
+    """
+    path = run / INPUTS
+    remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
+    noted = read_json(path, _INPUTS, remedy=remedy) if path.is_file() else {}
+    return {name: os.path.normpath(run / location) for name, location in noted.items()}

@@ -7,12 +7,13 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import TypeAdapter
+from pydantic import ConfigDict, TypeAdapter
 
 from comas.config.keys import leaves
 from comas.utils.files import read_json, write_texts
 
 FILE_NAME = "checksums.json"
+_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -29,10 +30,14 @@ class Entry:
     recipe: dict[str, Any]
     """What decides the content: sources with their revisions, seed, sizes."""
 
+    __pydantic_config__ = _STRICT
+
 
 @dataclass(frozen=True)
 class _Content:
     files: dict[str, Entry]
+
+    __pydantic_config__ = _STRICT
 
 
 _CONTENT = TypeAdapter(_Content)

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import AutoTokenizer
 
 from comas.config.schema import Config
-from comas.run.inputs import read_inputs
+from comas.run.origin import read_inputs
 from comas.run.pages.page import Details, Thread
 from comas.run.token_log import TOKENS, read_tokens
 from comas.utils.model_folder import folder_of
