@@ -23,9 +23,9 @@ from comas.run import CheckpointWriter, RunDirectory
 from comas.run.directory import BEFORE_ALL
 from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.run.metrics.step import Stopwatch, step_line, step_metrics
-from comas.run.metrics_log import METRICS, read_rows
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
+from comas.run.records import METRICS, read_rows
 from comas.run.validation import validate_agents
 from comas.types import Discussion, Metrics
 from comas.utils.progress import counted, progress_bar

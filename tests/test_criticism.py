@@ -18,9 +18,9 @@ from comas.quickstart import worked
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
-from comas.run.discussion_log import discussion_record
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics
+from comas.run.records import discussion_record
 from comas.types import DOMAINS, Discussion, Question, Turn
 
 QUESTIONS = [

@@ -14,11 +14,11 @@ from evaluation_cases import evaluation, write
 from page_runs import discussion, verdicts_of, write_run
 from pydantic import TypeAdapter
 
-from comas.run.discussion_log import discussion_record
 from comas.run.pages.discussions import disagreements, thread_of
 from comas.run.pages.page import Source, page_text
 from comas.run.pages.run_report import report_source, run_rows
 from comas.run.pages.run_view import run_source
+from comas.run.records import discussion_record
 from comas.types import Question, RewardedDiscussion
 from comas.utils.files import append_lines
 from evaluation.inference_log import ANSWERS

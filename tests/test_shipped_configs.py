@@ -40,8 +40,8 @@ from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
 from comas.run.metrics.step import rollout_metrics
-from comas.run.metrics_log import read_rows
 from comas.run.prepared import Prepared
+from comas.run.records import read_rows
 from comas.types import Generation, Question, TrainingSample, TurnKey
 
 CONFIGS = REPOSITORY / "configs"

@@ -23,7 +23,7 @@ from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.run import RunDirectory
 from comas.run.metrics.step import update_metrics
-from comas.run.metrics_log import read_rows
+from comas.run.records import read_rows
 from comas.train import is_due, train
 from comas.types import (
     Generation,

@@ -12,7 +12,7 @@ from comas.policy_optimization.losses import Targets
 from comas.policy_optimization.samples import advantages_by_turn, collect_samples
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.token_log import compressed, read_tokens, token_records
+from comas.run.records import compressed, read_tokens, token_records
 
 
 def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_numbers():

@@ -18,7 +18,7 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from comas.run.token_log import read_tokens
+from comas.run.records import read_tokens
 from comas.utils.processes import command_line
 from evaluation.config import EvaluationConfig
 from evaluation.models import read_model

@@ -7,8 +7,8 @@ from statistics import median
 
 from comas.config import ConfigError, changed_keys, load
 from comas.config.schema import Config
-from comas.run.metrics_log import Row, read_rows
 from comas.run.prepared import Sizes
+from comas.run.records import Row, read_rows
 from comas.utils.files import FileError
 
 IRRELEVANT = ("name", "seed", "saves", "resume", "training.", "logging.", "cluster.start_timeout_s")

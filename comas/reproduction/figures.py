@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from comas.reproduction.experiments import MAIN, Plan
 from comas.reproduction.results import Results
 from comas.run.metrics.figures import Points, finish, num_agents, points, smoothed
-from comas.run.metrics_log import Row, read_rows
+from comas.run.records import Row, read_rows
 from comas.utils.files import blaming
 
 COMPARED = (MAIN, "no_evaluation", "no_scoring", "muted")

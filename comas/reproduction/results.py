@@ -13,7 +13,7 @@ from pydantic import TypeAdapter
 
 from comas.reproduction.experiments import Experiment
 from comas.run.metrics.seed_summary import read_accuracies
-from comas.run.metrics_log import Row, read_rows
+from comas.run.records import Row, read_rows
 from comas.utils.files import read_json, write_text
 
 WINDOW = 10

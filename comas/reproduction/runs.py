@@ -23,8 +23,8 @@ from comas.reproduction.results import seconds_of_rows
 from comas.reproduction.settings import Settings
 from comas.run.directory import trained_steps
 from comas.run.metrics.seed_summary import read_accuracies
-from comas.run.metrics_log import read_rows
 from comas.run.origin import read_inputs
+from comas.run.records import read_rows
 
 log = logging.getLogger(__name__)
 

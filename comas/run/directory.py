@@ -24,9 +24,7 @@ from typing import Self
 
 from comas.config import changed_keys, config_as_yaml, load
 from comas.config.schema import Config
-from comas.run.discussion_log import discussion_record
 from comas.run.dropped import Dropped
-from comas.run.metrics_log import METRICS, MetricsLog
 from comas.run.origin import (
     CONFIG,
     edits,
@@ -39,8 +37,15 @@ from comas.run.origin import (
     write_origin,
 )
 from comas.run.provenance import note_process
+from comas.run.records import (
+    METRICS,
+    TOKENS,
+    MetricsLog,
+    compressed,
+    discussion_record,
+    token_records,
+)
 from comas.run.seal import DamagedError, ForeignError, check_seal, seal, user_key
-from comas.run.token_log import TOKENS, compressed, token_records
 from comas.run.trackers import Findings, open_trackers
 from comas.types import Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files

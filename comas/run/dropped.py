@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from comas.run.metrics_log import METRICS, Row, read_rows
+from comas.run.records import METRICS, Row, read_rows
 from comas.utils.files import append_lines, blaming, json_lines, new_folder, remove
 
 DROPPED = "dropped"

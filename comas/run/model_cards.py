@@ -14,9 +14,9 @@ from comas.data.preparation.manifest import Manifest
 from comas.data.rows import HUB, source_of
 from comas.interaction.prompts import SOLUTION, fill
 from comas.quickstart import QUICKSTART_PREFIX
-from comas.run.metrics_log import Row
 from comas.run.prepared import Prepared
 from comas.run.provenance import describe_process
+from comas.run.records import Row
 from comas.utils.model_folder import CARD, hub_name_of, licence_of
 
 TEMPLATE = Path(__file__).with_name("model_card.md")

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from comas.config.schema import Config
-from comas.run.metrics_log import Row
+from comas.run.records import Row
 from comas.utils.files import FileError
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from comas.preflight.machine import describe_machine
 from comas.preflight.memory import GIB
 from comas.preflight.sharding import settle_sharding
 from comas.quickstart.build import build_society
-from comas.run.metrics_log import read_rows
+from comas.run.records import read_rows
 from comas.types import Question
 from comas.utils.concurrency import run_all
 from scripts.benchmarks._turns import (

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT, SCORE_LABELS
-from comas.run.metrics_log import Row
+from comas.run.records import Row
 from comas.types import DOMAINS, ROLES
 
 SMOOTHING_STEPS = 5

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
 
-from comas.run.metrics_log import read_rows
+from comas.run.records import read_rows
 
 KEY = "validation/accuracy"
 

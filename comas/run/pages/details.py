@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 from comas.config.schema import Config
 from comas.run.origin import read_inputs
 from comas.run.pages.page import Details, Thread
-from comas.run.token_log import TOKENS, read_tokens
+from comas.run.records import TOKENS, read_tokens
 from comas.utils.model_folder import folder_of
 
 NOT_WRITTEN = (

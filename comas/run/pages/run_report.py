@@ -15,9 +15,9 @@ from comas.config.loading import read
 from comas.config.schema import Config
 from comas.run import RunDirectory
 from comas.run.metrics.figures import run_figures
-from comas.run.metrics_log import Row, read_rows
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
 from comas.run.pages.page import PageFigure, PageTable, Source, Thread, write_page
+from comas.run.records import Row, read_rows
 from comas.run.trackers import Findings
 from comas.utils.files import from_here
 

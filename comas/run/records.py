@@ -1,0 +1,169 @@
+"""What a run writes of each step, for people and other programs: metrics, discussions, tokens."""
+
+import gzip
+import json
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from comas.types import Discussion, RewardedDiscussion, Turn, TurnKey
+from comas.utils.files import append_lines, json_lines, read_lines, write_text
+
+logger = logging.getLogger(__name__)
+
+METRICS = "metrics.jsonl"
+"""The file of metrics within a run's folder."""
+TOKENS = "tokens"
+"""The folder of token ids within a run's."""
+
+Row = dict[str, Any]
+"""The metrics of a step, under their names, and ``step``."""
+Record = dict[str, Any]
+"""A line of a file in ``discussions/`` or ``tokens/``."""
+
+
+# ---------------------------------------------------------------- metrics.jsonl
+
+
+class MetricsLog:
+    """metrics.jsonl: one object per step, on the disk before the next step begins.
+
+    A value that is not finite is written as null, with a warning: JSON has no NaN, and a run
+    should not die of a metric.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        append_lines(path, [])
+
+    def append(self, step: int, metrics: Mapping[str, float | None]) -> Row:
+        """Write the row of ``step``; returns it as written."""
+        broken = [k for k, v in metrics.items() if v is not None and not math.isfinite(v)]
+        if broken:
+            logger.warning("step %d: not finite, written as null: %s", step, ", ".join(broken))
+        row = {"step": step} | {k: None if k in broken else v for k, v in metrics.items()}
+        append_lines(self._path, [json.dumps(row, allow_nan=False).encode()])
+        return row
+
+    def rows_after(self, step: int) -> list[Row]:
+        """The rows of later steps."""
+        return [row for row in read_rows(self._path) if row["step"] > step]
+
+    def drop_after(self, step: int) -> None:
+        """Forget the rows of later steps."""
+        kept = (row for row in read_rows(self._path) if row["step"] <= step)
+        write_text(self._path, json_lines(kept))
+
+
+def read_rows(path: Path) -> list[Row]:
+    """All rows of a metrics.jsonl, without a last one that a killed process left unfinished."""
+    return read_lines(path, _parse_row, remedy="Delete the line to continue")
+
+
+def _parse_row(line: bytes) -> Row:
+    row = json.loads(line)
+    if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+        raise ValueError("it is no object with a step")
+    return row
+
+
+# ---------------------------------------------------------------- discussions/
+
+
+def discussion_record(item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str]) -> Record:
+    """The question, and every turn with its reward; agent null: nobody said it, it was given.
+
+    Prompts are left out: they repeat the question and earlier turns, and would make the
+    files many times as large.
+    """
+    discussion = item.discussion
+    return {
+        "discussion_id": discussion.discussion_id,
+        "question_id": discussion.question.question_id,
+        "domain": discussion.question.domain,
+        "question": discussion.question.text,
+        "num_overlong_prompts": discussion.num_overlong_prompts,
+        "turns": [
+            _turn_record(turn, reward, verdicts.get((discussion.discussion_id, turn.turn_id)))
+            for turn, reward in zip(discussion.turns, item.rewards, strict=True)
+        ],
+    }
+
+
+def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Record:
+    record = {
+        "turn_id": turn.turn_id,
+        "parent_turn_id": turn.parent_turn_id,
+        "round": turn.round_index,
+        "role": turn.role,
+        "agent": None if turn.is_given else turn.agent_index,
+        "reward": reward,
+        "response": turn.text,
+        "finish_reason": turn.generation.finish_reason,
+        "num_prompt_tokens": len(turn.generation.prompt_token_ids),
+        "num_response_tokens": len(turn.generation.response_token_ids),
+        "policy_version": turn.generation.policy_version,
+    }
+    return record if verdict is None else record | {"verdict": verdict}
+
+
+# ---------------------------------------------------------------- tokens/
+
+
+def token_records(
+    discussions: Iterable[Discussion], advantages: Mapping[TurnKey, Sequence[float]]
+) -> Iterator[Record]:
+    """One record per turn that somebody said, with its advantages where an update was on it; then
+    one per turn of earlier steps that ``advantages`` names.
+
+    Numbers have four significant digits. Example::
+
+        {"discussion_id": "step1/math/17/copy0", "turn_id": "r0.s0", "prompt_token_ids": [5, 8, 2],
+         "response_token_ids": [7, 9, 1], "logprobs": [-0.1, -0.7, -0.2],
+         "advantages": [1.52, 1.52, 1.52]}
+    """
+    missing = dict(advantages)
+    for discussion in discussions:
+        for turn in discussion.turns:
+            if not turn.is_given:
+                of_turn = missing.pop((discussion.discussion_id, turn.turn_id), None)
+                yield _key(discussion.discussion_id, turn.turn_id) | _said(turn) | _gained(of_turn)
+    for (discussion_id, turn_id), of_turn in missing.items():
+        yield _key(discussion_id, turn_id) | _gained(of_turn)
+
+
+def compressed(records: Iterable[Record]) -> bytes:
+    """The content of a file of ``tokens/``; equal records give equal bytes."""
+    return gzip.compress(json_lines(records).encode(), mtime=0)
+
+
+def read_tokens(folder: Path) -> dict[TurnKey, Record]:
+    """The records of all steps, each turn's in one."""
+    records: dict[TurnKey, Record] = {}
+    for path in sorted(folder.glob("*.jsonl.gz")):
+        for line in gzip.decompress(path.read_bytes()).splitlines():
+            record = json.loads(line)
+            records.setdefault((record["discussion_id"], record["turn_id"]), {}).update(record)
+    return records
+
+
+def _key(discussion_id: str, turn_id: str) -> Record:
+    return {"discussion_id": discussion_id, "turn_id": turn_id}
+
+
+def _said(turn: Turn) -> Record:
+    return {
+        "prompt_token_ids": turn.generation.prompt_token_ids,
+        "response_token_ids": turn.generation.response_token_ids,
+        "logprobs": _rounded(turn.generation.rollout_logprobs),
+    }
+
+
+def _gained(advantages: Sequence[float] | None) -> Record:
+    return {} if advantages is None else {"advantages": _rounded(advantages)}
+
+
+def _rounded(values: Sequence[float]) -> list[float]:
+    return [float(f"{value:.4g}") for value in values]
