@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from comas.run.pages.page import Source, write_page
-from comas.run.pages.run_view import run_source
+from comas.run.pages.run_report import run_source
 from comas.utils.terminal import command
 from evaluation.transcripts import results_source
 

@@ -16,8 +16,7 @@ from pydantic import TypeAdapter
 
 from comas.run.pages.discussions import disagreements, thread_of
 from comas.run.pages.page import Source, page_text
-from comas.run.pages.run_report import report_source, run_rows
-from comas.run.pages.run_view import run_source
+from comas.run.pages.run_report import report_source, run_rows, run_source
 from comas.run.records import discussion_record
 from comas.types import Question, RewardedDiscussion
 from comas.utils.files import append_lines
@@ -42,7 +41,7 @@ def source(run: Path) -> Source:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds."""
-    monkeypatch.setattr("comas.run.pages.run_view.run_figures", lambda rows: {})
+    monkeypatch.setattr("comas.run.pages.run_report.run_figures", lambda rows: {})
 
 
 def thread(item: RewardedDiscussion):

@@ -16,7 +16,7 @@ from page_runs import discussion, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from comas.run.pages.page import Source, write_page
-from comas.run.pages.run_view import run_source
+from comas.run.pages.run_report import run_source
 from comas.types import Question
 
 NUM_STEPS, PER_STEP = 60, 50

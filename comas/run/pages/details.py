@@ -5,8 +5,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from transformers import AutoTokenizer
-
 from comas.config.schema import Config
 from comas.run.origin import read_inputs
 from comas.run.pages.page import Details, Thread
@@ -62,6 +60,8 @@ class _Texts:
 
     def _load_tokenizer(self, agent: int) -> Any:
         """The tokenizer of the trained agent, or before it is saved of its base model."""
+        from transformers import AutoTokenizer  # which takes seconds
+
         saved = self._run / "models" / f"agent_{agent}"
         return AutoTokenizer.from_pretrained(
             saved if saved.is_dir() else folder_of(self._bases[agent])

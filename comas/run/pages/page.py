@@ -2,18 +2,22 @@
 
 import base64
 import gzip
-import html
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jinja2 import Environment, FileSystemLoader
+
 from comas.utils import files
 
-FOLDER = Path(__file__).parent
-PLACEHOLDER = re.compile(r"\{\{(.*?)\}\}")
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    trim_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class PageTurn:
     verdict: str | None
     """On the solution that the turn is, or is about."""
     scores: tuple[int | str | None, ...]
-    """Those that the turn gave or was given; None: one that could not be read."""
+    """What the turn gave or was given; None: one that could not be read."""
     finish: str
     num_prompt_tokens: int
     num_response_tokens: int
@@ -105,19 +109,13 @@ def write_page(path: Path, sources: Sequence[Source]) -> None:
 
 def page_text(sources: Sequence[Source]) -> str:
     """The HTML, in which all data is compressed."""
-    title = " and ".join(source.name for source in sources)
-    data = [_packed("page-data", [_without_details(source) for source in sources])]
+    data: dict[str, Any] = {"page-data": [_without_details(source) for source in sources]}
     for number, source in enumerate(sources):
-        data += [
-            _packed(f"details-{number}-{chunk}", details)
-            for chunk, details in source.details.items()
-        ]
-    parts = {"title": html.escape(title), "data": "\n".join(data)}
-
-    def part(match: re.Match[str]) -> str:
-        return parts.get(match[1]) or (FOLDER / match[1]).read_text(encoding="utf-8")
-
-    return PLACEHOLDER.sub(part, (FOLDER / "page.html").read_text(encoding="utf-8"))
+        data |= {f"details-{number}-{chunk}": of for chunk, of in source.details.items()}
+    return TEMPLATES.get_template("page.html").render(
+        title=" and ".join(source.name for source in sources),
+        data={element_id: _packed(value) for element_id, value in data.items()},
+    )
 
 
 def _without_details(source: Source) -> dict[str, Any]:
@@ -127,8 +125,7 @@ def _without_details(source: Source) -> dict[str, Any]:
     return shown
 
 
-def _packed(element_id: str, value: Any) -> str:
-    """A script element that the browser does not run, with ``value`` as JSON, gzip and base64."""
+def _packed(value: Any) -> str:
+    """``value`` as JSON, gzip and base64."""
     content = json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
-    packed = base64.b64encode(gzip.compress(content, mtime=0)).decode()
-    return f'<script type="text/plain" id="{html.escape(element_id)}">{packed}</script>'
+    return base64.b64encode(gzip.compress(content, mtime=0)).decode()
