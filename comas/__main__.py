@@ -10,9 +10,8 @@ from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.dry_run import describe_run
 from comas.preflight.needs import faults_of
-from comas.preflight.preparation import prepare
 from comas.preflight.sizes import describe_sizes
-from comas.preflight.survey import Survey
+from comas.preflight.survey import Survey, prepare
 from comas.run import RunDirectory
 from comas.run.pages.run_report import report
 from comas.train import train

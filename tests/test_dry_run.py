@@ -13,8 +13,13 @@ from comas.__main__ import main
 from comas.config import config_as_yaml
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.preflight.dry_run import describe_placement, describe_time, describe_tokens
-from comas.preflight.earlier_runs import MeasuredRun, earlier_run
+from comas.preflight.dry_run import (
+    MeasuredRun,
+    describe_placement,
+    describe_time,
+    describe_tokens,
+    earlier_run,
+)
 from comas.preflight.memory import ModelShape
 from comas.preflight.needs import faults_of, table
 from comas.preflight.sizes import derive_sizes

@@ -13,7 +13,7 @@ from comas.config import config_as_yaml
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.preflight.locations import locate
-from comas.preflight.preparation import prepare
+from comas.preflight.survey import prepare
 from comas.quickstart import build
 from comas.run.origin import INPUTS, inputs_as_json, read_inputs
 from evaluation.models import find_target

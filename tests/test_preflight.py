@@ -15,8 +15,8 @@ from tiny_models import save_tiny_model
 from comas.config.schema import Config, Data
 from comas.interaction.prompts import SOLUTION, fill
 from comas.preflight import checks
+from comas.preflight.checks import checkpoint_bytes, needed_bytes
 from comas.preflight.configuration import load_config
-from comas.preflight.disk import checkpoint_bytes, needed_bytes, num_parameters
 from comas.preflight.groups import group_needs, lone_shares
 from comas.preflight.hours import sequences_need
 from comas.preflight.lengths import context_length, length_needs
@@ -38,10 +38,11 @@ from comas.preflight.memory import (
     ModelShape,
     engine_batch_bytes,
     kv_cache_bytes,
+    num_parameters,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
-from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes
+from comas.preflight.survey import prepare
 from comas.types import Question
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"

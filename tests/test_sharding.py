@@ -26,8 +26,8 @@ from comas.preflight.memory import (
     rank_memory,
     tokens_at_once,
 )
-from comas.preflight.preparation import prepare
 from comas.preflight.sharding import choices, settle_sharding
+from comas.preflight.survey import prepare
 
 GB = 1e9
 PARAMETERS = 3_085_938_688

@@ -35,8 +35,8 @@ from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.configuration import load_config
-from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.preflight.survey import prepare
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
 from comas.run.metrics.step import rollout_metrics

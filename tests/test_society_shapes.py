@@ -19,8 +19,8 @@ from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.interaction import SCHEDULES, run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.configuration import load_config
-from comas.preflight.preparation import prepare
 from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.preflight.survey import prepare
 from comas.run import RunDirectory
 from comas.run.metrics.step import update_metrics
 from comas.run.records import read_rows

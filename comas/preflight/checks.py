@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from comas.config.schema import Config
 from comas.engines.allocator import EXPANDABLE
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
-from comas.preflight.disk import checkpoint_bytes, needed_bytes
 from comas.preflight.machine import Gpus, Machine, needed_driver, why_on_cpu, why_unusable
 from comas.preflight.memory import (
     BYTES,
@@ -39,6 +38,8 @@ OPEN_FILES = 128
 """Open files of a process. A rollout engine has 105 on a CPU, and cannot start with 96."""
 OPEN_FILES_OF_AN_ENGINE = 8
 """More of Ray's own processes (70 with 4 engines and ranks), for each engine or rank."""
+RECORDS_BYTES = GIB // 2
+"""Room on the disk for metrics, discussions, logs and plots."""
 RAY_PORTS = 16
 """Ports of Ray's own processes; every engine has one more or two."""
 
@@ -158,6 +159,33 @@ def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kep
         )
     words = f"{in_words(needed)} (a checkpoint: {checkpoint})"
     return Need("disk", words, in_words(free), fault)
+
+
+def checkpoint_bytes(sizes: Sequence[int], config: Config) -> int:
+    """Size of one checkpoint of trained policies with so many parameters each.
+
+    It holds Adam's two moments and the float32 weights, and below ZeRO-3 the model's own weights
+    (without ZeRO in float32 these are the float32 weights).
+
+    Example: four policies of 3.09e9 parameters in bfloat16: 14 bytes each under ZeRO-2 are 173
+    GB, 12 bytes under ZeRO-3 148 GB.
+    """
+    policy = config.policy
+    is_own_master = policy.zero_stage == 0 and policy.dtype == "float32"
+    holds_weights = policy.zero_stage != 3 and not is_own_master
+    return (8 + 4 + holds_weights * BYTES[policy.dtype]) * sum(sizes)
+
+
+def needed_bytes(sizes: Sequence[int], config: Config, *, num_kept: int) -> int:
+    """Free disk that a run needs whose trained policies have so many parameters each.
+
+    The checkpoints that are kept and the one that is being written, less ``num_kept`` that a
+    resumed run has already; the trained agents' models; records.
+    """
+    num_checkpoints = max(1, config.training.keep_checkpoints + 1 - num_kept)
+    of_policy = dict(zip(config.trained_policies, sizes, strict=True))
+    models = BYTES[config.policy.dtype] * sum(of_policy.get(p, 0) for p in config.policy_of_agent)
+    return num_checkpoints * checkpoint_bytes(sizes, config) + models + RECORDS_BYTES
 
 
 def store_need(config: Config, *, free: int) -> Need:

@@ -4,14 +4,19 @@ What DeepSpeed holds is read from its sources (0.19.8, ``deepspeed/runtime/zero`
 keeps for its backward pass was counted with ``torch.autograd.graph.saved_tensors_hooks``.
 """
 
+import math
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
+
+from safetensors import safe_open
 
 from comas.config.schema import Config
 from comas.engines.policy.deepspeed_options import BUCKET_ELEMENTS
 from comas.engines.rollout.vllm_options import gpu_batched_tokens
 from comas.policy_optimization.logprobs import CHUNK_SIZE
+from comas.utils.model_folder import description_of
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIB = 1 << 20
@@ -230,6 +235,22 @@ def model_shape(model: str) -> ModelShape:
         kv_size=kv_heads * head_size,
         vocab_size=text.vocab_size,
     )
+
+
+def num_parameters(model: str) -> int:
+    """Parameters of a model: in a folder, counted in the heads of its files; of a hub name, by its
+    config.json.
+
+    Raises ValueError when the hub has no such model, or cannot be reached.
+    """
+    if not Path(model).is_dir():
+        return model_shape(str(description_of(model))).num_parameters
+    total = 0
+    for path in Path(model).glob("*.safetensors"):
+        with safe_open(path, framework="np") as weights:
+            names = list(weights.keys())
+            total += sum(math.prod(weights.get_slice(name).get_shape()) for name in names)
+    return total
 
 
 def layer_activations(shape: ModelShape) -> int:

@@ -5,13 +5,13 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
+from comas import quickstart
 from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
-from comas.preflight.disk import num_parameters
 from comas.preflight.groups import group_needs
 from comas.preflight.hours import is_known, sequences_need
 from comas.preflight.lengths import length_needs
@@ -33,8 +33,15 @@ from comas.preflight.machine import (
     read_gpus,
     settle_isolation,
 )
-from comas.preflight.memory import GIB, ModelShape, adapter_parameters, in_words, model_shape
-from comas.preflight.needs import Checklist, Need
+from comas.preflight.memory import (
+    GIB,
+    ModelShape,
+    adapter_parameters,
+    in_words,
+    model_shape,
+    num_parameters,
+)
+from comas.preflight.needs import Checklist, Need, PreflightError, faults_of
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import derive_sizes
 from comas.quickstart import QUICKSTART_PREFIX
@@ -44,7 +51,7 @@ from comas.quickstart.build import (
     NUM_VALIDATION_PER_DOMAIN,
 )
 from comas.run.origin import read_inputs
-from comas.run.prepared import Sizes
+from comas.run.prepared import Prepared, Sizes
 from comas.run.seal import look_for_key
 from comas.types import DOMAINS, Device
 from comas.utils.model_folder import description_of, is_here
@@ -289,3 +296,37 @@ def _on_each_node(machine: Machine) -> str:
         else f"{machine.num_gpus} GPUs of {in_words(machine.gpu_bytes)} and "
     )
     return f"{gpus}{in_words(machine.host_bytes)} of memory on a node"
+
+
+def prepare(config: Config) -> Prepared:
+    """Check machine, models and questions, all of them before anything is built; then build the
+    quick-start society if it is named and not there.
+
+    Raises:
+        PreflightError: everything that is missing, broken or too little, at once.
+    """
+    found = _checked(config)
+    if not found.is_built:
+        quickstart.build_society(Path(config.saves), seed=config.seed)
+        found = _checked(config)
+    assert found.train is not None and found.validation is not None
+    assert found.sizes is not None and found.sharding is not None
+    return Prepared(
+        config=found.config,
+        sharding=found.sharding,
+        models=found.models,
+        train=found.train,
+        validation=found.validation,
+        device=found.device,
+        isolation=found.isolation,
+        sizes=found.sizes,
+        locations=found.locations,
+        doubts=[need.doubt for need in found.needs if need.doubt is not None],
+    )
+
+
+def _checked(config: Config) -> Survey:
+    found = Survey(config)
+    if faults_of(found.needs):
+        raise PreflightError(found.needs)
+    return found
