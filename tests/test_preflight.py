@@ -14,7 +14,7 @@ from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Data
 from comas.interaction.prompts import SOLUTION, fill
-from comas.preflight import checks
+from comas.preflight import checks, survey
 from comas.preflight.checks import checkpoint_bytes, needed_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.groups import group_needs, lone_shares
@@ -275,6 +275,16 @@ def test_wsl2_is_doubtful_for_its_pinned_memory():
     wsl = dataclasses.replace(EIGHT_A100, is_wsl=True)
     [_, need] = checks.gpu_kind_needs(paper(), wsl, {})
     assert need.fault is None and ".wslconfig" in str(need.doubt)
+
+
+def test_a_survey_asks_of_which_kind_the_gpus_are(monkeypatch, tmp_path):
+    monkeypatch.setattr(survey, "read_gpus", lambda: GOOD)
+    turing = dataclasses.replace(EIGHT_A100, capability=(7, 5), is_wsl=True)
+    monkeypatch.setattr(survey, "describe_machine", lambda device: turing)
+    of_gpus = ["cluster.device=cuda", "rollout.dtype=bfloat16", f"saves={tmp_path}"]
+    needs = {need.subject: need for need in survey.Survey(load_config(QUICKSTART, of_gpus)).needs}
+    assert "set rollout.dtype to float32" in str(needs["compute capability"].fault)
+    assert "WSL2" in str(needs["pinned memory"].doubt)
 
 
 # ---------------------------------------------------------------- lengths and questions

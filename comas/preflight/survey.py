@@ -100,6 +100,8 @@ class Survey:
         self._checklist = Checklist()
         self._cluster = cluster_address(config.cluster)
         self.device, self._machine = self._look_at_device()
+        if self.device == "cuda" and not self._is_imagined:
+            self._add(*checks.gpu_kind_needs(config, self._machine))
         self._look_at_inputs()
         self._look_at_questions()
         self._look_at_discussions()
