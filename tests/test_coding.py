@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
 import time
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -173,18 +170,3 @@ def test_blocks_without_end_are_given_up(monkeypatch):
     assert verify_coding_published("\n".join(slow), CHECKER) == "wrong"
     assert verify_coding_published("\n".join([*slow, in_block(SQUARE)]), CHECKER) == "wrong"
     assert verify_coding_published("\n".join([in_block(SQUARE), *slow]), CHECKER) == "correct"
-
-
-@pytest.mark.skipif(
-    "COMAS_BENCHMARK_SAMPLES" not in os.environ, reason="COMAS_BENCHMARK_SAMPLES is not set"
-)
-def test_every_sample_of_the_benchmarks_can_be_checked():
-    """An empty answer is wrong under all of them, and none is an error."""
-    samples = Path(os.environ["COMAS_BENCHMARK_SAMPLES"])
-    checkers = [item["answer"] for item in json.loads((samples / "train_coding.json").read_text())]
-    for item in json.loads((samples / "HumanEval.json").read_text()):
-        checkers.append(f"{item['gt']['test']}\ncheck({item['gt']['entry_point']})")
-    for item in json.loads((samples / "MBPP.json").read_text()):
-        checkers.append("\n".join(item["gt"]))
-    assert len(checkers) == 160
-    assert {verify_coding(in_block("pass"), checker) for checker in checkers} == {"wrong"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -150,12 +149,3 @@ def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
     output = capsys.readouterr().out
     assert str(bad) in output.splitlines()[0]
     assert f"{good}: 4 records, 1 of them faulty" in output and "record 4: " in output
-
-
-@pytest.mark.skipif(
-    "COMAS_BENCHMARK_SAMPLES" not in os.environ, reason="real samples are not everywhere"
-)
-@pytest.mark.parametrize("name", ["train_math", "train_coding", "train_science"])
-def test_real_training_records_have_no_fault(verifier, name):
-    folder = Path(os.environ["COMAS_BENCHMARK_SAMPLES"])
-    assert reasons(folder / f"{name}.json", verifier) == {}

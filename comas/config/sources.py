@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
@@ -89,29 +91,39 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
         return ConfigError([Fault((named,), constraint, remedy)])
 
     try:
-        text = path.read_text(encoding="utf-8")
-        _check_nesting(text)
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-        if not isinstance(root, yaml.MappingNode):
-            raise error("does not hold sections with keys", "write it like configs/comas.yaml")
-        values = OmegaConf.to_container(OmegaConf.load(path))
+        parsed = _parse(path, path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as reason:
         why = reason.strerror if isinstance(reason, OSError) else one_line(reason)
         remedy = f"name one of {_yaml_files(path.parent)}"
         raise error(f"cannot be read: {why}", remedy) from reason
     except (yaml.YAMLError, OmegaConfBaseException, RecursionError) as reason:
         raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
-    assert isinstance(values, dict)
-    lines, shown = dict(_lines(root)), _shown(path)
+    if parsed is None:
+        raise error("does not hold sections with keys", "write it like configs/comas.yaml")
+    values, lines = parsed
+    shown = _shown(path)
     settings = {
         name: Setting(name, value, f"{shown}, line {lines[name]}" if name in lines else shown)
-        for name, value in leaves(values).items()
+        for name, value in values.items()
     }
     base = settings.pop(BASE, None)
     if base is not None and not isinstance(base.value, str):
         remedy = "write it like base: configs/comas.yaml"
         raise ConfigError([Fault((base,), "must be the name of one file", remedy)])
     return SourceFile(path, list(settings.values()), base)
+
+
+@cache
+def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]] | None:
+    """The values of the keys in ``text``, which ``path`` holds, and their lines from 1; None where
+    it holds no mapping. A file that many are based on is read often, and parsed once."""
+    _check_nesting(text)
+    root = yaml.compose(text, Loader=yaml.SafeLoader)
+    if not isinstance(root, yaml.MappingNode):
+        return None
+    values = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(values, dict)
+    return leaves(values), dict(_lines(root))
 
 
 def _check_nesting(text: str) -> None:
