@@ -17,13 +17,11 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
-from vllm import _custom_ops
 
 from comas.config.schema import Cluster, Lora, Rollout
 from comas.engines.cluster.exchange import Exchange
 from comas.engines.policy.weights import CHUNK_BYTES, Shard, weight_metadata, weight_shards
 from comas.engines.rollout.connection import Request
-from comas.engines.rollout.cpu.matmul import CACHED_HEIGHTS, multiply, padded_height
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
@@ -210,26 +208,6 @@ def largest_difference(model: PreTrainedModel, generation: Generation, t: float 
 
 def load(bench: Bench) -> PreTrainedModel:
     return AutoModelForCausalLM.from_pretrained(bench.folder, dtype=torch.float32)
-
-
-def test_a_product_in_a_padded_height_is_the_product_to_the_last_bit(bench: Bench) -> None:
-    weights = _custom_ops.create_onednn_mm(torch.randn(40, 24).t(), 32)
-    for num_rows, height in ((1, 1), (3, 4), (9, 16), (17, 32), (130, 160), (300, 320)):
-        assert padded_height(num_rows) == height
-        inputs, bias = torch.randn(num_rows, 24), torch.randn(40)
-        plain = torch.empty(num_rows, 40)
-        torch.ops._C.onednn_mm(plain, inputs, bias, weights.handler_tensor)
-        assert torch.equal(multiply(weights, inputs, bias), plain)
-        batched = multiply(weights, inputs.reshape(1, num_rows, 24), bias)
-        assert torch.equal(batched, plain[None])
-    heights = {padded_height(num_rows) for num_rows in range(1, 4097)}
-    assert len(heights) == CACHED_HEIGHTS
-    assert all(padded_height(n) < 1.25 * n for n in range(128, 4097))
-
-
-def test_the_engine_multiplies_in_few_heights(bench: Bench) -> None:
-    bench.generate("Hello", seed=0)
-    assert _custom_ops.onednn_mm is multiply
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 1.5])

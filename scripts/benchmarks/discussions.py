@@ -161,9 +161,6 @@ def _load(folder: str, capacity: int, counter: Iterator[int]) -> LLMEngine:
     from vllm import EngineArgs
     from vllm.v1.engine.llm_engine import LLMEngine
 
-    from comas.engines.rollout.cpu.matmul import use_few_heights
-
-    use_few_heights()
     rollout = Rollout(
         dtype="float32",
         max_prompt_tokens=PROMPT_TOKENS,

@@ -19,7 +19,6 @@ from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
 from comas.engines.rollout.connection import Answers, Meeting, Request, receive, send
 from comas.engines.rollout.cpu.lora import use_dense_products
-from comas.engines.rollout.cpu.matmul import use_few_heights
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.types import Device, Generation
@@ -195,8 +194,6 @@ class RolloutEngine:
             await self._thread.call(lambda engine: engine.wake_up([part]))
 
     def _load(self) -> LLMEngine:
-        if self._device == "cpu":
-            use_few_heights()
         layers: list[str] = []
         if self._adapters is not None:
             layers = adapted_layers(self._folder, self._adapters.lora.target_modules)

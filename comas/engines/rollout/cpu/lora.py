@@ -13,7 +13,8 @@ from vllm import _custom_ops
 from vllm.lora.punica_wrapper import punica_cpu
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
-from comas.engines.rollout.cpu.matmul import CACHED_HEIGHTS, multiply
+_NUM_KERNELS = 32
+"""That are kept of each product, one for each number of tokens: as many as of vLLM's own."""
 
 
 def use_dense_products() -> None:
@@ -76,11 +77,14 @@ class DenseAdapters(PunicaWrapperCPU):
             self._layers[key] = stack_layer(lora_a_stacked, lora_b_stacked)
         layer = self._layers[key]
         num_slots = len(lora_a_stacked[0])
-        inner = multiply(layer.first, x, None).view(len(x), len(layer.second), num_slots, -1)
+        inner = _custom_ops.onednn_mm(layer.first, x, None).view(
+            len(x), len(layer.second), num_slots, -1
+        )
         inner *= self._owner_of_tokens(num_slots, x.dtype)
         start = 0
         for part, (weight, size) in enumerate(zip(layer.second, output_slices, strict=True)):
-            y[:, start : start + size] += multiply(weight, inner[:, part].flatten(1), None)
+            own = inner[:, part].flatten(1)
+            y[:, start : start + size] += _custom_ops.onednn_mm(weight, own, None)
             start += size
 
     def _owner_of_tokens(self, num_slots: int, dtype: torch.dtype) -> torch.Tensor:
@@ -103,4 +107,4 @@ def stack_layer(
 
 def _packed(weight: torch.Tensor) -> _custom_ops.CPUDNNLGEMMHandler:
     """``weight`` [outputs, inputs] as oneDNN takes it."""
-    return _custom_ops.create_onednn_mm(weight.contiguous().t(), CACHED_HEIGHTS)
+    return _custom_ops.create_onednn_mm(weight.contiguous().t(), _NUM_KERNELS)
