@@ -69,8 +69,8 @@ def recording_actors(log: Path) -> tuple[type, type]:
     base = recorder(log)
 
     class RecordingRollout(base):  # type: ignore[misc]
-        def __init__(self, model: str, config: Config, *, engine_index: int, **others: Any) -> None:
-            self.name = f"engine {engine_index} of {model}"
+        def __init__(self, model: str, config: Config, **others: Any) -> None:
+            self.name = f"engine of {model}"
 
         async def call(self, method: str, *arguments: Any, **named: Any) -> None:
             if method == "start":
@@ -153,8 +153,14 @@ def apart(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
     return one_step(log, policies_per_gpu=2, gpus_per_policy=1, update_every=(1, 2, 0, 1))
 
 
-def starts(calls: list[Call]) -> dict[str, Call]:
-    return {call.name: call for call in calls if call.call == "start"}
+def start_of(calls: list[Call], name: str, *, gpu: int | None = None) -> Call:
+    """The one start of ``name``, on ``gpu`` where there is another elsewhere."""
+    [start] = (
+        call
+        for call in calls
+        if (call.name, call.call) == (name, "start") and (gpu is None or call.gpus == [gpu])
+    )
+    return start
 
 
 def at_once(one: Call, other: Call) -> bool:
@@ -162,19 +168,19 @@ def at_once(one: Call, other: Call) -> bool:
 
 
 def test_policies_that_share_gpus_have_each_rank_on_another_gpu_and_its_engine_beside_it(shared):
-    gpus = {call.name: call.gpus for call in shared}
     for policy in "ab":
-        assert gpus[f"rank 0 of {policy}"] == gpus[f"engine 0 of {policy}"] == [0]
-        assert gpus[f"rank 1 of {policy}"] == gpus[f"engine 1 of {policy}"] == [1]
+        for index in (0, 1):
+            assert start_of(shared, f"rank {index} of {policy}").gpus == [index]
+            assert start_of(shared, f"engine of {policy}", gpu=index)
 
 
 def test_engines_of_one_gpu_start_one_after_another_and_those_of_two_at_once(shared, apart):
-    start = starts(shared)
-    assert start["engine 0 of a"].end <= start["engine 0 of b"].begin
-    assert start["engine 1 of a"].end <= start["engine 1 of b"].begin
-    assert at_once(start["engine 0 of a"], start["engine 1 of a"])
-    assert at_once(start["engine 0 of b"], start["engine 1 of b"])
-    assert at_once(starts(apart)["engine 0 of a"], starts(apart)["engine 0 of c"])
+    a, b = ([start_of(shared, f"engine of {policy}", gpu=gpu) for gpu in (0, 1)] for policy in "ab")
+    assert a[0].end <= b[0].begin
+    assert a[1].end <= b[1].begin
+    assert at_once(*a)
+    assert at_once(*b)
+    assert at_once(start_of(apart, "engine of a"), start_of(apart, "engine of c"))
 
 
 def made(calls: list[Call], policy: str) -> list[str]:
@@ -193,5 +199,5 @@ def test_a_policy_that_is_not_updated_goes_on_serving(apart):
 
 def test_a_frozen_policy_has_an_engine_that_is_only_started(apart):
     assert [(call.name, call.call) for call in apart if call.name.endswith("of c")] == [
-        ("engine 0 of c", "start")
+        ("engine of c", "start")
     ]

@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import ray
 import torch
 from tiny_models import END_OF_TURN, byte_tokenizer
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
@@ -28,6 +29,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 
 from comas.config.schema import Rollout
 from comas.engines.allocator import EXPANDABLE, VARIABLES
+from comas.engines.cluster.actors import UpdateCalls
 from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.connection import Request
 from comas.engines.rollout.cpu.shared_weights import (
@@ -434,7 +436,7 @@ def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch) -> None:
 # ---- GPU phases, on a stand-in for vLLM ----
 
 
-def gpu_engine(transfer: WeightTransfer, *, engine_index: int = 0) -> tuple[RolloutEngine, list]:
+def gpu_engine(transfer: WeightTransfer) -> tuple[RolloutEngine, list]:
     """A rollout engine whose calls into vLLM are noted instead of made."""
     engine = RolloutEngine(
         "m",
@@ -442,7 +444,6 @@ def gpu_engine(transfer: WeightTransfer, *, engine_index: int = 0) -> tuple[Roll
         device="cuda",
         weight_transfer=transfer,
         seed=0,
-        engine_index=engine_index,
     )
     calls: list[tuple] = []
 
@@ -485,14 +486,46 @@ def test_weights_are_woken_and_synced_before_the_kv_cache() -> None:
     ]
 
 
-def test_each_engine_joins_the_nccl_group_with_a_rank_of_its_own() -> None:
-    init_info = {"rank_offset": 1, "world_size": 3}
-    ranks = []
-    for engine_index in (0, 1):
-        engine, calls = gpu_engine("nccl", engine_index=engine_index)
-        asyncio.run(engine.init_weight_transfer_engine(init_info))
-        ranks.append(calls[0][1]["init_info"]["rank_offset"])
-    assert ranks == [1, 2]
+class Actor:
+    """An engine's actor, whose calls are noted instead of made."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple] = []
+        self.call = SimpleNamespace(remote=self._note)
+
+    def _note(self, *call: Any) -> tuple:
+        self.calls.append(call)
+        return call
+
+
+@pytest.mark.parametrize("waits_for_chunks", [True, False])
+def test_every_engine_is_called_and_joins_the_nccl_group_with_a_rank_of_its_own(
+    waits_for_chunks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[list[str]] = []
+    monkeypatch.setattr(ray, "get", lambda made: waited.append([name for name, *_ in made]))
+    actors = [Actor(), Actor()]
+    client = UpdateCalls(actors, waits_for_chunks=waits_for_chunks)  # type: ignore[arg-type]
+    client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 3})
+    client.start_weight_update()
+    client.update_weights({"names": ["a"]})
+    client.update_weights({"names": ["b"]})
+    client.finish_weight_update()
+    for rank, actor in enumerate(actors, start=1):
+        assert actor.calls == [
+            ("init_weight_transfer_engine", {"rank_offset": rank, "world_size": 3}),
+            ("start_weight_update",),
+            ("update_weights", {"names": ["a"]}),
+            ("update_weights", {"names": ["b"]}),
+            ("finish_weight_update",),
+        ]
+    chunk = ["update_weights"] * 2
+    assert waited == [
+        ["init_weight_transfer_engine"] * 2,
+        ["start_weight_update"] * 2,
+        *([chunk, chunk, []] if waits_for_chunks else [2 * chunk]),
+        ["finish_weight_update"] * 2,
+    ]
 
 
 # ---- The real engine ----

@@ -96,7 +96,6 @@ class RolloutActor:
         *,
         device: Device,
         backend: WeightTransfer,
-        engine_index: int,
         adapters: Adapters | None,
     ) -> None:
         with _importing():
@@ -108,7 +107,6 @@ class RolloutActor:
             device=device,
             weight_transfer=backend,
             seed=config.seed,
-            engine_index=engine_index,
             adapters=adapters,
         )
 
@@ -123,19 +121,6 @@ class RolloutActor:
         """The process of this engine."""
         return _own_location()
 
-    # The names and arguments below are those that vLLM's own RayVLLMWeightSyncClient calls.
-    async def init_weight_transfer_engine(self, request: Any) -> None:
-        await self._engine.init_weight_transfer_engine(request.init_info)
-
-    async def start_weight_update(self) -> None:
-        await self._engine.start_weight_update()
-
-    async def update_weights(self, request: Any) -> None:
-        await self._engine.update_weights(request.update_info)
-
-    async def finish_weight_update(self) -> None:
-        await self._engine.finish_weight_update()
-
 
 class WeightSender(Protocol):
     """Runs a whole weight update; every rank of the policy calls it."""
@@ -143,30 +128,52 @@ class WeightSender(Protocol):
     def send_weights(self) -> None: ...
 
 
-class RayUpdateCalls:
-    """The calls of a weight update through shared memory, on the engines of a policy."""
+class UpdateCalls:
+    """The calls of a weight update, each to all rollout engines of a policy: the client of our own
+    sender, and of vLLM's."""
 
-    def __init__(self, engines: Sequence[ActorHandle]) -> None:
+    def __init__(self, engines: Sequence[ActorHandle], *, waits_for_chunks: bool) -> None:
+        """``waits_for_chunks``: whether the engines have loaded a chunk when ``update_weights``
+        returns; else they have all chunks when ``finish_weight_update`` does."""
         self._engines = engines
+        self._waits_for_chunks = waits_for_chunks
         self._loading: list[ray.ObjectRef] = []
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        ray.get(self._on_all("init_weight_transfer_engine", init_info))
+        ray.get(
+            [
+                engine.call.remote("init_weight_transfer_engine", _of_engine(index, init_info))
+                for index, engine in enumerate(self._engines)
+            ]
+        )
 
     def start_weight_update(self) -> None:
         ray.get(self._on_all("start_weight_update"))
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
         self._loading += self._on_all("update_weights", update_info)
+        if self._waits_for_chunks:
+            self._wait()
 
     def finish_weight_update(self) -> None:
         # Ray may run the calls of an asynchronous actor in another order than they were made.
+        self._wait()
+        ray.get(self._on_all("finish_weight_update"))
+
+    def _wait(self) -> None:
         ray.get(self._loading)
         self._loading = []
-        ray.get(self._on_all("finish_weight_update"))
 
     def _on_all(self, method: str, *arguments: Any) -> list[ray.ObjectRef]:
         return [engine.call.remote(method, *arguments) for engine in self._engines]
+
+
+def _of_engine(index: int, init_info: dict[str, Any]) -> dict[str, Any]:
+    """What engine ``index`` is told. For NCCL, vLLM gives all engines the same rank, and tells only
+    data-parallel ones apart."""
+    if "rank_offset" not in init_info:
+        return init_info
+    return init_info | {"rank_offset": init_info["rank_offset"] + index}
 
 
 class AdapterSender:
@@ -266,22 +273,18 @@ class PolicyActor:
             from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 
             self._sender = SharedMemoryWeightSender(
-                engines=RayUpdateCalls(engines),
+                engines=UpdateCalls(engines, waits_for_chunks=False),
                 chunks=trainer.weight_shards,
                 metadata=trainer.weight_metadata(),
                 rank=self.rank,
                 is_sharded=trainer.is_sharded,
             )
             return
-        from comas.engines.rollout.weight_transfer import (
-            PolicyWeights,
-            RayVLLMWeightSyncClient,
-            create_weight_sender,
-        )
+        from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
 
         self._sender = create_weight_sender(
             self.backend,
-            client=RayVLLMWeightSyncClient(list(engines)),
+            client=UpdateCalls(engines, waits_for_chunks=True),
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
             num_engines=len(engines),

@@ -113,7 +113,6 @@ class Launch:
                 family,
                 slot,
                 environment,
-                engine_index=index,
                 adapters=self._adapters(family),
             )
             for family in self._config.families

@@ -66,19 +66,15 @@ class RolloutEngine:
         device: Device,
         weight_transfer: WeightTransfer,
         seed: int,
-        engine_index: int = 0,
         adapters: Adapters | None = None,
     ) -> None:
-        """``engine_index`` counts the engines that take weights from the same trainer.
-
-        With ``adapters`` the engine's own weights never change, and every request may name one.
-        """
+        """With ``adapters``, of which a request may name one, the engine's own weights never
+        change."""
         self._model_path = model_path
         self._rollout = rollout
         self._device = device
         self._weight_transfer = weight_transfer
         self._seed = seed
-        self._engine_index = engine_index
         self._adapters = adapters
         self._policy_versions = Counter[int | None]()  # by adapter
         self._is_updating = False
@@ -126,14 +122,10 @@ class RolloutEngine:
         """Shut the engine down; a waiting exchange fails with RolloutEngineError."""
         await self._thread.close()
 
-    # ---- New weights: the methods that vLLM's weight-sync clients call on an engine. ----
+    # ---- New weights: what a weight sender has called, and adapters. ----
 
     async def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        """Meet the trainer (nccl: join its group, each engine with a rank of its own)."""
-        init_info = dict(init_info)
-        if "rank_offset" in init_info:
-            # vLLM sends one offset to all engines and tells only data-parallel ones apart.
-            init_info["rank_offset"] += self._engine_index
+        """Meet the trainer."""
         await self._on_worker("init_weight_transfer_engine", init_info=init_info)
 
     async def start_weight_update(self) -> None:

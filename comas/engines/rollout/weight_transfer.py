@@ -15,13 +15,10 @@ from vllm.distributed.weight_transfer import (
     nccl_engine,
 )
 from vllm.distributed.weight_transfer.base import ParamMeta, TrainerInitInfo
-from vllm.distributed.weight_transfer.clients import RayVLLMWeightSyncClient
 from vllm.distributed.weight_transfer.packed_tensor import DEFAULT_PACKED_BUFFER_SIZE_BYTES
 from vllm.utils.network_utils import get_open_port
 
 from comas.engines.allocator import fixed_segments
-
-__all__ = ["PolicyWeights", "RayVLLMWeightSyncClient", "create_weight_sender"]
 
 LOOPBACK = "127.0.0.1"
 """A policy's ranks and engines are on one node, so nothing needs to listen beyond it."""
