@@ -9,8 +9,12 @@ import pytest
 from builders import speak
 
 from comas.config.schema import Config, Interaction
-from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
-from comas.interaction.discussion import Opening, open_all
+from comas.interaction import (
+    CRITICISMS,
+    SCHEDULES,
+    UNCRITICISED_SCHEDULES,
+    open_discussions,
+)
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.sizes import _turns_of_one_discussion
@@ -133,9 +137,8 @@ def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_d
 
 
 def test_partners_are_about_the_next_question_of_the_domain():
-    copies = [(question, copy) for question in QUESTIONS for copy in range(2)]
-    openings = [Opening(f"{question.question_id}/{n}", question, "") for question, n in copies]
-    opened = open_all(openings, generate=speak, rules=Interaction())
+    rules = Interaction(prompt_reuse=2)
+    opened = open_discussions(QUESTIONS, generate=speak, rules=rules, seed=0, step=1)
     partners = [opened.index(d.partner) if d.partner else None for d in opened]
     assert partners == [2, 3, 4, 5, 0, 1, None, None]
 

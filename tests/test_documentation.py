@@ -114,10 +114,11 @@ def test_the_recipes_do_what_they_say():
     for block in re.findall(r"```python\n(.*?)```", read("CONTRIBUTING.md"), re.S):
         exec(compile(block, "CONTRIBUTING.md", "exec"), made)
 
-    openings = open_discussions([Question("q", "math", "1 + 1?")], prompt_reuse=1, seed=0, step=1)
-    coroutines = made["schedule"](
-        openings, num_agents=2, rules=Interaction(), rng=Random(0), generate=say_two
+    rules = Interaction(prompt_reuse=1)
+    opened = open_discussions(
+        [Question("q", "math", "1 + 1?")], generate=say_two, rules=rules, seed=0, step=1
     )
+    coroutines = made["schedule"](opened, num_agents=2, rules=rules, rng=Random(0))
     [discussion] = asyncio.run(run_all(coroutines))
     assert [turn.turn_id for turn in discussion.turns] == ["r0.s0", "r0.s1"]
     [rewarded] = made["fixed_reward"]([discussion]).discussions

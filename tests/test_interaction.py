@@ -13,8 +13,7 @@ import pytest
 from builders import generation
 
 from comas.config.schema import Interaction
-from comas.interaction import SCHEDULES
-from comas.interaction.discussion import OpenDiscussion, Opening
+from comas.interaction import SCHEDULES, open_discussions
 from comas.interaction.parallel import deal
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION
 from comas.interaction.sequential import draw_speakers
@@ -208,8 +207,10 @@ def test_an_error_of_an_engine_ends_the_batch():
 
 def test_a_turn_quotes_the_nearest_of_each_role_above_it():
     async def discuss_evaluations() -> list[str]:
-        opening = Opening("d", QUESTIONS[0], "seed")
-        talk = OpenDiscussion(opening, generate=ScriptedAgents(), rules=Interaction())
+        rules = Interaction(prompt_reuse=1)
+        [talk] = open_discussions(
+            QUESTIONS[:1], generate=ScriptedAgents(), rules=rules, seed=0, step=1
+        )
         turn = await talk.ask("solution", 0, SOLUTION)
         for agent in range(1, 4):  # an evaluation of an evaluation of an evaluation
             turn = await talk.ask(

@@ -7,22 +7,22 @@ from typing import Protocol
 from comas.config.schema import Interaction
 from comas.interaction import debate, parallel, sequential
 from comas.interaction.criticism import CRITICISMS
-from comas.interaction.discussion import Opening
+from comas.interaction.discussion import OpenDiscussion, set_partners
 from comas.types import Discussion, Generate, Question
 from comas.utils.concurrency import run_all
 
 
 class Schedule(Protocol):
-    """Turns the openings of a batch into one coroutine per discussion."""
+    """Makes a coroutine for every discussion of a batch; what it draws over the batch it draws from
+    ``rng``, and what it draws for one discussion from the discussion's own."""
 
     def __call__(
         self,
-        openings: Sequence[Opening],
+        discussions: Sequence[OpenDiscussion],
         *,
         num_agents: int,
         rules: Interaction,
         rng: Random,
-        generate: Generate,
     ) -> list[Coroutine[None, None, Discussion]]: ...
 
 
@@ -46,18 +46,22 @@ UNCRITICISED_SCHEDULES = frozenset({"debate"})
 
 
 def open_discussions(
-    questions: Sequence[Question], *, prompt_reuse: int, seed: int, step: int
-) -> list[Opening]:
-    """Open ``prompt_reuse`` independent discussions of every question of a step's batch."""
-    return [
-        Opening(
+    questions: Sequence[Question], *, generate: Generate, rules: Interaction, seed: int, step: int
+) -> list[OpenDiscussion]:
+    """Open ``interaction.prompt_reuse`` independent discussions of every question of a batch."""
+    discussions = [
+        OpenDiscussion(
+            question,
             discussion_id=f"step{step}/{question.question_id}/copy{copy}",
-            question=question,
             seed_text=f"{seed}/{step}/{question.question_id}/{copy}",
+            rules=rules,
+            generate=generate,
         )
         for question in questions
-        for copy in range(prompt_reuse)
+        for copy in range(rules.prompt_reuse)
     ]
+    set_partners(discussions)
+    return discussions
 
 
 async def run_discussions(
@@ -74,13 +78,6 @@ async def run_discussions(
     The result is in the order of ``questions`` (copies of one question side by side). The first
     error cancels the others.
     """
-    openings = open_discussions(questions, prompt_reuse=rules.prompt_reuse, seed=seed, step=step)
-    return await run_all(
-        SCHEDULES[rules.schedule](
-            openings,
-            num_agents=num_agents,
-            rules=rules,
-            rng=Random(f"{seed}/{step}"),
-            generate=generate,
-        )
-    )
+    discussions = open_discussions(questions, generate=generate, rules=rules, seed=seed, step=step)
+    schedule, rng = SCHEDULES[rules.schedule], Random(f"{seed}/{step}")
+    return await run_all(schedule(discussions, num_agents=num_agents, rules=rules, rng=rng))

@@ -8,26 +8,17 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 
 from comas.config.schema import Interaction
-from comas.interaction.discussion import OpenDiscussion, Opening, open_all
+from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion, Generate
+from comas.types import Discussion
 from comas.utils.concurrency import run_all
 
 
 def schedule(
-    openings: Sequence[Opening],
-    *,
-    num_agents: int,
-    rules: Interaction,
-    rng: Random,
-    generate: Generate,
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
 ) -> list[Coroutine[None, None, Discussion]]:
-    """One coroutine per discussion; ``rng`` is not needed, as nothing is drawn over the batch."""
-    discussions = open_all(openings, generate=generate, rules=rules)
-    return [
-        _discuss(discussion, opening.random(), num_agents=num_agents)
-        for discussion, opening in zip(discussions, openings, strict=True)
-    ]
+    """One coroutine per discussion; nothing is drawn over the batch."""
+    return [_discuss(discussion, num_agents=num_agents) for discussion in discussions]
 
 
 def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
@@ -39,12 +30,12 @@ def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> l
     return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
 
 
-async def _discuss(discussion: OpenDiscussion, rng: Random, *, num_agents: int) -> Discussion:
+async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> Discussion:
     rules = discussion.rules
     # Drawn before anything is said, so that no order of completion can change it.
     seen = [
         [
-            draw_seen(rng, a, num_agents=num_agents, num_others=rules.horizon)
+            draw_seen(discussion.rng, a, num_agents=num_agents, num_others=rules.horizon)
             for a in range(num_agents)
         ]
         for _ in range(rules.num_rounds)

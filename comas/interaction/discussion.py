@@ -1,11 +1,10 @@
 """One discussion under way: agents are asked for its turns, and what they say is kept."""
 
 import asyncio
-import random
 import re
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from random import Random
 
 from comas.config.schema import Interaction
 from comas.interaction.prompts import HistoryItem, Template, fill
@@ -22,27 +21,12 @@ from comas.types import (
 from comas.utils.seeds import sampling_seed
 
 
-@dataclass(frozen=True)
-class Opening:
-    """A discussion about to start.
-
-    All its randomness flows from ``seed_text``, so no completion order can change it.
-
-    Example: copy 1 of question math/17 in step 3 of a run with seed 0:
-    ``Opening("step3/math/17/copy1", question, seed_text="0/3/math/17/1")``
-    """
-
-    discussion_id: str
-    question: Question
-    seed_text: str
-
-    def random(self) -> random.Random:
-        """The generator of this discussion's draws of agents and references."""
-        return random.Random(self.seed_text)
-
-
 class OpenDiscussion:
     """Asks agents for the turns of one discussion, and keeps them.
+
+    All its randomness flows from ``seed_text``, so no completion order can change it. For copy 1 of
+    question math/17 in step 3 of a run with seed 0 it is "0/3/math/17/1", and the discussion has
+    the name "step3/math/17/copy1".
 
     Example, a solution and one evaluation of it::
 
@@ -50,20 +34,27 @@ class OpenDiscussion:
         evaluation = await discussion.ask("evaluation", 0, EVALUATION, parent=solution)
     """
 
-    def __init__(self, opening: Opening, *, generate: Generate, rules: Interaction) -> None:
+    def __init__(
+        self,
+        question: Question,
+        *,
+        discussion_id: str,
+        seed_text: str,
+        rules: Interaction,
+        generate: Generate,
+    ) -> None:
+        self.question = question
         self.rules = rules
+        self.rng = Random(seed_text)
+        """The generator of the schedule's draws in this discussion."""
         self.partner: OpenDiscussion | None = None
         """Another one of the batch, about another question of the same domain."""
-        self._opening = opening
+        self._discussion_id = discussion_id
+        self._seed_text = seed_text
         self._generate = generate
         self._turns: dict[str, Turn] = {}
         self._was_asked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._num_overlong_prompts = 0
-
-    @property
-    def question(self) -> Question:
-        """The question that is discussed."""
-        return self._opening.question
 
     async def ask(
         self,
@@ -99,8 +90,8 @@ class OpenDiscussion:
             generation = await self._generate(
                 agent,
                 prompt,
-                turn=(self._opening.discussion_id, turn_id),
-                seed=sampling_seed(self._opening.seed_text, turn_id),
+                turn=(self._discussion_id, turn_id),
+                seed=sampling_seed(self._seed_text, turn_id),
             )
             if generation is not None:
                 parent_id = None if parent is None else parent.turn_id
@@ -131,7 +122,7 @@ class OpenDiscussion:
     def close(self) -> Discussion:
         """The finished discussion, its turns depth first whichever came first."""
         return Discussion(
-            discussion_id=self._opening.discussion_id,
+            discussion_id=self._discussion_id,
             question=self.question,
             turns=tuple(self._turns[turn_id] for turn_id in sorted(self._turns, key=_path)),
             num_overlong_prompts=self._num_overlong_prompts,
@@ -147,10 +138,8 @@ class OpenDiscussion:
         return texts
 
 
-def open_all(
-    openings: Sequence[Opening], *, generate: Generate, rules: Interaction
-) -> list[OpenDiscussion]:
-    """Open the discussions of a batch, and give each its partner.
+def set_partners(discussions: Sequence[OpenDiscussion]) -> None:
+    """Give each discussion of a batch its partner.
 
     The questions of a domain stand in a circle, and the partner is about the next one: of copies,
     the one at the same place. A question that is the only one of its domain has none.
@@ -158,7 +147,6 @@ def open_all(
     Example: sums a, b with two copies each and one program p: a0, a1, b0, b1 have the partners
     b0, b1, a0, a1, and p has none.
     """
-    discussions = [OpenDiscussion(opening, generate=generate, rules=rules) for opening in openings]
     circles: defaultdict[Domain, dict[str, list[OpenDiscussion]]]
     circles = defaultdict(lambda: defaultdict(list))
     for discussion in discussions:
@@ -169,7 +157,6 @@ def open_all(
         for own, others in zip(questions, questions[1:] + questions[:1], strict=True):
             for place, discussion in enumerate(own):
                 discussion.partner = None if others is own else others[place % len(others)]
-    return discussions
 
 
 def _turn_id(role: Role, index: int, *, parent: Turn | None, round_index: int) -> str:

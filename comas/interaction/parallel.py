@@ -12,34 +12,28 @@ from random import Random
 
 from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, Submission, criticise
-from comas.interaction.discussion import OpenDiscussion, Opening, open_all
+from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion, Generate, Turn
+from comas.types import Discussion, Turn
 
 Place = tuple[int, int, int]
 """(round, solver, evaluation): names a solution with one evaluation of it."""
 
 
 def schedule(
-    openings: Sequence[Opening],
-    *,
-    num_agents: int,
-    rules: Interaction,
-    rng: Random,
-    generate: Generate,
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
 ) -> list[Coroutine[None, None, Discussion]]:
     """One coroutine per discussion; ``rng`` deals each round's critics over the batch."""
-    critics: list[dict[Place, Critics]] = [{} for _ in openings]
+    critics: list[dict[Place, Critics]] = [{} for _ in discussions]
     for round_index in range(rules.num_rounds):
         parts = list(product(critics, range(num_agents), range(rules.num_evaluations)))
         evaluators = deal(rng, num_agents=num_agents, num_parts=len(parts))
         scorers = deal(rng, num_agents=num_agents, num_parts=len(parts))
         for (own, solver, index), *both in zip(parts, evaluators, scorers, strict=True):
             own[round_index, solver, index] = Critics(*both)
-    discussions = open_all(openings, generate=generate, rules=rules)
     return [
-        _discuss(discussion, own, opening.random(), num_agents=num_agents)
-        for discussion, own, opening in zip(discussions, critics, openings, strict=True)
+        _discuss(discussion, own, num_agents=num_agents)
+        for discussion, own in zip(discussions, critics, strict=True)
     ]
 
 
@@ -56,10 +50,10 @@ def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
 
 
 async def _discuss(
-    discussion: OpenDiscussion, critics: dict[Place, Critics], rng: Random, *, num_agents: int
+    discussion: OpenDiscussion, critics: dict[Place, Critics], *, num_agents: int
 ) -> Discussion:
     rules = discussion.rules
-    references = _draw_references(rng, list(critics), rules=rules)
+    references = _draw_references(discussion.rng, list(critics), rules=rules)
     criticised: dict[Place, asyncio.Task[HistoryItem | None]] = {}
 
     async def criticise_at(place: Place, solving: asyncio.Task[Turn | None]) -> HistoryItem | None:

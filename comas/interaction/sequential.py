@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, Submission, criticise
-from comas.interaction.discussion import OpenDiscussion, Opening, open_all
+from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion, Generate
+from comas.types import Discussion
 
 
 class Speakers(NamedTuple):
@@ -25,19 +25,10 @@ class Speakers(NamedTuple):
 
 
 def schedule(
-    openings: Sequence[Opening],
-    *,
-    num_agents: int,
-    rules: Interaction,
-    rng: Random,
-    generate: Generate,
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
 ) -> list[Coroutine[None, None, Discussion]]:
-    """One coroutine per discussion; ``rng`` is not needed, as nothing is drawn over the batch."""
-    discussions = open_all(openings, generate=generate, rules=rules)
-    return [
-        _discuss(discussion, opening.random(), num_agents=num_agents)
-        for discussion, opening in zip(discussions, openings, strict=True)
-    ]
+    """One coroutine per discussion; nothing is drawn over the batch."""
+    return [_discuss(discussion, num_agents=num_agents) for discussion in discussions]
 
 
 def draw_speakers(
@@ -56,10 +47,10 @@ def draw_speakers(
     ]
 
 
-async def _discuss(discussion: OpenDiscussion, rng: Random, *, num_agents: int) -> Discussion:
+async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> Discussion:
     rules = discussion.rules
     rounds = draw_speakers(
-        rng,
+        discussion.rng,
         num_agents=num_agents,
         num_rounds=rules.num_rounds,
         num_evaluations=rules.num_evaluations,

@@ -10,7 +10,7 @@ from statistics import fmean
 
 from comas.config.schema import Interaction
 from comas.interaction import SCHEDULES
-from comas.interaction.discussion import Opening
+from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Domain, Generation, Question, Turn, TurnKey
@@ -40,11 +40,6 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     num_agents = ask.num_models if ask.num_models > 1 else NUM_AGENTS_OF_ONE_MODEL
     # Apart from choice, the prompts say themselves in what form the answer is wanted.
     text = task.query if task.form == "choice" else task.question
-    opening = Opening(
-        discussion_id=task.task_id,
-        question=Question(task.task_id, DOMAIN_OF_FORM[task.form], text),
-        seed_text=task.task_id,
-    )
 
     async def generate(
         agent_index: int, prompt: str, *, turn: TurnKey, seed: int
@@ -56,15 +51,17 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
         # Nobody is trained on this: of a response, only its text is read.
         return Generation((), (), text, (), "stop", policy_version=0)
 
-    discussions = SCHEDULES[RULES.schedule](
-        [opening],
-        num_agents=num_agents,
+    opened = OpenDiscussion(
+        Question(task.task_id, DOMAIN_OF_FORM[task.form], text),
+        discussion_id=task.task_id,
+        seed_text=task.task_id,
         rules=RULES,
-        # Who evaluates and scores whom depends on the task alone, and is the same for all seeds.
-        rng=Random(task.task_id),
         generate=generate,
     )
-    [discussion] = await run_all(discussions)
+    # Who evaluates and scores whom depends on the task alone, and is the same for all seeds.
+    rng = Random(task.task_id)
+    schedule = SCHEDULES[RULES.schedule]
+    [discussion] = await run_all(schedule([opened], num_agents=num_agents, rules=RULES, rng=rng))
     return best_solution(discussion)
 
 
