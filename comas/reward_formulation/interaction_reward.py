@@ -1,6 +1,7 @@
 """The interaction reward of CoMAS: solver and evaluator divide one point as the scorer says."""
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import NamedTuple
@@ -59,32 +60,34 @@ def reward_by_scoring(discussions: Sequence[Discussion], triple_of: TripleOf) ->
 
 
 def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedDiscussion:
-    """Give every turn its reward: of a scoring t of an evaluation e of a solution s,
-    ``triple_of`` says r(s), r(e) and r(t).
+    """Give every turn its reward: for a scoring t of an evaluation e of a solution s, ``triple_of``
+    says r(s), r(e) and r(t). Where s is scored without an evaluation, there is no r(e).
 
     A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
-    paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), that
-    nobody said, or of another role, gets None and is not trained. Where a solution is scored
-    without an evaluation, there is no r(e).
+    paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), or that
+    nobody said, gets None and is not trained.
 
     Example: one solution scored 2 by one evaluation's scorer: rewards (0.5, 0.5, 0.0).
     """
-    rewards: dict[str | None, float] = {}
-    for solution in discussion.children(None, "solution"):
-        of_solution = []
-        for scoring in discussion.scorings(solution):
-            triple = triple_of(discussion, solution, parse_score(scoring.text))
-            if triple is None:
-                continue
-            of_solution.append(triple.solution)
-            # Without an evaluation the parent is the solution, whose own reward is set below.
-            rewards[scoring.parent_turn_id] = triple.evaluation
-            rewards[scoring.turn_id] = triple.scoring
-        if of_solution:
-            rewards[solution.turn_id] = fmean(of_solution)
+    turns = {turn.turn_id: turn for turn in discussion.turns}
+    rewards: defaultdict[str, list[float]] = defaultdict(list)
+    for scoring in (turn for turn in discussion.turns if turn.role == "scoring"):
+        weighed = turns[scoring.parent_turn_id or ""]
+        is_evaluated = weighed.role == "evaluation"
+        solution = turns[weighed.parent_turn_id or ""] if is_evaluated else weighed
+        triple = triple_of(discussion, solution, parse_score(scoring.text))
+        if triple is None:
+            continue
+        rewards[solution.turn_id].append(triple.solution)
+        rewards[scoring.turn_id].append(triple.scoring)
+        if is_evaluated:
+            rewards[weighed.turn_id].append(triple.evaluation)
     return RewardedDiscussion(
         discussion,
-        tuple(None if turn.is_given else rewards.get(turn.turn_id) for turn in discussion.turns),
+        tuple(
+            fmean(rewards[turn.turn_id]) if turn.turn_id in rewards and not turn.is_given else None
+            for turn in discussion.turns
+        ),
     )
 
 
