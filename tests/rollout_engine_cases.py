@@ -19,7 +19,7 @@ from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from comas.config.schema import Cluster, Lora, Rollout
-from comas.engines.cluster.exchange import Exchange
+from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.policy.weights import CHUNK_BYTES, Shard, weight_metadata, weight_shards
 from comas.engines.rollout.connection import Request
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
@@ -70,7 +70,7 @@ class Bench:
             seed=0,
             adapters=adapters,
         )
-        self.exchange = Exchange(LocalEngine(self.engine), cluster=Cluster())  # type: ignore[arg-type]
+        self.client = EngineClient(LocalEngine(self.engine), cluster=Cluster())  # type: ignore[arg-type]
 
     async def ask(
         self,
@@ -82,7 +82,7 @@ class Bench:
     ) -> Generation | None:
         """As the driver asks, over a connection."""
         request = Request(prompt, seed, temperature, adapter)
-        return await self.exchange.ask(request, turn=("d", "r0.s0"))
+        return await self.client.ask(request, turn=("d", "r0.s0"))
 
     async def until_in_flight(self, num: int) -> None:
         while len(self.engine._prompts) < num:
@@ -334,7 +334,7 @@ def test_cancelling_leaves_no_request_behind(bench: Bench) -> None:
 
     bench.run(cancel_all())
     assert bench.num_unfinished() == 0
-    assert bench.exchange.num_asked == 0
+    assert bench.client.num_asked == 0
 
 
 def test_sleeping_does_nothing_on_cpu(bench: Bench) -> None:

@@ -46,7 +46,7 @@ def recorder(log: Path) -> Any:
         def location(self) -> ProcessLocation:
             return ProcessLocation("node", "127.0.0.1", os.getpid(), log)
 
-        def pulse(self) -> None:
+        def heartbeat(self) -> None:
             """A sign of life."""
 
         def start_with_others(self) -> None:

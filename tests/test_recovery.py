@@ -27,8 +27,8 @@ from comas.engines.cluster.ray_processes import RayProcesses
 from comas.engines.cluster.recoveries import GivenUpError, Recoveries
 from comas.engines.cluster.supervision import (
     EngineError,
+    Heartbeats,
     LostEngineError,
-    Pulses,
     Supervisor,
     engine_error,
     wait_for_all,
@@ -83,10 +83,10 @@ class Actor:
         self._name = name
         self._num_alive = num_alive
         self.num_asked = 0
-        self.pulse = SimpleNamespace(remote=self._ask)
+        self.heartbeat = SimpleNamespace(remote=self._ask)
 
     def _ask(self) -> str:
-        call = f"pulse {self.num_asked} of {self._name}"
+        call = f"heartbeat {self.num_asked} of {self._name}"
         if self.num_asked < self._num_alive:
             self._scripted.done_at[call] = self._scripted.now
         self.num_asked += 1
@@ -118,10 +118,10 @@ def test_what_this_process_was_frozen_for_is_nobody_s_time(scripted):
 def test_a_silent_engine_is_lost_and_one_that_answers_is_not(scripted):
     alive = engine(scripted, "rank 0")
     silent = engine(scripted, "rank 1", num_alive=3)
-    pulses = Pulses([alive, silent], timeout_s=4)
+    heartbeats = Heartbeats([alive, silent], timeout_s=4)
     with pytest.raises(LostEngineError, match="rank 1 gave no sign of life for 4 s while updating"):
         for _ in range(20):
-            pulses.check("updating")
+            heartbeats.check("updating")
     # Three answers, the fourth is missing: asked in check 4, silent in 5 to 9.
     assert (alive.actor.num_asked, silent.actor.num_asked) == (9, 4)
 
@@ -138,14 +138,14 @@ def test_a_supervisor_watches_whom_it_calls_and_whom_they_wait_for(scripted):
 def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_named(scripted):
     supervisor = Supervisor(Cluster(call_timeout_s=1000), check_ray=lambda: None)
     rank, dead = engine(scripted, "rank 0"), engine(scripted, "rollout engine 0")
-    scripted.failed = {"pulse 2 of rollout engine 0": ActorDiedError()}
+    scripted.failed = {"heartbeat 2 of rollout engine 0": ActorDiedError()}
     said = "^rollout engine 0 failed while sending: The actor died"
     with pytest.raises(LostEngineError, match=said):
         supervisor.wait({rank: "never"}, doing="sending", watched=[dead])
     assert dead.actor.num_asked == 3
-    # The call of one that is called tells more of its end than its pulse.
+    # The call of one that is called tells more of its end than its heartbeat.
     scripted.done_at |= {"soon": scripted.now + 8}
-    scripted.failed = {f"pulse {number} of rank 0": ActorDiedError() for number in range(99)}
+    scripted.failed = {f"heartbeat {number} of rank 0": ActorDiedError() for number in range(99)}
     assert supervisor.wait({rank: "soon"}, doing="sending") == ["result of soon"]
 
 

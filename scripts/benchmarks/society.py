@@ -27,7 +27,7 @@ from statistics import median
 from comas.config.loading import load
 from comas.config.schema import Config
 from comas.data import draw_batch, load_questions
-from comas.engines.cluster.exchange import Exchange
+from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import wait_for_all
@@ -79,7 +79,7 @@ def _sampler(config: Config, models: Sequence[str]) -> Iterator[Sampler]:
         yield Sampler(
             engines,
             policy_of_agent=config.policy_of_agent,
-            exchange=partial(Exchange, cluster=config.cluster),
+            client_of=partial(EngineClient, cluster=config.cluster),
         )
     finally:
         launch.stop()

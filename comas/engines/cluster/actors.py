@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 WRITING = "writing"
 """Ray's name of the thread that writes checkpoints, beside the one of all other calls."""
-PULSE = "pulse"
+HEARTBEAT = "heartbeat"
 """Ray's name of the thread that gives signs of life."""
 
 
@@ -114,7 +114,7 @@ class RolloutActor:
         """What ``method`` of the ``RolloutEngine`` returns."""
         return await getattr(self._engine, method)(*arguments, **named)
 
-    async def pulse(self) -> None:
+    async def heartbeat(self) -> None:
         """A sign of life."""
 
     async def location(self) -> ProcessLocation:
@@ -250,8 +250,8 @@ class PolicyActor:
         """What ``method`` of the ``FamilyTrainer`` returns."""
         return getattr(self._trainer, method)(*arguments, **named)
 
-    @ray.method(concurrency_group=PULSE)
-    def pulse(self) -> None:
+    @ray.method(concurrency_group=HEARTBEAT)
+    def heartbeat(self) -> None:
         """A sign of life, also while another call goes on."""
 
     def location(self) -> ProcessLocation:

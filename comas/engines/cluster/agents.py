@@ -15,7 +15,7 @@ import ray
 
 from comas.config.schema import Config
 from comas.engines.cluster.actors import Engine
-from comas.engines.cluster.exchange import Exchange
+from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.sampler import Sampler
@@ -234,15 +234,17 @@ class Agents:
             self._rollouts,
             policy_of_agent=self._config.policy_of_agent,
             adapters=self._config.adapter_policies,
-            exchange=self._exchange,
+            client_of=self._client_of,
             restart=self._restart,
         )
         log.info("engines up after %.0f s", time.monotonic() - started)
 
     def _start_ranks(self) -> dict[str, ray.ObjectRef]:
         firsts = self._ranks[:: self._config.policy.ranks_per_policy]
-        meetings = {rank.policies: rank.actor.open_rendezvous.remote() for rank in firsts}
-        return {rank.name: rank.actor.start.remote(meetings[rank.policies]) for rank in self._ranks}
+        rendezvous = {rank.policies: rank.actor.open_rendezvous.remote() for rank in firsts}
+        return {
+            rank.name: rank.actor.start.remote(rendezvous[rank.policies]) for rank in self._ranks
+        }
 
     def _wait_for_start(self, starting: Mapping[str, ray.ObjectRef]) -> None:
         wait_for_all(
@@ -263,8 +265,8 @@ class Agents:
             lambda rank: rank.actor.connect.remote(actors[rank.policies]),
         )
 
-    def _exchange(self, engine: Engine) -> Exchange:
-        return Exchange(
+    def _client_of(self, engine: Engine) -> EngineClient:
+        return EngineClient(
             engine,
             cluster=self._config.cluster,
             address=self._launch.address,
@@ -300,9 +302,9 @@ class Agents:
 
     def _is_alive(self, engine: Engine) -> bool:
         limit = self._config.cluster.heartbeat_timeout_s
-        pulse = {engine.name: engine.actor.pulse.remote()}
+        heartbeat = {engine.name: engine.actor.heartbeat.remote()}
         try:
-            wait_for_all(pulse, doing="being asked for a sign of life", timeout_s=limit)
+            wait_for_all(heartbeat, doing="being asked for a sign of life", timeout_s=limit)
         except LostEngineError:
             return False
         return True

@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.schema import Config
 from comas.engines.cluster.actors import (
-    PULSE,
+    HEARTBEAT,
     WRITING,
     Engine,
     PolicyActor,
@@ -134,7 +134,7 @@ class Launch:
         """
         config = self._config
         trained = config.trained_families
-        remote = ray.remote(concurrency_groups={WRITING: 1, PULSE: 1})(PolicyActor)
+        remote = ray.remote(concurrency_groups={WRITING: 1, HEARTBEAT: 1})(PolicyActor)
         threads = num_host_threads(self._placement, num_policies=len(trained), nodes=self._nodes)
         # On GPUs a policy's process imports vLLM too, for the sender of its weights.
         environment = process_environment(self._device, host_threads=threads) | QUIET_VLLM

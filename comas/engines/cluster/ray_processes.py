@@ -22,7 +22,7 @@ class RayProcesses:
     """
 
     def __init__(self, processes: Sequence[psutil.Process], *, patience_s: float) -> None:
-        """Those of ``processes`` that are essential; one that is frozen may be so for
+        """Watch the essential ones of ``processes``; one that is frozen may be so for
         ``patience_s``."""
         self._processes = [process for process in processes if name(process) in ESSENTIAL]
         self._patience_s = patience_s

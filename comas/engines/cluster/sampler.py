@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 
 from comas.engines.cluster.actors import Engine
-from comas.engines.cluster.exchange import Exchange
+from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.rollout.connection import Request
 from comas.types import Generation, TurnKey
@@ -35,17 +35,17 @@ class Sampler:
         *,
         policy_of_agent: Sequence[int],
         adapters: Collection[int] = (),
-        exchange: Callable[[Engine], Exchange],
+        client_of: Callable[[Engine], EngineClient],
         restart: Restart = no_restart,
     ) -> None:
-        """``adapters`` are the policies that are LoRA adapters; ``exchange`` opens one with an
-        engine."""
-        self._exchange = exchange
+        """``adapters`` are the policies that are LoRA adapters; ``client_of`` makes an engine's
+        client."""
+        self._client_of = client_of
         self._restart = restart
         self._policy_of_agent = policy_of_agent
         self._adapters = adapters
-        self._exchanges = [exchange(engine) for engine in engines]
-        self._lost: dict[Exchange, LostEngineError] = {}
+        self._clients = [client_of(engine) for engine in engines]
+        self._lost: dict[EngineClient, LostEngineError] = {}
         self._replacing: asyncio.Task[None] | None = None
 
     async def generate(
@@ -71,33 +71,33 @@ class Sampler:
         while True:
             if self._replacing is not None:
                 await asyncio.shield(self._replacing)
-            exchange = self._least_busy(policy)
+            client = self._least_busy(policy)
             try:
-                return await exchange.ask(request, turn=turn)
+                return await client.ask(request, turn=turn)
             except LostEngineError as error:
-                self._note_lost(exchange, error)
+                self._note_lost(client, error)
 
-    def _least_busy(self, policy: int) -> Exchange:
-        of_policy = (own for own in self._exchanges if policy in own.engine.policies)
-        return min(of_policy, key=lambda exchange: exchange.num_asked)
+    def _least_busy(self, policy: int) -> EngineClient:
+        of_policy = (own for own in self._clients if policy in own.engine.policies)
+        return min(of_policy, key=lambda client: client.num_asked)
 
-    def _note_lost(self, exchange: Exchange, error: LostEngineError) -> None:
-        if exchange not in self._exchanges:
+    def _note_lost(self, client: EngineClient, error: LostEngineError) -> None:
+        if client not in self._clients:
             return  # it has been replaced meanwhile
-        self._lost.setdefault(exchange, error)
+        self._lost.setdefault(client, error)
         if self._replacing is None:
             self._replacing = asyncio.create_task(self._replace_lost())
 
     async def _replace_lost(self) -> None:
         """Blocks the loop while an engine starts, as there is nothing else for it to do."""
         try:
-            while any(own.num_asked for own in self._exchanges if own not in self._lost):
+            while any(own.num_asked for own in self._clients if own not in self._lost):
                 await asyncio.sleep(_MOMENT_S)
             while self._lost:
-                exchange = next(iter(self._lost))
-                engine = self._restart(exchange.engine, self._lost[exchange])
-                self._exchanges[self._exchanges.index(exchange)] = self._exchange(engine)
-                del self._lost[exchange]
+                client = next(iter(self._lost))
+                engine = self._restart(client.engine, self._lost[client])
+                self._clients[self._clients.index(client)] = self._client_of(engine)
+                del self._lost[client]
         finally:
             self._lost.clear()
             self._replacing = None

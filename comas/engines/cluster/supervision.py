@@ -66,11 +66,13 @@ class Supervisor:
         """
         if not calls:
             return []
-        pulses = Pulses(list(calls), watched=watched, timeout_s=self._cluster.heartbeat_timeout_s)
+        heartbeats = Heartbeats(
+            list(calls), watched=watched, timeout_s=self._cluster.heartbeat_timeout_s
+        )
 
         def check() -> None:
             self._check_ray()
-            pulses.check(doing)
+            heartbeats.check(doing)
 
         started = time.monotonic()
         results = wait_for_all(
@@ -94,7 +96,7 @@ class Supervisor:
         return min(most, max(LEAST_PATIENCE_S, PATIENCE_FACTOR * expected_s))
 
 
-class Pulses:
+class Heartbeats:
     """Signs of life of engines, each of which is asked for the next when it has given one.
 
     Time is counted in calls of ``check``, one per ``TICK_S``: an engine is not blamed for time in
@@ -104,7 +106,7 @@ class Pulses:
     def __init__(
         self, called: Sequence[Engine], *, watched: Sequence[Engine] = (), timeout_s: float
     ) -> None:
-        """``watched`` engines have no call in flight: their pulse alone tells that they died."""
+        """``watched`` engines have no call in flight: only their heartbeat tells that they died."""
         self._engines = [*called, *watched]
         self._watched = frozenset(watched)
         self._timeout_s = timeout_s
@@ -128,7 +130,7 @@ class Pulses:
                 # Of the others an error is an answer, too: the call that is waited for has it.
                 _result(asked, name=engine.name, doing=doing)
             if asked is None or asked in answered:
-                self._asked[engine] = engine.actor.pulse.remote()
+                self._asked[engine] = engine.actor.heartbeat.remote()
                 self._silent_s[engine] = 0.0
                 continue
             self._silent_s[engine] += TICK_S

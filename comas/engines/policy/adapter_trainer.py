@@ -16,16 +16,16 @@ from comas.types import TrainingSample, UpdateStats
 
 
 class AdapterTrainer(PolicyTrainer):
-    """Trains one adapter of a base model that others share, with an optimiser of its own.
+    """Trains one adapter of a base model that other adapters share, with an optimiser of its own.
 
-    Others of the same base are trained in between; what is said of "weights" are the adapter's,
-    under PEFT's names. The reference of a KL penalty is the base itself. On a GPU that is shared
+    Other adapters of the base are trained in between. "Weights" are those of the adapter, under
+    PEFT's names. The reference of a KL penalty is the base itself. On a GPU that is shared
     with a rollout engine all states stay: beside the base they are small.
 
     Args:
         base: holds the adapter of ``index`` among others.
-        index: of the policy.
-        others: those of ``PolicyTrainer``.
+        index: the policy.
+        others: arguments of ``PolicyTrainer``.
     """
 
     _is_whole = False
@@ -37,12 +37,12 @@ class AdapterTrainer(PolicyTrainer):
         super().__init__(model_path, **others)
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
-        """Update the adapter as a whole model would be."""
+        """Update the adapter as ``PolicyTrainer`` updates a whole model."""
         self._activate()
         return super().update(samples, step=step)
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
-        """The adapted model's log-probs of each response's tokens."""
+        """The log-probs of each response's tokens under the adapted model."""
         self._activate()
         return super().response_logprobs(samples)
 
@@ -74,7 +74,7 @@ class AdapterTrainer(PolicyTrainer):
         self.release_cache()
 
     def reload_states(self) -> None:
-        """Nothing has left."""
+        """Do nothing, as no state has left the GPU."""
 
     def _activate(self) -> None:
         self._shared.activate(self._index)

@@ -18,7 +18,7 @@ from comas.policy_optimization.batching import MicroBatch
 from comas.utils.model_folder import adapted_layers
 
 WEIGHTS_FILE = "adapter_model.safetensors"
-"""As PEFT and vLLM look for it."""
+"""The name under which PEFT and vLLM look for an adapter's weights."""
 
 
 class SharedBase:

@@ -24,9 +24,9 @@ class FamilyTrainer:
     model, which is then held once. They are trained one after another.
 
     Args:
-        optimizations: of each trained policy.
-        num_optimizer_steps: of each, see ``PolicyEngine``.
-        others: those of ``PolicyTrainer`` that all of them share.
+        optimizations: trained policy -> its settings.
+        num_optimizer_steps: policy -> its number, see ``PolicyEngine``.
+        others: arguments of ``PolicyTrainer`` that all policies share.
 
     Raises:
         ValueError: the model cannot be used, or was not loaded as it is stored.

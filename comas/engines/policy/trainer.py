@@ -39,7 +39,7 @@ class PolicyTrainer(PolicyEngine):
         max_response_tokens: the rollout's, for what depends on how long a response may be.
         seed: with the step number it decides how a buffer is shuffled, so a resumed run
             needs no random state.
-        others: those of ``PolicyEngine``.
+        others: arguments of ``PolicyEngine``.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class UpdateSums:
     """The sums that an update takes over its micro batches; tensors hold this rank's share."""
 
     logprobs: torch.Tensor
-    """[N, T]: those of the first optimiser step's samples, which are from before the update."""
+    """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
     loss: torch.Tensor
     entropy: torch.Tensor
     """Sum over all response tokens, in nats."""

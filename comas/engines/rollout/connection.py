@@ -48,7 +48,7 @@ Answers = dict[int, Generation | None]
 sign of life."""
 
 
-class Meeting(NamedTuple):
+class Endpoint(NamedTuple):
     """The driver's address for an engine's connection, and the password that it expects."""
 
     host: str
@@ -73,7 +73,7 @@ async def receive(reader: StreamReader) -> Any:
 
 
 @asynccontextmanager
-async def meeting_point(address: str) -> AsyncIterator[tuple[Meeting, asyncio.Future[Connection]]]:
+async def listening(address: str) -> AsyncIterator[tuple[Endpoint, asyncio.Future[Connection]]]:
     """Accept one connection at ``address`` of this machine, from whoever knows the password."""
     password = secrets.token_bytes(32)
     connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -93,7 +93,7 @@ async def meeting_point(address: str) -> AsyncIterator[tuple[Meeting, asyncio.Fu
     async with await asyncio.start_server(accept, address, 0) as server:
         host, port = server.sockets[0].getsockname()[:2]
         try:
-            yield Meeting(host, port, password), connected
+            yield Endpoint(host, port, password), connected
         finally:
             # Trap: from Python 3.12 on, a server waits for every connection that it has accepted,
             # a stranger's and that of a frozen engine as well.

@@ -17,7 +17,7 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
-from comas.engines.rollout.connection import Answers, Meeting, Request, receive, send
+from comas.engines.rollout.connection import Answers, Endpoint, Request, receive, send
 from comas.engines.rollout.cpu.lora import use_dense_products
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
@@ -34,7 +34,7 @@ WeightTransferEngineFactory.register_engine(
 )
 
 
-PULSE_S = 2.0
+HEARTBEAT_S = 2.0
 """Between two signs of life, in seconds."""
 
 
@@ -99,18 +99,18 @@ class RolloutEngine:
         self._chats = ChatEncoder(self._tokenizer, folder=self._folder)
         await self._thread.start()
 
-    async def serve(self, meeting: Meeting) -> None:
+    async def serve(self, endpoint: Endpoint) -> None:
         """Answer the requests that come over a connection to the driver, until it is closed.
 
-        All that a step finished goes back in one message, and an empty one every ``PULSE_S``
+        All that a step finished goes back in one message, and an empty one every ``HEARTBEAT_S``
         while the engine goes on. What the driver has not waited for is forgotten.
 
         Raises RolloutEngineError when the engine breaks or is closed.
         """
         async with self._conversation:
             self._thread.check()
-            reader, writer = await asyncio.open_connection(meeting.host, meeting.port)
-            writer.write(meeting.password)
+            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            writer.write(endpoint.password)
             self._results = asyncio.Queue()
             try:
                 await self._converse(reader, writer)
@@ -119,7 +119,7 @@ class RolloutEngine:
                 writer.close()
 
     async def close(self) -> None:
-        """Shut the engine down; a waiting exchange fails with RolloutEngineError."""
+        """Shut the engine down; what waits fails with RolloutEngineError."""
         await self._thread.close()
 
     # ---- New weights: what a weight sender has called, and adapters. ----
@@ -207,16 +207,16 @@ class RolloutEngine:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pulse = asyncio.create_task(self._send_pulses(writer))
+        heartbeat = asyncio.create_task(self._send_heartbeats(writer))
         try:
             await run_all([self._take_orders(reader, writer), self._send_answers(writer)])
         finally:
-            pulse.cancel()
+            heartbeat.cancel()
 
-    async def _send_pulses(self, writer: asyncio.StreamWriter) -> None:
+    async def _send_heartbeats(self, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):  # which whoever reads notices as well
             while True:
-                await asyncio.sleep(PULSE_S)
+                await asyncio.sleep(HEARTBEAT_S)
                 if self._thread.has_moved():
                     await send(writer, {})
 

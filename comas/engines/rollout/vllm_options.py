@@ -20,7 +20,7 @@ offline class on an A100, where more is slower (vllm/engine/arg_utils.py). Left 
 like ours has 2,048, so that a mean prompt of the paper's run takes two steps."""
 
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""Those for which vLLM makes room; an adapter of another rank takes the room of the next."""
+"""The ranks that vLLM makes room for; an adapter of another rank takes the room of the next."""
 
 QUIET_VLLM = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 """Environment variables of any process that imports vLLM."""

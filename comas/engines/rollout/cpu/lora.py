@@ -14,7 +14,7 @@ from vllm.lora.punica_wrapper import punica_cpu
 from vllm.lora.punica_wrapper.punica_cpu import PunicaWrapperCPU
 
 _NUM_KERNELS = 32
-"""That are kept of each product, one for each number of tokens: as many as of vLLM's own."""
+"""Kernels kept for each product, one for each number of tokens; as many as vLLM keeps."""
 
 
 def use_dense_products() -> None:

@@ -42,7 +42,7 @@ class SharedMemoryWeightSender:
     Args:
         chunks: what this rank holds of all parameters, anew at each call, in the same chunks on
             all ranks.
-        metadata: of the same parameters, in any order.
+        metadata: name, dtype and shape of the same parameters, in any order.
         is_sharded: whether the ranks hold parts, which only together are the weights; else rank 0
             has them whole.
     """

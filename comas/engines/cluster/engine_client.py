@@ -12,10 +12,10 @@ from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.supervision import TICK_S, LostEngineError, engine_error
 from comas.engines.rollout.connection import (
     Connection,
-    Meeting,
+    Endpoint,
     Orders,
     Request,
-    meeting_point,
+    listening,
     receive,
     send,
 )
@@ -30,10 +30,10 @@ class _Asked(NamedTuple):
     turn: TurnKey
     answer: asyncio.Future[Generation | None]
     at_s: float
-    """Time on the exchange's own clock."""
+    """Time on the client's own clock."""
 
 
-class Exchange:
+class EngineClient:
     """Carries the requests to one engine, and its answers back, while an event loop runs.
 
     One Ray call lasts as long as the loop and tells how it ended; requests and answers cross a
@@ -101,11 +101,11 @@ class Exchange:
 
     async def _carry(self) -> None:
         """Talk with the engine until the loop ends or the engine fails."""
-        async with meeting_point(self._address) as (meeting, connected):
-            await run_all([self._serving(meeting), self._talk(connected), self._watch()])
+        async with listening(self._address) as (endpoint, connected):
+            await run_all([self._serving(endpoint), self._talk(connected), self._watch()])
 
-    async def _serving(self, meeting: Meeting) -> None:
-        await self.engine.call("serve", meeting)
+    async def _serving(self, endpoint: Endpoint) -> None:
+        await self.engine.call("serve", endpoint)
 
     async def _talk(self, connected: asyncio.Future[Connection]) -> None:
         reader, writer = await connected

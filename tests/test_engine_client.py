@@ -11,10 +11,10 @@ import pytest
 from ray.exceptions import ActorDiedError
 
 from comas.config.schema import Cluster
-from comas.engines.cluster.exchange import Exchange
+from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import LostEngineError
-from comas.engines.rollout.connection import Meeting, Orders, Request, receive, send
+from comas.engines.rollout.connection import Endpoint, Orders, Request, receive, send
 from comas.types import Generation
 
 Answer = Callable[[int, Request], Generation | None]
@@ -41,14 +41,14 @@ class ScriptedEngine:
         self._answer = answer
         self._error = error
 
-    def call(self, method: str, meeting: Meeting) -> Awaitable[None]:
+    def call(self, method: str, endpoint: Endpoint) -> Awaitable[None]:
         assert method == "serve"
-        return self._serve(meeting)
+        return self._serve(endpoint)
 
-    async def _serve(self, meeting: Meeting) -> None:
+    async def _serve(self, endpoint: Endpoint) -> None:
         self.num_conversations += 1
-        reader, writer = await asyncio.open_connection(meeting.host, meeting.port)
-        writer.write(meeting.password)
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        writer.write(endpoint.password)
         while orders := await receive(reader):
             self.orders.append(orders)
             if self._error is not None:
@@ -59,14 +59,14 @@ class ScriptedEngine:
         writer.close()
 
 
-def exchange_with(engine: ScriptedEngine, **limits: float) -> Exchange:
-    return Exchange(engine, cluster=Cluster(**limits))  # type: ignore[arg-type]
+def client_of(engine: ScriptedEngine, **limits: float) -> EngineClient:
+    return EngineClient(engine, cluster=Cluster(**limits))  # type: ignore[arg-type]
 
 
-async def ask_all(exchange: Exchange, *prompts: str) -> list[Any]:
+async def ask_all(client: EngineClient, *prompts: str) -> list[Any]:
     return await asyncio.gather(
         *(
-            exchange.ask(Request(prompt, seed=0), turn=("d", f"r{i}.s0"))
+            client.ask(Request(prompt, seed=0), turn=("d", f"r{i}.s0"))
             for i, prompt in enumerate(prompts)
         ),
         return_exceptions=True,
@@ -75,21 +75,21 @@ async def ask_all(exchange: Exchange, *prompts: str) -> list[Any]:
 
 def test_requests_of_one_moment_go_in_one_message_and_each_gets_its_answer():
     engine = ScriptedEngine()
-    exchange = exchange_with(engine)
-    answers = asyncio.run(ask_all(exchange, "a", "overlong", "b"))
+    client = client_of(engine)
+    answers = asyncio.run(ask_all(client, "a", "overlong", "b"))
     assert answers == [spoken("a"), None, spoken("b")]
     assert [list(orders.requests.values()) for orders in engine.orders] == [
         [Request("a", 0), Request("overlong", 0), Request("b", 0)]
     ]
-    assert exchange.num_asked == 0
+    assert client.num_asked == 0
 
 
 def test_one_conversation_lasts_as_long_as_the_loop_and_the_next_loop_has_its_own():
     engine = ScriptedEngine()
-    exchange = exchange_with(engine)
+    client = client_of(engine)
 
     async def ask_twice() -> list[Any]:
-        return [*await ask_all(exchange, "a"), *await ask_all(exchange, "b")]
+        return [*await ask_all(client, "a"), *await ask_all(client, "b")]
 
     for num_loops in (1, 2):
         assert asyncio.run(ask_twice()) == [spoken("a"), spoken("b")]
@@ -98,11 +98,11 @@ def test_one_conversation_lasts_as_long_as_the_loop_and_the_next_loop_has_its_ow
 
 def test_a_cancelled_request_is_told_and_the_others_are_answered():
     engine = ScriptedEngine(answer=None)
-    exchange = exchange_with(engine)
+    client = client_of(engine)
 
     async def scenario() -> None:
-        task = asyncio.create_task(ask_all(exchange, "a"))
-        asked = asyncio.create_task(exchange.ask(Request("b", 0), turn=("d", "r0.s0")))
+        task = asyncio.create_task(ask_all(client, "a"))
+        asked = asyncio.create_task(client.ask(Request("b", 0), turn=("d", "r0.s0")))
         while not engine.orders:
             await asyncio.sleep(0.001)
         asked.cancel()
@@ -110,46 +110,46 @@ def test_a_cancelled_request_is_told_and_the_others_are_answered():
             await asyncio.sleep(0.001)
         [number] = [n for n, r in engine.orders[0].requests.items() if r.prompt == "b"]
         assert engine.orders[1] == Orders({}, [number])
-        assert exchange.num_asked == 1
+        assert client.num_asked == 1
         task.cancel()
 
     asyncio.run(scenario())
 
 
 def test_no_answer_within_the_limit_is_an_error_that_names_engine_and_turn():
-    exchange = exchange_with(ScriptedEngine(answer=None), call_timeout_s=0.1)
-    [error] = asyncio.run(ask_all(exchange, "a"))
+    client = client_of(ScriptedEngine(answer=None), call_timeout_s=0.1)
+    [error] = asyncio.run(ask_all(client, "a"))
     assert isinstance(error, LostEngineError)
     assert str(error).startswith("rollout engine 0 of policy 0 did not answer d r0.s0 within 0 s")
     assert "cluster.call_timeout_s" in str(error)
 
 
 def test_the_limit_counts_from_when_a_request_was_asked():
-    exchange = exchange_with(ScriptedEngine(), call_timeout_s=0.4)
+    client = client_of(ScriptedEngine(), call_timeout_s=0.4)
 
     async def scenario() -> list[Any]:
         answers = []
         for _ in range(6):
-            answers += await ask_all(exchange, "a")
+            answers += await ask_all(client, "a")
             await asyncio.sleep(0.1)
         return answers
 
     assert asyncio.run(scenario()) == [spoken("a")] * 6
 
 
-class PulsingEngine(ScriptedEngine):
-    """Gives ``num_pulses`` signs of life, 0.05 s apart, and then the answer, if it has one."""
+class BeatingEngine(ScriptedEngine):
+    """Gives ``num_heartbeats`` signs of life, 0.05 s apart, and then the answer, if it has one."""
 
-    def __init__(self, *, num_pulses: int, answer: Answer | None) -> None:
+    def __init__(self, *, num_heartbeats: int, answer: Answer | None) -> None:
         super().__init__()
-        self._num_pulses = num_pulses
+        self._num_heartbeats = num_heartbeats
         self._last_answer = answer
 
-    async def _serve(self, meeting: Meeting) -> None:
-        reader, writer = await asyncio.open_connection(meeting.host, meeting.port)
-        writer.write(meeting.password)
+    async def _serve(self, endpoint: Endpoint) -> None:
+        reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+        writer.write(endpoint.password)
         orders = await receive(reader)
-        for _ in range(self._num_pulses):
+        for _ in range(self._num_heartbeats):
             await asyncio.sleep(0.05)
             await send(writer, {})
         if self._last_answer is not None:
@@ -160,25 +160,25 @@ class PulsingEngine(ScriptedEngine):
 
 
 def test_an_engine_that_gives_no_sign_of_life_is_lost_long_before_its_time_limit():
-    exchange = exchange_with(PulsingEngine(num_pulses=4, answer=None), heartbeat_timeout_s=0.1)
-    [error] = asyncio.run(ask_all(exchange, "a"))
+    client = client_of(BeatingEngine(num_heartbeats=4, answer=None), heartbeat_timeout_s=0.1)
+    [error] = asyncio.run(ask_all(client, "a"))
     assert isinstance(error, LostEngineError)
     assert "gave no sign of life for 0 s while generating d r0.s0" in str(error)
     assert "cluster.heartbeat_timeout_s" in str(error)
 
 
 def test_signs_of_life_let_an_answer_take_longer_than_their_limit():
-    exchange = exchange_with(PulsingEngine(num_pulses=12, answer=echo), heartbeat_timeout_s=0.3)
-    assert asyncio.run(ask_all(exchange, "a")) == [spoken("a")]
+    client = client_of(BeatingEngine(num_heartbeats=12, answer=echo), heartbeat_timeout_s=0.3)
+    assert asyncio.run(ask_all(client, "a")) == [spoken("a")]
 
 
 def test_silence_while_nobody_asks_is_no_silence():
-    exchange = exchange_with(ScriptedEngine(), heartbeat_timeout_s=0.1)
+    client = client_of(ScriptedEngine(), heartbeat_timeout_s=0.1)
 
     async def scenario() -> list[Any]:
-        before = await ask_all(exchange, "a")
+        before = await ask_all(client, "a")
         await asyncio.sleep(0.4)
-        return before + await ask_all(exchange, "b")
+        return before + await ask_all(client, "b")
 
     assert asyncio.run(scenario()) == [spoken("a"), spoken("b")]
 
@@ -189,50 +189,50 @@ def test_a_lost_ray_is_noticed_while_answers_are_waited_for():
 
     engine = ScriptedEngine(answer=None)
     cluster = Cluster(heartbeat_timeout_s=0.4)
-    exchange = Exchange(engine, cluster=cluster, check_ray=check)  # type: ignore[arg-type]
-    [error] = asyncio.run(ask_all(exchange, "a"))
+    client = EngineClient(engine, cluster=cluster, check_ray=check)  # type: ignore[arg-type]
+    [error] = asyncio.run(ask_all(client, "a"))
     assert str(error) == "Ray is lost"
 
 
 def test_a_dead_engine_fails_every_waiting_request_by_the_turn_s_own_name():
-    exchange = exchange_with(ScriptedEngine(error=ActorDiedError()))
-    errors = asyncio.run(ask_all(exchange, "a", "b"))
+    client = client_of(ScriptedEngine(error=ActorDiedError()))
+    errors = asyncio.run(ask_all(client, "a", "b"))
     assert [type(error) for error in errors] == [LostEngineError, LostEngineError]
     for turn, error in zip(("r0.s0", "r1.s0"), errors, strict=True):
         assert f"rollout engine 0 of policy 0 failed while generating d {turn}: " in str(error)
         assert isinstance(error.__cause__, ActorDiedError)
     # Whoever asks afterwards hears of it as well.
-    assert isinstance(asyncio.run(ask_all(exchange, "c"))[0], LostEngineError)
+    assert isinstance(asyncio.run(ask_all(client, "c"))[0], LostEngineError)
 
 
 def test_whoever_does_not_know_the_password_is_turned_away():
     class Impostor(ScriptedEngine):
-        def call(self, method: str, meeting: Meeting) -> Awaitable[None]:
-            return self._intrude(meeting)
+        def call(self, method: str, endpoint: Endpoint) -> Awaitable[None]:
+            return self._intrude(endpoint)
 
-        async def _intrude(self, meeting: Meeting) -> None:
-            reader, writer = await asyncio.open_connection(meeting.host, meeting.port)
-            writer.write(b"x" * len(meeting.password))
+        async def _intrude(self, endpoint: Endpoint) -> None:
+            reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
+            writer.write(b"x" * len(endpoint.password))
             assert await reader.read() == b""  # closed by the driver, which has sent nothing
             writer.close()
-            await self._serve(meeting)
+            await self._serve(endpoint)
 
-    assert asyncio.run(ask_all(exchange_with(Impostor()), "a")) == [spoken("a")]
+    assert asyncio.run(ask_all(client_of(Impostor()), "a")) == [spoken("a")]
 
 
 def test_a_stranger_who_says_nothing_holds_up_no_end():
     """From Python 3.12 on, a server waits for whoever is still connected."""
 
     class Visited(ScriptedEngine):
-        def call(self, method: str, meeting: Meeting) -> Awaitable[None]:
-            return self._be_lost(meeting)
+        def call(self, method: str, endpoint: Endpoint) -> Awaitable[None]:
+            return self._be_lost(endpoint)
 
-        async def _be_lost(self, meeting: Meeting) -> None:
-            self.stranger, self.writer = await asyncio.open_connection(meeting.host, meeting.port)
+        async def _be_lost(self, endpoint: Endpoint) -> None:
+            self.stranger, self.writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             raise ActorDiedError()
 
     async def ask() -> bytes:
-        [error] = await ask_all(exchange_with(engine), "a")
+        [error] = await ask_all(client_of(engine), "a")
         assert isinstance(error, LostEngineError)
         return await asyncio.wait_for(engine.stranger.read(), timeout=20)
 
@@ -246,7 +246,7 @@ def sampler_of(
     return Sampler(
         engines,  # type: ignore[arg-type]
         policy_of_agent=policy_of_agent,
-        exchange=partial(Exchange, cluster=Cluster()),
+        client_of=partial(EngineClient, cluster=Cluster()),
         **named,
     )
 
@@ -262,7 +262,7 @@ def test_what_a_lost_engine_left_unanswered_is_asked_of_the_one_in_its_place():
     replaced = []
 
     def restart(engine: Any, error: LostEngineError) -> Any:
-        assert all(exchange.num_asked == 0 for exchange in sampler._exchanges)
+        assert all(client.num_asked == 0 for client in sampler._clients)
         replaced.append((engine, str(error)))
         return replacement
 
