@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 from comas.config.keys import keys_of
 from comas.config.schema import Config, Optimization
 from comas.policy_optimization import logprobs
+from comas.policy_optimization.balancing import sample_cost, split_into_micro_batches
 from comas.policy_optimization.batching import (
     StepTotals,
     assemble,
     num_optimizer_steps,
     response_mask,
     rollout_logprobs,
-    sample_cost,
-    split_into_micro_batches,
     split_into_steps,
 )
 from comas.policy_optimization.logprobs import token_logprobs

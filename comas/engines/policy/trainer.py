@@ -12,12 +12,12 @@ from torch import distributed
 from comas.config.schema import Optimization
 from comas.engines.policy.engine import Compute, PolicyEngine
 from comas.policy_optimization.advantages import compute_advantages
+from comas.policy_optimization.balancing import split_into_micro_batches
 from comas.policy_optimization.batching import (
     StepTotals,
     assemble,
     response_mask,
     rollout_logprobs,
-    split_into_micro_batches,
     split_into_steps,
 )
 from comas.policy_optimization.losses import (
