@@ -1,9 +1,8 @@
 """LoRA on the CPU: the adapters of a batch as two dense products, where vLLM gathers weights.
 
-vLLM copies the matrices of its adapter for every token and multiplies each token by its own copy,
-which on a tiny model takes four times as long as the rest of it. Here every token meets the first
-matrices of all adapters at once, the results that are not its own adapter's become 0, and the
-second matrices take those.
+vLLM copies the matrices of its adapter for every token and multiplies each token by its own copy.
+Here every token meets the first matrices of all adapters at once, the results that are not its own
+adapter's become 0, and the second matrices take those.
 """
 
 from typing import Any, NamedTuple
