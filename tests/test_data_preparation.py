@@ -21,8 +21,7 @@ from local_copies import (
 from small_runs import write_records
 
 from comas.data.preparation import DataPreparationError, Item, LeftOut, Source, loading
-from comas.data.preparation.checkers import checker_from_pytest
-from comas.data.preparation.kodcode import KODCODE
+from comas.data.preparation.kodcode import KODCODE, checker_from_pytest
 from comas.data.preparation.loading import HubUnreachableError, load_rows, missing_copies
 from comas.data.preparation.manifest import Manifest
 from comas.data.preparation.math_train import MATH

@@ -2,7 +2,6 @@
 
 from comas.data.batches import count_steps, draw_batch, fixed_subset
 from comas.data.records import (
-    QUESTION,
     RECORDS,
     DataError,
     Faulty,
@@ -15,7 +14,6 @@ from comas.data.records import (
 )
 
 __all__ = [
-    "QUESTION",
     "RECORDS",
     "DataError",
     "Faulty",

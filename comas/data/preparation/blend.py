@@ -8,8 +8,7 @@ from itertools import islice
 
 from comas.data import Record
 from comas.data.preparation.overlap import Overlap, OverlapIndex
-from comas.data.preparation.record_set import Converted
-from comas.data.preparation.source import DataPreparationError
+from comas.data.preparation.record_set import Converted, DataPreparationError
 from comas.types import DOMAINS, Domain
 from comas.utils.progress import progress_bar
 from comas.verification import AnswerForm, Verdict

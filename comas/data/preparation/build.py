@@ -16,12 +16,12 @@ from comas.data.preparation.math_train import MATH
 from comas.data.preparation.overlap import OverlapIndex
 from comas.data.preparation.record_set import (
     Conversion,
+    DataPreparationError,
     RecordSet,
     Row,
     benchmark_file,
     convert_rows,
 )
-from comas.data.preparation.source import DataPreparationError
 from comas.data.preparation.webinstruct import WEBINSTRUCT
 from comas.types import Domain
 from comas.utils.files import json_lines, locked, read_lines

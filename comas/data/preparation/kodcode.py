@@ -4,11 +4,16 @@ Of the 447,000 questions of KodCode this takes the 10,000 that its authors chose
 reinforcement: 74 MB to download instead of 2.6 GB.
 """
 
-from comas.data.preparation.checkers import checker_from_pytest
-from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row
-from comas.data.preparation.source import Source
+import ast
+from collections.abc import Sequence
+
+from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, Source
+from comas.verification.coding import PROGRAM_MODULE, calls_unittest_main, foreign_imports
 
 DIFFICULTIES = ("medium", "hard")
+
+_PYTEST_HOOKS = ("setup_module", "setup_function", "teardown_module", "teardown_function")
+_NEEDS_PYTEST = LeftOut("its tests need pytest")
 
 
 def convert(row: Row) -> Item | LeftOut:
@@ -24,6 +29,87 @@ def convert(row: Row) -> Item | LeftOut:
         details=f"The code must pass these unit tests:\n```python\n{checker}\n```",
         solution=row["solution"],
     )
+
+
+def checker_from_pytest(test_code: str) -> str | LeftOut:
+    """A file of pytest functions as checker code: the functions, followed by their calls.
+
+    The sandbox holds Python's standard library only, so tests that use pytest itself (raises,
+    approx, fixtures, parameters) are left out, and so are test classes.
+
+    Example: ``from solution import f`` and ``def test_f(): assert f(2) == 4`` become
+    ``def test_f(): assert f(2) == 4``, an empty line, and ``test_f()``.
+    """
+    # As Python's parser counts lines.
+    test_code = test_code.replace("\r\n", "\n").replace("\r", "\n")
+    try:
+        tree = ast.parse(test_code)
+    except (SyntaxError, ValueError):
+        return LeftOut("its tests are not Python")
+    kept = [node for node in tree.body if not _is_dropped(node)]
+    if not any(_uses_pytest(node) for node in kept):
+        kept = [node for node in kept if not _is_import_of_pytest(node)]
+    tests = [
+        node
+        for node in kept
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and node.name.lower().startswith("test")
+    ]
+    if reason := _unfit(kept, tests):
+        return reason
+    calls = "\n".join(f"{name}()" for name in dict.fromkeys(test.name for test in tests))
+    return f"{_source_of(kept, test_code)}\n\n{calls}"
+
+
+def _unfit(kept: Sequence[ast.stmt], tests: Sequence[ast.stmt]) -> LeftOut | None:
+    if not tests:
+        return LeftOut("it has no test function")
+    for test in tests:
+        if not isinstance(test, ast.FunctionDef):
+            return LeftOut("its tests are methods of a class, or coroutines")
+        if test.decorator_list or ast.unparse(test.args):
+            return _NEEDS_PYTEST
+    if calls_unittest_main(ast.Module([*kept], [])):
+        return LeftOut("its tests run by unittest.main")
+    foreign = foreign_imports(ast.Module([*kept], []))
+    hooks = {node.name for node in kept if isinstance(node, ast.FunctionDef)} & {*_PYTEST_HOOKS}
+    if "pytest" in foreign or hooks:
+        return _NEEDS_PYTEST
+    return LeftOut("its tests import more than the standard library") if foreign else None
+
+
+def _is_dropped(node: ast.stmt) -> bool:
+    """Whether ``node`` imports the program's names (globals anyway), or is the main guard."""
+    if isinstance(node, ast.ImportFrom):
+        is_program = node.module == PROGRAM_MODULE and node.level == 0
+        return is_program and not any(alias.asname for alias in node.names)
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
+
+
+def _is_import_of_pytest(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Import) and [alias.name for alias in node.names] == ["pytest"]
+
+
+def _uses_pytest(node: ast.stmt) -> bool:
+    return any(isinstance(part, ast.Name) and part.id == "pytest" for part in ast.walk(node))
+
+
+def _source_of(kept: list[ast.stmt], code: str) -> str:
+    """The source of the kept statements, with its comments where no line is shared."""
+    kept_lines = _line_numbers(kept)
+    dropped_lines = _line_numbers(ast.parse(code).body) - kept_lines
+    lines = [line for number, line in enumerate(code.split("\n"), 1) if number not in dropped_lines]
+    source = "\n".join(lines).strip()
+    wanted = ast.Module(kept, [])
+    return source if ast.dump(ast.parse(source)) == ast.dump(wanted) else ast.unparse(wanted)
+
+
+def _line_numbers(nodes: list[ast.stmt]) -> set[int]:
+    numbers: set[int] = set()
+    for node in nodes:
+        assert node.end_lineno is not None
+        numbers.update(range(node.lineno, node.end_lineno + 1))
+    return numbers
 
 
 KODCODE = RecordSet(

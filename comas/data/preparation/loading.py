@@ -17,8 +17,7 @@ from datasets import Dataset, IterableDataset, load_dataset, load_from_disk
 from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError
 
-from comas.data.preparation.record_set import Row
-from comas.data.preparation.source import DataPreparationError, Source
+from comas.data.preparation.record_set import DataPreparationError, Row, Source
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,6 @@
 """The training questions of MATH (Hendrycks et al., 2021), levels 4 and 5."""
 
-from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row
-from comas.data.preparation.source import Source
+from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, Source
 from comas.verification.boxed import last_boxed
 
 LEVELS = ("Level 4", "Level 5")

@@ -13,8 +13,7 @@ the question ends with the unit:
 
 import re
 
-from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, with_unit
-from comas.data.preparation.source import Source
+from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, Source, with_unit
 
 CATEGORIES = ("Physics", "Chemistry", "Biology")
 NUMERIC_TYPES = ("Float", "Integer")
