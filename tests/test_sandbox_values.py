@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from comas.verification.sandbox import Sandbox
 from comas.verification.sandbox.inside.references import References
 from comas.verification.sandbox.inside.remote import OPERATIONS, Remote
-from comas.verification.sandbox.inside.values import Codec
 
 # ---------------------------------------------------------------- forms
 
@@ -28,8 +27,8 @@ def never(*request):
 
 def cross(value):
     """``value`` as it arrives on the other side."""
-    form = json.loads(json.dumps(Codec(References(never, of_checker=True)).encode(value)))
-    return Codec(References(never, of_checker=False)).decode(form)
+    form = json.loads(json.dumps(References(never, of_checker=True).codec.encode(value)))
+    return References(never, of_checker=False).codec.decode(form)
 
 
 VALUES = [
@@ -131,7 +130,7 @@ def decode(form):
     references = References(ask, of_checker=True)
     references.give_number(decode)
     try:
-        value = Codec(references).decode(form)
+        value = references.codec.decode(form)
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AttributeError):
         return
     if callable(value) and type(value) is not Remote:
@@ -536,7 +535,7 @@ def test_what_a_program_may_change_of_an_object_of_the_checker(sandbox):
 
 def test_what_one_side_alone_holds_is_no_longer_watched():
     references = References(never, of_checker=True)
-    codec, other = Codec(references), Codec(References(never, of_checker=False))
+    codec, other = references.codec, References(never, of_checker=False).codec
 
     def send(value, sender, receiver, may_forget=False):
         news = sender.news(may_forget=may_forget)

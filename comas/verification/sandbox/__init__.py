@@ -69,10 +69,10 @@ the object; subclasses of its classes, ``inspect``, ``await``, pickling or copyi
 patching its names, reading its output, and pytest or any other installed package.
 """
 
+from comas.verification.sandbox.inside import Limits
 from comas.verification.sandbox.sandbox import (
     HOW_TO_GET_NAMESPACES,
     Isolation,
-    Limits,
     Sandbox,
     SandboxError,
 )

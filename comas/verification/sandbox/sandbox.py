@@ -9,16 +9,15 @@ import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
+from comas.verification.sandbox.inside import HEADER_BYTES, Limits
 from comas.verification.sandbox.system_call_filter import compile_filter
 
 log = logging.getLogger(__name__)
 
 _FOLDER = Path(__file__).parent
-_HEADER_BYTES = 400
 _GRACE_S = 30.0
 """How long the server may take beyond a program's wall limit before it is given up."""
 
@@ -64,23 +63,6 @@ Isolation = Literal["require_namespaces", "allow_degraded"]
 
 class SandboxError(RuntimeError):
     """The sandbox itself failed: nothing is known about the program."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What one program may use, and its checker as well."""
-
-    cpu_s: int = 3
-    """CPU seconds of each process. It decides before the wall limit does, so that a verdict
-    does not depend on how busy the machine is."""
-    wall_s: float = 10.0
-    memory_mib: int = 512
-    """Address space of each process."""
-    num_processes: int = 16
-    """Processes and threads, the four that make up the sandbox included."""
-    open_files: int = 32
-    disk_mib: int = 16
-    """Each file, and all files together."""
 
 
 class Sandbox:
@@ -151,17 +133,15 @@ class Sandbox:
     def _request(self, program: str, checker: str, names_may_shadow: bool) -> bytes:
         # A lone surrogate is no text; the program that contains one is not Python.
         texts = [text.encode(errors="replace") for text in (program, checker)]
-        limits = dataclasses.asdict(self._limits)
         fields = {
             "program": len(texts[0]),
             "checker": len(texts[1]),
             "names_may_shadow": names_may_shadow,
-            "wall_s": limits.pop("wall_s"),
-            "limits": limits,
+            "limits": dataclasses.asdict(self._limits),
         }
         header = json.dumps(fields).encode()
-        assert len(header) <= _HEADER_BYTES
-        return header.ljust(_HEADER_BYTES) + b"".join(texts)
+        assert len(header) <= HEADER_BYTES
+        return header.ljust(HEADER_BYTES) + b"".join(texts)
 
     def _start(self) -> subprocess.Popen[bytes]:
         missing: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """The fork server: 400 bytes of JSON a run on its standard input, one line of answer.
 
-    {"program": 31, "checker": 17, "names_may_shadow": false, "wall_s": 10.0, "limits": {...}}
+    {"program": 31, "checker": 17, "names_may_shadow": false, "limits": {"wall_s": 10.0, ...}}
 
 followed by the bytes of the program and those of the checker, of these lengths. The server
 never reads them: they go from pipe to pipe, and so are in the memory of no process but the one
@@ -19,8 +19,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from . import file_rules, folder, namespaces, system
-from .cell import BROKEN, PASSED, STARTED, Containment, Limits, Pipes, enter
+from . import HEADER_BYTES, Limits, file_rules, folder, namespaces, system
+from .cell import BROKEN, PASSED, STARTED, Containment, Pipes, enter
 from .processes import end_namespace, end_tree
 
 PRELOADED = (
@@ -31,7 +31,6 @@ PRELOADED = (
 """Imported once, by the server: most programs and checkers use some of them. Not threading,
 whose work after each fork takes about as long as the fork."""
 
-_HEADER_BYTES = 400
 _LOOK_EVERY_S = 0.02
 
 
@@ -68,7 +67,7 @@ class Server:
 
     def serve(self) -> None:
         """Run programs until the caller is gone."""
-        while header := _read(_HEADER_BYTES):
+        while header := _read(HEADER_BYTES):
             reply = self._run(json.loads(header))
             if reply is None:
                 return
@@ -76,10 +75,11 @@ class Server:
 
     def _run(self, request: dict[str, Any]) -> dict[str, Any] | None:
         """Run one program; None when the caller is gone meanwhile."""
-        deadline = time.monotonic() + request["wall_s"]
+        limits = Limits(**request["limits"])
+        deadline = time.monotonic() + limits.wall_s
         place = None if self._is_isolated else folder.make()
-        report, cell = self._start_cell(request, place)
-        is_over = partial(folder.is_over, place, request["limits"]["disk_mib"]) if place else None
+        report, cell = self._start_cell(request, limits, place)
+        is_over = partial(folder.is_over, place, limits.disk_mib) if place else None
         try:
             is_abandoned = _wait(cell, deadline, is_over)
         finally:
@@ -91,7 +91,9 @@ class Server:
         with open(report, "rb") as file:
             return None if is_abandoned else _reply(file.read())
 
-    def _start_cell(self, request: dict[str, Any], place: str | None) -> tuple[int, int]:
+    def _start_cell(
+        self, request: dict[str, Any], limits: Limits, place: str | None
+    ) -> tuple[int, int]:
         """Start a cell and give it its texts; returns where it reports, and its process."""
         (program, program_end), (checker, checker_end) = os.pipe(), os.pipe()
         report, report_end = os.pipe()
@@ -100,7 +102,7 @@ class Server:
         if cell == 0:
             enter(
                 Pipes(program, checker, report_end),
-                Limits(**request["limits"]),
+                limits,
                 Containment(self._filter, place, self.landlock is not None),
                 names_may_shadow=request["names_may_shadow"],
                 server=server,

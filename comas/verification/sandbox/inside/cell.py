@@ -17,9 +17,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NoReturn
 
-from . import file_rules, folder, namespaces, system
-from .checking import check
-from .running import run
+from . import Limits, file_rules, folder, namespaces, system
+from .checking import check, serve
 
 STARTED, PASSED, BROKEN = b"\x01", b"\x02", b"\x03"
 """What is reported: one of the two processes is ready; the checker has found no fault; a fault
@@ -27,17 +26,6 @@ of ours follows."""
 
 CHECKER_USER, PROGRAM_USER = 65533, 65534
 """Neither owns anything. Two, so that without namespaces the program cannot touch the checker."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """What each process may use, as rlimits; disk_mib also limits all files together."""
-
-    cpu_s: int
-    memory_mib: int
-    num_processes: int
-    open_files: int
-    disk_mib: int
 
 
 @dataclass(frozen=True)
@@ -109,7 +97,7 @@ def _start_both(
         os.setsid()  # a signal to its own group is to reach nobody but itself
         _confine(limits, containment, PROGRAM_USER, pipes.report)
         os.close(pipes.report)
-        run(_read_all(pipes.program), source=program_in, sink=program_out)
+        serve(_read_all(pipes.program), source=program_in, sink=program_out)
 
     checker = _start(be_checker)
     if containment.folder is None:

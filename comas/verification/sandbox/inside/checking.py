@@ -1,11 +1,11 @@
-"""The checker's process: it asks the program's process, and what comes back is only data."""
+"""What the two processes do: the checker's asks the program's, and what comes back is only data."""
 
 import builtins
 import importlib
 import inspect
 import sys
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 from .conversation import Conversation
 from .remote import Remote
@@ -31,6 +31,20 @@ def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> No
         compile(checker, "<checker>", "exec", dont_inherit=True),
         _Names(solution, may_shadow=names_may_shadow),
     )
+
+
+def serve(program: str, *, source: int, sink: int) -> NoReturn:
+    """Load ``program`` as the module ``solution``, and then do what the checker asks for.
+
+    Raises what loading raises.
+    """
+    conversation = Conversation(source, sink)
+    solution = types.ModuleType("solution")
+    sys.modules["solution"] = solution
+    conversation.references.give_number(solution)
+    exec(compile(program, "<program>", "exec", dont_inherit=True), vars(solution))
+    conversation.tell_outcome(None)
+    conversation.serve()
 
 
 class _Names(dict[str, Any]):

@@ -21,7 +21,7 @@ from typing import Any, NoReturn, Protocol
 
 from .references import References
 from .remote import CONVERSIONS, OPERATIONS, number_of
-from .values import Codec, Form
+from .values import Form
 
 MAX_MESSAGE_BYTES = 32 << 20
 MAX_DEPTH = 100
@@ -55,7 +55,7 @@ class Conversation:
         self._depth = 0
         self._converted: dict[tuple[str, int], Any] = {}
         self.references = References(self.request, of_checker=permits is not None)
-        self._codec = Codec(self.references)
+        self._codec = self.references.codec
 
     def request(self, operation: str, *operands: Any, **named: Any) -> Any:
         """Have the other side do one of OPERATIONS; raises what that raises there."""

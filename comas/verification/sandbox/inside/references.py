@@ -29,6 +29,7 @@ class References:
 
     def __init__(self, request: Callable[..., Any], *, of_checker: bool) -> None:
         """``request``: see ``Remote``. ``of_checker``: whose side this is."""
+        self.codec = Codec(self)
         self._request = request
         self._of_checker = of_checker
         self._own: list[Any] = []
@@ -54,7 +55,7 @@ class References:
             self._remotes[number] = Remote(self._request, number)
         return self._remotes[number]
 
-    def encode(self, value: Any, codec: Codec) -> Form:
+    def encode(self, value: Any) -> Form:
         kind = type(value)
         if kind is Remote:
             return ["yours", number_of(value)]
@@ -63,12 +64,12 @@ class References:
         if issubclass(kind, type) and issubclass(value, BaseException):
             return self._encode_error_class(value)
         if issubclass(kind, BaseException):
-            return self._encode_error(value, codec)
+            return self._encode_error(value)
         if issubclass(kind, tuple) and isinstance(fields := getattr(kind, "_fields", 0), tuple):
-            return ["namedtuple", kind.__name__, list(fields), *map(codec.encode, value)]
+            return ["namedtuple", kind.__name__, list(fields), *map(self.codec.encode, value)]
         return ["mine", self.give_number(value)]
 
-    def decode(self, form: list[Form], codec: Codec) -> Any:
+    def decode(self, form: list[Form]) -> Any:
         match form:
             case ["mine", number]:
                 return self.remote(number)
@@ -77,11 +78,11 @@ class References:
             case ["standard", str(module), str(name)]:
                 return self._find_in_library(module, name)
             case ["error class", number, str(module), str(name), list(bases)]:
-                return self._find_error_class(number, module, name, bases, codec)
+                return self._find_error_class(number, module, name, bases)
             case ["error", kind, list(arguments), list(attributes), str(text)]:
-                return self._rebuild_error(kind, arguments, attributes, text, codec)
+                return self._rebuild_error(kind, arguments, attributes, text)
             case ["namedtuple", str(name), list(fields), *items]:
-                return self._tuple_class(name, fields)(*map(codec.decode, items))
+                return self._tuple_class(name, fields)(*map(self.codec.decode, items))
         raise ValueError("not a form")
 
     def _find_in_library(self, module: str, name: str) -> Any:
@@ -102,36 +103,30 @@ class References:
         number = self.give_number(value)
         return ["error class", number, value.__module__, value.__qualname__, encoded]
 
-    def _find_error_class(
-        self, number: Form, module: str, name: str, bases: list[Form], codec: Codec
-    ) -> type:
+    def _find_error_class(self, number: Form, module: str, name: str, bases: list[Form]) -> type:
         """The library's class of this name where it is loaded here, or else an imitation."""
         if _checked(number) not in self._remotes:
             found = _find_loaded(module, name)
             if not (isinstance(found, type) and issubclass(found, BaseException)):
-                decoded = tuple(self._error_class(base, codec) for base in bases)
+                decoded = tuple(map(self._error_class, bases))
                 found = type(name, decoded, {"__str__": _text, "__module__": module})
                 self._remote_errors[found] = number
             self._remotes[number] = found
         return self._remotes[number]
 
-    def _encode_error(self, error: BaseException, codec: Codec) -> Form:
-        attributes = [[n, codec.encode(v)] for n, v in vars(error).items() if not n.startswith("_")]
-        arguments = list(map(codec.encode, error.args))
+    def _encode_error(self, error: BaseException) -> Form:
+        encode = self.codec.encode
+        attributes = [[n, encode(v)] for n, v in vars(error).items() if not n.startswith("_")]
+        arguments = list(map(encode, error.args))
         kind = self._encode_error_class(type(error))
         return ["error", kind, arguments, attributes, str(error)]
 
     def _rebuild_error(
-        self,
-        kind: Form,
-        arguments: list[Form],
-        attributes: list[Form],
-        text: str,
-        codec: Codec,
+        self, kind: Form, arguments: list[Form], attributes: list[Form], text: str
     ) -> BaseException:
-        named = [(name, codec.decode(value)) for name, value in attributes]
-        values = [codec.decode(argument) for argument in arguments]
-        error_class = self._error_class(kind, codec)
+        named = [(name, self.codec.decode(value)) for name, value in attributes]
+        values = list(map(self.codec.decode, arguments))
+        error_class = self._error_class(kind)
         try:
             error = error_class(*values)
         except TypeError:  # its own arguments need not be those of its constructor
@@ -140,8 +135,8 @@ class References:
             vars(error).update(dict(named), **{_TEXT: text})
         return error
 
-    def _error_class(self, form: Form, codec: Codec) -> Any:
-        error_class = codec.decode(form)
+    def _error_class(self, form: Form) -> Any:
+        error_class = self.codec.decode(form)
         if not (issubclass(type(error_class), type) and issubclass(error_class, BaseException)):
             raise TypeError("not a class of exceptions")
         return error_class

@@ -38,11 +38,11 @@ _AS_THEY_ARE = frozenset({type(None), bool, float, str})
 
 
 class ByReference(Protocol):
-    """Who speaks for the values that do not cross themselves."""
+    """How values cross that do not cross themselves (references.py)."""
 
-    def encode(self, value: Any, codec: Codec) -> Form: ...
+    def encode(self, value: Any) -> Form: ...
 
-    def decode(self, form: list[Form], codec: Codec) -> Any: ...
+    def decode(self, form: list[Form]) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,6 @@ class _Mutable:
     create: Callable[..., Any]
     """Makes an empty one, of the arguments."""
     arguments: Callable[[Any], tuple[Any, ...]] = lambda value: ()
-
-
-def _tuple(*parts: Any) -> tuple[Any, ...]:
-    return parts
-
-
-def _frozenset(*parts: Any) -> frozenset[Any]:
-    return frozenset(parts)
 
 
 def _refill_list(value: Any, parts: list[Any]) -> None:
@@ -104,8 +96,8 @@ def _iso(value: Any) -> tuple[str]:
 
 
 _IMMUTABLE: dict[type, _Immutable] = {
-    tuple: _Immutable("tuple", iter, _tuple),
-    frozenset: _Immutable("frozenset", iter, _frozenset),
+    tuple: _Immutable("tuple", iter, lambda *parts: parts),
+    frozenset: _Immutable("frozenset", iter, lambda *parts: frozenset(parts)),
     bytes: _Immutable("bytes", lambda v: (v.hex(),), bytes.fromhex),
     complex: _Immutable("complex", lambda v: (v.real, v.imag), complex),
     range: _Immutable("range", lambda v: (v.start, v.stop, v.step), range),
@@ -219,7 +211,7 @@ class Codec:
         if kind in _IMMUTABLE and _has_no_foreign_timezone(value):
             immutable = _IMMUTABLE[kind]
             return [immutable.name, *map(self.encode, immutable.parts(value))]
-        return self._references.encode(value, self)
+        return self._references.encode(value)
 
     def decode(self, form: Form) -> Any:
         if type(form) is not list:
@@ -235,7 +227,7 @@ class Codec:
             return self._containers[form[1]]
         if name == "int":
             return int(form[1], 16)
-        return self._references.decode(form, self)
+        return self._references.decode(form)
 
     def changed(self) -> dict[int, list[Any]]:
         """The parts of each container that are not those that the other side has."""
@@ -247,10 +239,13 @@ class Codec:
         return changed
 
     def _release(self, *, may_forget: bool) -> None:
-        """Forget what nobody else holds here; and everything, where it is too much to watch."""
+        """Forget containers that nobody else holds here, and all of them if they are too large.
+
+        may_forget: see ``news``.
+        """
         is_too_much = sum(map(len, self._contents.values())) > _MAX_WATCHED
         for label in list(self._containers):
-            # Held by the dictionary and as the argument of the question, or by more.
+            # Two references are the dictionary's and that of getrefcount's own argument.
             if (may_forget and is_too_much) or getrefcount(self._containers[label]) == 2:
                 self._forget(label)
                 self._released.append(label)
