@@ -93,6 +93,7 @@ x=13 ~ x = 13
 \sqrt{3} ~ \sqrt3 \approx 1.73 ~ x = \sqrt3 \approx 1.73
 ## the words and signs around an answer
 13 ~ \therefore 13
+irrational ~ \therefore irrational ~ \therefore Irrational ~ \therefore \text{ irrational}
 3 ~ \text{Answer: } 3
 25 ~ \text{The answer is 25} ~ The answer is $25$ ~ \text{So the area is } 25
 25 ~ 2x = 50 \implies x = 25 ~ 25 = x

@@ -85,7 +85,7 @@ def is_equal_expression(gold: str, answer: str) -> bool:
         return int(answer) == int(gold)
     if _has_letters_in_other_case(gold, answer):
         return False
-    expected = _read_gold(gold)
+    expected = read_gold(gold)
     actual = read_computable(answer)
     return bool(actual) and are_equal(expected, actual)
 
@@ -130,14 +130,12 @@ def _has_letters_in_other_case(gold: str, answer: str) -> bool:
     return any(letter.isalpha() and letter.swapcase() in named for letter in of_gold ^ of_answer)
 
 
-def check_readable(gold: str) -> None:
-    """Raise ValueError when ``gold`` (normalized LaTeX without a unit) cannot be read."""
-    _read_gold(gold)
-
-
 @lru_cache(maxsize=4096)
-def _read_gold(gold: str) -> list[Any]:
-    """Read once for all the answers to a question."""
+def read_gold(gold: str) -> list[Any]:
+    """As ``read``, once for all the answers to a question.
+
+    Raises ValueError when it cannot be read.
+    """
     expressions = read(gold)
     if not expressions:
         raise ValueError(f"the gold answer {gold!r} cannot be read as math")

@@ -228,15 +228,15 @@ def normalize(text: str) -> str:
     for needle, pattern, replacement in _REWRITES:
         if needle in text:
             text = pattern.sub(replacement, text)
-    return bare(text)
+    return trim(text)
 
 
-def bare(text: str) -> str:
+def trim(text: str) -> str:
     """``text`` without spaces, stops behind it, and braces around the whole."""
     stripped = text.strip().rstrip(" .,;")
     text = text.strip() if _DOTS.match(text, len(stripped)) else stripped
     opening, inner, _ = unwrap(text)
-    return bare(inner) if opening == "{" else text
+    return trim(inner) if opening == "{" else text
 
 
 def join_thousands(text: str) -> str:

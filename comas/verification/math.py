@@ -32,23 +32,24 @@ What would take hundreds of thousands of digits to work out is wrong, not comput
 import re
 from collections.abc import Sequence
 
-from comas.verification.algebra import check_readable, is_equal_expression
+from comas.verification.algebra import is_equal_expression, read_gold
 from comas.verification.boxed import last_boxed_list
 from comas.verification.brackets import split, unwrap
 from comas.verification.choice import read_letter
 from comas.verification.forms import Verdict
-from comas.verification.latex import MAX_ANSWER_CHARS, bare, join_thousands, normalize
+from comas.verification.latex import MAX_ANSWER_CHARS, join_thousands, normalize, trim
 from comas.verification.names import is_asked_for, is_name, is_same_name
-from comas.verification.phrases import split_domain, undressed
-from comas.verification.sets import is_equal_set, is_set
-from comas.verification.texts import (
+from comas.verification.sets import SUCH_THAT, is_equal_set, is_set
+from comas.verification.units import Quantity, read_quantity
+from comas.verification.words import (
     has_other_points,
     has_words,
     is_equal_text,
     is_text,
+    split_domain,
+    strip_phrases,
     unwrapped_number,
 )
-from comas.verification.units import Quantity, read_quantity
 
 _LIST_SEPARATOR = re.compile(r"[,;]|\\lor(?![a-zA-Z])")
 _EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![a-zA-Z])")
@@ -60,7 +61,6 @@ _IDLE_SPACE = re.compile(r"(?<![^\W_]) | (?![^\W_])")
 _BRACED_SCRIPT = re.compile(r"([_^])\{(\w)\}")
 _RATIO = re.compile(r":|\\text ?\{ ?to ?\}")
 _OPTION = re.compile(r"\\text ?\{ ?\(([A-Z])\) ?\}")
-_SUCH_THAT = re.compile(r":|\\mid|\|")
 _BASED = re.compile(r" ?(-?[0-9A-F]*\d[0-9A-F]*) ?(?:_ ?(?:base)?|(?:in )?base) ?(\w+) ?")
 _BASE_NAMES = ["two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"]
 _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES, start=2)}
@@ -94,8 +94,8 @@ def _is_equal(gold: str, answer: str) -> bool:
         return True
     if option := _OPTION.fullmatch(gold):
         return read_letter(answer) == option[1]
-    gold, domain = split_domain(undressed(gold))
-    answer, given = split_domain(undressed(_IMPLICATION.split(answer)[-1].strip()))
+    gold, domain = split_domain(strip_phrases(gold))
+    answer, given = split_domain(strip_phrases(_IMPLICATION.split(answer)[-1].strip()))
     if given is not None and given.of != (domain.of if domain is not None else "Z"):
         return False
     if domain is not None and given is not None:
@@ -154,7 +154,7 @@ def _elements(text: str) -> list[str]:
     sides = _sides(text)
     is_named = len(sides) > 1 and is_asked_for(sides[0])
     opening, inner, _ = unwrap(sides[-1] if is_named else text)
-    if opening == r"\{" and not _SUCH_THAT.search(inner) and not is_set(inner):
+    if opening == r"\{" and not SUCH_THAT.search(inner) and not is_set(inner):
         text = inner
     elements = [element for element in split(text, _LIST_SEPARATOR) if element]
     return [signed for element in elements for signed in _both_signs(element)]
@@ -187,7 +187,7 @@ def _sides(text: str) -> list[str]:
     exact, *approximate = split(text, _APPROXIMATION)
     if approximate and (not exact or is_name(exact)):
         return [side for side in (exact, approximate[0]) if side]
-    sides = list(map(bare, split(exact, _EQUALITY)))
+    sides = list(map(trim, split(exact, _EQUALITY)))
     is_name_last = len(sides) == 2 and is_name(sides[1]) and not is_asked_for(sides[0])
     return sides[::-1] if is_name_last else sides
 
@@ -265,7 +265,7 @@ def _check_readable(gold: str) -> None:
     """Raise ValueError where a part of ``gold`` (normalized) cannot be read."""
     if _OPTION.fullmatch(gold):
         return
-    gold = join_thousands(split_domain(undressed(gold))[0])
+    gold = join_thousands(split_domain(strip_phrases(gold))[0])
     if is_text(gold) or is_equal_set(gold, gold):
         return
     for element in _elements(gold):
@@ -277,4 +277,4 @@ def _check_readable(gold: str) -> None:
             elif not is_text(value):
                 quantity, _ = _read_quantity(value)
                 if not has_words(quantity.value):
-                    check_readable(quantity.value.strip().rstrip(" %"))
+                    read_gold(quantity.value.strip().rstrip(" %"))

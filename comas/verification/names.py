@@ -2,7 +2,7 @@ r"""What a value may be called: "x", "f(3)", "Area", and what of it says that it
 
 import re
 
-from comas.verification.phrases import is_plain
+from comas.verification.words import is_plain
 
 _SUBSCRIPT = re.compile(r"_(?:\{[^{}]*\}|\w)")
 # An unknown, f(x), words, or a tuple of unknowns.

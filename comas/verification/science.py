@@ -13,15 +13,14 @@ import re
 from comas.verification.boxed import last_boxed_list
 from comas.verification.brackets import unwrap
 from comas.verification.forms import Verdict
-from comas.verification.latex import normalize
-from comas.verification.phrases import undressed
+from comas.verification.latex import MAX_ANSWER_CHARS, normalize
 from comas.verification.units import is_unit
+from comas.verification.words import strip_phrases
 
 RELATIVE_TOLERANCE = 0.05
 ZERO_TOLERANCE = 1e-6
 """How far an answer may be from a gold of zero, to which no relative tolerance applies."""
 
-_MAX_CHARS = 400
 _RELATION = re.compile(r"=|\\approx(?![a-zA-Z])|\\sim(?![a-zA-Z])")
 _NUMBER = re.compile(
     r"""
@@ -70,9 +69,9 @@ def read_number(text: str) -> tuple[float, ...]:
 
     Example: ``"x = 2.5"`` gives ``(2.5,)``, ``"2.5\%"`` ``(2.5, 0.025)``, ``"2 to 3"`` ``()``.
     """
-    if len(text) > _MAX_CHARS:
+    if len(text) > MAX_ANSWER_CHARS:
         return ()
-    last_side = _RELATION.split(undressed(normalize(text)))[-1].strip().removeprefix(r"\$")
+    last_side = _RELATION.split(strip_phrases(normalize(text)))[-1].strip().removeprefix(r"\$")
     while (inner := _unwrap(last_side)) != last_side:
         last_side = inner
     number = _NUMBER.fullmatch(last_side)

@@ -21,7 +21,7 @@ _CAP = re.compile(r"\\cap(?![a-zA-Z])")
 _WITHOUT = re.compile(r"\\setminus(?![a-zA-Z])|(?<=\\mathbb\{R\})\s*-(?=\s*\\\{)")
 _ELEMENT_OF = re.compile(r"\\in(?![a-zA-Z])")
 _NOT_ELEMENT_OF = re.compile(r"\\notin(?![a-zA-Z])")
-_SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|[|:]")
+SUCH_THAT = re.compile(r"\\mid(?![a-zA-Z])|[|:]")
 _SET_SIGN = re.compile(r"[<>]|\\(?:le|ge|ne|cup|cap|setminus|notin|mathbb|emptyset)(?![a-zA-Z])")
 _ENDLESS = re.compile(r"\\infty(?![a-zA-Z])")
 
@@ -54,7 +54,7 @@ def is_equal_set(gold: str, answer: str) -> bool:
 def _read_set(text: str) -> _NamedSet | None:
     opening, inner, _ = unwrap(text)
     if opening == r"\{":
-        if mark := _SUCH_THAT.search(inner):
+        if mark := SUCH_THAT.search(inner):
             return _read_set(f"{inner[: mark.start()]}, {inner[mark.end() :]}")
         if is_set(inner):
             return None  # a set of sets

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import pint
 
-from comas.verification.phrases import is_plain
+from comas.verification.words import is_plain
 
 _REGISTRY: pint.UnitRegistry = pint.UnitRegistry()
 _REGISTRY.define("dollar = [money] = $ = usd")

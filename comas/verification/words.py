@@ -1,10 +1,10 @@
-r"""Words around an answer: what introduces it, what says of which letters it holds, and which words
-make another answer of it."""
+r"""Words in answers, with ``\text`` or without: what introduces an answer, what alters it, what its
+letters stand for, and answers that are words themselves."""
 
 import re
 from typing import NamedTuple
 
-from comas.verification.latex import bare
+from comas.verification.latex import trim
 
 
 def _words(text: str) -> list[str]:
@@ -16,13 +16,10 @@ _NUMBERS = _words(
     "fifteen sixteen seventeen eighteen nineteen"
 )
 _TENS = _words("twenty thirty forty fifty sixty seventy eighty ninety")
-_NUMBER_OF = {
-    **{word: number for number, word in enumerate(_NUMBERS)},
-    **{
-        f"{tens} {one}" if one != "zero" else tens: 10 * number + digit
-        for number, tens in enumerate(_TENS, start=2)
-        for digit, one in enumerate(_NUMBERS[:10])
-    },
+_NUMBER_OF = {word: number for number, word in enumerate(_NUMBERS)} | {
+    f"{tens} {one}" if one != "zero" else tens: 10 * number + digit
+    for number, tens in enumerate(_TENS, start=2)
+    for digit, one in enumerate(_NUMBERS[:10])
 }
 _PARTS = "half halves thirds quarters fourths fifths sixths sevenths eighths ninths tenths"
 ALTERING = frozenset(_NUMBERS + _TENS) | frozenset(
@@ -58,19 +55,21 @@ _INTRODUCTION = re.compile(
     rf"(?:{_LEAD}|{_FOUND}|{_ANSWER}|(?P<subject>[a-z][a-z' -]*?)(?= ?:| {_VERB}\b))?"
     rf" ?(?:{_VERB}{_EXACTLY})? ?[:=,]*",
 )
-_SIGNS_BEFORE = re.compile(r"(?:\\(?:therefore|implies|because|so)(?![a-zA-Z])|[=:]| |\*\*)+")
+_SIGNS_BEFORE = re.compile(r"^(?:\\(?:therefore|implies|because|so)(?![a-zA-Z])|[=:]| |\*\*)+")
 _SIGNS_BEHIND = re.compile(r"(?: |\*\*|\\(?:blacksquare|square|checkmark)(?![a-zA-Z]))+$")
 _WORDS_BEFORE = re.compile(
     r"\\text ?\{(?P<text>[^{}]*)\} ?(?P<sign>[:=]?)"
     r"|(?P<bare>[A-Za-z]+[':]?(?:[ ,]+[A-Za-z]+[':]?)*)(?= ?[-+\d\\$(\[{:=]| [A-Za-z]$)"
 )
 _OPTION = re.compile(
-    r"\\text ?\{ ?(?:\([A-J]\)|[A-J][).:]) ?\}(?=.)|\([A-J]\) (?=[-+\d\\])|[A-J]\) ?(?=[-+\d\\(])"
+    r"^(?:\\text ?\{ ?(?:\([A-J]\)|[A-J][).:]) ?\}(?=.)"
+    r"|\([A-J]\) (?=[-+\d\\])|[A-J]\) ?(?=[-+\d\\(]))"
 )
 _IS = re.compile(
     r"\\text ?\{ ?(?:is|equals?|is equal to) ?\}|(?<=[\w}) ]) (?:is|equals) (?=[-\d\\])"
 )
 _IS_THE_ANSWER = re.compile(rf"\\text ?\{{ ?{_VERB} {_ANSWER} ?\}}$")
+_ANSWER_IS = re.compile(rf"^(?:{_LEAD}[ ,]+)*{_ANSWER} ?(?:{_VERB}|:) ", re.IGNORECASE)
 
 _SETS = {"integer": "Z", "natural number": "N", "real number": "R", "whole number": "N"}
 _KIND = rf"({'|'.join(_SETS)})s?"
@@ -82,6 +81,16 @@ _DOMAIN = re.compile(
     rf"|(?P<of>{_KIND})\s*(?P<last>[a-z]))[\s)]*$"
 )
 _TEXT = re.compile(r"\\text ?\{([^{}]*)\}")
+_ANSWER_IN_WORDS = re.compile(r"[^\W\d_](?:[^\W\d_]|[ '.,/()&-])*")
+# A formula has no letters in a row that many, and has spaces around its signs.
+_BARE = re.compile(r"(?=.*[^\W\d_]{4})[^\W\d_]+(?:[-' ]{1,2}[^\W\d_]+)*")
+_SHORT = {"yes", "no", "odd"}
+_WORDS_AMONG = re.compile(r"(?<!_)(?<!_[ {])\\text ?\{[^{}]*[^\W\d_]{2}")
+_PRODUCT_SIGN = re.compile(r"\\(?:cdot|times)(?![a-zA-Z])|[ *]")
+_POINTS = re.compile(r"(?<![\\a-zA-Z])[A-Z]{3,}(?![a-z])")
+_NAME = re.compile(r"[A-Z]{2,}|[A-Z][a-z]{2}")
+_HYPHEN_OR_COMMA = re.compile(r"(?<=[^\W\d_])-(?=[^\W\d_])|,(?!\d)")
+_ARTICLE = re.compile(r"^(?:the|an?) (?=\w)")
 
 
 class Domain(NamedTuple):
@@ -91,7 +100,7 @@ class Domain(NamedTuple):
     of: str
 
 
-def undressed(text: str) -> str:
+def strip_phrases(text: str) -> str:
     r"""``text`` (normalized LaTeX) without what introduces or praises the answer.
 
     Words that make another answer of it (``ALTERING``) stay.
@@ -101,28 +110,15 @@ def undressed(text: str) -> str:
     before = None
     while text != before:
         before = text
-        text = _SIGNS_BEFORE.sub("", text, count=1) if _SIGNS_BEFORE.match(text) else text
-        text = _IS_THE_ANSWER.sub("", _SIGNS_BEHIND.sub("", text))
-        if (option := _OPTION.match(text)) is not None:
-            text = text[option.end() :]
-        text = _without_introduction(bare(text))
+        text = _SIGNS_BEHIND.sub("", _SIGNS_BEFORE.sub("", text))
+        text = _OPTION.sub("", _IS_THE_ANSWER.sub("", text))
+        text = _without_introduction(trim(text))
     return _IS.sub(" = ", text)
 
 
 def is_plain(words: str) -> bool:
     """Whether ``words`` only name or describe a number, and make no other of it."""
     return ALTERING.isdisjoint(re.findall(r"[^\W\d_]+", words.casefold().replace("'", "")))
-
-
-def number_in_words(words: str) -> str | None:
-    """ "Twenty-five" as "25"; None for other words, and from a hundred on."""
-    number = _NUMBER_OF.get(" ".join(words.casefold().replace("-", " ").split()))
-    return None if number is None else str(number)
-
-
-def without_answer_is(words: str) -> str:
-    """ "The answer is Evelyn" as "Evelyn"."""
-    return re.sub(rf"^(?:{_LEAD}[ ,]+)*{_ANSWER} ?(?:{_VERB}|:) ", "", words.strip(), flags=re.I)
 
 
 def split_domain(text: str) -> tuple[str, Domain | None]:
@@ -141,6 +137,46 @@ def split_domain(text: str) -> tuple[str, Domain | None]:
     return body, Domain(letter, kind + re.sub(r"[{}^_]", "", clause["sign"] or ""))
 
 
+def is_text(gold: str) -> bool:
+    """Whether ``gold`` (normalized) is words and no formula; a number in words is a number."""
+    words = _words_in_text(gold)
+    if words is not None:
+        return _in_digits(words) is None
+    return gold.casefold() in _SHORT or any(p.fullmatch(gold) for p in (_BARE, _NAME))
+
+
+def is_equal_text(gold: str, answer: str) -> bool:
+    """Whether words agree up to their case, or letters without ``\\text`` as a product of them."""
+    words, given = _words_in_text(gold), _words_in_text(answer)
+    if words or given or gold.casefold() in _SHORT or has_words(gold):
+        return _plain(gold) == _plain(answer)
+    if _BARE.fullmatch(answer):
+        # In other case as at the start of a sentence.
+        return answer in (gold, gold[0].swapcase() + gold[1:])
+    letters = _PRODUCT_SIGN.sub("", answer)
+    if gold.isupper():
+        return letters == gold.replace(" ", "")
+    return sorted(gold.replace(" ", "")) == sorted(letters)
+
+
+def has_other_points(gold: str, answer: str) -> bool:
+    """Whether the two name points in another order, as the angles ABC and ACB."""
+    points, given = (_POINTS.findall(_TEXT.sub(" ", text)) for text in (gold, answer))
+    return sorted(points) != sorted(given)
+
+
+def has_words(value: str) -> bool:
+    r"""Whether words stand in a value that has no unit, as in ``\text{June } 20``."""
+    return bool(_WORDS_AMONG.search(value))
+
+
+def unwrapped_number(text: str) -> str:
+    """A number in words as digits, and what stands in ``\\text`` alone as it is."""
+    wrapped = _TEXT.fullmatch(text)
+    inner = wrapped[1].strip() if wrapped else text
+    return _in_digits(inner) or inner
+
+
 def _without_introduction(text: str) -> str:
     words = _WORDS_BEFORE.match(text)
     if words is None or words.end() == len(text):
@@ -151,3 +187,24 @@ def _without_introduction(text: str) -> str:
     if introduction is None or not is_plain(introduction["subject"] or ""):
         return text
     return text[words.end() :].strip()
+
+
+def _words_in_text(text: str) -> str | None:
+    r"""What stands in ``\text``, if it is words."""
+    wrapped = _TEXT.fullmatch(text)
+    if wrapped is None or not _ANSWER_IN_WORDS.fullmatch(words := wrapped[1].strip(" .()*`'\"")):
+        return None
+    return words
+
+
+def _in_digits(words: str) -> str | None:
+    """ "Twenty-five" as "25"; None for other words, and from a hundred on."""
+    number = _NUMBER_OF.get(" ".join(words.casefold().replace("-", " ").split()))
+    return None if number is None else str(number)
+
+
+def _plain(words: str) -> str:
+    """One spelling for words that differ in case, hyphens, stops and an article alone."""
+    words = _TEXT.sub(r" \1 ", words).strip(" .()*`'\"").strip()
+    words = _HYPHEN_OR_COMMA.sub(" ", _ANSWER_IS.sub("", words).casefold())
+    return _ARTICLE.sub("", " ".join(words.split()))
