@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from comas.utils.temporary import end_processes, outer_folder, temporary_folder
-from comas.utils.terminal import undisturbed
+from comas.utils.processes import end_processes
+from comas.utils.temporary import outer_folder, temporary_folder
+from comas.utils.terminal import deferred_signals
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 HOLDS_A_FOLDER = """
@@ -29,7 +30,7 @@ with temporary_folder() as folder:
 
 STOPS_SLOWLY = """
 import time
-from comas.utils.terminal import run_command, start_command, undisturbed
+from comas.utils.terminal import run_command, start_command, deferred_signals
 def main(arguments):
     start_command("comas")
     try:
@@ -37,7 +38,7 @@ def main(arguments):
             print("ready", flush=True)
             time.sleep(60)
         finally:
-            with undisturbed("ending the engines"):
+            with deferred_signals("ending the engines"):
                 print("ending", flush=True)
                 time.sleep(1)
     except KeyboardInterrupt:
@@ -132,7 +133,7 @@ def test_only_what_bears_the_mark_is_ended(outer: Path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_tidying_up_is_not_disturbed_but_a_signal_is_not_lost(number: int, caplog):
     steps = []
-    with pytest.raises(KeyboardInterrupt), undisturbed("ending the engines"):
+    with pytest.raises(KeyboardInterrupt), deferred_signals("ending the engines"):
         for step in range(3):
             os.kill(os.getpid(), number)
             time.sleep(0.01)

@@ -21,10 +21,10 @@ logging.getLogger("told").info("one two three four five\\n  six seven eight nine
 
 WAITS = """
 import os, signal, time
-from comas.utils.terminal import start_command, undisturbed
+from comas.utils.terminal import start_command, deferred_signals
 start_command("told")
 try:
-    with undisturbed("tidying"):
+    with deferred_signals("tidying"):
         os.kill(os.getpid(), signal.SIGHUP)
     os.kill(os.getpid(), signal.SIGHUP)
     print("went on")

@@ -1,11 +1,15 @@
-"""Looking at processes that may end at any moment."""
+"""Looking at processes that may end at any moment, and ending them."""
 
+import os
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 import psutil
 
 RESOURCE_TRACKER = "multiprocessing.resource_tracker"
 """Python's process that removes the shared memory which others leave; it ends by itself."""
+GRACE_S = 2.0
+"""How long multiprocessing's resource trackers have to remove what their process left behind."""
 
 
 def command_line(process: psutil.Process) -> list[str]:
@@ -32,3 +36,36 @@ def is_alive(process: psutil.Process) -> bool:
 def is_resource_tracker(process: psutil.Process) -> bool:
     """Whether it is one of Python's, which must not be killed before it has done its work."""
     return any(RESOURCE_TRACKER in word for word in command_line(process))
+
+
+def end_processes(*, variable: str, value: str) -> None:
+    """Kill whatever this user runs that was started with this environment variable."""
+    found = list(_started_with(variable, value))
+    trackers = [process for process in found if is_resource_tracker(process)]
+    _kill(process for process in found if process not in trackers)
+    # They end by themselves, now that nobody is left for whom they keep track.
+    _, slow = psutil.wait_procs(trackers, timeout=GRACE_S)
+    _kill(slow)
+
+
+def end_process(pid: int) -> None:
+    """Kill one process of this machine, if it is still there."""
+    with suppress(psutil.NoSuchProcess):
+        _kill([psutil.Process(pid)])
+
+
+def _started_with(variable: str, value: str) -> Iterator[psutil.Process]:
+    """Not this process's own resource tracker, which ends with it."""
+    for process in psutil.process_iter(["environ", "ppid"]):
+        environment = process.info["environ"] or {}  # None: of another user, or just ended
+        is_ours = process.info["ppid"] == os.getpid() and is_resource_tracker(process)
+        if environment.get(variable) == value and process.pid != os.getpid() and not is_ours:
+            yield process
+
+
+def _kill(processes: Iterable[psutil.Process]) -> None:
+    killed = list(processes)
+    for process in killed:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(killed, timeout=GRACE_S)

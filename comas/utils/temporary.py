@@ -8,21 +8,17 @@ else is removed, and nobody else is killed.
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import psutil
-
 from comas.utils.files import LOCK_NAME, FileError, blaming, locked
-from comas.utils.processes import is_resource_tracker
+from comas.utils.processes import end_processes
 
 PREFIX = "comas-"
 VARIABLE = "TMPDIR"
 MAX_OUTER_CHARS = 24
 """A socket's name has at most 107 characters, and Ray's are 83 below the folder around ours."""
-GRACE_S = 2.0
-"""How long multiprocessing's resource trackers have to remove what their process left behind."""
 _REMEDY = "set TMPDIR to another folder"
 
 
@@ -57,22 +53,6 @@ def outer_folder() -> Path:
     return folder.parent if folder.name.startswith(PREFIX) else folder
 
 
-def end_processes(*, variable: str, value: str) -> None:
-    """Kill whatever this user runs that was started with this environment variable."""
-    found = list(_processes(variable, value))
-    trackers = [process for process in found if is_resource_tracker(process)]
-    _kill(process for process in found if process not in trackers)
-    # They end by themselves, now that nobody is left for whom they keep track.
-    _, slow = psutil.wait_procs(trackers, timeout=GRACE_S)
-    _kill(slow)
-
-
-def end_process(pid: int) -> None:
-    """Kill one process of this machine, if it is still there."""
-    with suppress(psutil.NoSuchProcess):
-        _kill([psutil.Process(pid)])
-
-
 def _sweep(outer: Path) -> None:
     for lock in outer.glob(f"{PREFIX}*/{LOCK_NAME}"):
         folder = lock.parent
@@ -102,20 +82,3 @@ def _use(folder: str | None) -> None:
     else:
         os.environ[VARIABLE] = folder
     tempfile.tempdir = None  # looked up anew
-
-
-def _processes(variable: str, value: str) -> Iterator[psutil.Process]:
-    """Not this process's own resource tracker, which ends with it."""
-    for process in psutil.process_iter(["environ", "ppid", "uids"]):
-        environment = process.info["environ"] or {}  # None: of another user, or just ended
-        is_ours = process.info["ppid"] == os.getpid() and is_resource_tracker(process)
-        if environment.get(variable) == value and process.pid != os.getpid() and not is_ours:
-            yield process
-
-
-def _kill(processes: Iterable[psutil.Process]) -> None:
-    killed = list(processes)
-    for process in killed:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(killed, timeout=GRACE_S)

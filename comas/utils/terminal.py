@@ -140,20 +140,20 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
 
 
 @contextmanager
-def undisturbed(doing: str) -> Iterator[None]:
-    """Put off Ctrl-C, SIGTERM and SIGHUP until the block has ended whatever it ends.
+def deferred_signals(doing: str) -> Iterator[None]:
+    """Defer Ctrl-C, SIGTERM and SIGHUP until the end of the block, which is ``doing`` something.
 
     Then KeyboardInterrupt is raised if there was one of them, and the block raised nothing.
     """
     received = []
 
-    def put_off(number: int, frame: FrameType | None) -> None:
+    def defer(number: int, frame: FrameType | None) -> None:
         received.append(number)
         log.warning("%s: a moment", doing)
 
     # Trap: what is ignored, as SIGHUP under nohup, would be received.
     heeded = [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
-    before = {number: signal.signal(number, put_off) for number in heeded}
+    before = {number: signal.signal(number, defer) for number in heeded}
     try:
         yield
     finally:

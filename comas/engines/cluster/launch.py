@@ -53,8 +53,8 @@ from comas.engines.rollout.vllm_options import (
     engine_environment,
 )
 from comas.utils.files import last_lines
-from comas.utils.temporary import end_process, end_processes
-from comas.utils.terminal import undisturbed
+from comas.utils.processes import end_process, end_processes
+from comas.utils.terminal import deferred_signals
 
 log = logging.getLogger(__name__)
 
@@ -215,7 +215,7 @@ class Launch:
 
     def stop(self) -> None:
         """End every engine, and the Ray that was started for them."""
-        with undisturbed("ending the engines"):
+        with deferred_signals("ending the engines"):
             if not self._ray_processes.are_sound():
                 # Its shutdown would wait for what is frozen until it ends this process.
                 end_processes(variable=MARK, value=self._mark)
