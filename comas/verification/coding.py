@@ -10,6 +10,7 @@ import ast
 import atexit
 import builtins
 import re
+import symtable
 import sys
 import time
 from contextvars import ContextVar
@@ -112,7 +113,7 @@ def examine_checker(gold: str) -> bool:
             "whatever they say; call the tests, or run them by unittest.TextTestRunner and assert "
             "that the result was successful"
         )
-    return PROGRAM_MODULE not in _imported(tree) and _free_names(tree) <= _STANDARD_NAMES
+    return PROGRAM_MODULE not in _imported(tree) and _free_names(gold) <= _STANDARD_NAMES
 
 
 def can_fail(gold: str) -> bool:
@@ -154,27 +155,18 @@ def _imported(tree: ast.AST) -> set[str]:
     return {module.split(".")[0] or module for module in modules}
 
 
-def _free_names(tree: ast.AST) -> set[str]:
+def _free_names(code: str) -> set[str]:
     """The names that the code uses and nowhere binds."""
-    used, bound = set(), set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Name(name, ast.Load()):
-                used.add(name)
-            case ast.alias(name, alias):
-                bound.add(alias or name.split(".")[0])
-            case (
-                ast.Name(name)
-                | ast.FunctionDef(name)
-                | ast.AsyncFunctionDef(name)
-                | ast.ClassDef(name)
-                | ast.arg(name)
-                | ast.ExceptHandler(name=str(name))
-                | ast.MatchAs(name=str(name))
-                | ast.MatchStar(str(name))
-                | ast.MatchMapping(rest=str(name))
-            ):
-                bound.add(name)
+    used, bound = set(), {"__class__"}  # which every method that calls super() uses
+    tables = [symtable.symtable(code, "<checker>", "exec")]
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        for symbol in table.get_symbols():
+            if symbol.is_referenced():
+                used.add(symbol.get_name())
+            if symbol.is_assigned() or symbol.is_parameter() or symbol.is_imported():
+                bound.add(symbol.get_name())
     return used - bound
 
 
