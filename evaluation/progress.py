@@ -3,7 +3,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from comas.utils.progress import LiveBar
+from comas.utils.progress import progress_bar
 
 BAR = (
     "{desc}: {percentage:3.0f}%|{bar:20}| {n_fmt}/{total_fmt} "
@@ -11,7 +11,7 @@ BAR = (
 )
 
 
-class TaskBar(LiveBar):
+class TaskBar(progress_bar):
     """Counts tasks; on a terminal also with their number per minute and the expected end.
 
     Example::

@@ -21,51 +21,33 @@ COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far{and_left}"
 TIMED = "{desc}: {elapsed} so far{and_left}"
 
 
-def progress_bar(
-    description: str,
-    *,
-    unit: str | None = None,
-    total: int | None = None,
-    expected_s: float | None = None,
-    position: int | None = None,
-) -> "LiveBar":
-    """A bar for the duration of a ``with``; work that has no parts has no ``unit``.
-
-    ``total`` may be set later (``bar.total``); ``position`` is the bar's line among several on a
-    terminal. The time left follows from what was counted, or, where ``expected_s`` is given, from
-    how long such work took before.
+class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
+    """A bar for the duration of a ``with``, which also moves while there is nothing to count.
 
     Example of a line without a terminal: ``teaching qwen2: 420/1500 steps, 00:28 so far, 01:12
     left``
     """
-    return LiveBar(
-        description,
-        unit=unit or "",
-        total=total,
-        expected_s=expected_s,
-        position=position,
-        plain_format=COUNTED if unit else TIMED,
-    )
-
-
-class LiveBar(tqdm):
-    """Shows that work goes on, also while there is nothing to count."""
 
     def __init__(
         self,
         description: str,
         *,
-        unit: str,
-        total: int | None,
+        unit: str = "",
+        total: int | None = None,
         initial: int = 0,
         expected_s: float | None = None,
         position: int | None = None,
-        plain_format: str = COUNTED,
         terminal_format: str | None = None,
         stays: bool = False,
     ) -> None:
-        """``plain_format`` is that of lines, and of a terminal where it has none of its own, on
-        which a bar that does not stay is wiped away as its work ends."""
+        """``unit``: of what is counted; work that has no parts has none. ``total`` may be set
+        later (``bar.total``), and ``initial`` of it was counted before.
+        ``expected_s``: how long such work took before; without it, the time left follows from what
+        was counted.
+        ``position``: the bar's line among several on a terminal.
+        ``terminal_format``: on a terminal, instead of the format of lines.
+        ``stays``: whether the bar stays on a terminal as its work ends.
+        """
         self._ended = threading.Event()
         self._is_shown = False
         self._expected_s = expected_s
@@ -82,7 +64,7 @@ class LiveBar(tqdm):
             delay=SECONDS_BETWEEN_LOOKS if at_terminal else math.inf,
             miniters=1,  # with more, tqdm's monitoring thread would write as well
             dynamic_ncols=at_terminal,
-            bar_format=(at_terminal and terminal_format) or plain_format,
+            bar_format=(at_terminal and terminal_format) or (COUNTED if unit else TIMED),
         )
         tick = self._show_every_second if at_terminal else self._log_every_ten
         threading.Thread(target=tick, daemon=True).start()
@@ -127,7 +109,7 @@ class LiveBar(tqdm):
             log.info(str(self))
 
 
-def counted(generate: Generate, bar: LiveBar) -> Generate:
+def counted(generate: Generate, bar: progress_bar) -> Generate:
     """``generate``, with each of its answers counted on ``bar``."""
 
     async def count(

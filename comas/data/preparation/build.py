@@ -25,7 +25,7 @@ from comas.data.preparation.record_set import (
 from comas.data.preparation.webinstruct import WEBINSTRUCT
 from comas.types import Domain
 from comas.utils.files import json_lines, locked, read_lines
-from comas.utils.progress import LiveBar, progress_bar
+from comas.utils.progress import progress_bar
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
@@ -233,7 +233,7 @@ def _convert(job: Job, record_set: RecordSet) -> Conversion:
     return conversion
 
 
-def _counted(rows: Iterable[Row], bar: LiveBar) -> Iterator[Row]:
+def _counted(rows: Iterable[Row], bar: progress_bar) -> Iterator[Row]:
     for row in rows:
         yield row
         bar.update()
