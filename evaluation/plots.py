@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from comas.utils.files import blaming
+from comas.utils.files import explaining_errors
 from comas.verification import Grader
 from evaluation.accuracy import Row
 from evaluation.results import Column
@@ -27,7 +27,7 @@ def draw_accuracies(rows: Sequence[Row], path: Path) -> None:
 
     Raises OSError when the file cannot be written.
     """
-    with blaming(path):
+    with explaining_errors(path):
         accuracy_figure(rows).savefig(path, dpi=150)
 
 

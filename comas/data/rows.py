@@ -53,7 +53,7 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
 
 
 def source_of(name: str) -> str:
-    """What records that name no source come from: "openai/gsm8k", or a file's name, "mine"."""
+    """The source of records that name none: "openai/gsm8k", or a file's name, "mine"."""
     return _hub_parts(name)["path"] if name.startswith(HUB) else Path(name).stem
 
 
@@ -132,7 +132,7 @@ def _hub_rows(name: str) -> Iterator[Mapping[str, Any]]:
 
 
 def _hub_parts(name: str) -> dict[str, Any]:
-    """As ``datasets.load_dataset`` names them: path, revision, name (of the config) and split.
+    """The arguments of ``datasets.load_dataset``: path, revision, name (of the config) and split.
 
     Raises DataError when ``name`` is not of the form.
     """

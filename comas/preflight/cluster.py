@@ -11,7 +11,7 @@ from comas.engines.cluster.nodes import alive_nodes, joined, on_nodes
 from comas.engines.cluster.placement import Node
 from comas.preflight.machine import Machine, describe_machine
 from comas.types import Device
-from comas.utils.files import PARTIAL, blaming
+from comas.utils.files import PARTIAL, explaining_errors
 
 
 def cluster_machine(config: Config, address: str) -> Machine:
@@ -54,7 +54,7 @@ def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
     The ranks write checkpoints and models there, and embedded models are read from there.
     """
     token, path = secrets.token_hex(16), saves.absolute() / f"{PARTIAL}token-{os.getpid()}"
-    with blaming(path):
+    with explaining_errors(path):
         saves.mkdir(parents=True, exist_ok=True)
         path.write_text(token)
     try:

@@ -24,7 +24,7 @@ from comas.reproduction.results import (
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.run.provenance import commits_of, cpu_name
-from comas.utils.files import blaming, write_text
+from comas.utils.files import explaining_errors, write_text
 from comas.utils.terminal import command
 
 log = logging.getLogger("comas")
@@ -105,7 +105,7 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
         raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
     results = as_table(found)
     target = Path(settings.results)
-    with blaming(target):
+    with explaining_errors(target):
         target.mkdir(parents=True, exist_ok=True)
     machine, today = cpu_name(), f"{date.today():%Y-%m-%d}"
     own = target / f"{re.sub(r'[^a-z0-9]+', '-', machine.lower()).strip('-')}.json"

@@ -12,7 +12,7 @@ from comas.reproduction.experiments import MAIN, Plan
 from comas.reproduction.results import Results
 from comas.run.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.run.records import Row, read_rows
-from comas.utils.files import blaming
+from comas.utils.files import explaining_errors
 
 COMPARED = (MAIN, "no_evaluation", "no_scoring", "muted")
 """Experiments whose rewards along training are drawn together."""
@@ -37,7 +37,7 @@ def draw_figures(
         "agents.png": _agents(plan, results),
     }
     for name, figure in figures.items():
-        with blaming(folder / name):
+        with explaining_errors(folder / name):
             figure.savefig(folder / name, dpi=120)
     return list(figures)
 

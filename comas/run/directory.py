@@ -52,7 +52,7 @@ from comas.utils import files
 from comas.utils.files import (
     PARTIAL,
     FileError,
-    blaming,
+    explaining_errors,
     from_here,
     json_lines,
     locked,
@@ -308,7 +308,7 @@ class RunDirectory:
 
     def _prepare(self) -> None:
         folders = (self.path, *(self.path / name for name in SUBFOLDERS))
-        with blaming(self.path):
+        with explaining_errors(self.path):
             for folder in folders:
                 folder.mkdir(exist_ok=True)
                 for partial in folder.glob(f"{PARTIAL}*"):
@@ -353,7 +353,7 @@ def _steps(folder: Path) -> list[tuple[int, Path]]:
 def _point_latest_at(run: Path) -> None:
     latest = run.parent / "latest"
     aside = run.parent / f"{PARTIAL}latest-{os.getpid()}"
-    with blaming(latest):
+    with explaining_errors(latest):
         files.remove(aside)
         aside.symlink_to(run.name)
         aside.replace(latest)
@@ -362,7 +362,7 @@ def _point_latest_at(run: Path) -> None:
 @contextmanager
 def _log_file(path: Path) -> Iterator[None]:
     """Let everything that is logged in this process also go to ``path``."""
-    with blaming(path):
+    with explaining_errors(path):
         handler = _RunLog(path, encoding="utf-8")
     handler.setFormatter(logging.Formatter(LOG_FORMAT))
     logging.getLogger().addHandler(handler)

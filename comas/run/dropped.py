@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 
 from comas.run.records import METRICS, Row, read_rows
-from comas.utils.files import append_lines, blaming, json_lines, new_folder, remove
+from comas.utils.files import append_lines, explaining_errors, json_lines, new_folder, remove
 
 DROPPED = "dropped"
 
@@ -35,7 +35,7 @@ class Dropped:
         if self._folder is None:
             stem = f"{datetime.now():%Y%m%d-%H%M%S}"
             self._folder = new_folder(self._run / DROPPED, stem)
-        with blaming(self._folder):
+        with explaining_errors(self._folder):
             if rows:
                 self._take_rows(self._folder / METRICS, rows)
             for path in paths:

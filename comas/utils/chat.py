@@ -130,7 +130,7 @@ def _marks(tokenizer: Any) -> set[str]:
 
 
 def _written_by_template(tokenizer: Any) -> list[str]:
-    """What stands before, between and after the messages of a chat, by its template.
+    """The texts that the chat template writes before, between and after messages.
 
     Example: ``["<s>[INST] ", " [/INST] ", "</s><s>[INST] ", " [/INST]"]`` for three messages.
     """

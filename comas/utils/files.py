@@ -36,7 +36,7 @@ class FileError(ValueError):
 
 
 @contextmanager
-def blaming(path: Path) -> Iterator[None]:
+def explaining_errors(path: Path) -> Iterator[None]:
     """Turn an error of the file system into one that names ``path`` and what can be done."""
     try:
         yield
@@ -83,12 +83,12 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 def _write_all(contents: Mapping[Path, bytes]) -> None:
     for path, content in contents.items():
-        with blaming(path), _partial(path).open("wb") as file:
+        with explaining_errors(path), _partial(path).open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
     for path in contents:
-        with blaming(path):
+        with explaining_errors(path):
             _partial(path).replace(path)
 
 
@@ -100,17 +100,17 @@ def written_aside(folder: Path) -> Iterator[Path]:
     disk, that is the error, whatever a library made of it.
     """
     partial = _partial(folder)
-    with blaming(partial):
+    with explaining_errors(partial):
         remove(partial)
         partial.mkdir(parents=True)
     try:
         yield partial
     except Exception:
-        with blaming(folder):
+        with explaining_errors(folder):
             _check_room(partial)
         raise
     else:
-        with blaming(folder):
+        with explaining_errors(folder):
             # The data must be on the disk before the name that says it is complete.
             for file in partial.rglob("*"):
                 if file.is_file():
@@ -124,7 +124,7 @@ def written_aside(folder: Path) -> Iterator[Path]:
 
 def new_folder(parent: Path, stem: str) -> Path:
     """Make a folder for this user alone: ``parent/stem``, or ``parent/stem-2``, ..."""
-    with blaming(parent):
+    with explaining_errors(parent):
         parent.mkdir(parents=True, exist_ok=True)
         for number in itertools.count(1):
             path = parent.resolve() / (stem if number == 1 else f"{stem}-{number}")
@@ -186,7 +186,7 @@ def append_lines(path: Path, lines: Iterable[bytes], *, sync: bool = True) -> No
     What a kill or a full disk left of a line is deleted, or the next one would be glued to it.
     Without ``sync`` a crash of the machine may lose the lines, one of the process does not.
     """
-    with blaming(path), path.open("a+b", buffering=0) as file:
+    with explaining_errors(path), path.open("a+b", buffering=0) as file:
         _drop_torn_line(file)
         rest = memoryview(b"".join(line + b"\n" for line in lines))
         try:
@@ -200,7 +200,7 @@ def append_lines(path: Path, lines: Iterable[bytes], *, sync: bool = True) -> No
 
 
 def read_lines(path: Path, parse: Callable[[bytes], T], *, remedy: str) -> list[T]:
-    """What ``parse`` makes of each line, without a last one that a kill cut off.
+    """Parse every line, but for a last one that a kill cut off.
 
     Raises FileError with the line's number and ``remedy`` where ``parse`` raises ValueError.
     """
@@ -238,7 +238,7 @@ def last_lines(path: Path, *, num: int = 10) -> list[str]:
 
 
 def faults_in_words(error: ValueError) -> str:
-    """What is wrong with JSON that should have had another shape, by key.
+    """Describe, key by key, what is wrong with JSON that should have had another shape.
 
     Example: ``"seeds.0: Input should be a valid integer, not 'x'; num_tasks: Field required"``
     """
@@ -274,7 +274,7 @@ def locked(folder: Path, *, remedy: str, waits: bool = False) -> Iterator[None]:
     Raises FileError with the process that holds it, and ``remedy``; with ``waits``, it waits for
     the end of another process's block instead.
     """
-    with blaming(folder):
+    with explaining_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / LOCK_NAME
     # Trap: a process loses its lock when it closes any handle of the file, so it opens only one.
@@ -290,7 +290,7 @@ def locked(folder: Path, *, remedy: str, waits: bool = False) -> Iterator[None]:
 
 def _lock(path: Path, remedy: str, *, waits: bool) -> TextIO:
     """Lock ``path`` until the returned file is closed."""
-    with blaming(path):
+    with explaining_errors(path):
         file = path.open("a+", encoding="utf-8")
         try:
             # Not flock: forked workers would inherit it, and one that outlives us would keep it.

@@ -69,7 +69,7 @@ def check_model_folder(folder: Path) -> None:
 
 
 def adapter_of(folder: Path) -> Adapter | None:
-    """What PEFT says of the LoRA adapter in ``folder``; None: it is no adapter's.
+    """The base and rank of the LoRA adapter in ``folder``; None: it is no adapter's.
 
     Raises ValueError when it is damaged.
     """
@@ -105,7 +105,7 @@ def hub_name_of(model: str) -> str | None:
 
 
 def licence_of(model: str) -> dict[str, Any]:
-    """What the card of a model that is here states of its licence, under the hub's keys.
+    """The licence that the card of a model on this machine states, under the hub's keys.
 
     Example: ``{"license": "other", "license_name": "qwen-research"}``; empty: it states none.
     """

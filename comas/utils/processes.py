@@ -55,7 +55,7 @@ def end_process(pid: int) -> None:
 
 
 def _started_with(variable: str, value: str) -> Iterator[psutil.Process]:
-    """Not this process's own resource tracker, which ends with it."""
+    """Other processes with this environment variable, but for this one's own resource tracker."""
     for process in psutil.process_iter(["environ", "ppid"]):
         environment = process.info["environ"] or {}  # None: of another user, or just ended
         is_ours = process.info["ppid"] == os.getpid() and is_resource_tracker(process)

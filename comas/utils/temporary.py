@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from comas.utils.files import LOCK_NAME, FileError, blaming, locked
+from comas.utils.files import LOCK_NAME, FileError, explaining_errors, locked
 from comas.utils.processes import end_processes
 
 PREFIX = "comas-"
@@ -35,7 +35,7 @@ def temporary_folder() -> Iterator[Path]:
     if len(str(outer)) > MAX_OUTER_CHARS:
         outer = Path("/tmp")
     _sweep(outer)
-    with blaming(outer):
+    with explaining_errors(outer):
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=outer))
     before = os.environ.get(VARIABLE)
     with locked(folder, remedy=_REMEDY):

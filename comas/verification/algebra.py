@@ -91,12 +91,12 @@ def is_equal_expression(gold: str, answer: str) -> bool:
 
 
 def read_computable(text: str) -> list[Any]:
-    """As ``read``, but what takes more than ``MAX_DIGITS`` to work out cannot be read."""
+    """``read``, without an expression that takes more than ``MAX_DIGITS`` digits to work out."""
     return [expression for expression in read(text) if _digits(expression) < MAX_DIGITS]
 
 
 def are_equal(expected: list[Any], actual: list[Any]) -> bool:
-    """What math-verify says, on exact values, of what ``read`` gives."""
+    """Whether math-verify finds equal what ``read`` gives, compared by exact values."""
     return verify(
         expected,
         actual,
@@ -132,7 +132,7 @@ def _has_letters_in_other_case(gold: str, answer: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def read_gold(gold: str) -> list[Any]:
-    """As ``read``, once for all the answers to a question.
+    """``read``, once for all the answers to a question.
 
     Raises ValueError when it cannot be read.
     """
@@ -166,7 +166,9 @@ def read(text: str) -> list[Any]:
 
 
 def _tell_cases_apart(text: str) -> str:
-    """Where a letter stands in both cases, another for the upper one: ``C - c`` as ``w - c``.
+    """``text`` with another letter for a capital that stands there as a small letter too.
+
+    Example: ``C - c`` as ``w - c``.
 
     (To math-verify they are one variable.) Which one depends on the letters alone, which a gold and
     an answer that equals it share.

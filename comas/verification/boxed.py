@@ -36,7 +36,7 @@ def last_boxed(response: str) -> str | None:
 
 
 def last_boxed_list(response: str) -> str | None:
-    r"""As ``last_boxed``, but boxes joined by a comma, "and" or "or" are one list.
+    r"""``last_boxed``, but boxes joined by a comma, "and" or "or" are one list.
 
     Example: ``"so \boxed{2} or \boxed{5}"`` gives ``"2 or 5"``: who names two answers gave two.
     """

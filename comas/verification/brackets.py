@@ -48,7 +48,7 @@ def is_balanced(text: str) -> bool:
 
 
 def _depths(text: str, *, braces: bool = True) -> list[int]:
-    """How many brackets are open before each character, and at the end."""
+    """The number of brackets open before each character, and at the end."""
     depths = [0] * (len(text) + 1)
     depth = position = 0
     for token in _BRACKET.finditer(text):

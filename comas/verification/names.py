@@ -1,4 +1,4 @@
-r"""What a value may be called: "x", "f(3)", "Area", and what of it says that it is that value."""
+r"""Names of values, such as "x", "f(3)" and "Area": what is one, and which are the same."""
 
 import re
 

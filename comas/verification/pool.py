@@ -250,7 +250,7 @@ def _warn_unless_isolated() -> None:
 
 
 def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
-    """In a worker: the verdict, or the worker's end by SIGPROF after so many CPU seconds.
+    """The verdict, in a worker, or the worker's end by SIGPROF after so many CPU seconds.
 
     A signal that is not caught ends native code as well, and a caught one could be held back.
     """

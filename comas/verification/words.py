@@ -122,7 +122,7 @@ def is_plain(words: str) -> bool:
 
 
 def split_domain(text: str) -> tuple[str, Domain | None]:
-    r"""What stands before ``k \in \mathbb{Z}``, where k occurs in it.
+    r"""Split ``k \in \mathbb{Z}`` from the end of ``text``, if k occurs in what stands before it.
 
     Example: ``r"k\pi, k \in \mathbb{Z}"`` gives ``r"k\pi"`` and ``Domain("k", "Z")``.
     """
@@ -190,7 +190,7 @@ def _without_introduction(text: str) -> str:
 
 
 def _words_in_text(text: str) -> str | None:
-    r"""What stands in ``\text``, if it is words."""
+    r"""The content of ``\text``, if that is all of ``text`` and holds words alone."""
     wrapped = _TEXT.fullmatch(text)
     if wrapped is None or not _ANSWER_IN_WORDS.fullmatch(words := wrapped[1].strip(" .()*`'\"")):
         return None

@@ -128,7 +128,7 @@ def convert_rows(record_set: RecordSet, rows: Iterable[Row]) -> Conversion:
 
 
 def benchmark_file(name: str) -> str:
-    """Where the records of a benchmark lie, within the folder of built data."""
+    """The path of a benchmark's records within the folder of built data."""
     return f"benchmarks/{name}.jsonl"
 
 

@@ -8,7 +8,7 @@ own modules by relative names.
 from dataclasses import dataclass
 
 HEADER_BYTES = 400
-"""How long a request to the server is, without its texts (``__main__``)."""
+"""The length of a request to the server, without its texts (``__main__``)."""
 
 
 @dataclass(frozen=True)

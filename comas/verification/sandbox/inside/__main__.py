@@ -125,7 +125,7 @@ def _preload() -> None:
 
 
 def _read(length: int) -> bytes:
-    """So many bytes of the input, and not one beyond; fewer at its end."""
+    """Exactly ``length`` bytes of the input; fewer at its end."""
     content = b""
     while len(content) < length and (part := os.read(0, length - len(content))):
         content += part

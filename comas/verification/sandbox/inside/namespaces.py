@@ -14,7 +14,7 @@ PIVOT_ROOT_NUMBERS = {"x86_64": 155, "aarch64": 41}
 
 
 def library_folders() -> list[str]:
-    """What a Python program has to read: Python itself and the system's libraries."""
+    """The folders that a Python program reads: Python itself and the system's libraries."""
     return ["/usr", "/lib", "/lib64", os.path.realpath(sys.base_prefix)]
 
 

@@ -38,7 +38,7 @@ _AS_THEY_ARE = frozenset({type(None), bool, float, str})
 
 
 class ByReference(Protocol):
-    """How values cross that do not cross themselves (references.py)."""
+    """The encoding of values that do not cross themselves (references.py)."""
 
     def encode(self, value: Any) -> Form: ...
 
@@ -161,7 +161,7 @@ class Codec:
         self._next_label = self._first_label = 0
 
     def news(self, *, may_forget: bool) -> Form:
-        """What is to lead the next message: labels released, and ``[label, part, ...]`` changed.
+        """The head of the next message: labels released, and ``[label, part, ...]`` changed.
 
         may_forget: whether no call is under way, on which large containers can go their own ways.
 
@@ -282,7 +282,7 @@ class Codec:
 
 
 def plain(value: Any) -> Any:
-    """What a builtin type has of ``value``, an instance of a subclass; None where it is not one.
+    """The content of ``value`` as an instance of a builtin type; None where it is none.
 
     It equals what that type says, and not what its own class may make of it. A view of a
     dictionary is a set.
