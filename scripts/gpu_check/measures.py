@@ -1,4 +1,4 @@
-"""Measures of the checks: operations, seconds, memory."""
+"""Measures of the checks: operations and memory."""
 
 from __future__ import annotations
 
@@ -61,20 +61,6 @@ def matrix_flops(device: Device) -> float:
         (matrix @ matrix)[0, 0].item()  # waits until it is there
         best = min(best, time.perf_counter() - started)
     return 2 * size**3 / best
-
-
-class Clock:
-    """Seconds of the phases of a check, the last of each name."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._last = time.monotonic()
-
-    def lap(self, name: str) -> None:
-        """End the phase ``name``, which began when the one before ended."""
-        now = time.monotonic()
-        self.seconds[name] = now - self._last
-        self._last = now
 
 
 @dataclass

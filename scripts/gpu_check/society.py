@@ -20,10 +20,11 @@ from comas.preflight.checks import cpu_memory_need, gpu_memory_needs
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, adapter_parameters, model_shape
 from comas.preflight.sharding import settle_sharding
+from comas.run.metrics.step import Stopwatch
 from comas.types import Device, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
-from scripts.gpu_check.measures import Clock, memory_peak, model_flops
-from scripts.gpu_check.plan import PROMPT_TOKENS, Check, Planned, Size
+from scripts.gpu_check.measures import memory_peak, model_flops
+from scripts.gpu_check.plan import PROMPT_TOKENS, Planned, Size
 from scripts.gpu_check.rows import MAX_MISMATCH, Row
 from scripts.random_models import qwen2_config, save_random_model
 
@@ -41,8 +42,9 @@ class DoesNotFitError(ValueError):
 
 @dataclass
 class Found:
-    """Statistics, samples and faults of a society's steps."""
+    """Statistics, samples, times and faults of a society's steps."""
 
+    clock: Stopwatch = field(default_factory=Stopwatch)
     stats: list[dict[int, UpdateStats]] = field(default_factory=list)
     """By step, then by policy."""
     buffers: Buffers = field(default_factory=dict)
@@ -66,22 +68,22 @@ def run_check(
 
     Raises EngineError when an engine fails, DoesNotFitError before anything is started.
     """
-    check, size, clock = planned.check, planned.size, Clock()
     config, needed = fitting(config, model=model, machine=machine, what=str(planned))
     with memory_peak(machine.device) as peak:
-        found = go_through(check, size, config, model=model, device=machine.device, clock=clock)
+        found = go_through(planned, config, model=model, device=machine.device)
     shape, samples = model_shape(model), list(chain(*found.buffers.values()))
-    per_second = model_flops(shape, samples) / clock.seconds["update"]
+    seconds = found.clock.times()
+    per_second = model_flops(shape, samples) / seconds["time/update"]
     num_tokens = sum(len(sample.response_token_ids) for sample in samples)
     return Row(
         check=planned.name,
         size=planned.size_name,
         zero=f"{config.policy.zero_stage}{' offload' if config.policy.adam_offload else ''}",
-        start_s=clock.seconds["start"],
-        tokens_per_s=num_tokens / clock.seconds["rollout"],
-        update_s=clock.seconds["update"],
+        start_s=seconds["time/start"],
+        tokens_per_s=num_tokens / seconds["time/rollout"],
+        update_s=seconds["time/update"],
         utilisation=per_second / peak_flops / config.policy.ranks_per_policy,
-        sync_s=clock.seconds["sync"],
+        sync_s=seconds["time/sync"],
         planned=needed.split(" (")[0],
         reserved_gib=found.reserved / GIB,
         memory_gib=peak.bytes / GIB,
@@ -91,17 +93,15 @@ def run_check(
     )
 
 
-def go_through(
-    check: Check, size: Size, config: Config, *, model: str, device: Device, clock: Clock
-) -> Found:
+def go_through(planned: Planned, config: Config, *, model: str, device: Device) -> Found:
     """Two steps, two updates more to see what the last one changed, and the check's own part."""
-    found, models = Found(), [model] * config.society.num_agents
+    check, found, models = planned.check, Found(), [model] * config.society.num_agents
     recoveries = Recoveries(1 if check.disturbance == "kill" else 0)
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
         checkpoint = Path(folder) / "checkpoint"
         with Agents(config, models=models, device=device, recoveries=recoveries) as agents:
-            clock.lap("start")
-            take_steps(agents, check, size, config, found=found, clock=clock)
+            found.clock.lap("start")
+            take_steps(agents, planned, config, found=found)
             if check.disturbance == "resume":
                 save(agents, checkpoint, limit_s=config.cluster.call_timeout_s)
             found.moved = two_movements(agents, found.buffers)
@@ -111,7 +111,7 @@ def go_through(
                 agents.load_checkpoint(checkpoint, step=2)
                 found.faults += resume_faults(found.moved, two_movements(agents, found.buffers))
                 agents.sync_weights()
-                buffers = sample(agents, config, size, step=5)
+                buffers = sample(agents, config, planned.size, step=5)
                 found.stats.append(agents.update(buffers, step=5))
     if check.disturbance == "kill":
         found.faults += recovery_faults(recoveries)
@@ -120,21 +120,19 @@ def go_through(
     return found
 
 
-def take_steps(
-    agents: Agents, check: Check, size: Size, config: Config, *, found: Found, clock: Clock
-) -> None:
+def take_steps(agents: Agents, planned: Planned, config: Config, *, found: Found) -> None:
     """Two of them; before the second, an engine may be killed."""
     agents.sync_weights()
     for step in (1, 2):
-        if step == 2 and check.disturbance == "kill":
+        if step == 2 and planned.check.disturbance == "kill":
             kill_an_engine()
-        clock.lap("")
-        found.buffers = sample(agents, config, size, step=step)
-        clock.lap("rollout")
+        found.clock.lap("")
+        found.buffers = sample(agents, config, planned.size, step=step)
+        found.clock.lap("rollout")
         found.stats.append(agents.update(found.buffers, step=step))
-        clock.lap("update")
+        found.clock.lap("update")
         agents.sync_weights()
-        clock.lap("sync")
+        found.clock.lap("sync")
 
 
 def two_movements(agents: Agents, buffers: Buffers) -> list[float]:

@@ -50,7 +50,7 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self._start = self._last = time.monotonic()
-        self._times: Metrics = {}
+        self._times: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
         """End the phase ``name``, which began when the one before ended."""
@@ -58,7 +58,7 @@ class Stopwatch:
         self._times[f"time/{name}"] = now - self._last
         self._last = now
 
-    def times(self) -> Metrics:
+    def times(self) -> dict[str, float]:
         """The phases so far, and the whole as ``time/step_s``."""
         return {**self._times, "time/step_s": time.monotonic() - self._start}
 
