@@ -281,12 +281,10 @@ def test_the_plan_knows_what_is_finished(tmp_path: Path):
     begin(plan[1], finished=False)
     chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0]")
     plan = plan_runs(chosen)
-    assert [r.is_finished for r in plan] == [True, False]
+    assert [r.finished is not None for r in plan] == [True, False]
     assert [seconds_of(r) for r in plan] == [7.0, None]
     moved = (tmp_path / "saves").rename(tmp_path / "moved")
-    assert plan_runs(settings(tmp_path, "only=[comas]", "seeds=[0]", f"saves={moved}"))[
-        0
-    ].is_finished
+    assert plan_runs(settings(tmp_path, "only=[comas]", "seeds=[0]", f"saves={moved}"))[0].finished
     moved.rename(tmp_path / "saves")
     lines = describe(plan, society="quickstart", every=True)
     assert lines[0].startswith("2 runs, 1 of them finished; the others take about 0 minutes")
@@ -313,7 +311,7 @@ def test_a_run_of_another_society_is_refused(tmp_path: Path):
         plan_runs(chosen)
     today.mkdir(parents=True)
     (folder / INPUTS).write_text(inputs_as_json(folder, {name: str(today)}))
-    assert plan_runs(chosen)[0].is_finished
+    assert plan_runs(chosen)[0].finished
 
 
 def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path: Path):

@@ -432,7 +432,7 @@ def test_models_without_their_step_are_named(config: Config, text: bytes, monkey
         trained_steps(run.path)
     monkeypatch.setattr(PlannedRun, "folder", run.path)
     with pytest.raises(FileError, match="models/step is damaged"):
-        _ = PlannedRun(None, 0, Path(config.saves), None).is_finished  # type: ignore[arg-type]
+        _ = PlannedRun(None, 0, Path(config.saves), None).finished  # type: ignore[arg-type]
 
 
 def test_the_command_that_goes_on_is_one_that_a_shell_understands(

@@ -3,7 +3,6 @@
 import logging
 import re
 import sys
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import date
 from pathlib import Path
@@ -14,13 +13,7 @@ from comas.reproduction.claims import missing_runs
 from comas.reproduction.experiments import PLANS
 from comas.reproduction.figures import draw_figures
 from comas.reproduction.report import write_report
-from comas.reproduction.results import (
-    RunResult,
-    as_table,
-    read_result,
-    read_results,
-    write_results,
-)
+from comas.reproduction.results import as_table, read_result, read_results, write_results
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.run.provenance import commits_of, cpu_name
@@ -94,15 +87,10 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
     Raises:
         ValueError: none is finished.
     """
-    folders: dict[str, list[Path]] = defaultdict(list)
-    found: list[RunResult] = []
-    for run in runs:
-        folder = run.folder
-        if folder is not None and run.is_finished:
-            folders[run.experiment.name].append(folder)
-            found.append(read_result(folder, run.experiment, seed=run.seed))
-    if not found:
+    finished = {run: folder for run in runs if (folder := run.finished)}
+    if not finished:
         raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
+    found = [read_result(folder, run.experiment, seed=run.seed) for run, folder in finished.items()]
     results = as_table(found)
     target = Path(settings.results)
     with explaining_errors(target):
@@ -124,10 +112,10 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
             ),
             machine=machine,
             today=today,
-            commits=commits_of(folder for of_one in folders.values() for folder in of_one),
+            commits=commits_of(finished.values()),
         ),
         elsewhere=elsewhere,
-        figures=draw_figures(target, plan, folders, results),
+        figures=draw_figures(target, plan, finished, results),
     )
     write_text(report, text)
     return report

@@ -1,5 +1,6 @@
 """The figures of a report, drawn from the runs."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -10,6 +11,7 @@ from matplotlib.figure import Figure
 
 from comas.reproduction.experiments import MAIN, Plan
 from comas.reproduction.results import Results
+from comas.reproduction.runs import PlannedRun
 from comas.run.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.run.records import Row, read_rows
 from comas.utils.files import explaining_errors
@@ -17,20 +19,18 @@ from comas.utils.files import explaining_errors
 COMPARED = (MAIN, "no_evaluation", "no_scoring", "muted")
 """Experiments whose rewards along training are drawn together."""
 
-Runs = Mapping[str, Sequence[list[Row]]]
+Runs = dict[str, list[list[Row]]]
 """The steps of every run, by experiment."""
 
 
 def draw_figures(
-    folder: Path, plan: Plan, runs: Mapping[str, Sequence[Path]], results: Results
+    folder: Path, plan: Plan, finished: Mapping[PlannedRun, Path], results: Results
 ) -> list[str]:
-    """Draw every figure into ``folder``; returns their names."""
-    rows = {
-        name: [
-            [row for row in read_rows(path / "metrics.jsonl") if row["step"] > 0] for path in paths
-        ]
-        for name, paths in runs.items()
-    }
+    """Draw every figure into ``folder``, from the folders of finished runs; returns their names."""
+    rows: Runs = defaultdict(list)
+    for run, path in finished.items():
+        steps = [row for row in read_rows(path / "metrics.jsonl") if row["step"] > 0]
+        rows[run.experiment.name].append(steps)
     figures = {
         "dynamics.png": _dynamics(rows),
         "ablations.png": _ablations(rows),

@@ -67,10 +67,10 @@ class PlannedRun:
         return max(begun, default=None)
 
     @property
-    def is_finished(self) -> bool:
-        """Whether its trained agents have been saved."""
+    def finished(self) -> Path | None:
+        """The run's folder, once its trained agents have been saved."""
         folder = self.folder
-        return folder is not None and trained_steps(folder) is not None
+        return folder if folder and trained_steps(folder) is not None else None
 
 
 def plan_runs(settings: Settings) -> list[PlannedRun]:
@@ -99,7 +99,7 @@ def make_runs(runs: Sequence[PlannedRun]) -> None:
         RuntimeError: a run failed.
         KeyboardInterrupt: asked for; the run under way has stopped where it can be resumed.
     """
-    missing = [run for run in runs if not run.is_finished]
+    missing = [run for run in runs if run.finished is None]
     with (
         tqdm(total=len(runs), initial=len(runs) - len(missing), unit="run", disable=None) as bar,
         logging_redirect_tqdm(),
@@ -114,10 +114,8 @@ def make_runs(runs: Sequence[PlannedRun]) -> None:
 
 def seconds_of(run: PlannedRun) -> float | None:
     """How long a finished run took, without its start."""
-    folder = run.folder
-    if folder is None or not run.is_finished:
-        return None
-    return seconds_of_rows(read_rows(folder / "metrics.jsonl"))
+    folder = run.finished
+    return seconds_of_rows(read_rows(folder / "metrics.jsonl")) if folder else None
 
 
 def _plan(experiment: Experiment, seed: int, settings: Settings) -> PlannedRun:
