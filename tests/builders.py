@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from comas.config.schema import Interaction
 from comas.interaction import run_discussions
@@ -15,6 +16,7 @@ from comas.types import (
     Generate,
     Generation,
     Question,
+    TrainingSample,
     Turn,
     TurnKey,
 )
@@ -43,6 +45,12 @@ def turn(turn_id: str, text: str = "", *, agent: int = 0) -> Turn:
 def discussion(*turns: Turn, name: str = "d", question: Question = QUESTION) -> Discussion:
     """What was said about ``question``."""
     return Discussion(name, question, turns)
+
+
+def sample(**fields: object) -> TrainingSample:
+    """A solution of agent 0, of one token, rewarded with 1."""
+    solution = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", (1, 2), (3,), (-0.5,), 1.0)
+    return replace(solution, **fields)  # type: ignore[arg-type]
 
 
 async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:

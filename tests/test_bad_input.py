@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import huggingface_hub
 import pytest
-from huggingface_hub.errors import LocalEntryNotFoundError
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
@@ -58,18 +56,6 @@ def test_a_setting_that_cannot_be_is_named_with_the_numbers_or_what_to_do(
     assert [part for part in said if part not in text] == []
 
 
-def test_a_model_that_nobody_can_give_is_named_with_the_command_that_helps(
-    arguments, caplog, monkeypatch
-):
-    def unreachable(name: str, **_: object) -> None:
-        raise LocalEntryNotFoundError("no connection")
-
-    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
-    text = failure([*arguments, "society.models=[nobody/nothing]"], caplog)
-    assert "society.models names 'nobody/nothing'" in text
-    assert "Run hf download nobody/nothing --local-dir FOLDER" in text
-
-
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -77,11 +63,9 @@ def test_a_model_that_nobody_can_give_is_named_with_the_command_that_helps(
         ("model.safetensors", "not weights", ["{path} cannot be read"]),
         ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
         ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
-        *(
-            (name, damaged, ["{path} is damaged: ", "Get the model again"])
-            for name in ("tokenizer.json", "tokenizer_config.json", "config.json")
-            for damaged in ("", "{", "[1]")
-        ),
+        ("tokenizer.json", "", ["{path} is damaged: ", "Get the model again"]),
+        ("tokenizer_config.json", "{", ["{path} is damaged: "]),
+        ("config.json", "[1]", ["{path} is damaged: "]),
     ],
 )
 def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, name, content, said):

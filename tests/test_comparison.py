@@ -53,14 +53,6 @@ def test_a_difference_and_its_interval_are_those_counted_by_hand(of, to, expecte
     assert not found.excludes_zero  # of so few tasks
 
 
-def test_a_higher_accuracy_is_a_positive_difference():
-    better, worse = ("cccccccc",), ("ccwwwwww",)
-    up, down = difference(of=better, to=worse), difference(of=worse, to=better)
-    assert (up.value, down.value) == (6 / 8, -6 / 8)
-    assert up.low > 0 > down.high
-    assert up.excludes_zero and down.excludes_zero
-
-
 def test_the_interval_is_that_of_the_binomial_distribution():
     # X of Binomial(10, 1/2): P(X <= 1) = 0.011, P(X <= 2) = 0.055; the same above.
     assert bootstrap_interval([Fraction(0), Fraction(1)] * 5) == (0.2, 0.8)
@@ -100,29 +92,9 @@ def test_thirds_that_cancel_leave_exactly_zero():
     assert not found.excludes_zero
 
 
-shares = st.integers(1, 5).flatmap(
-    lambda n: st.lists(st.integers(-n, n).map(lambda k: Fraction(k, n)), min_size=1, max_size=40)
-)
-
-
-@given(shares)
-def test_an_interval_lies_between_the_least_and_the_greatest_value(values):
-    low, high = bootstrap_interval(values)
-    rounding = 1e-12
-    assert min(values) - rounding <= low <= high <= max(values) + rounding
-
-
 verdicts = st.integers(1, 12).flatmap(
     lambda n: st.lists(st.text("cwuf-", min_size=n, max_size=n), min_size=1, max_size=4)
 )
-
-
-@given(verdicts)
-def test_the_shares_of_tasks_have_the_mean_of_the_seeds(by_seed):
-    found = accuracy(*by_seed)
-    num_correct = sum(text.count("c") for text in by_seed)
-    assert found.value == pytest.approx(num_correct / found.num_asked)
-    assert found.value == pytest.approx(float(sum(found.shares.values()) / len(found.shares)))
 
 
 @given(verdicts, st.data())

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import dataclasses
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 
 from comas.config import schema
@@ -24,29 +23,6 @@ def test_every_key_is_read_by_some_code():
     deciding = keys_read_in(sizes.read_text())
     reads |= deciding & {"training.num_epochs", "training.num_steps"}
     assert sorted(set(keys_of(Config)) - reads) == []
-
-
-def test_the_search_for_dead_keys_sees_reads_and_nothing_else():
-    code = "def f(config, rules: Interaction):\n    return config.rollout.dtype, rules.horizon"
-    assert keys_read_in(code) == {"rollout.dtype", "interaction.horizon"}
-    assert keys_read_in("rules.columns.prompt") == {"data.columns.prompt"}
-    of_society = {"society.models", "society.policy_of_agent", "society.num_agents"}
-    assert keys_read_in("config.models[0]") == of_society
-    assert keys_read_in("self._config.seed") == {"seed"}
-    assert keys_read_in("config.rollout.dtype = 'float32'\nmodel.dtype") == set()
-
-
-def test_no_key_has_two_docstrings():
-    """The second would be one of nothing, which no reader of docstrings finds."""
-    tree = ast.parse((REPOSITORY / "comas/config/schema.py").read_text())
-    bodies = [node.body for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
-    seconds = [
-        after.lineno
-        for body in bodies
-        for before, after in pairwise(body)
-        if isinstance(before, ast.Expr) and isinstance(after, ast.Expr)
-    ]
-    assert len(bodies) > 10 and seconds == []
 
 
 def keys_read_in(code: str) -> set[str]:

@@ -50,15 +50,6 @@ def test_what_a_control_makes_of_each_score(name, of_3, of_2, of_1, of_none):
     assert rewards(name, 3, 2, 1, None) == [of_3, of_2, of_1, of_none]
 
 
-@given(st.lists(st.sampled_from([1, 2, 3]), min_size=1))
-def test_flipped_rewards_are_one_less_the_papers(scores):
-    plain, flipped = rewards("interaction", *scores), rewards("flipped", *scores)
-    for (solution, evaluation, _), (other_solution, other_evaluation, _) in zip(
-        plain, flipped, strict=True
-    ):
-        assert (other_solution, other_evaluation) == (1 - solution, 1 - evaluation)
-
-
 def test_the_verifier_is_a_scorer_who_is_always_right():
     verdicts = ("correct", "wrong", "unanswered", "failed", "correct")
     assert rewards("verifier", 1, 3, 3, 3, None, verdicts=verdicts) == [

@@ -10,7 +10,6 @@ from builders import speak
 
 from comas.config.schema import Config, Interaction
 from comas.interaction import (
-    CRITICISMS,
     SCHEDULES,
     UNCRITICISED_SCHEDULES,
     open_discussions,
@@ -18,7 +17,6 @@ from comas.interaction import (
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.sizes import _turns_of_one_discussion
-from comas.quickstart import worked
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
@@ -118,10 +116,6 @@ def test_a_muted_evaluator_is_not_asked_and_approves_of_everything():
         assert given.text in turn(discussion, "r1.s0").prompt
 
 
-def test_approvals_are_what_the_tiny_judges_were_taught():
-    assert worked.APPROVALS == APPROVALS
-
-
 def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_domain():
     discussions = discuss(criticism="exchanged")
     own = of_question(discussions, "sum/3/copy1")
@@ -218,8 +212,3 @@ def test_where_nobody_scores_there_is_no_table_of_scores():
 def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
     config = Config(interaction=Interaction(criticism=criticism))
     assert _turns_of_one_discussion(config) == expected
-
-
-def test_every_criticism_says_what_comes_of_it():
-    outcomes = {c.outcome for c in CRITICISMS.values()}
-    assert outcomes == {"scores", "judgments", "ratings", None}

@@ -207,11 +207,6 @@ def test_a_batch_depends_on_seed_and_step_alone_across_epochs_and_processes():
     assert [draw(step, seed=1) for step in range(4)] != expected
 
 
-def test_epochs_are_ordered_differently():
-    orders = {tuple(draw(2 * epoch) + draw(2 * epoch + 1)) for epoch in range(10)}
-    assert len(orders) > 5
-
-
 # ---------------------------------------------------------------- validation
 
 

@@ -123,19 +123,6 @@ def test_a_prompt_that_nobody_can_read_is_a_fault(tmp_path, verifier, prompt, pa
     assert part in reasons(path, verifier)["line 1"]
 
 
-def test_rows_with_one_fault_are_one_line(tmp_path, capsys):
-    bad = [GOOD[1] | {"id": f"{n}", "answer": f"{n} m"} for n in range(30)]
-    path = write(tmp_path / "own.jsonl", *bad[:20], *GOOD, *bad[20:], GOOD[0] | {"answer": "1 &"})
-    assert main([str(path)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == f"{path}: 34 records, 31 of them faulty"
-    assert lines[1].startswith(
-        "  lines 1-20, 24-33 (30 records, the first of them): the answer '0 m' is not a decimal"
-    )
-    assert lines[2].startswith("  line 34: id 'm' is already that of line 21")
-    assert lines[3].strip() == "1 coding, source other"
-
-
 @pytest.mark.parametrize("content", [None, "", "[1,"])
 def test_a_file_that_cannot_be_used_at_all_is_a_fault_and_the_next_is_checked(
     tmp_path, capsys, content

@@ -52,61 +52,11 @@ def test_every_name_in_a_document_exists(document: str):
     assert [word for word in words_of(read(document)) if fault_of(word)] == []
 
 
-def test_the_search_for_wrong_names_finds_them():
-    right = [
-        "comas/train.py",
-        "comas/interaction/",
-        "tests/hostile/",
-        "comas/data/records.py:load_questions",
-        "comas/engines/cluster/agents.py:Agents.update",
-        "comas.interaction.SCHEDULES",
-        "comas.config.schema",
-        "optimization.group_by",
-        "saves/latest",
-        "reward/solution",
-        "society.policy_of_agent=[0,0,1]",
-    ]
-    wrong = [
-        "comas/trainer.py",
-        "comas/nowhere/",
-        "scripts/nothing.sh",
-        "comas/data/records.py:load",
-        "comas/engines/cluster/agents.py:Agents.train",
-        "comas.interaction.NOTHING",
-        "comas.nowhere",
-        "optimization.grouping",
-        "training.eval_every=3",
-        "nowhere.py",
-    ]
-    assert [word for word in [*right, *wrong] if fault_of(word)] == wrong
-    assert words_of("`bash a.sh x=1`, ``b`` and\n```bash\nc d\n```\n") == [
-        "bash",
-        "a.sh",
-        "x=1",
-        "b",
-        "c",
-        "d",
-    ]
-
-
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_every_link_in_a_document_leads_somewhere(document: str):
     text = read(document)
     targets = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
     assert [target for target in targets if not leads_somewhere(document, target)] == []
-
-
-def test_the_search_for_dead_links_finds_them():
-    right = ["data/README.md", "README.md#data", "#hardware-and-time", "saves/"]
-    wrong = ["data/nothing.md", "README.md#nothing", "#nothing", "configs/README.md#data"]
-    assert [link for link in right + wrong if not leads_somewhere("README.md", link)] == wrong
-    assert leads_somewhere("data/README.md", "../README.md#data")
-
-
-def test_the_pictures_of_the_first_page_are_light():
-    pictures = [REPOSITORY / path for path in re.findall(r"!\[.+\]\((.+)\)", read("README.md"))]
-    assert len(pictures) == 2
-    assert sum(path.stat().st_size for path in pictures) < 150 * 1024
 
 
 def test_the_recipes_do_what_they_say():

@@ -83,42 +83,6 @@ def test_an_installation_without_a_terminal_tells_how_far_it_is(tmp_path):
     assert re.fullmatch(expected, lines[0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ("1 207 111 111", "111 s so far, 1 of 207 packages installed, downloading the others"),
-        ("31 207 171 131", "171 s so far, 31 of 207 packages installed"),
-        # 60 s for 47 packages, so 204 s for the other 160
-        ("47 207 191 131", "191 s so far, 47 of 207 packages installed, 4 min left at this pace"),
-        (
-            "200 207 280 131",
-            "280 s so far, 200 of 207 packages installed, less than a minute left at this pace",
-        ),
-        ("207 207 280 131", "280 s so far, 207 of 207 packages installed"),
-    ],
-)
-def test_the_time_left_is_told_by_the_pace_since_the_downloads_from_a_fifth_on(
-    tmp_path, arguments, line
-):
-    assert call(f"tell_packages {arguments}", tmp_path).stdout == f"environment: {line}\n"
-
-
-def test_the_downloads_last_until_packages_begin_to_come(tmp_path):
-    packages = tmp_path / ".venv/lib/python3.11/site-packages"
-    packages.mkdir(parents=True)
-    names = " ".join(f"{packages}/{name}.dist-info" for name in "abc")
-    told = call(
-        "SECONDS_BETWEEN_LINES=0.1; tell_packages() { echo $*; }; tell_progress 6 0 & "
-        f"sleep 1.1; mkdir {names}; sleep 0.4; kill $!; wait $! || true",
-        tmp_path,
-    )
-    lines = told.stdout.splitlines()
-    assert lines[0].startswith("0 6 ")
-    there, total, elapsed, downloaded = map(int, lines[-1].split())
-    assert (there, total) == (3, 6)
-    assert 1 <= downloaded <= elapsed
-
-
 def pretend_pip(folder: Path, settings: str) -> None:
     """A ``.venv`` whose pip has these settings."""
     executable(folder / ".venv/bin/python", f"#!/bin/sh\ncat <<'SETTINGS'\n{settings}SETTINGS\n")

@@ -180,10 +180,3 @@ def test_hours_are_an_interval_over_what_is_known_least():
     assert least == hours(best, config, sizes, QWEN_3B, GIVEN)
     assert most - least == pytest.approx(31 * (step - best.seconds) / 3600)
     assert (round(least, 1), round(most, 1)) == (4.1, 5.8)
-
-
-def test_what_is_assumed_exactly_leaves_no_interval():
-    config, sizes = paper()
-    given = Assumptions(slowest_at_worst=1.3, update_utilisation_at_worst=0.55)
-    least, most = hours_interval(config, sizes, QWEN_3B, given)
-    assert least == most

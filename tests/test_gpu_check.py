@@ -18,7 +18,7 @@ from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import LostEngineError
 from comas.engines.policy import attention
 from comas.preflight.machine import Gpus, Machine, read_gpus
-from comas.preflight.memory import GIB, ModelShape, model_shape
+from comas.preflight.memory import GIB, ModelShape
 from comas.types import TrainingSample
 from scripts.gpu_check import __main__ as entry
 from scripts.gpu_check import run
@@ -33,12 +33,11 @@ from scripts.gpu_check.plan import (
     society_config,
     why_impossible,
 )
-from scripts.gpu_check.rows import HEADS, Row, failed_row, table_head
+from scripts.gpu_check.rows import Row, failed_row, table_head
 from scripts.gpu_check.run import Budget, main
 from scripts.gpu_check.society import (
     DoesNotFitError,
     long_faults,
-    model_config,
     recovery_faults,
     resume_faults,
 )
@@ -373,31 +372,12 @@ def test_samples_too_short_to_recompute_anything_are_a_fault():
     ]
 
 
-def test_a_row_has_a_cell_for_each_head_and_its_verdict():
-    assert str(ROW) == (
-        "| two | 0.5b | 2 | 60 | 9000 | 2.50 | 40.0% | 1.25 | 45.0 GiB | 30.0 | 40.0 "
-        "| 4.0e-03 6.0e-03 | 0.5 | ok |"
-    )
-    assert str(replace(ROW, own_faults=("it fell over",))).endswith("| FAULT |")
-    for line in (str(ROW), failed_row("one", "3b"), *table_head().splitlines()):
-        assert line.count("|") == len(HEADS) + 1
-
-
-@pytest.mark.parametrize(("name", "parameters"), [("0.5b", 494_032_768), ("3b", 3_085_938_688)])
-def test_its_models_have_the_shapes_of_qwen(name, parameters, tmp_path):
-    size = SIZES[name]
-    model_config(size, dtype="bfloat16").save_pretrained(tmp_path)
-    assert model_shape(str(tmp_path)).num_parameters == parameters
-
-
 @pytest.mark.stack
-@pytest.mark.parametrize(
-    "checks",
-    ["long", pytest.param("one,ranks,lora,zero3,recovery,nccl", marks=pytest.mark.slow)],
-)
-def test_agents_take_the_same_steps_on_a_cpu(checks):
-    result = shell("device=cpu", f"checks={checks}", f"python={sys.executable}")
+@pytest.mark.slow
+def test_agents_take_the_same_steps_on_a_cpu():
+    """All checks but nccl, which needs GPUs: each starts a society of its own."""
+    result = shell("device=cpu", f"python={sys.executable}")
     assert result.returncode == 0, result.stdout + result.stderr
-    for name in checks.removesuffix(",nccl").split(","):
+    for name in CHECKS.keys() - {"nccl"}:
         assert f"\n| {name} | tiny | {'3' if name == 'zero3' else '0'} | " in result.stdout
     assert result.stdout.endswith("all checks that ran passed\n")

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from scripted_server import Body, ScriptedServer
 
+from comas.utils.terminal import EXIT_FAULT
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.execution import watched
 from evaluation.server import ServerError, Servers
-from scripts.discuss import discuss_question, final_answer, turn_text
+from scripts.discuss import discuss_question, final_answer, main
 
-REPOSITORY = Path(__file__).parents[1]
+NOBODY = "http://127.0.0.1:9/v1"
 QUESTION = "What is 48 + 23?"
 
 
@@ -59,61 +57,38 @@ def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
     assert answered == ["solution 1", "evaluation of solution 1", "scoring of solution 1, score 3"]
 
 
-def test_a_turn_has_its_lines_under_its_heading():
-    solution = turn_text("r1.s0", 2, "1 + 1\n= 2")
-    assert solution == "round 1, agent 2: solution 0\n    1 + 1\n    = 2"
-    scoring = turn_text("r0.s1.e0.t0", 0, "3")
-    assert scoring == "round 0, agent 0: scoring of solution 1, score unreadable\n    3"
-
-
 def test_the_final_answer_is_what_is_boxed_and_the_whole_of_what_boxes_nothing():
     assert final_answer("4 + 2, so \\boxed{6}", "math") == "6"
     assert final_answer("six", "science") == "six"
     assert final_answer("print('\\boxed{6}')", "coding") == "print('\\boxed{6}')"
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "scripts/discuss.py", *arguments]
-    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.stack
-def test_the_command_asks_an_endpoint_and_ends_with_the_answer():
-    with ScriptedServer(model) as server:
-        done = run("--base-url", server.base_url, "--name", "agent_1", QUESTION)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[-1] == "final answer: 71"
-    assert done.stdout.count("agent 3: solution 3") == 2  # one model plays four agents
-
-
-@pytest.mark.stack
-def test_without_a_model_the_command_says_what_to_give():
-    done = run(QUESTION)
-    assert done.returncode == 1
-    assert "--base-url URL and QUESTION" in done.stderr
-
-
-@pytest.mark.stack
-def test_an_empty_question_is_refused_before_anything_is_asked():
-    with ScriptedServer(model) as server:
-        done = run("--base-url", server.base_url, "--name", "agent_1", " ")
-        assert not server.requests
-    assert done.returncode == 1
-    assert "error: QUESTION is empty" in done.stderr and done.stdout == ""
-
-
-@pytest.mark.stack
-def test_an_endpoint_that_is_not_there_is_named_soon():
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([QUESTION], "--base-url URL and QUESTION"),
+        (["--base-url", "{server}", "--name", "agent_1", " "], "QUESTION is empty"),
+        (["--base-url", NOBODY, QUESTION], "does not list its models"),
+        (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no re"),
+    ],
+)
+def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
     began = time.monotonic()
-    run(QUESTION)  # which asks nobody
-    start_s = time.monotonic() - began
-    done = run("--base-url", "http://127.0.0.1:9/v1", "--name", "agent_1", QUESTION)
-    took_s = time.monotonic() - began - start_s
-    assert done.returncode == 1
-    assert "error: agent_1 at http://127.0.0.1:9/v1 gave no reply: " in done.stderr
-    assert took_s < start_s + 20  # with the retries of an evaluation 31 s of pauses alone
-    done = run("--base-url", "http://127.0.0.1:9/v1", QUESTION)
-    assert "does not list its models" in done.stderr and "--name NAME" in done.stderr
+    with ScriptedServer(model) as server:
+        arguments = [argument.format(server=server.base_url) for argument in arguments]
+        assert main(arguments) == EXIT_FAULT
+        assert not server.requests
+    assert said in caplog.text
+    # With the retries of an evaluation there would be 31 s of pauses.
+    assert time.monotonic() - began < 20
+
+
+def test_the_command_asks_an_endpoint_and_ends_with_the_answer(capsys):
+    with ScriptedServer(model) as server:
+        assert main(["--base-url", server.base_url, "--name", "agent_1", QUESTION]) == 0
+    said = capsys.readouterr().out
+    assert said.splitlines()[-1] == "final answer: 71"
+    assert said.count("agent 3: solution 3") == 2  # one model plays four agents
 
 
 def test_a_discussion_ends_as_soon_as_its_server_does():

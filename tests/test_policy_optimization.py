@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from random import Random
 
+import builders
 import pytest
 import torch
 from builders import discussion, turn
@@ -62,19 +63,12 @@ def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
 
 
 def sample(prompt: int = 2, response: int = 3, **fields: object) -> TrainingSample:
-    values = {
-        "agent_index": 0,
-        "question_id": "q",
-        "discussion_id": "d",
-        "turn_id": "r0.s0",
-        "round_index": 0,
-        "role": "solution",
+    tokens = {
         "prompt_token_ids": tuple(range(10, 10 + prompt)),
         "response_token_ids": tuple(range(20, 20 + response)),
         "rollout_logprobs": tuple(-0.5 - i for i in range(response)),
-        "reward": 1.0,
     }
-    return TrainingSample(**{**values, **fields})  # type: ignore[arg-type]
+    return builders.sample(**tokens | fields)
 
 
 # ---- Samples ----

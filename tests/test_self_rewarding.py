@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import builders
 import pytest
 import torch
 from builders import QUESTION, discuss, generation
@@ -117,19 +118,7 @@ def test_scores_are_means_in_the_same_way():
 
 
 def sample(reward: float, response: int = 3, **fields: object) -> TrainingSample:
-    values = {
-        "agent_index": 0,
-        "question_id": "q",
-        "discussion_id": "d",
-        "turn_id": "r0.s0",
-        "round_index": 0,
-        "role": "solution",
-        "prompt_token_ids": (1, 2),
-        "response_token_ids": (response,),
-        "rollout_logprobs": (-0.5,),
-        "reward": reward,
-    }
-    return TrainingSample(**{**values, **fields})  # type: ignore[arg-type]
+    return builders.sample(reward=reward, response_token_ids=(response,), **fields)
 
 
 def test_the_best_and_the_worst_answer_to_a_prompt_are_a_pair():
