@@ -57,7 +57,7 @@ from comas.engines.policy.weights import (
     Shard,
     check_loaded_weights,
     chunked,
-    weight_chunks,
+    named_weights,
     weight_shards,
 )
 from comas.policy_optimization.advantages import compute_advantages
@@ -1154,9 +1154,9 @@ def count_wrong_gathers(
     """How often a chunk that ends with a small weight is read before its large ones are there."""
     wrong = 0
     for _ in range(times):
-        for chunk in weight_chunks(layers, zero_stage=3):
-            assert len(chunk) == len(weights)
-            wrong += not all(torch.equal(weight, weights[name]) for name, weight in chunk)
+        gathered = dict(named_weights(layers, zero_stage=3))
+        assert gathered.keys() == weights.keys()
+        wrong += not all(torch.equal(gathered[name], weights[name]) for name in weights)
     return wrong
 
 

@@ -48,26 +48,10 @@ class WeightMetadata(NamedTuple):
     shape: tuple[int, ...]
 
 
-def weight_chunks(
-    model: PreTrainedModel, *, zero_stage: int, max_bytes: int = CHUNK_BYTES
-) -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """Yield every parameter whole, under its Hugging Face name, some at a time; tied ones once.
-
-    A chunk holds consecutive parameters of at most ``max_bytes``; a larger one stands alone.
-    Under ZeRO-3 a chunk is gathered at once, so all ranks must iterate, and to the end, and its
-    tensors are valid until the next chunk is asked for.
-    """
-    for chunk in chunked(model.named_parameters(), max_bytes=max_bytes):
-        parameters = [parameter for _, parameter in chunk]
-        with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
-            yield [(name, parameter.detach()) for name, parameter in chunk]
-
-
 def weight_shards(
     model: PreTrainedModel, *, zero_stage: int, rank: int, max_bytes: int = CHUNK_BYTES
 ) -> Iterator[list[Shard]]:
-    """Yield what this rank holds of every parameter, in the chunks of ``weight_chunks``, without
-    gathering anything.
+    """Yield what this rank holds of every parameter, in chunks, without gathering anything.
 
     Under ZeRO-3 the shards of all ranks are the whole parameter; below, each rank has it whole.
     They are views, which the next update changes.
@@ -85,9 +69,10 @@ def _shard(name: str, parameter: torch.nn.Parameter, zero_stage: int, rank: int)
 
 
 def chunked(
-    parameters: Iterable[tuple[str, torch.nn.Parameter]], *, max_bytes: int
+    parameters: Iterable[tuple[str, torch.nn.Parameter]], *, max_bytes: int = CHUNK_BYTES
 ) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
-    """Group consecutive parameters by their bytes when whole.
+    """Group consecutive parameters by their bytes when whole; one of more than ``max_bytes`` stands
+    alone.
 
     Example: sizes 3, 4, 9, 1 with ``max_bytes=8`` give chunks of [3, 4], [9], [1].
     """
@@ -107,12 +92,14 @@ def chunked(
 def named_weights(model: PreTrainedModel, *, zero_stage: int) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield every parameter whole, under its Hugging Face name; tied ones once.
 
-    Collective under ZeRO-3, as ``weight_chunks``. A yielded tensor stays valid, but is changed
-    by the next update below ZeRO-3.
+    Under ZeRO-3 they are gathered chunk by chunk, so all ranks must iterate, and to the end. A
+    yielded tensor stays valid, but is changed by the next update below ZeRO-3.
     """
-    for chunk in weight_chunks(model, zero_stage=zero_stage):
-        for name, weight in chunk:
-            yield name, weight.clone() if zero_stage == 3 else weight
+    for chunk in chunked(model.named_parameters()):
+        parameters = [parameter for _, parameter in chunk]
+        with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
+            for name, parameter in chunk:
+                yield name, parameter.detach().clone() if zero_stage == 3 else parameter.detach()
 
 
 def weight_metadata(model: PreTrainedModel) -> list[WeightMetadata]:
