@@ -101,7 +101,7 @@ def main(arguments: Arguments) -> int:
 def whole_run(kind: str, num_agents: int, seed: int, society: Path, *, num_steps: int) -> Run:
     """Train as ``scripts/train_comas.sh`` does, in a folder that is deleted afterwards.
 
-    Raises CalledProcessError with the run's output when it fails.
+    Raises RuntimeError with the run's output when it fails.
     """
     with tempfile.TemporaryDirectory() as folder:
         saves = Path(folder)
@@ -111,7 +111,9 @@ def whole_run(kind: str, num_agents: int, seed: int, society: Path, *, num_steps
         command = [sys.executable, "-m", "comas", CONFIGS[kind], *settings, *sizes]
         started = time.monotonic()
         with memory_peak("cpu") as peak:
-            subprocess.run(command, check=True, capture_output=True, text=True)
+            ran = subprocess.run(command, check=False, capture_output=True, text=True)
+        if ran.returncode != 0:
+            raise RuntimeError(f"a run ended with status {ran.returncode}:\n{ran.stderr}")
         seconds = time.monotonic() - started
         first, *_, last = read_rows(next(saves.glob("*/metrics.jsonl")))
     key = "validation/accuracy"
