@@ -1,4 +1,4 @@
-"""The society's engines behind one face: generate, update, sync, save."""
+"""The society's engines behind one interface: generate, update, sync, save."""
 
 import gc
 import logging

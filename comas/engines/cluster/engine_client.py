@@ -1,4 +1,4 @@
-"""The driver's side of one rollout engine: requests go out and answers come in, many at a time."""
+"""The driver's client of one rollout engine: sends requests and receives answers in batches."""
 
 import asyncio
 import itertools
@@ -34,11 +34,12 @@ class _Asked(NamedTuple):
 
 
 class EngineClient:
-    """Carries the requests to one engine, and its answers back, while an event loop runs.
+    """Sends requests to one engine and awaits its answers, while an event loop runs.
 
-    One Ray call lasts as long as the loop and tells how it ended; requests and answers cross a
-    connection that the engine opens (``comas/engines/rollout/connection.py`` says why), those of
-    the same moment together. An engine that makes progress sends a message every few seconds.
+    One Ray call, ``RolloutEngine.serve``, lasts as long as the loop, and its failure is that of the
+    engine. Requests and answers cross a connection that the engine opens
+    (``comas/engines/rollout/connection.py`` says why), in batches. An engine that makes progress
+    sends a message every few seconds.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class EngineClient:
         self._numbers = itertools.count()
         self._asked: dict[int, _Asked] = {}  # oldest first
         self._orders = Orders({}, [])
-        self._carrier: asyncio.Task[None] | None = None
+        self._conversation: asyncio.Task[None] | None = None
         # Seconds that this process has seen pass: time in which it was frozen does not count.
         self._clock_s = self._heard_at_s = 0.0
 
@@ -77,8 +78,8 @@ class EngineClient:
             LostEngineError: the engine died, broke, hangs or exceeded the time limit.
             EngineError: it failed at what it would fail at again.
         """
-        if self._carrier is None or self._carrier.done():
-            self._start_carrier()
+        if self._conversation is None or self._conversation.done():
+            self._start_conversation()
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
         self._asked[number] = _Asked(turn, answer, self._clock_s)
@@ -93,35 +94,37 @@ class EngineClient:
         finally:
             del self._asked[number]
 
-    def _start_carrier(self) -> None:
+    def _start_conversation(self) -> None:
         self._orders, self._has_orders = Orders({}, []), asyncio.Event()
         self._heard_at_s = self._clock_s
-        self._carrier = asyncio.create_task(self._carry())
-        self._carrier.add_done_callback(self._tell_all)
+        self._conversation = asyncio.create_task(self._converse())
+        self._conversation.add_done_callback(self._fail_all)
 
-    async def _carry(self) -> None:
-        """Talk with the engine until the loop ends or the engine fails."""
+    async def _converse(self) -> None:
+        """Exchange messages with the engine until the loop ends or the engine fails."""
         async with listening(self._address) as (endpoint, connected):
-            await run_all([self._serving(endpoint), self._talk(connected), self._watch()])
+            await run_all(
+                [self._serving(endpoint), self._exchange_messages(connected), self._watch()]
+            )
 
     async def _serving(self, endpoint: Endpoint) -> None:
         await self.engine.call("serve", endpoint)
 
-    async def _talk(self, connected: asyncio.Future[Connection]) -> None:
+    async def _exchange_messages(self, connected: asyncio.Future[Connection]) -> None:
         reader, writer = await connected
         try:
-            await run_all([self._send_orders(writer), self._take_answers(reader)])
+            await run_all([self._send_requests(writer), self._receive_answers(reader)])
         finally:
             writer.close()
 
-    async def _send_orders(self, writer: asyncio.StreamWriter) -> None:
+    async def _send_requests(self, writer: asyncio.StreamWriter) -> None:
         while await self._has_orders.wait():
             await asyncio.sleep(_MOMENT_S)
             orders, self._orders = self._orders, Orders({}, [])
             self._has_orders.clear()
             await send(writer, orders)
 
-    async def _take_answers(self, reader: asyncio.StreamReader) -> None:
+    async def _receive_answers(self, reader: asyncio.StreamReader) -> None:
         while (answers := await receive(reader)) is not None:
             self._heard_at_s = self._clock_s
             for number, generation in answers.items():
@@ -150,9 +153,9 @@ class EngineClient:
                     f"{self._timeout_s:.0f} s (cluster.call_timeout_s)"
                 )
 
-    def _tell_all(self, carrier: asyncio.Task[None]) -> None:
-        """Let every request that still waits fail as the carrier did."""
-        error = None if carrier.cancelled() else carrier.exception()
+    def _fail_all(self, conversation: asyncio.Task[None]) -> None:
+        """Fail every request that still waits with the error that ended the conversation."""
+        error = None if conversation.cancelled() else conversation.exception()
         if error is None:
             return
         for turn, answer, _ in self._asked.values():
@@ -163,7 +166,7 @@ class EngineClient:
         doing = f"generating {' '.join(turn)}"
         if isinstance(error, ray.exceptions.RayError):
             named = engine_error(self.engine.name, doing, error)
-        elif isinstance(error, OSError):  # it may die between two words
+        elif isinstance(error, OSError):  # the connection broke
             named = LostEngineError(f"{self.engine.name} was cut off while {doing}: {error}")
         else:
             return error

@@ -24,9 +24,9 @@ def no_restart(engine: Engine, error: LostEngineError) -> Engine:
 class Sampler:
     """Sends every request to the least busy engine of the agent's policy.
 
-    When an engine is lost, no new request goes out until the others have answered theirs and
-    another engine is in its place; then what it left unanswered is asked again. A response
-    depends only on weights, prompt and seed, so nobody can tell.
+    When an engine is lost, new requests wait until the other engines have answered theirs and it
+    has been replaced; then its unanswered requests are repeated. A response depends only on
+    weights, prompt and seed, so the result is the same.
     """
 
     def __init__(

@@ -48,7 +48,7 @@ _Result = list[RequestOutput] | RolloutEngineError | None
 
 
 class RolloutEngine:
-    """An asynchronous face over a vLLM engine in this process; one per process.
+    """An asynchronous interface to a vLLM engine in this process; one per process.
 
     The process must have been started with ``engine_environment(device)``.
 
@@ -209,7 +209,7 @@ class RolloutEngine:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heartbeat = asyncio.create_task(self._send_heartbeats(writer))
         try:
-            await run_all([self._take_orders(reader, writer), self._send_answers(writer)])
+            await run_all([self._receive_requests(reader, writer), self._send_answers(writer)])
         finally:
             heartbeat.cancel()
 
@@ -220,7 +220,7 @@ class RolloutEngine:
                 if self._thread.has_moved():
                     await send(writer, {})
 
-    async def _take_orders(
+    async def _receive_requests(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         while orders := await receive(reader):
