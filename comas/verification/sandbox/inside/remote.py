@@ -123,22 +123,15 @@ def _method(operation: str) -> Callable[..., Any]:
     return method
 
 
-def _operator(operation: str) -> Callable[..., Any]:
+def _operator(operation: str, *, is_reflected: bool = False) -> Callable[..., Any]:
     def method(self: Any, other: Any) -> Any:
-        if type(other) is Remote:
+        if type(other) is Remote and not is_reflected:
             return _REQUEST.__get__(self)(operation, self, other)
         content = _REQUEST.__get__(self)("__plain__", self)
-        is_plain = content is not None and type(content) is not Remote
-        return OPERATORS[operation](content, other) if is_plain else NotImplemented
-
-    return method
-
-
-def _reflected_operator(operation: str) -> Callable[..., Any]:
-    def method(self: Any, other: Any) -> Any:
-        content = _REQUEST.__get__(self)("__plain__", self)
-        is_plain = content is not None and type(content) is not Remote
-        return OPERATORS[operation](other, content) if is_plain else NotImplemented
+        if content is None or type(content) is Remote:
+            return NotImplemented
+        operands = (other, content) if is_reflected else (content, other)
+        return OPERATORS[operation](*operands)
 
     return method
 
@@ -148,6 +141,6 @@ for _name in METHODS.keys() - {"__exit__", "__plain__"}:
 for _name in OPERATORS:
     setattr(Remote, _name, _operator(_name))
 for _name in _ARITHMETIC:
-    setattr(Remote, f"__r{_name}__", _reflected_operator(f"__{_name}__"))
+    setattr(Remote, f"__r{_name}__", _operator(f"__{_name}__", is_reflected=True))
 for _name in ("__doc__", "__module__"):
     setattr(Remote, _name, _attribute(_name))
