@@ -121,7 +121,7 @@ a = 2, b = 5 ~ b = 5, a = 2
 [2, 8] ~ x \ge 2} and \boxed{x \le 8 ~ x \ge 2 \text{ and } x \le 8
 [2, 8) ~ \{x \in \mathbb{R} : 2 \le x < 8\}
 (2,12) \cup (12,102) ~ (12,102)\cup(2,12)
-(2, \infty) ~ ]2,\infty[
+(2, \infty) ~ ]2,\infty[ ~ x\in]2, \infty[
 (-9, 5] ~ ]-9, 5]
 \begin{pmatrix}4\\-9\end{pmatrix} ~ \begin{pmatrix}4\\[4pt]-9\end{pmatrix}
 \begin{pmatrix}4\\-9\end{pmatrix} ~ \left(\begin{array}{c}4\\-9\end{array}\right)
