@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from comas.verification.brackets import split, unwrap
-from comas.verification.latex import normalize
 from comas.verification.math import MAX_ANSWER_CHARS, verify_math
-from comas.verification.units import Quantity, read_quantity
 
 # A gold answer, and after it other spellings of it.
 EQUAL = r"""
@@ -142,6 +138,8 @@ x \geq 4 ~ [4, \infty)
 5 \text{ m} ~ 5m
 3 \text{ angstroms} ~ 3\AA
 60 mph ~ 60 \text{ miles per hour}
+9 \text{ km/h} ~ 9 kph
+512 \text{ square feet} ~ 512 ft^2
 15 ~ 15 apples
 76 ~ 76\textdegree
 76^\circ ~ 76\textdegree
@@ -153,7 +151,7 @@ x \geq 4 ~ [4, \infty)
 70 ~ 70^{\circ}
 \$31.40 ~ 31.40 ~ 31.40 \text{ dollars}
 31.40 ~ \$31.4
-512 \mbox{ feet}^3 ~ 512 ~ 512 \text{ ft}^{3} ~ 512 \text{ cubic feet}
+512 \mbox{ feet}^3 ~ 512 \text{ cubic foot} ~ 512 ~ 512 \text{ ft}^{3} ~ 512 \text{ cubic feet}
 512 ~ 512\,\mathrm{cm}^3 ~ 512 cm^3 ~ 512 \text{ apples}
 12\pi \text{ cm} ~ 12\pi
 35 ~ 35\%
@@ -267,6 +265,7 @@ x > 4 ~ x \ge 4
 3 \text{ km} ~ 3000 \text{ m}
 4210_5 ~ 4210 \text{ base six}
 20 ^\circ\text{C} ~ 20 \text{ K}
+512 \text{ square feet} ~ 512 ft^3
 512 \mbox{ feet}^3 ~ 512 \text{ inches}^3 ~ 512 \text{ feet}^2 ~ 513
 70^\circ ~ 70 \text{ radians} ~ 7
 \$31.40 ~ 31.40 \text{ cents} ~ 31
@@ -319,18 +318,20 @@ def test_a_gold_can_be_read_and_is_its_own_answer(gold):
     assert verify_math("I give up.", gold) == "unanswered"
 
 
-@pytest.mark.parametrize("response", ["It is 13.", r"\boxed{}", r"\boxed{13"])
-def test_math_without_a_box_is_unanswered(response):
-    assert verify_math(response, "13") == "unanswered"
-
-
-@pytest.mark.parametrize("answer", ["13 &", r"\frac{13}", "13)", "13 = ", "???", r"\{13", "1.3.1"])
-def test_a_box_that_cannot_be_read_is_wrong(answer):
-    assert verify_math(rf"\boxed{{{answer}}}", "13") == "wrong"
-
-
-def test_an_endless_answer_is_wrong_at_once():
-    assert verify_math(r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "13") == "wrong"
+@pytest.mark.parametrize(
+    ("response", "verdict"),
+    [
+        *((text, "unanswered") for text in ("It is 13.", r"\boxed{}", r"\boxed{13")),
+        *(
+            (rf"\boxed{{{text}}}", "wrong")
+            for text in ("13 &", r"\frac{13}", "13)", "13 = ", "???", r"\{13", "1.3.1")
+        ),
+        (r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "wrong"),
+    ],
+)
+def test_without_a_box_it_is_unanswered_and_a_box_that_cannot_be_read_is_wrong(response, verdict):
+    with ThreadPoolExecutor() as other_thread:  # as of a verifier's caller
+        assert other_thread.submit(verify_math, response, "13").result() == verdict
 
 
 @pytest.mark.parametrize("gold", [r"\heartsuit \& 13", r"(1, \& 13)", r"2, \& 13"])
@@ -338,47 +339,9 @@ def test_a_gold_that_cannot_be_read_is_an_error_unless_it_is_repeated(gold):
     assert verify_math(rf"\boxed{{{gold}}}", gold) == "correct"
     with pytest.raises(ValueError, match=r"gold answer .* cannot be read as math"):
         verify_math("I give up.", gold)
-
-
-@pytest.mark.parametrize("gold", ["", " ", ".", ","])
-def test_an_empty_gold_is_an_error(gold):
-    with pytest.raises(ValueError, match="cannot be read as math"):
-        verify_math(r"\boxed{,}", gold)
-
-
-def test_math_is_judged_off_the_main_thread():
-    verdicts = []
-    thread = threading.Thread(
-        target=lambda: verdicts.append(verify_math(r"\boxed{\frac{6}{4}}", "1.5"))
-    )
-    thread.start()
-    thread.join()
-    assert verdicts == ["correct"]
-
-
-# ---------------------------------------------------------------- the reading of LaTeX
-
-
-def test_what_looks_the_same_is_spelled_the_same():
-    assert normalize(r"\left( 60{,}000,\ \dfrac 43 \right).") == r"( 60000, \frac{4}{3} )"
-    assert normalize(r"\sqrt2 \text{ and } 70^{\circ}") == "\\sqrt{2} , 70\u00b0"
-
-
-def test_brackets_hide_separators_and_are_matched():
-    assert split("(1, 2), [3, 4), 5", re.compile(",")) == ["(1, 2)", "[3, 4)", "5"]
-    assert unwrap("[2, 3)") == ("[", "2, 3", ")")
-    assert unwrap(r"\{1, (2)\}") == (r"\{", "1, (2)", r"\}")
-    assert unwrap("(x)(y)") == ("", "(x)(y)", "")
-
-
-def test_a_unit_is_told_from_its_number():
-    square_feet = read_quantity(r"512 \text{ square feet}")
-    assert square_feet == read_quantity("512 ft^2") != read_quantity("512 ft^3")
-    assert square_feet.value == "512"
-    assert read_quantity(r"9 \text{km/h}").unit == read_quantity("9 kph").unit
-    assert read_quantity("-\\$5") == Quantity("-5", "1 dollar")
-    assert read_quantity("5m") == Quantity("5m")
-    assert read_quantity("5m", unit_expected=True) == Quantity("5", "1 meter")
+    for empty in ("", " ", ".", ","):
+        with pytest.raises(ValueError, match="cannot be read as math"):
+            verify_math(r"\boxed{,}", empty)
 
 
 def test_what_is_too_large_to_compute_is_wrong_within_a_second():

@@ -31,34 +31,39 @@ def hub_that(monkeypatch: pytest.MonkeyPatch, result: Path | Exception) -> list[
     return asked
 
 
-def test_a_folder_is_itself_and_the_hub_is_not_asked(tmp_path, monkeypatch):
-    asked = hub_that(monkeypatch, ValueError("asked"))
-    assert folder_of(str(tmp_path)) == tmp_path
-    assert not asked
-
-
-def test_a_hub_name_leads_to_what_was_downloaded(tmp_path, monkeypatch):
+def test_a_folder_is_itself_and_a_hub_name_leads_to_what_was_downloaded(tmp_path, monkeypatch):
     save_tiny_model(tmp_path / "model", "qwen2")
     asked = hub_that(monkeypatch, tmp_path / "model")
+    assert folder_of(str(tmp_path)) == tmp_path
+    assert not asked
     assert folder_of(NAME) == tmp_path / "model"
     assert asked == [NAME]
+
+
+NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://huggingface.co"))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            LocalEntryNotFoundError("no connection"),
+            f"hub cannot be reached. Run hf download {NAME} ",
+        ),
+        (
+            RepositoryNotFoundError("404: no such thing\nsecond", response=NOT_FOUND),
+            f"{NAME} is no folder .* 404: no such thing$",
+        ),
+    ],
+)
+def test_a_hub_that_does_not_give_the_model_is_told(monkeypatch, error, said):
+    hub_that(monkeypatch, error)
+    with pytest.raises(ValueError, match=said):
+        folder_of(NAME)
 
 
 def test_a_cache_that_holds_only_a_part_is_told(tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text("{}")
     hub_that(monkeypatch, tmp_path)
     with pytest.raises(ValueError, match=r"lacks .*safetensors"):
-        folder_of(NAME)
-
-
-def test_an_unreachable_hub_is_told_with_the_command_that_helps(monkeypatch):
-    hub_that(monkeypatch, LocalEntryNotFoundError("no connection"))
-    with pytest.raises(ValueError, match=f"hub cannot be reached. Run hf download {NAME} "):
-        folder_of(NAME)
-
-
-def test_a_name_that_the_hub_does_not_have_is_told(monkeypatch):
-    response = httpx.Response(404, request=httpx.Request("GET", "https://huggingface.co"))
-    hub_that(monkeypatch, RepositoryNotFoundError("404: no such thing\nsecond", response=response))
-    with pytest.raises(ValueError, match=f"{NAME} is no folder .* 404: no such thing$"):
         folder_of(NAME)

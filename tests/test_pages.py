@@ -58,10 +58,7 @@ def test_every_turn_has_the_verdict_on_its_solution_and_the_scores_that_it_led_t
     turns = thread(WRONG).turns
     assert [turn.verdict for turn in turns] == ["wrong"] * 3
     assert [turn.scores for turn in turns] == [(3,)] * 3
-
-
-def test_a_scoring_without_a_score_is_not_taken_for_a_turn_that_decides_nothing():
-    assert thread(discussion(1, score="7")).turns[2].scores == ("unreadable",)
+    assert thread(discussion(1, score="7")).turns[2].scores == ("unreadable",)  # and not none
 
 
 def test_the_disagreements_are_of_both_kinds_about_different_questions_and_the_latest(tmp_path):
@@ -115,10 +112,14 @@ def test_a_run_without_tokens_says_why_there_are_none(tmp_path: Path):
 
 
 @pytest.mark.usefixtures("no_figures")
-def test_only_the_steps_that_are_asked_for_are_on_the_page_and_those_of_the_report(run: Path):
-    assert [thread.step for thread in run_source(run, steps={1}).threads] == [1, 2]
+def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run: Path, monkeypatch):
+    source = run_source(run, steps={1})
+    assert [thread.step for thread in source.threads] == [1, 2]  # and those of the report
+    assert source.path == str(run)
     with pytest.raises(ValueError, match="none of these steps; it has 1 to 2"):
         run_source(run, steps={7})
+    monkeypatch.chdir(run.parents[1])
+    assert run_source(run).path == f"{run.parent.name}/{run.name}"
 
 
 def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path):
@@ -130,12 +131,6 @@ def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path)
     assert ("tokens/response, all steps", 40) in sizes.rows
     assert {"commit", "Python", "torch", "vllm"} <= {name for name, _ in versions.rows}
     assert source.featured == [WRONG.discussion.discussion_id]
-
-
-def test_a_page_tells_no_more_of_where_a_run_lies_than_it_must(run: Path, monkeypatch):
-    assert run_source(run).path == str(run)
-    monkeypatch.chdir(run.parents[1])
-    assert run_source(run).path == f"{run.parent.name}/{run.name}"
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path):

@@ -85,33 +85,22 @@ def test_too_few_gpus_is_an_error_with_the_numbers(node_gpus, room):
     assert f"room for {room} policies" in str(error.value)
 
 
-def test_a_policy_never_spans_nodes():
-    placement = plan_policy(paper(), device="cuda")
-    with pytest.raises(ValueError, match="too few GPUs"):
-        check_gpus(placement, num_policies=1, node_gpus=[1, 1])
-
-
 @pytest.mark.parametrize(
-    ("nodes", "num_policies", "threads"),
+    ("nodes", "num_policies", "per_gpu", "threads"),
     [
-        ([node(gpus=8, cpus=128)], 4, 16),  # 8 ranks
-        ([node(gpus=8, cpus=128)], 1, 64),  # 2 ranks
-        ([node(gpus=4, cpus=32), node(gpus=4, cpus=64)], 4, 8),  # 4 ranks on each node
-        ([node(gpus=2, cpus=1)], 1, 1),
-        ([node(gpus=8, cpus=96), node(gpus=0, cpus=2)], 4, 12),  # no rank runs where no GPU is
+        ([node(gpus=8, cpus=128)], 4, 1, 16),  # 8 ranks
+        ([node(gpus=8, cpus=128)], 1, 1, 64),  # 2 ranks
+        ([node(gpus=4, cpus=32), node(gpus=4, cpus=64)], 4, 1, 8),  # 4 ranks on each node
+        ([node(gpus=2, cpus=1)], 1, 1, 1),
+        ([node(gpus=8, cpus=96), node(gpus=0, cpus=2)], 4, 1, 12),  # no rank runs where no GPU is
+        ([node(gpus=2, cpus=32)], 2, 2, 8),  # 4 ranks on the same GPUs
     ],
 )
-def test_ranks_have_equal_parts_of_their_nodes_cores(nodes, num_policies, threads):
-    placement = plan_policy(paper(), device="cuda")
-    assert num_host_threads(placement, num_policies=num_policies, nodes=nodes) == threads
-
-
-def test_policies_that_share_gpus_share_the_cores_as_well():
+def test_ranks_have_equal_parts_of_their_nodes_cores(nodes, num_policies, per_gpu, threads):
     config = paper()
-    config.cluster.policies_per_gpu = 2
+    config.cluster.policies_per_gpu = per_gpu
     placement = plan_policy(config, device="cuda")
-    nodes = [node(gpus=2, cpus=32)]
-    assert num_host_threads(placement, num_policies=2, nodes=nodes) == 8
+    assert num_host_threads(placement, num_policies=num_policies, nodes=nodes) == threads
 
 
 def test_policies_on_cpus_take_turns_on_the_nodes_and_those_on_gpus_are_left_to_ray():

@@ -463,15 +463,6 @@ def test_pairs_stay_together_in_optimiser_steps_and_micro_batches():
     assert shares == [[[2, 3], []], [[0, 1], [4, 5]]]
 
 
-@given(st.lists(st.integers(1, 5000), min_size=1, max_size=60), st.integers(1, 8))
-def test_without_a_limit_ranks_differ_by_one_sample_at_most(lengths, ranks):
-    [*costs] = (
-        sum(sample_cost(lengths[i]) for batch in share for i in batch)
-        for share in micro_batches(lengths, 10**9, ranks=ranks)
-    )
-    assert max(costs) - min(costs) <= sample_cost(max(lengths)) * (1 + 1e-9)
-
-
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("by_tokens", [True, False])
 def test_ranks_of_a_real_buffer_wait_for_each_other_hardly_at_all(ranks, by_tokens):

@@ -19,11 +19,7 @@ from comas.interaction.prompts import (
     fill,
 )
 from comas.interaction.setup_prompts import (
-    CONSISTENCY_SAMPLES,
-    aggregation,
     assistant,
-    debate_opening,
-    debate_reply,
     to_assistant,
     user,
 )
@@ -87,18 +83,6 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer: PreTrainedTokenizer
         assert tokenizer.decode(token_ids, skip_special_tokens=True) == text
 
 
-def test_digits_are_tokens_of_their_own(tokenizer: PreTrainedTokenizerFast) -> None:
-    tokens = tokenizer.tokenize("8+3=11, 4+2=6, 6+1=7. \\boxed{71}", add_special_tokens=False)
-    assert [token for token in tokens if any(char.isdigit() for char in token)] == list(
-        "831142661771"
-    )
-
-
-def test_every_template_piece_is_one_token(tokenizer: PreTrainedTokenizerFast) -> None:
-    for piece in template_pieces():
-        assert len(tokenizer.encode(piece, add_special_tokens=False)) == 1
-
-
 def test_solutions_are_quoted_after_certain_template_pieces() -> None:
     """Those of a history stand with and without the blank line that parts them from others."""
     last_lines = [piece.strip().rpartition("\n")[2] for piece in solution_openers()]
@@ -112,6 +96,13 @@ def test_solutions_are_quoted_after_certain_template_pieces() -> None:
         *(f"# Solution {number}" for number in (1, 2, 3, 4, 5, 1)),
         *(f"# Another answer {number}" for number in (1, 2)),
     ]
+
+
+def test_digits_and_template_pieces_are_a_token_each(tokenizer: PreTrainedTokenizerFast) -> None:
+    for piece in template_pieces():
+        assert len(tokenizer.encode(piece, add_special_tokens=False)) == 1
+    tokens = tokenizer.tokenize("8+3=11, 4+2=6. \\boxed{71}", add_special_tokens=False)
+    assert [token for token in tokens if any(map(str.isdigit, token))] == list("8311426" + "71")
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -153,27 +144,6 @@ def test_prompts_are_encoded_as_the_chat_template_does(tokenizer: PreTrainedToke
         assert tokenizer.decode(expected).count(prompt) == 1
 
 
-def test_what_setups_say_costs_few_tokens(tokenizer: PreTrainedTokenizerFast) -> None:
-    """Their constant texts are a token each; five solutions have one before each and one after."""
-    query = fill(SOLUTION, "math", question=PROBLEMS["math"].text)
-    (alone,) = encode_prompts(tokenizer, [[user(query)]])
-    solutions = ["1"] * CONSISTENCY_SAMPLES
-    aggregated, opening, reply, system = encode_prompts(
-        tokenizer,
-        [
-            aggregation(query, solutions),
-            debate_opening(query),
-            debate_opening(query) + debate_reply(query, "1", others=["1", "1"]),
-            to_assistant([user(query)]),
-        ],
-    )
-    assert len(aggregated) == len(alone) + 2 * len(solutions) + 1
-    assert len(opening) == len(alone) + 1
-    header = len(system) - len(alone) - 1
-    assert header <= 5
-    assert len(reply) <= 2 * len(alone) + header + 7
-
-
 def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:
     message = [{"role": "user", "content": "Hi"}]
     rendered = {
@@ -194,34 +164,19 @@ def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:
 # ---- Models and warm start ----
 
 
-def test_the_end_of_turn_token_stops_generation(
-    architecture: str, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    stop = {"qwen2": "<|im_end|>", "llama": "<|eot_id|>"}[architecture]
-    model = build_model(architecture, tokenizer)
-    assert model.generation_config.eos_token_id == tokenizer.convert_tokens_to_ids(stop)
-    assert tokenizer.eos_token == stop
-    assert tokenizer.encode(stop, add_special_tokens=False) == [tokenizer.eos_token_id]
-    assert tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=True) == ""
-
-
-def test_one_agent_ties_its_embeddings_and_the_other_does_not(
+def test_a_model_begins_as_the_identity_and_stops_at_the_end_of_its_turn(
     architecture: str, tokenizer: PreTrainedTokenizerFast
 ) -> None:
     model = build_model(architecture, tokenizer)
     is_tied = model.lm_head.weight is model.model.embed_tokens.weight
     assert is_tied == (architecture == "qwen2")
-    assert model.dtype == torch.float32
-    assert model.config.hidden_size // model.config.num_attention_heads == 32
-
-
-def test_every_layer_begins_as_the_identity(
-    architecture: str, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    body = build_model(architecture, tokenizer).model
     token_ids = torch.arange(20).view(2, 10)
-    states = body(input_ids=token_ids).last_hidden_state
-    assert torch.equal(states, body.norm(body.embed_tokens(token_ids)))
+    states = model.model(input_ids=token_ids).last_hidden_state
+    assert torch.equal(states, model.model.norm(model.model.embed_tokens(token_ids)))
+    stop = {"qwen2": "<|im_end|>", "llama": "<|eot_id|>"}[architecture]
+    assert tokenizer.encode(stop, add_special_tokens=False) == [tokenizer.eos_token_id]
+    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
+    assert tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=True) == ""
 
 
 def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
@@ -229,9 +184,9 @@ def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
 ) -> None:
     quoted = {"solution": RIGHT["science"], "evaluation": LONGEST_ACCUSATION["science"]}
     prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)
-    (lesson,) = encode_lessons(
-        tokenizer, [Example((user(prompt),), SCORINGS[1])], quoted_solution_weight=0.25
-    )
+    plain = fill(SOLUTION, "math", question=PROBLEMS["math"].text)  # quotes none
+    examples = [Example((user(prompt),), SCORINGS[1]), Example((user(plain),), RIGHT["math"])]
+    lesson, other = encode_lessons(tokenizer, examples, quoted_solution_weight=0.25)
     text = {
         weight: tokenizer.decode([t for t, w in zip(*lesson, strict=True) if w == weight])
         for weight in (0.0, 0.25, 1.0)
@@ -241,19 +196,9 @@ def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
     assert text[0.25].startswith(after) and after.startswith(RIGHT["science"])
     assert text[1.0] == SCORINGS[1] + tokenizer.eos_token
     assert tokenizer.decode(lesson.token_ids) == text[0.0] + text[0.25] + text[1.0]
-
-
-def test_a_prompt_that_quotes_no_solution_is_not_learned(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
-    prompt = fill(SOLUTION, "math", question=PROBLEMS["math"].text)
-    (lesson,) = encode_lessons(
-        tokenizer, [Example((user(prompt),), RIGHT["math"])], quoted_solution_weight=0.25
-    )
-    (prompt_ids,) = encode_prompts(tokenizer, [[user(prompt)]])
-    assert lesson.token_ids[: len(prompt_ids)] == prompt_ids
-    num_learned = len(lesson.token_ids) - len(prompt_ids)
-    assert lesson.weights == [0.0] * len(prompt_ids) + [1.0] * num_learned
+    (prompt_ids,) = encode_prompts(tokenizer, [[user(plain)]])
+    num_learned = len(other.token_ids) - len(prompt_ids)
+    assert other.weights == [0.0] * len(prompt_ids) + [1.0] * num_learned
 
 
 def test_neither_padding_nor_neighbours_change_a_lessons_loss(
@@ -273,26 +218,24 @@ def test_neither_padding_nor_neighbours_change_a_lessons_loss(
     torch.testing.assert_close(together, mean)
 
 
-def _taste(architecture: str, seed: int) -> tuple[dict[str, torch.Tensor], PreTrainedTokenizerFast]:
-    model, tokenizer = warm_start(
-        architecture,
-        seed=seed,
-        recipe=Recipe(num_steps=3),
-        mixture=Mixture(),
-        on_step=lambda step, total: None,
-    )
-    return model.state_dict(), tokenizer
-
-
 @pytest.mark.stack
-def test_the_seed_decides_the_weights(architecture: str) -> None:
-    weights, _ = _taste(architecture, seed=0)
-    again, _ = _taste(architecture, seed=0)
-    other, _ = _taste(architecture, seed=1)
-    assert all(torch.equal(weights[name], again[name]) for name in weights)
-    assert not any(
-        torch.equal(weights[name], other[name]) for name in weights if weights[name].ndim == 2
-    )
+def test_the_seed_decides_the_weights_and_every_step_is_told(architecture: str) -> None:
+    told: list[tuple[int, int]] = []
+
+    def weights(seed: int) -> dict[str, torch.Tensor]:
+        model, _ = warm_start(
+            architecture,
+            seed=seed,
+            recipe=Recipe(num_steps=3),
+            mixture=Mixture(),
+            on_step=lambda step, total: told.append((step, total)),
+        )
+        return {name: weight for name, weight in model.state_dict().items() if weight.ndim == 2}
+
+    first, again, other = weights(0), weights(0), weights(1)
+    assert told == [(1, 3), (2, 3), (3, 3)] * 3
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    assert not any(torch.equal(first[name], other[name]) for name in first)
 
 
 @pytest.mark.stack
@@ -303,18 +246,6 @@ def test_learning_lowers_the_loss(architecture: str, tokenizer: PreTrainedTokeni
     losses = list(learn(model, tokenizer, recipe=recipe, mixture=Mixture(), rng=Random(0)))
     assert len(losses) == 40
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
-
-
-def test_progress_counts_every_step() -> None:
-    told: list[tuple[int, int]] = []
-    warm_start(
-        "qwen2",
-        seed=0,
-        recipe=Recipe(num_steps=3),
-        mixture=Mixture(),
-        on_step=lambda step, total: told.append((step, total)),
-    )
-    assert told == [(1, 3), (2, 3), (3, 3)]
 
 
 def test_a_saved_agent_loads_as_any_model(

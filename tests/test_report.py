@@ -163,17 +163,12 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
         "after, mean of 2 agents": ("before, mean of 2 agents", 50),
         "after/society": ("before/society", 75),
     }
-
-
-def test_one_subject_can_be_the_baseline_of_a_whole_run(tmp_path):
-    for part in ("agent_0", "society"):
-        write(tmp_path / "run" / part, evaluation(["cccc"]))
-    write(tmp_path / "base" / "agent_1", evaluation(["ccww"]))
-    write_summary(tmp_path / "run", baseline=tmp_path / "base" / "agent_1")
-    rows = rows_of(tmp_path / "run")
-    for part in ("agent_0", "society"):
-        row = rows[f"run/{part}", "vanilla", "gsm8k", "strict"]
-        assert (row["reference"], row["difference_points"]) == ("base/agent_1", 50)
+    # One subject can be the baseline of all.
+    write_summary(tmp_path / "after", baseline=tmp_path / "before" / "agent_0")
+    rows = rows_of(tmp_path / "after")
+    for part, difference in (("agent_1", 50 + 0), ("society", 75)):
+        row = rows[f"after/{part}", "vanilla", "gsm8k", "strict"]
+        assert (row["reference"], row["difference_points"]) == ("before/agent_0", difference)
 
 
 # ---------------------------------------------------------------- what is missing
@@ -188,24 +183,16 @@ def test_one_subject_can_be_the_baseline_of_a_whole_run(tmp_path):
     ],
 )
 def test_what_is_missing_is_said(tmp_path, verdicts, num_failures, reasons):
+    write(tmp_path / "base", evaluation(["cwuw"], setup="complete"))
+    assert "## Missing\n\nNothing: every answer" in write_summary(tmp_path / "base")
     write(tmp_path / "base", evaluation([verdicts], num_failures=num_failures))
-    text = write_summary(tmp_path / "base")
-    assert f"- base, vanilla, gsm8k: {reasons}\n" in text
-    assert "| 25.00 [" in text
-
-
-def test_answers_that_were_never_graded_are_missing(tmp_path):
-    write(tmp_path / "base", evaluation(["cw"]))
     folder = tmp_path / "base" / "gsm8k" / "debate"
     folder.mkdir()
     (folder / "inference.jsonl").write_text("")
     text = write_summary(tmp_path / "base")
     assert "- base, debate, gsm8k: stopped before its answers were graded\n" in text
-
-
-def test_a_complete_summary_says_that_nothing_is_missing(tmp_path):
-    write(tmp_path / "base", evaluation(["cw"]))
-    assert "## Missing\n\nNothing: every answer" in write_summary(tmp_path / "base")
+    assert f"- base, vanilla, gsm8k: {reasons}\n" in text
+    assert "| 25.00 [" in text
 
 
 def test_a_folder_without_results_is_an_error_that_names_those_there_are(tmp_path):

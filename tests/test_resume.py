@@ -94,16 +94,12 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
     assert steps_in(aside / "checkpoints") == [3]
     assert (aside / "models/agent_0").is_dir()
     assert trained_steps(path) is None
-
-
-def test_models_of_the_step_that_a_run_goes_on_from_stay(config: Config):
-    path = make_run(config, checkpoints=(2,), reached=2)
-    with reopened(path) as run:
-        with run.models_folder(2):
+    with reopened(path) as run:  # models of the step that a run goes on from stay
+        with run.models_folder(3):
             pass
-        run.go_back_to(2)
-    assert trained_steps(path) == 2
-    assert not (path / "dropped").exists()  # nothing is made for nothing
+        run.go_back_to(3)
+    assert trained_steps(path) == 3
+    assert list((path / "dropped").iterdir()) == [aside]  # nothing is made for nothing
 
 
 def test_a_run_that_begins_again_keeps_what_it_had(config: Config, caplog):
@@ -169,10 +165,11 @@ def test_a_checkpoint_of_another_run_is_passed_over_or_needs_a_word(config: Conf
     assert newest(path, "resume_foreign=true") == 6
 
 
-def test_a_run_folder_may_be_moved(config: Config, tmp_path: Path):
-    path = make_run(config, checkpoints=(4,), reached=4)
-    path.rename(tmp_path / "moved")
-    assert newest(tmp_path / "moved") == 4
+def test_a_run_folder_may_be_moved_and_its_config_have_a_comment(config: Config, tmp_path: Path):
+    path = make_run(config, checkpoints=(4,), reached=4).rename(tmp_path / "moved")
+    with (path / "config.yaml").open("a") as file:
+        file.write("# my favourite run\n")
+    assert newest(path) == 4
 
 
 def damage(path: Path) -> None:
@@ -337,13 +334,6 @@ def test_an_edit_by_hand_is_another_setting(config: Config, caplog, file, old, n
         assert said in caplog.text
         run.keep_settings({})
     assert newest(path) == 2  # from now on it has these settings
-
-
-def test_a_comment_in_the_config_is_no_other_setting(config: Config):
-    path = make_run(config, checkpoints=(2,), reached=2)
-    with (path / "config.yaml").open("a") as file:
-        file.write("# my favourite run\n")
-    assert newest(path) == 2
 
 
 @pytest.mark.parametrize("file", ["config.yaml", "inputs.json"])

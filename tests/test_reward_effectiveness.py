@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from builders import discussion, turn
 
-from comas.run.metrics.figures import points, run_figures, smoothed
 from comas.run.metrics.figures import reward_effectiveness as reward_effectiveness_figure
+from comas.run.metrics.figures import run_figures, smoothed
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.types import RewardedDiscussion
 
@@ -136,18 +136,11 @@ def test_smoothing_is_the_mean_of_the_last_five():
     )
 
 
-def test_points_are_only_where_there_is_a_value():
-    rows = [{"step": 0, "a": 1.0}, {"step": 1, "a": None}, {"step": 2}]
-    assert points(rows, "a") == [(0, 1.0)]
-
-
-def test_figures_are_drawn_of_a_run_that_has_just_begun():
-    [held_out] = (
-        run_figures([{"step": 0, "validation/accuracy": 0.4}])["Accuracy by domain and agent"]
-        .axes[0]
-        .lines
-    )
-    assert held_out.get_xydata().tolist() == [[0, 0.4]]
+def test_points_are_only_where_there_is_a_value_also_of_a_run_that_has_just_begun():
+    rows = [{"step": 0, "validation/accuracy": 0.4}, {"step": 1, "validation/accuracy": None}]
+    for run in (rows[:1], [*rows, {"step": 2}]):
+        [held_out] = run_figures(run)["Accuracy by domain and agent"].axes[0].lines
+        assert held_out.get_xydata().tolist() == [[0, 0.4]]
 
 
 def test_every_agent_has_its_line_in_every_role():

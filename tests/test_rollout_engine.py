@@ -1,4 +1,4 @@
-"""The rollout package: settings, the engine's thread, sending weights; and the real engine.
+"""The rollout package: settings, sending weights; and the real engine.
 
 Cases on real vLLM engines are in rollout_engine_cases.py, which the last test runs.
 """
@@ -10,7 +10,6 @@ import os
 import stat
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -40,7 +39,6 @@ from comas.engines.rollout.cpu.shared_weights import (
 )
 from comas.engines.rollout.cpu.weight_receiver import check_layers
 from comas.engines.rollout.engine import RolloutEngine
-from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,
@@ -158,125 +156,6 @@ def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads() -> None
     assert engine_environment("cpu")["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in engine_environment("cuda")
     assert "TORCHDYNAMO_DISABLE" not in engine_environment("cuda")
-
-
-# ---- The engine's thread ----
-
-
-class FakeEngine:
-    """Finishes a request when ``release`` is set, all in one step; breaks on the prompt "bad"."""
-
-    def __init__(self) -> None:
-        self.requests: dict[str, Any] = {}
-        self.release = threading.Event()
-        self.aborted: list[str] = []
-        self.thread = threading.current_thread()
-        self.engine_core = SimpleNamespace(shutdown=lambda: self.aborted.append("shutdown"))
-
-    def add_request(self, key: str, prompt: Any, params: Any) -> None:
-        assert threading.current_thread() is self.thread
-        self.requests[key] = prompt
-
-    def abort_request(self, keys: list[str]) -> None:
-        self.aborted += [key for key in keys if self.requests.pop(key, None) is not None]
-
-    def has_unfinished_requests(self) -> bool:
-        return bool(self.requests)
-
-    def step(self) -> list[Any]:
-        if "bad" in self.requests.values():
-            raise OSError("no memory left")
-        if not self.release.wait(0.001):
-            return []
-        outputs = [
-            SimpleNamespace(request_id=key, finished=True, answer=f"answer to {prompt}")
-            for key, prompt in self.requests.items()
-        ]
-        self.requests.clear()
-        return outputs
-
-
-class Desk:
-    """A thread around a FakeEngine, and what it has told the loop; a context manager in which it
-    runs."""
-
-    def __init__(self, build: Any = FakeEngine) -> None:
-        self.engines: list[FakeEngine] = []
-        self.answers: list[str] = []
-        self.failures: list[str] = []
-
-        def keep_engine() -> Any:
-            self.engines.append(build())
-            return self.engines[0]
-
-        self.thread = EngineThread(
-            keep_engine,
-            name="The engine",
-            on_finished=lambda outputs: self.answers.extend(output.answer for output in outputs),
-            on_failure=lambda error: self.failures.append(str(error)),
-        )
-
-    async def __aenter__(self) -> Desk:
-        await self.thread.start()
-        return self
-
-    async def __aexit__(self, *error: object) -> None:
-        await self.thread.close()
-
-    async def ask(self, *prompts: str) -> None:
-        """Requests that the engine then holds but has not finished."""
-        self.thread.add({prompt: (prompt, None) for prompt in prompts})  # type: ignore[misc]
-        await self.thread.call(lambda engine: None)
-
-
-def test_requests_finish_in_the_loop_that_asked_but_for_those_that_were_aborted() -> None:
-    async def scenario() -> None:
-        async with Desk() as desk:
-            await desk.ask("a", "b", "c")
-            desk.thread.abort(["b"])
-            assert await desk.thread.call(lambda engine: list(engine.requests)) == ["a", "c"]
-            assert desk.answers == []
-            desk.engines[0].release.set()
-            while desk.engines[0].requests:
-                await asyncio.sleep(0.001)
-            await desk.thread.call(lambda engine: None)
-            assert desk.answers == ["answer to a", "answer to c"]
-            await desk.thread.close()
-        assert desk.engines[0].aborted == ["b", "shutdown"]
-        assert desk.failures[0] == "The engine cannot serve: it was closed"
-
-    asyncio.run(scenario())
-
-
-def test_a_failing_step_is_told_and_fails_every_waiting_and_every_later_call() -> None:
-    async def scenario() -> None:
-        async with Desk() as desk:
-            desk.thread.add({"a": ("a", None), "bad": ("bad", None)})  # type: ignore[dict-item]
-            with pytest.raises(RolloutEngineError, match="OSError: no memory left"):
-                while True:  # one of them waits when it breaks
-                    await desk.thread.call(lambda engine: None)
-            while not desk.failures:
-                await asyncio.sleep(0.001)
-            assert desk.failures == ["The engine cannot serve: OSError: no memory left"]
-            with pytest.raises(RolloutEngineError, match="no memory left"):
-                await desk.thread.call(lambda engine: None)
-            with pytest.raises(RolloutEngineError, match="no memory left"):
-                desk.thread.add({"b": ("b", None)})  # type: ignore[dict-item]
-        with pytest.raises(RolloutEngineError, match="no memory left"):
-            desk.thread.check()
-
-    asyncio.run(scenario())
-
-
-def test_an_engine_that_does_not_load_fails_its_start() -> None:
-    def build() -> Any:
-        raise ValueError("max_model_len is too large")
-
-    desk = Desk(build)
-    with pytest.raises(RolloutEngineError, match="ValueError: max_model_len is too large"):
-        asyncio.run(desk.thread.start())
-    with pytest.raises(RolloutEngineError, match="max_model_len"):
-        desk.thread.add({"a": ("a", None)})  # type: ignore[dict-item]
 
 
 # ---- Sending weights ----

@@ -115,11 +115,9 @@ def test_a_saves_folder_that_cannot_be_made_is_a_clear_error(config: Config, tmp
     config.saves = str(tmp_path / "file" / "saves")
     with pytest.raises(FileError, match=r"cannot write .*file/saves: Not a directory"):
         RunDirectory.create(config)
-
-
-def test_a_folder_named_latest_is_not_overwritten(config: Config):
-    (Path(config.saves) / "latest").mkdir(parents=True)
-    with pytest.raises(FileError, match="latest: Is a directory"):
+    config.saves = str(tmp_path / "other")
+    (tmp_path / "other/latest").mkdir(parents=True)
+    with pytest.raises(FileError, match="latest: Is a directory"):  # and is not overwritten
         RunDirectory.create(config)
 
 
@@ -230,12 +228,7 @@ def test_a_checkpoint_that_fails_half_way_leaves_the_one_before(config: Config):
             (folder / "half").write_text("")
             raise KeyboardInterrupt
         assert names(run.path / "checkpoints") == ["step_0010"]
-
-
-def test_a_checkpoint_of_the_same_step_is_replaced(config: Config):
-    with RunDirectory.create(config) as run:
-        save_checkpoint(run, 10)
-        with run.checkpoint_folder(10) as folder:
+        with run.checkpoint_folder(10) as folder:  # of the same step: it is replaced
             (folder / "second").write_text("")
         assert names(run.path / "checkpoints" / "step_0010") == ["seal.json", "second"]
 
@@ -326,21 +319,26 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(
 
 
 @pytest.mark.parametrize("empty", ["resume=", "resume=null", "resume=''"])
-def test_a_resume_that_names_no_run_does_not_begin_one(empty: str):
+def test_a_resume_that_names_no_run_does_not_begin_one(config: Config, tmp_path: Path, empty: str):
     with pytest.raises(ConfigError, match="names no run"):
         load_config(None, [empty])
+    with pytest.raises(ConfigError, match="must be the folder of a run"):
+        resumed(config, tmp_path)
 
 
 # ---------------------------------------------------------------- the key
 
 
-def test_the_key_is_the_users_alone(config: Config, state_folder: Path):
-    with RunDirectory.create(config):
-        pass
-    key = state_folder / "comas/seal.key"
-    assert len(key.read_bytes()) == 32
-    assert key.stat().st_mode & 0o777 == 0o600
-    assert names(key.parent) == ["seal.key"]
+def test_the_key_is_made_once_and_the_users_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    assert look_for_key() == "made at the start"
+    assert names(tmp_path) == []
+    key = user_key()
+    assert (look_for_key(), user_key()) == ("here", key)
+    path = tmp_path / "state/comas/seal.key"
+    assert (path.read_bytes(), len(key)) == (key, 32)
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert names(path.parent) == ["seal.key"]
 
 
 @pytest.mark.parametrize(
@@ -376,14 +374,6 @@ def test_a_user_without_a_home_is_told_where_a_key_can_be(
     assert "Set XDG_STATE_HOME to a folder that you can write to" in str(raised.value)
 
 
-def test_a_key_is_looked_for_without_making_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    assert look_for_key() == "made at the start"
-    assert names(tmp_path) == []
-    key = user_key()
-    assert (look_for_key(), user_key()) == ("here", key)
-
-
 def test_a_run_keeps_its_key_when_its_home_is_lost(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
@@ -396,17 +386,11 @@ def test_a_run_keeps_its_key_when_its_home_is_lost(
         assert run.latest_checkpoint() == (10, run.path / "checkpoints/step_0010")
 
 
-def test_a_folder_that_is_no_run_cannot_be_resumed(config: Config, tmp_path: Path):
-    with pytest.raises(ConfigError, match="must be the folder of a run"):
-        resumed(config, tmp_path)
-
-
 DIES = """
 import os, signal, sys
 from pathlib import Path
 from comas.config import Config, load
 from comas.run import RunDirectory
-from comas.run.directory import BEFORE_ALL
 run = RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]]))
 run.log_metrics(1, {})
 with run.checkpoint_folder(10) as folder:
@@ -445,7 +429,6 @@ def test_trackers_are_only_imported_when_asked_for(config: Config):
 import sys
 from comas.config import Config, load
 from comas.run import RunDirectory
-from comas.run.directory import BEFORE_ALL
 with RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]])) as run:
     run.log_metrics(1, {"a": 1})
 print({"wandb", "tensorboard"} & set(sys.modules))
@@ -505,8 +488,12 @@ def test_tensorboard_gets_the_figures_and_a_table_of_discussions(config: Config)
     ]
 
 
+def children() -> set[str]:
+    return {process_name(child) for child in psutil.Process().children()}
+
+
 @pytest.mark.stack
-def test_wandb_writes_offline_into_the_run_directory(
+def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(
     config: Config, monkeypatch: pytest.MonkeyPatch
 ):
     # As in a run that has drawn its figures without it.
@@ -516,6 +503,9 @@ def test_wandb_writes_offline_into_the_run_directory(
     with RunDirectory.create(config) as run:
         run.log_metrics(1, {"a/b": 0.5, "none": None})
         run.log_findings(findings())
+        assert "wandb-core" in children()
+    # Else wandb asks it to end when Python exits, and says at length that it is gone.
+    assert "wandb-core" not in children()
     [table] = (run.path / "wandb").glob("offline-run-*/files/media/table/discussions_*.table.json")
     assert json.loads(table.read_text()) == {
         "columns": ["discussion", "turn", "agent", "response"],
@@ -525,12 +515,3 @@ def test_wandb_writes_offline_into_the_run_directory(
     [logged] = (run.path / "wandb").glob("offline-run-*/*.wandb")
     assert run.path.name in logged.name
     assert b"a/b" in logged.read_bytes()
-
-
-@pytest.mark.stack
-def test_the_process_of_wandb_ends_with_the_run(config: Config):
-    """Else wandb asks it to end when Python exits, and says at length that it is gone."""
-    config.logging.wandb = "offline"
-    with RunDirectory.create(config):
-        assert "wandb-core" in {process_name(child) for child in psutil.Process().children()}
-    assert "wandb-core" not in {process_name(child) for child in psutil.Process().children()}

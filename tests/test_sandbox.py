@@ -221,12 +221,9 @@ def test_texts_longer_than_a_pipe_arrive_whole(isolated):
     assert isolated.run(HONEST, checker=CHECKER)
 
 
-def test_what_no_text_can_be_is_no_program(isolated):
+def test_neither_a_text_that_is_no_program_nor_a_limit_too_low_for_any_passes(isolated):
     for program in ("\ud800", "\0", "def f(x:", "\ufeff" * 2):
         assert not isolated.run(program, checker="")
-
-
-def test_a_limit_too_low_for_any_program_is_an_error():
     with pytest.raises(SandboxError), Sandbox(Limits(wall_s=0.0)) as sandbox:
         sandbox.start()
 

@@ -67,13 +67,14 @@ def test_containers_keep_their_aliases_and_cycles():
     first, second, whole = arrived = cross(grid)
     assert first is second
     assert whole is arrived
-
-
-def test_a_named_tuple_arrives_as_one_and_its_class_only_once():
     point = namedtuple("point", "x y")
     a, b = cross([point(1, 2), point(3, 4)])
     assert (a.x, a.y, a) == (1, 2, (1, 2))
     assert type(a) is type(b)
+
+
+class Zone(dt.tzinfo):
+    pass
 
 
 @pytest.mark.parametrize("base", [int, float, str, list, dict, set, tuple, bytes, Counter, deque])
@@ -81,12 +82,6 @@ def test_an_instance_of_a_subclass_stays_with_its_owner(base):
     instance = type("Subclass", (base,), {})()
     assert type(cross(instance)) is Remote
     assert type(cross([instance])[0]) is Remote
-
-
-def test_a_time_in_a_zone_of_its_own_stays_with_its_owner():
-    class Zone(dt.tzinfo):
-        pass
-
     assert type(cross(dt.datetime(2020, 1, 1, tzinfo=Zone()))) is Remote
 
 

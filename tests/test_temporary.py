@@ -14,7 +14,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from comas.utils.processes import end_processes
 from comas.utils.temporary import outer_folder, temporary_folder
 from comas.utils.terminal import deferred_signals
 
@@ -61,8 +60,13 @@ def is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_a_temporary_folder_is_ones_own_and_does_not_stay(outer: Path):
+def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer: Path):
+    (outer / "comas-notes").mkdir()  # somebody else's, as is a locked folder of another name
+    (outer / "elsewhere").mkdir()
+    (outer / "elsewhere/.lock").touch()
     with temporary_folder() as folder:
+        frozen = subprocess.Popen(SLEEPS)
+        os.kill(frozen.pid, signal.SIGSTOP)
         assert folder.parent == outer_folder() == outer
         assert folder.stat().st_mode & 0o777 == 0o700
         assert os.environ["TMPDIR"] == tempfile.gettempdir() == str(folder)
@@ -70,13 +74,7 @@ def test_a_temporary_folder_is_ones_own_and_does_not_stay(outer: Path):
         (folder / "left/behind").touch()
     assert os.environ["TMPDIR"] == tempfile.gettempdir() == str(outer)
     assert outer_folder() == outer
-    assert list(outer.iterdir()) == []
-
-
-def test_what_was_started_in_it_does_not_outlive_it_even_if_it_is_frozen(outer: Path):
-    with temporary_folder():
-        frozen = subprocess.Popen(SLEEPS)
-        os.kill(frozen.pid, signal.SIGSTOP)
+    assert {path.name for path in outer.iterdir()} == {"comas-notes", "elsewhere"}
     assert not is_running(frozen.pid)
 
 
@@ -99,15 +97,6 @@ def test_what_a_killed_command_left_is_removed_by_the_next(outer: Path):
     stranger.wait()
 
 
-def test_what_is_not_ours_stays(outer: Path):
-    (outer / "comas-notes").mkdir()
-    (outer / "elsewhere").mkdir()
-    (outer / "elsewhere/.lock").touch()
-    with temporary_folder():
-        pass
-    assert {path.name for path in outer.iterdir()} == {"comas-notes", "elsewhere"}
-
-
 def test_a_long_name_gives_way_to_one_that_sockets_can_have(tmp_path: Path, monkeypatch):
     long = tmp_path / "a-long-name-for-a-temporary-folder"
     long.mkdir()
@@ -117,16 +106,6 @@ def test_a_long_name_gives_way_to_one_that_sockets_can_have(tmp_path: Path, monk
         assert folder.parent == Path("/tmp")
     monkeypatch.undo()
     tempfile.tempdir = None
-
-
-def test_only_what_bears_the_mark_is_ended(outer: Path):
-    marked = subprocess.Popen(SLEEPS, env=os.environ | {"MARK": "this one"})
-    other = subprocess.Popen(SLEEPS, env=os.environ | {"MARK": "that one"})
-    end_processes(variable="MARK", value="this one")
-    assert not is_running(marked.pid)
-    assert is_running(other.pid)
-    other.kill()
-    other.wait()
 
 
 @pytest.mark.usefixtures("session_that_can_close")

@@ -33,6 +33,11 @@ except KeyboardInterrupt:
 """
 
 
+BATCH = "  rollout: batch_size=24, dtype=float32"
+TRAIN = "bash scripts/train_comas.sh"
+BUILT = "built by bash scripts/prepare_data.sh --only gsm8k."
+
+
 @pytest.mark.usefixtures("session_that_can_close")
 def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
     def said(*before: str) -> str:
@@ -43,30 +48,22 @@ def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
     assert said("nohup") == "went on\n"
 
 
-def test_a_long_line_goes_on_below_with_an_indent():
-    line = "  rollout: batch_size=24, dtype=float32"
-    assert folded(line, 30) == "  rollout: batch_size=24,\n      dtype=float32"
-    assert folded(line, len(line)) == line
-    assert folded(line, 0) == line  # a terminal that does not know its width
-
-
-def test_double_blanks_and_long_words_stay():
-    assert folded("step 1/9  accuracy 0.4  reward 1", 24) == "step 1/9  accuracy 0.4\n    reward 1"
-    assert (
-        folded("in /a/folder/with/a/long-long/name", 12)
-        == "in\n    /a/folder/with/a/long-long/name"
-    )
-
-
-def test_a_command_stays_whole():
-    command = "bash scripts/train_comas.sh resume=saves/20261122-064713-quickstart"
-    assert folded(f"to continue: {command}", 40) == f"to continue:\n    {command}"
-    quoted = "bash scripts/train_comas.sh resume='my own runs/20261122-064713-quickstart'"
-    assert folded(f"to continue: {quoted}", 40) == f"to continue:\n    {quoted}"
-    line = "built by bash scripts/prepare_data.sh --only gsm8k. The same command trains it."
-    assert folded(line, 54) == (
-        "built by bash scripts/prepare_data.sh --only gsm8k.\n    The same command trains it."
-    )
+@pytest.mark.parametrize(
+    ("line", "width", "shown"),
+    [
+        (BATCH, 30, ["  rollout: batch_size=24,", "      dtype=float32"]),
+        (BATCH, len(BATCH), [BATCH]),
+        (BATCH, 0, [BATCH]),  # a terminal that does not know its width
+        # Double blanks and long words stay, and so does a command.
+        ("step 1/9  accuracy 0.4  reward 1", 24, ["step 1/9  accuracy 0.4", "    reward 1"]),
+        ("in /a/folder/with/a/long-name", 12, ["in", "    /a/folder/with/a/long-name"]),
+        (f"to continue: {TRAIN} resume=a/1", 40, ["to continue:", f"    {TRAIN} resume=a/1"]),
+        (f"to continue: {TRAIN} resume='a 1'", 40, ["to continue:", f"    {TRAIN} resume='a 1'"]),
+        (f"{BUILT} The same command trains it.", 54, [BUILT, "    The same command trains it."]),
+    ],
+)
+def test_a_long_line_goes_on_below_with_an_indent_and_a_command_stays_whole(line, width, shown):
+    assert folded(line, width).splitlines() == shown
 
 
 def test_messages_are_folded_on_a_terminal_alone():

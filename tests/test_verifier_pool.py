@@ -46,53 +46,39 @@ def test_every_grader_judges_every_form_within_a_limit():
     assert GRADERS.keys() == CPU_LIMIT_S.keys() == {"strict", "published"}
 
 
-def test_a_batch_is_judged_in_order(verifier):
+def test_a_batch_is_judged_in_order_by_the_chosen_grader(verifier):
     items = [
         ("math", r"\boxed{71}", "71"),
         ("science", r"\boxed{100}", "463"),
         ("coding", in_block(SQUARE), CHECKER),
         ("math", "seventy-one", "71"),
         ("choice", r"\boxed{(A)}", "A"),
+        ("math", r"\boxed{45}", r"45 \pi"),
     ]
-    expected = ["correct", "wrong", "correct", "unanswered", "correct"]
+    expected = ["correct", "wrong", "correct", "unanswered", "correct", "wrong"]
     assert verifier.verify_batch(items) == expected
+    assert verifier.verify_batch(items[-2:], grader="published") == ["unanswered", "correct"]
     assert verifier.verify_batch(iter(())) == []
 
 
-def test_the_grader_is_chosen_for_a_batch(verifier):
-    items = [("choice", r"\boxed{(A)}", "A"), ("math", r"\boxed{45}", r"45 \pi")]
-    assert verifier.verify_batch(items) == ["correct", "wrong"]
-    assert verifier.verify_batch(items, grader="published") == ["unanswered", "correct"]
-
-
-def test_an_item_over_the_limit_fails_and_the_others_are_judged(verifier, caplog):
+def test_an_item_over_the_limit_fails_and_holds_up_one_worker_only(verifier, caplog):
     others = [("math", rf"\boxed{{\frac{{{n}}}{{7}}}}", rf"\frac {n}7") for n in range(1, 9)]
-    verdicts = verifier.verify_batch([ENDLESS, *others])
-    assert verdicts == ["failed"] + ["correct"] * 8
+    pending = verifier.submit([ENDLESS, *others])
+    time.sleep(0.5)
+    assert verifier.verify_batch([("math", r"\boxed{0.5}", r"\frac12")]) == ["correct"]
+    assert not pending.done()
+    assert pending.result() == ["failed"] + ["correct"] * 8
     assert "failed on 1 of 9 items: 1 x over the limit of CPU time" in caplog.text
     assert verifier.verify_batch(others) == ["correct"] * 8, "the killed worker is replaced"
 
 
-def test_an_endless_item_holds_up_one_worker_only(verifier):
-    pending = verifier.submit([ENDLESS])
-    time.sleep(0.5)
-    assert verifier.verify_batch([("math", r"\boxed{0.5}", r"\frac12")]) == ["correct"]
-    assert not pending.done()
-    assert pending.result() == ["failed"]
-
-
-def test_what_neither_ends_nor_computes_is_given_up(caplog):
-    waiting = ("coding", in_block("import time\ntime.sleep(9)"), "")
-    with Verifier(num_workers=1, wall_limit_s=1.5) as verifier:
-        assert verifier.verify_batch([waiting]) == ["failed"]
-    assert "failed on 1 of 1 items: 1 x TimeoutError" in caplog.text
-
-
-def test_time_in_which_a_worker_does_not_compute_does_not_count():
+@pytest.mark.parametrize(("waits_s", "verdict"), [(2, "correct"), (9, "failed")])
+def test_time_in_which_a_worker_does_not_compute_counts_by_a_clock_alone(caplog, waits_s, verdict):
     """So a verdict does not depend on how busy the machine is."""
-    waiting = ("coding", in_block("import time\ntime.sleep(2)\n" + SQUARE), CHECKER)
-    with Verifier(num_workers=1, cpu_limit_s=1.0) as verifier:
-        assert verifier.verify_batch([waiting]) == ["correct"]
+    waiting = ("coding", in_block(f"import time\ntime.sleep({waits_s})\n" + SQUARE), CHECKER)
+    with Verifier(num_workers=1, cpu_limit_s=1.0, wall_limit_s=WALL_LIMIT_S_HERE) as verifier:
+        assert verifier.verify_batch([waiting]) == [verdict]
+    assert ("1 x TimeoutError" in caplog.text) == (verdict == "failed")
 
 
 def has_child(process: psutil.Process) -> bool:
@@ -254,7 +240,7 @@ if __name__ == "__main__":
         pending = verifier.submit([("coding", program, ""), ENDLESS])
         print("ready", flush=True)
         time.sleep(ALIVE_S)
-        END
+        raise SystemExit(3)
 """
 
 
@@ -268,14 +254,21 @@ def run_script(script: Path) -> subprocess.Popen[str]:
     )
 
 
-def run_owner(tmp_path: Path, *, alive_s: float, end: str) -> subprocess.Popen[str]:
+@pytest.mark.parametrize("ending", ["killed", "exit"])
+def test_nothing_is_left_of_an_owner_that_ends_with_work_under_way(tmp_path, ending):
     script = tmp_path / "owner.py"
-    source = OWNER.replace("ENDLESS", repr(ENDLESS)).replace("ALIVE_S", str(alive_s))
-    script.write_text(source.replace("END", end))
+    source = OWNER.replace("ENDLESS", repr(ENDLESS))
+    script.write_text(source.replace("ALIVE_S", "60" if ending == "killed" else "1.5"))
     owner = run_script(script)
     assert owner.stdout is not None
     assert owner.stdout.readline() == "ready\n"
-    return owner
+    time.sleep(1)
+    descendants = psutil.Process(owner.pid).children(recursive=True)
+    assert len(descendants) >= 5, "forkserver, two workers, a sandbox server, a program"
+    if ending == "killed":
+        owner.send_signal(signal.SIGKILL)
+    assert owner.wait(timeout=30) == (-signal.SIGKILL if ending == "killed" else 3)
+    assert_all_end(descendants, within_s=10)
 
 
 def assert_all_end(processes: list[psutil.Process], *, within_s: float) -> None:
@@ -283,20 +276,3 @@ def assert_all_end(processes: list[psutil.Process], *, within_s: float) -> None:
     while alive := [process for process in processes if is_alive(process)]:
         assert time.monotonic() < deadline, f"{alive} are left"
         time.sleep(0.05)
-
-
-def test_nothing_is_left_when_the_owner_is_killed(tmp_path):
-    owner = run_owner(tmp_path, alive_s=60, end="pass")
-    time.sleep(1)
-    descendants = psutil.Process(owner.pid).children(recursive=True)
-    assert len(descendants) >= 5, "forkserver, two workers, a sandbox server, a program"
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
-    assert_all_end(descendants, within_s=10)
-
-
-def test_nothing_is_left_when_the_owner_ends_with_work_under_way(tmp_path):
-    owner = run_owner(tmp_path, alive_s=0.5, end="raise SystemExit(3)")
-    descendants = psutil.Process(owner.pid).children(recursive=True)
-    assert owner.wait(timeout=30) == 3
-    assert_all_end(descendants, within_s=10)
