@@ -73,7 +73,7 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
             frozen = ray.get(ray.remote(lambda: os.getpid()).options(num_cpus=0).remote())
             address = ray.get_runtime_context().gcs_address
             known = {k: v for k, v in os.environ.items() if not k.startswith("RAY_AUTH")}
-            known["RAY_gcs_rpc_server_connect_timeout_s"] = "1"
+            known["RAY_NUM_REDIS_GET_RETRIES"] = "1"  # a second each
             visitor = subprocess.run(
                 [sys.executable, "-c", VISITOR, address],
                 env=known,
