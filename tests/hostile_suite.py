@@ -46,7 +46,7 @@ CAPABILITIES = (
 )
 USER = 12345
 NOBODY = 65534
-NUM_AT_ONCE = 3
+NUM_AT_ONCE = 6
 LEFT_BEHIND = [
     Path(place) / name
     for place in ("/", "/usr", "/var/tmp", "/dev/shm", "/run", "/mnt", "/tmp", os.getcwd())
