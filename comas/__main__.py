@@ -42,8 +42,7 @@ def main(arguments: Sequence[str]) -> int:
             return _describe([argument for argument in arguments if argument != DRY_RUN])
         prepared = prepare(_configure(arguments))
         config = prepared.config
-        num_questions = len(prepared.train.questions)
-        sizes = describe_sizes(config, prepared.sizes, num_questions=num_questions)
+        sizes = describe_sizes(config, prepared.sizes)
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
         with run:
             log.info("run directory: %s", from_here(run.path))

@@ -134,7 +134,7 @@ def test_the_sizes_of_the_quick_start_are_those_of_its_recipe():
 def test_the_sizes_are_described_with_their_numbers():
     config = load_config(CONFIGS / "comas.yaml", [])
     sizes = derive_sizes(config, num_questions=2000)
-    text = "\n".join(describe_sizes(config, sizes, num_questions=2000))
+    text = "\n".join(describe_sizes(config, sizes))
     for words in (
         "4 agents with 4 policies",
         "64 questions x 4 copies = 256 discussions",

@@ -188,7 +188,7 @@ def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path,
     config.data.validation = config.data.train
     [doubt] = [need.doubt for need in Survey(config).needs if need.doubt is not None]
     assert "2400 of 2400 questions are among those of data.train" in doubt
-    assert found.sizes is not None and found.num_questions == 2400
+    assert found.sizes is not None and found.sizes.num_questions == 2400
     assert not list(tmp_path.iterdir())
     typo = load_config(
         REPOSITORY / "configs/quickstart.yaml",

@@ -80,7 +80,7 @@ def test_a_fault_of_one_need_keeps_none_from_the_others():
     checklist = Checklist()
     assert checklist.find("a", "1", lambda: int("x")) is None
     assert checklist.find("b", "2", lambda: 2, show=lambda n: f"{n} of them") == 2
-    broken, found = checklist.needs
+    broken, found = checklist
     assert broken.fault is not None and "invalid literal" in broken.fault
     assert (found.present, found.fault) == ("2 of them", None)
 

@@ -113,7 +113,7 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file: Path):
     assert [policy for policy, is_updated in enumerate(num_updates) if is_updated] == (
         config.trained_policies
     )
-    text = "\n".join(describe_sizes(config, sizes, num_questions=2400))
+    text = "\n".join(describe_sizes(config, sizes))
     assert f"{config.society.num_agents} agents with {config.num_policies} policies" in text
 
 

@@ -123,7 +123,7 @@ def test_sizes_are_those_of_each_policy(overrides, samples, of_an_update, of_the
 def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
     config = society(*FIVE, "society.update_every=[1,2,0]")
     sizes = derive_sizes(config, num_questions=2400)
-    lines = describe_sizes(config, sizes, num_questions=2400)
+    lines = describe_sizes(config, sizes)
     assert "society: 5 agents with 3 policies" in lines
     [updates] = [line for line in lines if line.startswith("updates: ")]
     for words in ("policy 0 every step", "policy 1 every 2 steps", "policy 2 never"):

@@ -42,11 +42,11 @@ class MeasuredRun:
 
 def describe_run(found: Survey) -> list[str]:
     """The table of needs, where every engine would run, the sizes, the time, and the faults."""
-    config, sizes, num_questions = found.config, found.sizes, found.num_questions
+    config, sizes = found.config, found.sizes
     lines = [*table(found.needs), "", *describe_placement(config, device=found.device)]
-    if sizes is not None and num_questions is not None:
+    if sizes is not None:
         measured = earlier_run(config)
-        lines += ["", *describe_sizes(config, sizes, num_questions=num_questions)]
+        lines += ["", *describe_sizes(config, sizes)]
         lines.append(describe_tokens(config, sizes, measured))
         lines += [found.sharding] if found.sharding is not None else []
         lines.append(describe_time(config, sizes, measured, shapes=found.shapes))

@@ -35,11 +35,8 @@ class PreflightError(ValueError):
         super().__init__("\n".join(["this run cannot start", *table(needs), count, *listed]))
 
 
-class Checklist:
+class Checklist(list[Need]):
     """Needs in the order in which they are looked up; a fault of one keeps none from the others."""
-
-    def __init__(self) -> None:
-        self.needs: list[Need] = []
 
     def find(
         self,
@@ -53,9 +50,9 @@ class Checklist:
         try:
             found = find()
         except (ValueError, OSError) as error:
-            self.needs.append(Need(subject, needed, "not usable", fault=str(error)))
+            self.append(Need(subject, needed, "not usable", fault=str(error)))
             return None
-        self.needs.append(Need(subject, needed, show(found)))
+        self.append(Need(subject, needed, show(found)))
         return found
 
 

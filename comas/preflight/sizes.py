@@ -36,6 +36,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     own = list(zip(samples, config.update_every, strict=True))
     validate_every, save_every = config.training.validate_every, config.training.save_every
     return Sizes(
+        num_questions=num_questions,
         num_steps=num_steps,
         num_leftover_questions=num_questions % config.rollout.batch_size,
         num_discussions=num_discussions,
@@ -53,7 +54,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     )
 
 
-def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[str]:
+def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
     """The derived sizes in plain words, one line per subject."""
     turns = sizes.turns_per_discussion
     size = config.optimization.train_batch_size
@@ -69,7 +70,7 @@ def describe_sizes(config: Config, sizes: Sizes, *, num_questions: int) -> list[
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
         *_describe_updates(config),
-        f"the run: {sizes.num_steps} steps over {num_questions} questions "
+        f"the run: {sizes.num_steps} steps over {sizes.num_questions} questions "
         f"({sizes.num_leftover_questions} left over in each epoch)",
         f"validations: {sizes.num_validations} (before the first step, every "
         f"{config.training.validate_every}, and after the last)"

@@ -75,14 +75,14 @@ class Survey:
     """
 
     def __init__(self, config: Config) -> None:
+        self.needs = Checklist()
+        """The lines of the table."""
         self.config = config
         """With what it leaves to the machine decided, once that can be."""
         self.locations: dict[str, str] = {}
         """Where each name of the configuration leads (see ``locate``)."""
         self.train: QuestionSet | None = None
         self.validation: QuestionSet | None = None
-        self.num_questions: int | None = None
-        """To train on."""
         self.isolation: Isolation | None = None
         """Isolation of model-written programs; None where no question asks for one."""
         self.sizes: Sizes | None = None
@@ -97,11 +97,10 @@ class Survey:
         self._num_parameters: dict[str, int] = {}
         self._num_trained: dict[str, int] = {}
         """Parameters of a policy that are trained: those of its model, or of its adapter."""
-        self._checklist = Checklist()
         self._cluster = cluster_address(config.cluster)
         self.device, self._machine = self._look_at_device()
         if self.device == "cuda" and not self._is_imagined:
-            self._add(*checks.gpu_kind_needs(config, self._machine))
+            self.needs += checks.gpu_kind_needs(config, self._machine)
         self._look_at_inputs()
         self._look_at_questions()
         self._look_at_discussions()
@@ -111,17 +110,9 @@ class Survey:
         self._look_at_ray()
 
     @property
-    def needs(self) -> list[Need]:
-        """The lines of the table."""
-        return self._checklist.needs
-
-    @property
     def models(self) -> list[str]:
         """Folder or hub name of the base model of each policy."""
         return [self.locations[name] for name in self.config.models]
-
-    def _add(self, *needs: Need) -> None:
-        self._checklist.needs.extend(needs)
 
     # ------------------------------------------------------------ what the machine has
 
@@ -133,22 +124,22 @@ class Survey:
         device = choose_device(config.cluster.device, gpus)
         if self._cluster is not None:
             find = partial(cluster_machine, config, self._cluster)
-            machine = self._checklist.find(f"Ray at {self._cluster}", "", find, show=_on_each_node)
+            machine = self.needs.find(f"Ray at {self._cluster}", "", find, show=_on_each_node)
             self._is_imagined = machine is None
             machine = machine or imagined_machine(needed)
             return machine.device, machine
-        self._add(*checks.device_needs(config, device, gpus))
+        self.needs += checks.device_needs(config, device, gpus)
         self._is_imagined = device == "cuda" and gpus.num_usable == 0
         return device, imagined_machine(needed) if self._is_imagined else describe_machine(device)
 
     # ------------------------------------------------------------ what the configuration names
 
     def _look_at_inputs(self) -> None:
-        data, find = self.config.data, self._checklist.find
+        data, find = self.config.data, self.needs.find
         for name in dict.fromkeys(self.config.models):
             find(f"model {name}", "complete", partial(self._model, name))
         wanted = f"{self.config.rollout.batch_size} questions or more"
-        self.num_questions = find(f"data.train {data.train}", wanted, self._training)
+        find(f"data.train {data.train}", wanted, self._training)
         asked = self.config.validation.num_questions
         wanted = "questions" if asked is None else f"{asked} questions or more"
         find(f"data.validation {data.validation}", wanted, self._held_out)
@@ -209,16 +200,18 @@ class Survey:
 
     def _look_at_questions(self) -> None:
         questions = () if self.train is None else self.train.questions
-        self._add(*length_needs(self.config, folders=self._folders, questions=questions))
+        self.needs += length_needs(self.config, folders=self._folders, questions=questions)
         if self.validation is not None:
-            self._add(checks.held_out_need(questions, self.validation.questions))
-        elif self.config.data.train == self.config.data.validation and self.num_questions:
-            self._add(checks.shared_need(self.num_questions, self.num_questions))
+            self.needs.append(checks.held_out_need(questions, self.validation.questions))
+        elif self.config.data.train == self.config.data.validation and self.sizes is not None:
+            self.needs.append(
+                checks.shared_need(self.sizes.num_questions, self.sizes.num_questions)
+            )
 
     def _look_at_discussions(self) -> None:
-        self._add(*group_needs(self.config))
+        self.needs += group_needs(self.config)
         if self.sizes is not None and is_known(self.config):
-            self._add(sequences_need(self.config, self.sizes))
+            self.needs.append(sequences_need(self.config, self.sizes))
 
     # ------------------------------------------------------------ what that needs of the machine
 
@@ -227,7 +220,7 @@ class Survey:
         domains = {question.domain for of_file in known for question in of_file.questions}
         if "coding" in domains:
             wanted = self.config.verification.sandbox
-            self.isolation = self._checklist.find(
+            self.isolation = self.needs.find(
                 "sandbox for programs",
                 wanted or "as strict as can be",
                 lambda: settle_isolation(wanted, key="verification.sandbox"),
@@ -243,10 +236,10 @@ class Survey:
                 trained=[self._num_trained[name] for name in self.config.models],
                 host_bytes=self._machine.host_bytes,
             )
-            self._add(need)
+            self.needs.append(need)
         if not self.is_built:
             return
-        self._checklist.find("update", "a plan that fits", self._settle)
+        self.needs.find("update", "a plan that fits", self._settle)
         if self.device == "cuda" and self.sharding is not None:
             self.shapes = [model_shape(model) for model in self.models]
             here = host_bytes() if self._is_imagined else self._machine.host_bytes
@@ -255,7 +248,7 @@ class Survey:
             )
             if self._is_imagined:
                 of_gpus = [Need(need.subject, need.needed, "0") for need in of_gpus]
-            self._add(*of_gpus, of_host)
+            self.needs += [*of_gpus, of_host]
 
     def _settle(self) -> str:
         machine = self._machine
@@ -274,20 +267,22 @@ class Survey:
         try:
             free = free_bytes(folder)
         except OSError as error:
-            self._add(Need(f"disk at {folder}", "a folder to write to", "none", fault=str(error)))
+            self.needs.append(
+                Need(f"disk at {folder}", "a folder to write to", "none", fault=str(error))
+            )
         else:
-            self._add(checks.disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
-        self._checklist.find("key of checkpoints", "to read or to make", look_for_key)
+            self.needs.append(checks.disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
+        self.needs.find("key of checkpoints", "to read or to make", look_for_key)
 
     def _look_at_ray(self) -> None:
         if self._cluster is not None:
             return
         wanted = checks.num_ports(self.config)
-        self._add(
+        self.needs += [
             checks.files_need(self.config, limit=open_files_limit()),
             checks.store_need(self.config, free=shutil.disk_usage(SHARED_MEMORY).free),
             checks.port_need(wanted, free=free_ports(wanted)),
-        )
+        ]
 
 
 def _on_each_node(machine: Machine) -> str:

@@ -13,6 +13,8 @@ from comas.verification.sandbox import Isolation
 class Sizes:
     """The sizes of a run that no single key says."""
 
+    num_questions: int
+    """To train on."""
     num_steps: int
     num_leftover_questions: int
     """Questions that an epoch leaves out, because they do not fill a batch."""
