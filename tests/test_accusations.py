@@ -5,7 +5,7 @@ from __future__ import annotations
 from builders import discussion, turn
 
 from comas.interaction.prompts import APPROVALS
-from comas.run.metrics.accusations import false_accusations
+from comas.run.metrics.reward_effectiveness import false_accusations
 from comas.types import Discussion
 
 LOST = "Mistake: a carry is lost."

@@ -27,16 +27,12 @@ Changes = Mapping[str, tuple[str, str]]
 """Key -> (value before, value after), in YAML."""
 
 
-def _nothing(config: Any) -> Iterable[Conflict]:
-    return ()
-
-
 def load(
     schema: type[Schema],
     path: Path | None,
     overrides: Sequence[str],
     *,
-    check: Check[Schema] = _nothing,
+    check: Check[Schema] | None = None,
 ) -> Schema:
     """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), then ``check``.
 
@@ -56,7 +52,7 @@ def read(
     path: Path | None,
     overrides: Sequence[str],
     *,
-    check: Check[Schema] = _nothing,
+    check: Check[Schema] | None = None,
 ) -> tuple[Schema, list[Fault]]:
     """Do as ``load`` does, but return the faults, with the default of every faulty key."""
     faults: list[Fault] = []
@@ -66,7 +62,7 @@ def read(
         settings = [setting for file in files for setting in file.settings]
     except ConfigError as error:
         faults += error.faults
-        check = _nothing  # of keys together: those of the file are not known
+        check = None  # of keys together: those of the file are not known
     from_command_line, override_faults = read_overrides(overrides)
     settings += from_command_line
     config, value_faults = _check_values(schema, {s.key: s for s in settings}, check)
@@ -99,7 +95,7 @@ def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Chang
 
 
 def _check_values(
-    schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema]
+    schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
 ) -> tuple[Schema, list[Fault]]:
     """The defaults with every valid setting in place, and the faults of all others."""
     merged, keys = OmegaConf.structured(schema), keys_of(schema)
@@ -110,7 +106,7 @@ def _check_values(
     config: Any = OmegaConf.to_object(merged)
     values = leaves(dataclasses.asdict(config))
     faulty = {setting.key for fault in faults for setting in fault.settings}
-    conflicts = [*_broken_bounds(values, keys), *check(config)]
+    conflicts = [*_broken_bounds(values, keys), *(check(config) if check else ())]
     for conflict in sorted(conflicts, key=lambda conflict: len(conflict.keys) > 1):
         if faulty.isdisjoint(conflict.keys):  # else a consequence of a fault already listed
             involved = (

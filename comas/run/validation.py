@@ -12,8 +12,7 @@ from comas.data import QuestionSet
 from comas.interaction import run_discussions
 from comas.interaction.prompts import SOLUTION, fill
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
-from comas.run.metrics.accusations import false_accusations
-from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracy_metrics, share_correct
 from comas.types import Discussion, Domain, Generate, Metrics, Question
 from comas.utils.concurrency import run_all

@@ -1,14 +1,15 @@
-"""Reward effectiveness (section 5 of the paper): the reward read as a prediction of correctness.
+"""What the society gave itself beside what the verifier says, after the fact: nothing here reaches
+a reward.
 
-It compares what the society gave itself with what the verifier says, after the fact: nothing
-here reaches a reward.
+Reward effectiveness (section 5 of the paper) reads the reward as a prediction of correctness.
 """
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+from comas.interaction.prompts import APPROVALS
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Metrics, RewardedDiscussion, Turn
+from comas.types import Discussion, Metrics, RewardedDiscussion, Turn
 from comas.verification.solutions import Verdicts
 
 PREDICTS_CORRECT = {"from_score_2": 0.5, "from_score_3": 1.0}
@@ -70,6 +71,39 @@ def reward_effectiveness(
         for truth in TRUTH_LABELS.values():
             metrics[f"scoring/confusion/{score}/{truth}"] = table[score, truth] if table else None
     return metrics
+
+
+def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Metrics:
+    """How judges deal with accusations that cannot hold: shares among the scored evaluations of
+    solutions that the verifier calls correct.
+
+    An accusation is an evaluation that is not the plain approval (``prompts.APPROVALS``), which
+    the quick-start's evaluators may say; a model that is told never to agree always accuses::
+
+        evaluation/false_accusation_rate      = accusations / evaluations
+        scoring/false_accusations_accepted    = accusations with the score 1 / accusations
+
+    A quotient over nothing is None. Accusations that name the wrong mistake of a wrong solution
+    are false as well, but no verifier can tell.
+
+    Example: correct solutions of which one is approved and two are accused, with the scores 1 and
+    3: 2/3 and 1/2.
+    """
+    scores: list[int | None] = []
+    num_evaluations = 0
+    for discussion in discussions:
+        for solution in discussion.children(None, "solution"):
+            if verdicts.get((discussion.discussion_id, solution.turn_id)) != "correct":
+                continue
+            for evaluation in discussion.children(solution, "evaluation"):
+                of_evaluation = discussion.children(evaluation, "scoring")
+                num_evaluations += len(of_evaluation)
+                if evaluation.text != APPROVALS[discussion.question.domain]:
+                    scores += [parse_score(scoring.text) for scoring in of_evaluation]
+    return {
+        "evaluation/false_accusation_rate": _quotient(len(scores), num_evaluations),
+        "scoring/false_accusations_accepted": _quotient(scores.count(1), len(scores)),
+    }
 
 
 def _score_label(scoring: Turn) -> str:

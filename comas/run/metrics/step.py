@@ -6,8 +6,7 @@ from statistics import fmean
 
 from comas.config.schema import Config
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.metrics.accusations import false_accusations
-from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.types import (
     DOMAINS,
     ROLES,
