@@ -94,12 +94,7 @@ class Actor:
 
 
 def engine(scripted: ScriptedRay, name: str, *, num_alive: float = 1e9) -> Any:
-    return SimpleNamespaceWithHash(name=name, actor=Actor(scripted, name, num_alive=num_alive))
-
-
-class SimpleNamespaceWithHash(SimpleNamespace):
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(self.name)
+    return Engine(name, (0,), Actor(scripted, name, num_alive=num_alive))
 
 
 def test_whoever_does_not_answer_within_the_limit_is_lost(scripted):

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
+from builders import discuss
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config.faults import ConfigError
-from comas.config.schema import Config, Interaction, Society
+from comas.config.schema import Config, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.interaction import SCHEDULES, run_discussions
+from comas.interaction import SCHEDULES
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
@@ -178,16 +178,9 @@ def test_text_crosses_between_agents_and_token_ids_never_do(schedule, policy_of_
         ids = encode(policy, text)
         return Generation(encode(policy, prompt), ids, text, (-0.5,) * len(ids), "stop", 0)
 
-    discussions = asyncio.run(
-        run_discussions(
-            [Question(f"q{i}", "math", "What is 1 + 1?") for i in range(4)],
-            generate=generate,
-            num_agents=3,
-            rules=Interaction(schedule=schedule, num_rounds=3, prompt_reuse=2),
-            seed=0,
-            step=1,
-        )
-    )
+    questions = [Question(f"q{i}", "math", "What is 1 + 1?") for i in range(4)]
+    rules = {"schedule": schedule, "num_rounds": 3, "prompt_reuse": 2}
+    discussions = discuss(questions, generate, num_agents=3, **rules)
     for agent, other in permutations(range(3), 2):
         assert any(own == agent and f"<agent {other}>" in prompt for own, prompt in heard)
     buffers = collect_samples(
