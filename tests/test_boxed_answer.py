@@ -58,10 +58,10 @@ def test_boxes_joined_by_a_connective_are_one_list(response, answer):
 
 
 @pytest.mark.parametrize(
-    "response", [r"\boxed{" * 100_000, r"\boxed{1}, " * 50_000, "{" * 200_000, "}" * 200_000]
+    "response", [r"\boxed{" * 30_000, r"\boxed{1}, " * 15_000, "{" * 60_000, "}" * 60_000]
 )
 def test_a_box_is_found_in_linear_time(response):
     started = time.process_time()
     last_boxed(response)
     last_boxed_list(response)
-    assert time.process_time() - started < 5
+    assert time.process_time() - started < 2
