@@ -181,13 +181,6 @@ def test_gpqa_shuffles_by_the_id_so_that_every_build_agrees_and_no_letter_wins()
 # ---------------------------------------------------------------- coding
 
 
-def test_humaneval_shows_the_function_and_checks_it():
-    found = item("humaneval")
-    assert found.prompt.startswith("Implement this function:\n\n```python\nimport math\n")
-    assert found.answer.endswith("assert candidate(0) == 0\n\ncheck(area)")
-    assert "pi" not in found.prompt
-
-
 def test_a_humaneval_test_may_use_what_its_prompt_defines():
     """A decoder is tested with the encoder of the prompt, which no answer has to repeat."""
     row = {

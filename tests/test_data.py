@@ -109,15 +109,6 @@ def test_bytes_that_are_no_text_are_reported_before_a_tokenizer_meets_them(tmp_p
     assert "unexpected end of hex escape" in error_of(as_list)
 
 
-def test_a_long_list_of_kinds_of_faults_is_cut_with_their_count(tmp_path, monkeypatch):
-    monkeypatch.setattr("comas.data.records.MAX_LISTED_FAULTS", 2)
-    faulty = [record(id="", task=""), record(task=""), record(source=""), record(prompt="")]
-    lines = error_of(write(tmp_path / "a.jsonl", *faulty)).split("\n  ")
-    assert lines[0].startswith("4 faulty records; ")
-    assert len(lines) == 4  # the count, 2 kinds, the rest
-    assert lines[-1] == "... and 2 more"
-
-
 def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
     repeated = [record(id="x")] * 3
     path = write(tmp_path / "a.jsonl", *["x"] * 2, RECORD, *repeated, "{", "y", "x")
