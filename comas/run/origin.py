@@ -20,9 +20,9 @@ from typing import Any
 import yaml
 from pydantic import TypeAdapter
 
-from comas.config import Changes, changed_values
 from comas.config.faults import one_line
 from comas.config.keys import leaves
+from comas.config.loading import Changes, changed_values
 from comas.run.seal import (
     SEAL_NAME,
     DamagedError,
