@@ -120,6 +120,16 @@ def test_a_server_whose_model_vllm_refuses_shows_why(model, tmp_path):
     assert str(tmp_path / "server.log") in str(error.value)
 
 
+@pytest.mark.usefixtures("told")
+def test_a_server_that_dies_shows_why(model, tmp_path, monkeypatch):
+    dies = "raise ValueError('the model type unheard-of')\n"
+    monkeypatch.setattr(sys.modules[__name__], "STAND_IN", dies)
+    with pytest.raises(ServerError, match="died with exit status 1") as error:
+        served(model, tmp_path).__enter__()
+    assert "ValueError: the model type unheard-of" in str(error.value)
+    assert str(tmp_path / "server.log") in str(error.value)
+
+
 @pytest.mark.stack
 @pytest.mark.slow
 def test_a_models_own_sampling_values_apply_where_they_are_wanted(model, tmp_path):
@@ -145,16 +155,6 @@ def test_a_message_is_the_tokens_of_its_text_whatever_it_spells(servers):
     assert ours.prompt_tokens == theirs.prompt_tokens + spelt - 2  # bytes, and no special token
 
 
-def test_the_server_listens_on_the_loopback_interface_alone(servers):
-    listening = [
-        connection.laddr.ip
-        for process in processes_of(os.getpid())
-        for connection in process.net_connections("inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert set(listening) == {"127.0.0.1"}
-
-
 def test_whoever_lacks_the_key_of_the_run_gets_401_whatever_is_asked(servers):
     [endpoint] = servers.endpoints
     address = endpoint.base_url.removesuffix("/v1")
@@ -168,6 +168,16 @@ def test_whoever_lacks_the_key_of_the_run_gets_401_whatever_is_asked(servers):
                 reply = httpx.request(method, address + path, headers=headers)
                 assert reply.status_code == 401, (method, path)
     assert httpx.get(f"{address}/health", headers=key).status_code == 200
+
+
+def test_the_server_listens_on_the_loopback_interface_alone(servers):
+    listening = [
+        connection.laddr.ip
+        for process in processes_of(os.getpid())
+        for connection in process.net_connections("inet")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert set(listening) == {"127.0.0.1"}
 
 
 def test_the_key_is_in_no_command_line_and_no_log(servers):
@@ -237,7 +247,6 @@ def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def tell(path: Path, *, running: float, tokens: float) -> None:
     path.write_text(
-        "# TYPE vllm:num_requests_running gauge\n"
         f'vllm:num_requests_running{{engine="0",model_name="m"}} {running:.1f}\n'
         f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {tokens:.1f}\n'
     )
@@ -245,16 +254,6 @@ def tell(path: Path, *, running: float, tokens: float) -> None:
 
 async def watched_for(servers: Servers, seconds: float) -> None:
     await asyncio.wait_for(servers.watch(), seconds)
-
-
-@pytest.mark.usefixtures("told")
-def test_a_server_that_dies_shows_why(model, tmp_path, monkeypatch):
-    dies = "raise ValueError('the model type unheard-of')\n"
-    monkeypatch.setattr(sys.modules[__name__], "STAND_IN", dies)
-    with pytest.raises(ServerError, match="died with exit status 1") as error:
-        served(model, tmp_path).__enter__()
-    assert "ValueError: the model type unheard-of" in str(error.value)
-    assert str(tmp_path / "server.log") in str(error.value)
 
 
 def test_a_server_that_works_or_has_nothing_to_do_is_left_alone(model, told, tmp_path):
@@ -362,36 +361,31 @@ def stubborn(tmp_path: Path) -> Iterator[tuple[psutil.Popen, list[psutil.Process
 
 
 @pytest.mark.stack
-def test_a_starter_that_is_killed_takes_the_whole_server_along(stubborn):
+@pytest.mark.parametrize("killed", ["starter", "server"])
+def test_whoever_of_them_is_killed_takes_the_whole_server_along(stubborn, killed):
     starter, servers = stubborn
     assert len(servers) == 2
-    guards = starter.children()
-    starter.kill()
-    assert_gone([*guards, *servers])
-
-
-@pytest.mark.stack
-def test_a_server_that_is_killed_takes_its_own_processes_along(stubborn):
-    starter, servers = stubborn
-    servers[0].send_signal(signal.SIGKILL)
-    assert_gone(servers)
-    assert starter.communicate(timeout=10)[0] == "status 137\n"  # 128 + SIGKILL
+    if killed == "starter":
+        guards = starter.children()
+        starter.kill()
+        assert_gone([*guards, *servers])
+    else:
+        servers[0].send_signal(signal.SIGKILL)
+        assert_gone(servers)
+        assert starter.communicate(timeout=10)[0] == "status 137\n"  # 128 + SIGKILL
 
 
 # ---------------------------------------------------------------- where servers run
 
 
 def test_a_port_in_use_is_an_error_that_names_it():
+    assert len(set(choose_ports(5, first=None))) == 5  # else they differ
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(ValueError, match=f"127.0.0.1:{port} cannot be used"):
             choose_ports(1, first=port)
-
-
-def test_ports_chosen_together_differ():
-    assert len(set(choose_ports(5, first=None))) == 5
 
 
 GPU_CASES = [
@@ -413,13 +407,9 @@ def test_servers_get_gpus_of_their_own_or_share_them(
     slots = plan_slots(count, config=config, device="cuda")
     assert [",".join(slot.gpus) for slot in slots] == gpus
     assert all(slot.memory_share == pytest.approx(share) for slot in slots)
-
-
-def test_too_few_gpus_are_an_error_with_the_numbers(monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
-    config = dataclasses.replace(CONFIG, tensor_parallel_size=2)
-    with pytest.raises(ValueError, match=r"tensor_parallel_size=2, but .* 1 GPUs \(3\)"):
-        plan_slots(1, config=config, device="cuda")
+    config = dataclasses.replace(CONFIG, tensor_parallel_size=9)
+    with pytest.raises(ValueError, match=r"tensor_parallel_size=9, but .* \d GPUs \("):
+        plan_slots(count, config=config, device="cuda")
 
 
 def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
