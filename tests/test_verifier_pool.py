@@ -153,6 +153,20 @@ def test_only_a_bounded_part_of_a_batch_is_scheduled_at_once():
     assert len(scheduled) == 1000, "equal items are judged once"
 
 
+def test_a_verdict_stands_and_counts_once_whoever_else_reports_on_its_item():
+    """A pool that closes gives up every item, also those whose verdict has just come."""
+    items = [("math", "1", "1"), ("math", "2", "2")]
+    ended: dict[tuple[str, str, str], Future[str]] = {item: Future() for item in items}
+    told: list[None] = []
+    batch = _Batch(items, schedule=ended.__getitem__, on_verdict=lambda: told.append(None))
+    batch.start(2)
+    ended[items[0]].set_result("correct")
+    batch.abandon("the pool is closed")
+    batch.abandon("the pool is closed")
+    assert batch.future.result(timeout=0) == ["correct", "failed"]
+    assert len(told) == 2
+
+
 def test_it_can_be_called_from_threads_and_coroutines(verifier):
     items = [[("math", rf"\boxed{{{n}.0}}", str(n))] * 2 for n in range(8)]
     verdicts = {}
