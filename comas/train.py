@@ -11,7 +11,7 @@ from pathlib import Path
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from comas.config.schema import Config
+from comas.config.schema import Config, Society
 from comas.data import QuestionSet, draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
@@ -103,6 +103,8 @@ def co_evolve(
             _report(run, bar, 0, validate())
         for step in range(after + 1, num_steps + 1):
             clock = Stopwatch()
+            if renews_scorers(config.society, step):
+                agents.keep_scorers()
             num_turns = prepared.sizes.num_turns
             discussions = discuss(config, agents, data, step=step, num_turns=num_turns)
             clock.lap("rollout_s")
@@ -115,6 +117,7 @@ def co_evolve(
                     rewards.discussions,
                     policy_of_agent=config.policy_of_agent,
                     mask_truncated=config.optimization.mask_truncated,
+                    trains_scorings=config.society.scorer_weights == "live",
                 )
             )
             due = buffers.take_due(step, num_steps=num_steps)
@@ -183,8 +186,20 @@ def discuss(
                 rules=config.interaction,
                 seed=config.seed,
                 step=step,
+                before_scoring=(
+                    None if config.society.scorer_weights == "live" else agents.serve_scorers
+                ),
             )
         )
+
+
+def renews_scorers(society: Society, step: int) -> bool:
+    """Whether lagged scorers get the present weights before ``step``.
+
+    Example: every 10 steps before steps 11, 21, ...; until then they have the base model's.
+    """
+    is_multiple = step > 1 and (step - 1) % society.scorer_lag == 0
+    return society.scorer_weights == "lagged" and is_multiple
 
 
 def _restore(

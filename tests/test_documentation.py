@@ -16,10 +16,9 @@ import torch
 from comas.config.keys import keys_of
 from comas.config.schema import Config, Interaction
 from comas.data.preparation import Item
-from comas.interaction import open_discussions
+from comas.interaction import hold, open_discussions
 from comas.policy_optimization.advantages import AdvantageInputs
 from comas.types import Generation, Question, TurnKey
-from comas.utils.concurrency import run_all
 from evaluation.types import BenchmarkTask, Message
 
 REPOSITORY = Path(__file__).parents[1]
@@ -69,7 +68,7 @@ def test_the_recipes_do_what_they_say():
         [Question("q", "math", "1 + 1?")], generate=say_two, rules=rules, seed=0, step=1
     )
     coroutines = made["schedule"](opened, num_agents=2, rules=rules, rng=Random(0))
-    [discussion] = asyncio.run(run_all(coroutines))
+    [discussion] = asyncio.run(hold(opened, coroutines))
     assert [turn.turn_id for turn in discussion.turns] == ["r0.s0", "r0.s1"]
     [rewarded] = made["fixed_reward"]([discussion]).discussions
     assert rewarded.rewards == (1.0, 1.0)

@@ -933,6 +933,30 @@ def test_offloaded_states_are_saved_whole_and_come_back_unchanged(
         assert largest_difference(weights_of(awake), weights_of(trainer)) == 0
 
 
+@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
+def test_kept_weights_change_places_with_the_present_ones_and_survive_a_checkpoint(
+    qwen2, tmp_path, zero_stage
+):
+    policy = replace(POLICY, zero_stage=zero_stage)
+    trainer, plain, resumed = (make_trainer(qwen2, policy=policy) for _ in range(3))
+    base = weights_of(trainer)
+    trainer.keep_weights()
+    for own in (trainer, plain):
+        own.update(make_samples(), step=0)
+    present = weights_of(trainer)
+    assert largest_difference(base, present) > 0
+    trainer.swap_weights()
+    assert largest_difference(base, weights_of(trainer)) == 0
+    trainer.swap_weights()
+    assert largest_difference(present, weights_of(trainer)) == 0
+    save_checkpoint(trainer, tmp_path)
+    resumed.load_checkpoint(tmp_path)
+    resumed.swap_weights()
+    assert largest_difference(base, weights_of(resumed)) == 0
+    samples = make_samples(seed=1)
+    assert trainer.update(samples, step=1) == plain.update(samples, step=1)
+
+
 def test_a_loaded_optimiser_makes_its_host_buffers_anew():
     """Else they are taken for states, which loading moves to the device."""
     weight = torch.nn.Parameter(torch.ones(3))

@@ -33,6 +33,11 @@ class Society:
     """Steps from one update of each policy to the next, a single entry for every policy; the last
     step has one as well. An update is on all that was said since the one before. 0: the policy is
     frozen, has no trainer and stays its base model."""
+    scorer_weights: str = key("live", one_of=("live", "frozen", "lagged"))
+    """By which weights an agent scores: its present ones (the paper's), those of its base model, or
+    earlier ones. With the last two, scorings wait until all else is said, and are not trained."""
+    scorer_lag: int = key(10, at_least=1)
+    """Steps after which lagged scorers get the present weights again."""
 
 
 @dataclass

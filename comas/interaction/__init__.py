@@ -1,20 +1,22 @@
 """Interaction: agents discuss questions. A new schedule is one file and one line here."""
 
-from collections.abc import Coroutine, Sequence
+import asyncio
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
 from typing import Protocol
 
 from comas.config.schema import Interaction
 from comas.interaction import debate, parallel, sequential
 from comas.interaction.criticism import CRITICISMS
-from comas.interaction.discussion import OpenDiscussion, set_partners
+from comas.interaction.discussion import OpenDiscussion, Scorings, set_partners
 from comas.types import Discussion, Generate, Question
-from comas.utils.concurrency import run_all
+from comas.utils.concurrency import first_error, run_all
 
 
 class Schedule(Protocol):
-    """Makes a coroutine for every discussion of a batch; what it draws over the batch it draws from
-    ``rng``, and what it draws for one discussion from the discussion's own."""
+    """Makes a coroutine for every discussion of a batch, which asks for its turns; what it draws
+    over the batch it draws from ``rng``, and what it draws for one discussion from the discussion's
+    own."""
 
     def __call__(
         self,
@@ -23,7 +25,7 @@ class Schedule(Protocol):
         num_agents: int,
         rules: Interaction,
         rng: Random,
-    ) -> list[Coroutine[None, None, Discussion]]: ...
+    ) -> list[Coroutine[None, None, None]]: ...
 
 
 __all__ = [
@@ -31,6 +33,7 @@ __all__ = [
     "SCHEDULES",
     "UNCRITICISED_SCHEDULES",
     "Schedule",
+    "hold",
     "open_discussions",
     "run_discussions",
 ]
@@ -72,12 +75,40 @@ async def run_discussions(
     rules: Interaction,
     seed: int,
     step: int,
+    before_scoring: Callable[[], None] | None = None,
 ) -> list[Discussion]:
-    """Discuss every question of a batch, all discussions at once and without any barrier.
+    """Discuss every question of a batch, all discussions at once.
 
-    The result is in the order of ``questions`` (copies of one question side by side). The first
-    error cancels the others.
+    The result is in the order of ``questions`` (copies of one question side by side); see ``hold``.
     """
     discussions = open_discussions(questions, generate=generate, rules=rules, seed=seed, step=step)
     schedule, rng = SCHEDULES[rules.schedule], Random(f"{seed}/{step}")
-    return await run_all(schedule(discussions, num_agents=num_agents, rules=rules, rng=rng))
+    talks = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
+    return await hold(discussions, talks, before_scoring=before_scoring)
+
+
+async def hold(
+    discussions: Sequence[OpenDiscussion],
+    talks: Iterable[Coroutine[None, None, None]],
+    *,
+    before_scoring: Callable[[], None] | None = None,
+) -> list[Discussion]:
+    """Run what a schedule made of ``discussions``, without any barrier; returns them closed.
+
+    With ``before_scoring``, which is called while nobody is asked anything, scorings wait until all
+    else has been said. What is said depends on neither. The first error cancels the others.
+    """
+    may_score = asyncio.Event()
+    if before_scoring is None:
+        may_score.set()
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for discussion in discussions:
+                discussion.scorings = Scorings(tasks, may_score)
+            await run_all(talks)
+            if before_scoring is not None:
+                before_scoring()
+                may_score.set()
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from errors
+    return [discussion.close() for discussion in discussions]

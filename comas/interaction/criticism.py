@@ -3,7 +3,6 @@
 A new criticism is one function and one line in ``CRITICISMS``.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
@@ -33,8 +32,7 @@ class Critics(NamedTuple):
 class Submission:
     """A solution that is to be criticised for the ``index``-th time.
 
-    Its evaluator is shown ``history``; scorings run in ``scorings``, and nothing in the discussion
-    waits for them, as a scoring never enters the history.
+    Its evaluator is shown ``history``.
     """
 
     discussion: OpenDiscussion
@@ -42,7 +40,6 @@ class Submission:
     critics: Critics
     index: int
     history: Sequence[HistoryItem]
-    scorings: asyncio.TaskGroup
 
     async def evaluate(self, template: Template = EVALUATION) -> Turn | None:
         """Ask for an evaluation of the solution; None when the prompt is over the limit."""
@@ -63,12 +60,8 @@ class Submission:
         )
 
     def score(self, weighed: Turn, template: Template = SCORING, *, index: int = 0) -> None:
-        """Have an evaluation, or the solution itself, scored."""
-        self.scorings.create_task(
-            self.discussion.ask(
-                "scoring", self.critics.scorer, template, parent=weighed, index=index
-            )
-        )
+        """Have an evaluation, or the solution itself, scored; nothing waits for it."""
+        self.discussion.have_scored(self.critics.scorer, template, parent=weighed, index=index)
 
     def history_item(self, evaluation: Turn | None) -> HistoryItem:
         """Render what later rounds may see."""

@@ -10,13 +10,12 @@ from random import Random
 from comas.config.schema import Interaction
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion
 from comas.utils.concurrency import run_all
 
 
 def schedule(
     discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
-) -> list[Coroutine[None, None, Discussion]]:
+) -> list[Coroutine[None, None, None]]:
     """One coroutine per discussion; nothing is drawn over the batch."""
     return [_discuss(discussion, num_agents=num_agents) for discussion in discussions]
 
@@ -30,7 +29,7 @@ def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> l
     return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
 
 
-async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> Discussion:
+async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> None:
     rules = discussion.rules
     # Drawn before anything is said, so that no order of completion can change it.
     seen = [
@@ -53,4 +52,3 @@ async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> Discussion
             )
 
     await run_all(argue(agent) for agent in range(num_agents))
-    return discussion.close()

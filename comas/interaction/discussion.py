@@ -5,6 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
+from typing import NamedTuple
 
 from comas.config.schema import Interaction
 from comas.interaction.prompts import HistoryItem, Template, fill
@@ -19,6 +20,13 @@ from comas.types import (
     Turn,
 )
 from comas.utils.seeds import sampling_seed
+
+
+class Scorings(NamedTuple):
+    """Where the scorings of a batch run, and when they may begin."""
+
+    tasks: asyncio.TaskGroup
+    may_begin: asyncio.Event
 
 
 class OpenDiscussion:
@@ -49,6 +57,8 @@ class OpenDiscussion:
         """The generator of the schedule's draws in this discussion."""
         self.partner: OpenDiscussion | None = None
         """Another one of the batch, about another question of the same domain."""
+        self.scorings: Scorings | None = None
+        """Where its scorings run; None until it is held."""
         self._discussion_id = discussion_id
         self._seed_text = seed_text
         self._generate = generate
@@ -101,6 +111,18 @@ class OpenDiscussion:
             self._num_overlong_prompts += first == 0
         self._was_asked[turn_id].set()
         return self._turns.get(turn_id)
+
+    def have_scored(self, scorer: int, template: Template, *, parent: Turn, index: int = 0) -> None:
+        """Have ``scorer`` asked for a scoring of ``parent`` as soon as scorings may begin; nothing
+        in the discussion waits for it, as a scoring never enters the history."""
+        assert self.scorings is not None, "a discussion is held by comas.interaction.hold"
+        tasks, may_begin = self.scorings
+
+        async def score() -> None:
+            await may_begin.wait()
+            await self.ask("scoring", scorer, template, parent=parent, index=index)
+
+        tasks.create_task(score())
 
     def give(self, role: Role, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""

@@ -14,7 +14,7 @@ from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, Submission, criticise
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion, Turn
+from comas.types import Turn
 
 Place = tuple[int, int, int]
 """(round, solver, evaluation): names a solution with one evaluation of it."""
@@ -22,7 +22,7 @@ Place = tuple[int, int, int]
 
 def schedule(
     discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
-) -> list[Coroutine[None, None, Discussion]]:
+) -> list[Coroutine[None, None, None]]:
     """One coroutine per discussion; ``rng`` deals each round's critics over the batch."""
     critics: list[dict[Place, Critics]] = [{} for _ in discussions]
     for round_index in range(rules.num_rounds):
@@ -51,7 +51,7 @@ def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
 
 async def _discuss(
     discussion: OpenDiscussion, critics: dict[Place, Critics], *, num_agents: int
-) -> Discussion:
+) -> None:
     rules = discussion.rules
     references = _draw_references(discussion.rng, list(critics), rules=rules)
     criticised: dict[Place, asyncio.Task[HistoryItem | None]] = {}
@@ -60,9 +60,7 @@ async def _discuss(
         solution = await solving
         if solution is None:
             return None
-        return await criticise(
-            Submission(discussion, solution, critics[place], place[2], (), tasks)
-        )
+        return await criticise(Submission(discussion, solution, critics[place], place[2], ()))
 
     async with asyncio.TaskGroup() as tasks:
         for round_index in range(rules.num_rounds):
@@ -83,7 +81,6 @@ async def _discuss(
                 for index in range(rules.num_evaluations):
                     place = (round_index, solver, index)
                     criticised[place] = tasks.create_task(criticise_at(place, solving))
-    return discussion.close()
 
 
 def _draw_references(

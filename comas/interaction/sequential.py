@@ -14,7 +14,6 @@ from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, Submission, criticise
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Discussion
 
 
 class Speakers(NamedTuple):
@@ -26,7 +25,7 @@ class Speakers(NamedTuple):
 
 def schedule(
     discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
-) -> list[Coroutine[None, None, Discussion]]:
+) -> list[Coroutine[None, None, None]]:
     """One coroutine per discussion; nothing is drawn over the batch."""
     return [_discuss(discussion, num_agents=num_agents) for discussion in discussions]
 
@@ -47,7 +46,7 @@ def draw_speakers(
     ]
 
 
-async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> Discussion:
+async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> None:
     rules = discussion.rules
     rounds = draw_speakers(
         discussion.rng,
@@ -56,12 +55,10 @@ async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> Discussion
         num_evaluations=rules.num_evaluations,
     )
     past_rounds: list[list[HistoryItem]] = []
-    async with asyncio.TaskGroup() as scorings:
-        for round_index, speakers in enumerate(rounds):
-            shown = past_rounds[-rules.horizon :] if rules.horizon else []
-            history = [item for past in shown for item in past]
-            past_rounds.append(await _round(discussion, round_index, speakers, history, scorings))
-    return discussion.close()
+    for round_index, speakers in enumerate(rounds):
+        shown = past_rounds[-rules.horizon :] if rules.horizon else []
+        history = [item for past in shown for item in past]
+        past_rounds.append(await _round(discussion, round_index, speakers, history))
 
 
 async def _round(
@@ -69,7 +66,6 @@ async def _round(
     round_index: int,
     speakers: Speakers,
     history: Sequence[HistoryItem],
-    scorings: asyncio.TaskGroup,
 ) -> list[HistoryItem]:
     """One solution with its evaluations, as later rounds may see them."""
     solution = await discussion.ask(
@@ -79,7 +75,7 @@ async def _round(
         return []
     items = await asyncio.gather(
         *(
-            criticise(Submission(discussion, solution, critics, index, history, scorings))
+            criticise(Submission(discussion, solution, critics, index, history))
             for index, critics in enumerate(speakers.critics)
         )
     )

@@ -16,11 +16,12 @@ async def run_all(coroutines: Iterable[Coroutine[None, None, T]]) -> list[T]:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(coroutine) for coroutine in coroutines]
     except BaseExceptionGroup as errors:
-        raise _first_error(errors) from errors
+        raise first_error(errors) from errors
     return [task.result() for task in tasks]
 
 
-def _first_error(error: BaseException) -> BaseException:
+def first_error(error: BaseException) -> BaseException:
+    """The error itself, or the first within a group of them."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -9,12 +9,11 @@ from random import Random
 from statistics import fmean
 
 from comas.config.schema import Interaction
-from comas.interaction import SCHEDULES
+from comas.interaction import SCHEDULES, hold
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Domain, Generation, Question, Turn, TurnKey
-from comas.utils.concurrency import run_all
 from comas.verification.forms import AnswerForm
 from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
 
@@ -61,7 +60,8 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     # Who evaluates and scores whom depends on the task alone, and is the same for all seeds.
     rng = Random(task.task_id)
     schedule = SCHEDULES[RULES.schedule]
-    [discussion] = await run_all(schedule([opened], num_agents=num_agents, rules=RULES, rng=rng))
+    talks = schedule([opened], num_agents=num_agents, rules=RULES, rng=rng)
+    [discussion] = await hold([opened], talks)
     return best_solution(discussion)
 
 

@@ -67,7 +67,8 @@ class Agents:
         self._ranks: list[Engine] = []
         self.recoveries = recoveries or Recoveries(0)
         self._versions = Counter[int]()
-        """Policy -> the version of its weights that its engines serve."""
+        """Policy -> the version of its weights."""
+        self._serves_scorers = False
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -115,10 +116,7 @@ class Agents:
         Returns policy -> result. Their engines may need ``sync_weights`` before they generate.
         """
         ranks = _serving(buffers, self._ranks)
-        if self._shares_gpus:
-            rollouts = _serving(buffers, self._rollouts)
-            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
+        self._make_room(buffers)
         stats = self._call_all(
             ranks,
             "updating",
@@ -132,10 +130,41 @@ class Agents:
 
     def sync_weights(self, policies: Collection[int] | None = None) -> None:
         """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
-        if policies is None:
-            policies = self._config.trained_policies
-        self._send_weights(policies)
-        self._versions.update(list(policies))
+        trained = self._config.trained_policies
+        updated = trained if policies is None else policies
+        self._versions.update(list(updated))
+        if not self._serves_scorers:
+            self._send_weights(updated)
+            return
+        self._serves_scorers = False
+        # What was not updated has not left its engines in peace either.
+        self._make_room([policy for policy in trained if policy not in updated])
+        self._send_weights(trained)
+        self._tell_versions(trained)
+
+    def keep_scorers(self) -> None:
+        """Give scorers the present weights of their policies (``society.scorer_weights``)."""
+        trained = self._config.trained_policies
+        ranks = _serving(trained, self._ranks)
+        self._call_all(ranks, "keeping its weights", lambda rank: rank.call("keep_weights"))
+
+    def serve_scorers(self) -> None:
+        """Make the rollout engines serve the weights of scorers, until ``sync_weights``.
+
+        What is said by them has the policy version of the present weights.
+        """
+        trained = self._config.trained_policies
+        self._serves_scorers = True
+        self._make_room(trained)
+        self._send_weights(trained)
+        self._tell_versions(trained)
+
+    def _make_room(self, policies: Collection[int]) -> None:
+        """On shared GPUs, put rollout engines to sleep and bring the ranks' states back."""
+        if self._shares_gpus:
+            rollouts, ranks = _serving(policies, self._rollouts), _serving(policies, self._ranks)
+            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
+            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
 
     def _send_weights(self, policies: Collection[int]) -> None:
         ranks, rollouts = _serving(policies, self._ranks), _serving(policies, self._rollouts)
@@ -145,12 +174,16 @@ class Agents:
             # Weights, then sync, then cache: waking all at once needs memory for everything.
             self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
         own = {rank: [p for p in rank.policies if p in policies] for rank in ranks}
+        if self._serves_scorers:
+            self._call_all(ranks, "taking its scorer's", lambda rank: rank.call("swap_weights"))
         self._call_all(
             ranks,
             "sending its weights",
             lambda rank: rank.actor.send_weights.remote(own[rank]),
             watched=rollouts,
         )
+        if self._serves_scorers:
+            self._call_all(ranks, "taking its own", lambda rank: rank.call("swap_weights"))
         if self._shares_gpus:
             self._call_all(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
             self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
@@ -237,6 +270,8 @@ class Agents:
             client_of=self._client_of,
             restart=self._restart,
         )
+        if self._config.society.scorer_weights != "live":
+            self.keep_scorers()
         log.info("engines up after %.0f s", time.monotonic() - started)
 
     def _start_ranks(self) -> dict[str, ray.ObjectRef]:

@@ -87,6 +87,7 @@ class PolicyEngine:
         self._optimization = optimization
         self._temperature = temperature
         self._estimator_memory: dict[Hashable, float] = {}
+        self._kept_weights: list[torch.Tensor] | None = None
         self._rank = rank
         self._world_size = world_size
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
@@ -111,12 +112,28 @@ class PolicyEngine:
         """Name, dtype and shape of what ``named_weights`` yields, in its order."""
         return weight_metadata(self._language_model)
 
+    def keep_weights(self) -> None:
+        """Keep a copy of the present weights on the host, each rank its shard."""
+        self._kept_weights = [own.to("cpu", copy=True) for own in self._own_weights()]
+
+    def swap_weights(self) -> None:
+        """Exchange the weights with those that were kept; twice changes nothing."""
+        assert self._kept_weights is not None
+        with torch.no_grad():
+            for own, kept in zip(self._own_weights(), self._kept_weights, strict=True):
+                present = own.to("cpu", copy=True)
+                own.copy_(kept)
+                kept.copy_(present)
+
     def copy_checkpoint(self, folder: Path) -> None:
-        """Copy weights, optimiser, scheduler and what the estimator remembers, each rank its
-        shard, for ``write_checkpoint`` to write into ``folder``."""
+        """Copy weights, optimiser, scheduler, kept weights and what the estimator remembers, each
+        rank its shard, for ``write_checkpoint`` to write into ``folder``."""
         if self._rank == 0:
             note_shapes(folder, self.weight_metadata())
-        memory = {"estimator_memory": self._estimator_memory}
+        memory = {
+            "estimator_memory": self._estimator_memory,
+            "kept_weights": self._kept_weights,
+        }
         self._engine.save_checkpoint(
             str(folder),
             tag=CHECKPOINT_TAG,
@@ -143,6 +160,7 @@ class PolicyEngine:
         forget_host_buffers(self._engine.basic_optimizer)
         # A checkpoint of an older version has none: no estimator kept anything.
         self._estimator_memory = kept.get("estimator_memory", {})
+        self._kept_weights = kept.get("kept_weights")
 
     def save_model(self, folder: Path) -> None:
         """Write the model in Hugging Face format, with tokenizer and chat template."""
@@ -186,6 +204,11 @@ class PolicyEngine:
     def close(self) -> None:
         """Let go of the engine; the process stays in its group."""
         self._engine.destroy()
+
+    def _own_weights(self) -> list[torch.Tensor]:
+        """What this rank holds of every parameter."""
+        parameters = self._language_model.parameters()
+        return [p.ds_tensor if self._zero_stage == 3 else p.data for p in parameters]
 
     def _apply_gradient(self) -> float | None:
         """Step the optimiser; returns the gradient's global norm before clipping.

@@ -76,6 +76,16 @@ class FamilyTrainer:
         # Trap: under ZeRO they are parts of one tensor, all of which would travel with each.
         return {name: weight.to("cpu", copy=True) for name, weight in weights}
 
+    def keep_weights(self) -> None:
+        """Keep a copy of every policy's present weights."""
+        for trainer in self.trainers.values():
+            trainer.keep_weights()
+
+    def swap_weights(self) -> None:
+        """Exchange every policy's weights with those that were kept."""
+        for trainer in self.trainers.values():
+            trainer.swap_weights()
+
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy the states of every policy for ``write_checkpoint``: ``folder/policy_<i>``."""
         for policy, trainer in self.trainers.items():
