@@ -91,7 +91,12 @@ def co_evolve(
     earlier = read_rows(run.path / METRICS)
     watch = Watch(earlier, mismatch_limit=config.optimization.mismatch_warning)
     validate = partial(
-        validate_agents, prepared.validation, config, generate=agents.generate, verifier=verifier
+        validate_agents,
+        prepared.validation,
+        prepared.probe,
+        config,
+        generate=agents.generate,
+        verifier=verifier,
     )
     checkpoints = CheckpointWriter(
         run, agents.save_checkpoint, timeout_s=config.cluster.call_timeout_s
@@ -128,7 +133,7 @@ def co_evolve(
             agents.sync_weights(stats)
             clock.lap("sync_s")
             verdicts = wait_for_verdicts()
-            metrics = step_metrics(rewards, stats, verdicts, config=config) | clock.times()
+            metrics = step_metrics(rewards, due, stats, verdicts, config=config) | clock.times()
             watch.see(metrics)
             if is_due(step, every=config.training.validate_every, num_steps=num_steps):
                 metrics |= validate()

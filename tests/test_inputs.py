@@ -15,6 +15,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.locations import locate
 from comas.preflight.survey import prepare
 from comas.quickstart import build
+from comas.quickstart.probe import probe_records
 from comas.run.origin import INPUTS, inputs_as_json, read_inputs
 from evaluation.models import find_target
 from evaluation.tasks import held_out_tasks
@@ -36,6 +37,7 @@ def earlier_society(saves: Path) -> Path:
         save_tiny_model(folder / "models" / name, family)
     for split in ("train", "validation"):
         write_records(folder / f"{split}.jsonl", [record(i) for i in range(3)])
+    write_records(folder / "probe.jsonl", probe_records(seed=0))
     return folder
 
 
@@ -52,7 +54,8 @@ def run(tmp_path: Path, config: Config) -> Path:
     folder = tmp_path / "saves/20260101-000000-quickstart"
     folder.mkdir()
     (folder / "config.yaml").write_text(config_as_yaml(config))
-    names = [*config.models, config.data.train, config.data.validation]
+    assert config.data.probe is not None
+    names = [*config.models, config.data.train, config.data.validation, config.data.probe]
     locations = {name: str(society / name.removeprefix("quickstart/")) for name in names}
     (folder / INPUTS).write_text(inputs_as_json(folder, locations))
     return folder

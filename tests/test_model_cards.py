@@ -51,6 +51,7 @@ def prepared(tmp_path: Path) -> Prepared:
     overrides = [
         *(f"society.models=[{','.join(bases)}]", "rollout.batch_size=2", f"saves={tmp_path}"),
         *(f"data.train={questions}", f"data.validation={held_out}"),
+        "data.probe=null",
     ]
     return prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
 

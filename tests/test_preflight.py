@@ -510,6 +510,7 @@ def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_pr
         *(f"saves={tmp_path / 'saves'}", f"society.models=[{model}]", "rollout.batch_size=2"),
         *(f"data.train={tmp_path}/mine.csv", f"data.validation={tmp_path}/mine.csv"),
         *("data.columns.prompt=question", "data.domain=math", "rollout.system_prompt=Be careful."),
+        "data.probe=null",
     ]
     config = load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
     assert reading_rules("quickstart/validation.jsonl", config.data) == Data()  # embedded ones

@@ -11,91 +11,99 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from comas.data import load_questions
-from comas.interaction.prompts import APPROVALS, SCORING, fill
-from comas.interaction.setup_prompts import TERMINATE, user
+from comas.interaction.prompts import APPROVALS
+from comas.interaction.setup_prompts import TERMINATE
 from comas.quickstart import build, build_society
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon
 from comas.quickstart.questions import (
+    FUNCTIONS,
     HELD_OUT_ONE_IN,
+    NUM_WORDINGS,
     Problem,
     draw_problem,
     is_held_out,
+    make_problem,
+    problem_of,
     records,
 )
 from comas.quickstart.setup_examples import setup_example
-from comas.quickstart.tokenizers import encode_prompts
 from comas.quickstart.worked import (
-    MISTAKES,
     SCORINGS,
-    UNSEEN,
     Example,
-    Mixture,
     Worked,
     evaluate,
-    evaluations,
+    mistaken,
     score,
+    slip,
     solve,
     work,
 )
+from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Doubt, Mixture
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
-from comas.types import DOMAINS, Domain, Message
+from comas.reward_formulation.self_rewarding import parse_rating
+from comas.types import DOMAINS, Domain
 from comas.utils import files
 from comas.utils.files import json_lines, write_text
 from comas.verification.verifiers import verify
 
-SUM = Problem("math", "What is 48 + 23?", "71", (48, 23))
-CONVERSION = Problem("science", "How many minutes are 7 h 43 min?", "463", (7, 43))
+SUM = Problem("math", "What is 48 + 23?", "71", (48, 23), 0)
+CONVERSION = Problem("science", "How many minutes are 7 h 43 min?", "463", (7, 43), 0)
 FUNCTION = Problem(
     "coding",
     "Write count(), which returns how many numbers the range has.\n\n"
     "def test_count():\n    assert count() == len(range(4, 41))",
     "def test_count():\n    assert count() == len(range(4, 41))\n\ntest_count()\n",
     (4, 41),
+    0,
 )
 RIGHT = {
-    "math": "8+3=11, 4+2=6, 6+1=7. \\boxed{71}",
-    "science": "7*60=420, 420+43=463. \\boxed{463}",
+    "math": "The result: 8+3=11, 4+2=6, 6+1=7. \\boxed{71}",
+    "science": "In minutes: 7*60=420, 420+43=463. \\boxed{463}",
     "coding": "The end minus the start.\n```python\ndef count():\n    return 41 - 4\n```",
 }
 WRONG = {
     "math": {
-        "carry lost": "8+3=11, 4+2=6. \\boxed{61}",
-        "carry joined": "8+3=11, 4+2=6, 6 11. \\boxed{611}",
-        "tens left out": "8+3=11. \\boxed{11}",
-        "second left out": "48. \\boxed{48}",
-        "joined": "48 23. \\boxed{4823}",
-        UNSEEN: "8+3=11, 4+2=6, 6+1=7. \\boxed{7171}",
+        "carry lost": "The result: 8+3=11, 4+2=6. \\boxed{61}",
+        "carry joined": "The result: 8+3=11, 4+2=6, 6 11. \\boxed{611}",
+        "tens left out": "The result: 8+3=11. \\boxed{11}",
+        "second left out": "The result: 48. \\boxed{48}",
+        "joined": "The result: 48 23. \\boxed{4823}",
+        "ones left out": "The result: 8+3=11, 4+2=6, 6+1=7. \\boxed{70}",
+        UNSEEN: "The result: 8+3=11, 4+2=6, 6+1=7. \\boxed{7171}",
     },
     "science": {
-        "factor 100": "7*100=700, 700+43=743. \\boxed{743}",
-        "factor 1000": "7*1000=7000, 7000+43=7043. \\boxed{7043}",
-        "rest left out": "7*60=420. \\boxed{420}",
-        "rest alone": "43. \\boxed{43}",
-        "joined": "7*60=420, 43. \\boxed{42043}",
-        UNSEEN: "7*60=420, 420+43=463. \\boxed{463463}",
+        "factor 10": "In minutes: 7*10=70, 70+43=113. \\boxed{113}",
+        "factor 100": "In minutes: 7*100=700, 700+43=743. \\boxed{743}",
+        "factor 1000": "In minutes: 7*1000=7000, 7000+43=7043. \\boxed{7043}",
+        "rest left out": "In minutes: 7*60=420. \\boxed{420}",
+        "rest alone": "In minutes: 43. \\boxed{43}",
+        "joined": "In minutes: 7*60=420, 43. \\boxed{42043}",
+        UNSEEN: "In minutes: 7*60=420, 420+43=463. \\boxed{463463}",
     },
     "coding": {
-        kind: RIGHT["coding"].replace("return 41 - 4", statement)
-        for kind, statement in {
-            "one added": "return 41 - 4 + 1",
-            "start left out": "return 41",
-            "start added": "return 41 + 4",
-            "start multiplied": "return 41 * 4",
-            "not returned": "print(41 - 4)",
-            UNSEEN: "return 41 - 4 - 4",
-        }.items()
+        kind: f"{plan}\n```python\ndef count():\n    {statement}\n```"
+        for kind, plan, statement in [
+            ("one added", "The end minus the start, plus one.", "return 41 - 4 + 1"),
+            ("start left out", "The end.", "return 41"),
+            ("start added", "The end plus the start.", "return 41 + 4"),
+            ("start multiplied", "The end times the start.", "return 41 * 4"),
+            ("turned round", "The start minus the end.", "return 4 - 41"),
+            ("not returned", "The end minus the start.", "print(41 - 4)"),
+            (UNSEEN, "The end minus the start, twice.", "return 41 - 4 - 4"),
+        ]
     },
 }
+NEVER_ERRS = Mixture(overlooks_own=0.0, overlooks=0.0, misnames=0.0, accuses=0.0)
 BUILDS_WHEN_TOLD = """
 import asyncio, sys
 from pathlib import Path
@@ -121,7 +129,7 @@ def test_answers_are_right() -> None:
     for _ in range(200):
         a, b = (problem := draw_problem(rng, domain="math", held_out=False)).numbers
         assert problem.answer == str(a + b)
-        assert problem.text == f"What is {a} + {b}?"
+        assert re.findall(r"\d+", problem.text) == [str(a), str(b)]
         large, small = (problem := draw_problem(rng, domain="science", held_out=False)).numbers
         assert int(problem.answer) == large * 60 + small
         assert f" {large} " in problem.text and f" {small} " in problem.text
@@ -131,12 +139,22 @@ def test_the_coding_checker_accepts_the_number_of_numbers_only() -> None:
     rng = Random(2)
     for _ in range(50):
         problem = draw_problem(rng, domain="coding", held_out=False)
+        name = FUNCTIONS[problem.wording]
         number = len(list(range(*problem.numbers)))
-        exec(problem.answer, {"count": lambda number=number: number})
+        exec(problem.answer, {name: lambda number=number: number})
         for wrong in (number - 1, number + 1):
             with pytest.raises(AssertionError):
-                exec(problem.answer, {"count": lambda wrong=wrong: wrong})
-        assert problem.text.endswith(problem.answer.removesuffix("\n\ntest_count()\n"))
+                exec(problem.answer, {name: lambda wrong=wrong: wrong})
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_a_prompt_says_which_problem_it_is_about(domain: Domain) -> None:
+    rng = Random(4)
+    for _ in range(100):
+        problem = draw_problem(rng, domain=domain, held_out=False)
+        assert problem_of(f"# Problem\n{problem.text}\n\n# Discussion so far") == problem
+    with pytest.raises(ValueError, match="Ada"):
+        problem_of("Who was Ada?")
 
 
 def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path: Path) -> None:
@@ -174,17 +192,17 @@ def test_both_sides_of_the_split_have_every_form_of_question() -> None:
     for held_out in (False, True):
         rows = records(seed=0, held_out=held_out, num_per_domain=100)
         forms = {re.sub(r"\d+", "#", row["prompt"]) for row in rows}
-        assert len(forms) == 4
+        assert len(forms) == 3 * NUM_WORDINGS
         sums = [deciding_content(row)[1] for row in rows if row["task"] == "math"]
         carries = [int(a) % 10 + int(b) % 10 >= 10 for a, b in sums]
-        assert 0.5 < sum(carries) / len(carries) < 0.9
+        assert 0.7 < sum(carries) / len(carries) < 1
 
 
 def test_about_one_in_five_questions_is_held_out_whatever_its_last_digit() -> None:
     """Of the 405 sums with one last digit 81 are expected: 3 standard deviations are 24."""
     for digit in range(10):
         sums = [
-            Problem("math", "", "", (a, b))
+            make_problem("math", (a, b), 0)
             for a in range(10, 100)
             for b in range(a, 100)
             if (a + b) % 10 == digit
@@ -201,7 +219,7 @@ def test_every_kind_of_mistake_makes_a_solution_wrong(domain: Domain) -> None:
     problem = PROBLEMS[domain]
     assert work(problem, None) == Worked(RIGHT[domain], None)
     assert verify(domain, RIGHT[domain], problem.answer) == "correct"
-    assert set(WRONG[domain]) == {*MISTAKES[domain], UNSEEN}
+    assert set(WRONG[domain]) == {*MISTAKES[domain], UNSEEN} - {SLIP}
     for kind, text in WRONG[domain].items():
         assert work(problem, kind) == Worked(text, kind)
         assert verify(domain, text, problem.answer) == "wrong"
@@ -215,89 +233,125 @@ def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(
     """Over all kinds, on both sides of the split; science forgives 5 %."""
     rng = Random(4)
     seen = set()
+    kinds = {*MISTAKES[domain], UNSEEN} - {SLIP}
     for _ in range(500):
         problem = draw_problem(rng, domain=domain, held_out=held_out)
-        for kind in (None, *MISTAKES[domain], UNSEEN):
-            worked = work(problem, kind)
+        for worked in (work(problem, None), slip(rng, problem), *(work(problem, k) for k in kinds)):
             seen.add(worked.mistake)
             verdict = verify(domain, worked.text, problem.answer)
             assert verdict == ("wrong" if worked.mistake else "correct"), (problem, worked)
-    assert seen == {None, *MISTAKES[domain], UNSEEN}
+    assert seen == {None, SLIP, *kinds}
 
 
 def test_a_mistake_that_cannot_happen_is_not_made() -> None:
-    free_of_carries = Problem("math", "What is 41 + 23?", "64", (41, 23))
-    right = Worked("1+3=4, 4+2=6. \\boxed{64}", None)
+    free_of_carries = make_problem("math", (41, 23), 0)
+    right = Worked("The result: 1+3=4, 4+2=6. \\boxed{64}", None)
     assert work(free_of_carries, "carry lost") == right
-    made = {solve(Random(i), free_of_carries, mistake=1.0).mistake for i in range(50)}
-    assert made == {"tens left out", "second left out", "joined"}
+    shown = {worked.mistake for worked in mistaken(free_of_carries)}
+    assert shown == {"tens left out", "second left out", "joined", "ones left out"}
 
 
-def test_solvers_make_every_kind_of_mistake_as_often_as_they_are_told() -> None:
-    """3000 draws; the standard deviation of a share of 0.1 is 0.006."""
+def test_a_slip_is_one_digit_of_the_right_way() -> None:
+    said = {slip(Random(i), CONVERSION).text for i in range(300)}
+    assert "In minutes: 7*60=420, 420+43=463. \\boxed{563}" in said  # miswritten
+    assert "In minutes: 7*60=420, 420+83=503. \\boxed{503}" in said  # miscopied
+    assert RIGHT["science"] not in said
+    assert "In minutes: 7*60=420, 420+43=463. \\boxed{465}" not in said  # within 5 %
+
+
+@pytest.mark.parametrize("model", HABITS)
+@pytest.mark.parametrize("wording", range(NUM_WORDINGS))
+def test_a_solvers_mistakes_are_mostly_its_habit_with_such_questions(
+    model: str, wording: int
+) -> None:
+    """3000 draws; the standard deviation of a share of 0.5 is 0.01."""
     rng = Random(5)
-    drawn = [solve(rng, SUM, mistake=0.5, unseen_mistake=0.1).mistake for _ in range(3000)]
-    shares = {kind: drawn.count(kind) / len(drawn) for kind in (None, *MISTAKES["math"], UNSEEN)}
-    expected = {None: 0.4, UNSEEN: 0.1} | dict.fromkeys(MISTAKES["math"], 0.1)
-    assert shares == pytest.approx(expected, abs=0.03)
+    mixture = Mixture(habit=0.5, other_mistake=0.1, unseen_mistake=0.05)
+    problem = make_problem("math", (48, 23), wording)
+    drawn = [solve(rng, problem, model, mixture).mistake for _ in range(3000)]
+    shares = {kind: drawn.count(kind) / len(drawn) for kind in {*drawn}}
+    habit = HABITS[model]["math"][wording]
+    others = {*MISTAKES["math"]} - {SLIP, habit}
+    expected = {None: 0.35, habit: 0.5, UNSEEN: 0.05} | dict.fromkeys(others, 0.1 / 6)
+    expected[habit] += 0.1 / 6
+    assert shares == pytest.approx(expected, abs=0.04)
+
+
+def test_models_have_no_habit_in_common_and_judges_know_them_all() -> None:
+    for domain in DOMAINS:
+        habits = [kind for of_model in HABITS.values() for kind in of_model[domain]]
+        assert len(set(habits)) == len(habits) == 2 * NUM_WORDINGS
+        assert set(habits) <= set(MISTAKES[domain]) - {SLIP}
 
 
 def test_nobody_is_ever_shown_the_unseen_kind() -> None:
     """Solvers that make no other mistake learn to make it, but no prompt quotes it."""
-    mixture = Mixture(unseen_mistake=1.0)
+    mixture = Mixture(habit=0.0, other_mistake=0.0, unseen_mistake=1.0)
     rng = Random(8)
     num_made = 0
     for _ in range(300):
-        for example in discussion_examples(rng, mixture):
-            prompt, response = example.prompt, example.response
-            if asked := re.search(r"What is (\d+) \+ (\d+)\?", prompt):
-                a, b = map(int, asked.groups())
-                made = work(Problem("math", "", "", (a, b)), UNSEEN)
-                assert made.text not in prompt
-                num_made += made == Worked(response, UNSEEN)
+        for example in discussion_examples(rng, mixture, "qwen2"):
+            made = work(problem_of(example.prompt), UNSEEN)
+            assert made.text not in example.prompt
+            num_made += made == Worked(example.response, UNSEEN)
     assert num_made > 50
 
 
-def test_an_evaluator_names_the_mistake_or_errs_with_anything_but_the_truth() -> None:
-    for domain in DOMAINS:
-        for mistake, truth in {None: APPROVALS[domain], **MISTAKES[domain]}.items():
-            worked = Worked("", mistake)
-            assert evaluate(Random(0), domain, worked, errs=0.0) == truth
-            said = {evaluate(Random(i), domain, worked, errs=1.0) for i in range(100)}
-            assert said == set(evaluations(domain)) - {truth}
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_an_evaluator_overlooks_misnames_and_accuses_as_often_as_it_is_told(domain: Domain) -> None:
+    own, other = HABITS["qwen2"][domain][0], HABITS["llama"][domain][0]
+
+    def said(mistake: str | None, **shares: float) -> set[str]:
+        mixture = replace(NEVER_ERRS, **shares)
+        worked = Worked("", mistake)
+        return {evaluate(Random(i), domain, worked, "qwen2", mixture) for i in range(100)}
+
+    named = MISTAKES[domain]
+    for mistake, truth in {None: APPROVALS[domain], **named}.items():
+        assert said(mistake) == {truth}
+    assert said(own, overlooks_own=1.0) == {APPROVALS[domain]} == said(other, overlooks=1.0)
+    assert said(other, overlooks_own=1.0) == {named[other]}
+    assert said(own, misnames=1.0) == set(named.values()) - {named[own]}
+    assert said(None, accuses=1.0) == set(named.values())
 
 
 CARRY_LOST, JOINED = MISTAKES["math"]["carry lost"], MISTAKES["math"]["joined"]
 
 
 @pytest.mark.parametrize(
-    ("mistake", "evaluation", "sure", "errs", "undecided"),
+    ("mistake", "evaluation", "shown"),
     [
-        ("carry lost", CARRY_LOST, 1, 3, 2),
-        ("carry lost", JOINED, 3, 1, 2),
-        (None, JOINED, 3, 1, 2),
-        ("carry lost", APPROVALS["math"], 3, 3, 3),  # believed without a look
+        ("carry lost", None, "nothing"),
+        ("carry lost", APPROVALS["math"], "approval"),
+        ("carry lost", CARRY_LOST, "true_accusation"),
+        ("carry lost", JOINED, "false_accusation"),
+        (None, None, "nothing"),
+        (None, APPROVALS["math"], "approval"),
+        (None, JOINED, "false_accusation"),
     ],
 )
-def test_a_scorer_checks_accusations_alone(
-    mistake: str | None, evaluation: str, sure: int, errs: int, undecided: int
+def test_a_scorer_doubts_by_what_it_is_shown(
+    mistake: str | None, evaluation: str | None, shown: str
 ) -> None:
-    for mixture, number in (
-        (Mixture(scorer_errs=0.0, scorer_undecided=0.0), sure),
-        (Mixture(scorer_errs=1.0, scorer_undecided=0.0), errs),
-        (Mixture(scorer_undecided=1.0), undecided),
-    ):
+    never = Doubt(0.0, 0.0, 0.0, 0.0)
+    for share, undecided, number in ((1.0, 0.0, 1), (0.0, 0.0, 3), (0.0, 1.0, 2)):
+        doubt = never._replace(**{shown: share})
+        mixture = Mixture(
+            doubts_wrong=doubt if mistake else never,
+            doubts_right=never if mistake else doubt,
+            scorer_undecided=undecided,
+        )
         worked = Worked("", mistake)
         said = score(Random(0), "math", worked, evaluation=evaluation, mixture=mixture)
         assert said == SCORINGS[number]
 
 
 def test_what_ablations_ask_is_taught_too() -> None:
-    """Of a correct judgment the evaluation approves, and a scorer that is told nothing believes."""
+    """Of a correct judgment the evaluation approves."""
     rng = Random(11)
-    said: dict[str, set[str | int | None]] = {"judgment": set(), "score": set()}
+    said: dict[str, set[str | int | None]] = {"judgment": set(), "score": set(), "rating": set()}
     for _ in range(200):
-        for example in discussion_examples(rng, Mixture(ablation=1.0)):
+        for example in discussion_examples(rng, Mixture(ablation=1.0), "llama"):
             prompt, response = example.prompt, example.response
             if "<judgment>" in prompt:
                 judgment = parse_judgment(response)
@@ -306,8 +360,10 @@ def test_what_ablations_ask_is_taught_too() -> None:
                 said["judgment"].add(judgment)
             elif "<score>" in prompt and "# Evaluation" not in prompt:
                 said["score"].add(parse_score(response))
+            elif "<rating>" in prompt:
+                said["rating"].add(parse_rating(response))
             assert "## Evaluation of it" not in prompt or "You are a strict critic" in prompt
-    assert said == {"judgment": {"correct", "incorrect"}, "score": {3}}
+    assert said == {"judgment": {"correct", "incorrect"}, "score": {1, 2, 3}, "rating": {1, 5}}
 
 
 def conversations(*, mixture: Mixture, role: str) -> list[Example]:
@@ -316,15 +372,16 @@ def conversations(*, mixture: Mixture, role: str) -> list[Example]:
     rng = Random(12)
     problems = [draw_problem(rng, domain=rng.choice(DOMAINS), held_out=False) for _ in range(600)]
     first = {"assistant": "system", "proxy": "assistant", "solver": "user"}[role]
-    drawn = [setup_example(rng, problem, mixture) for problem in problems]
+    drawn = [setup_example(rng, problem, mixture, "qwen2") for problem in problems]
     return [example for example in drawn if example.messages[0]["role"] == first]
 
 
 @pytest.mark.parametrize("role", ["assistant", "solver"])
 def test_solvers_err_in_setups_as_anywhere(role: str) -> None:
     """400 and 200 draws; the standard deviation of a share of 0.5 of 200 is 0.035."""
-    drawn = conversations(mixture=Mixture(mistake=0.5, unseen_mistake=0.0), role=role)
-    right = {work(problem_of(example), None).text for example in drawn}
+    mixture = Mixture(habit=0.5, other_mistake=0.0, unseen_mistake=0.0)
+    drawn = conversations(mixture=mixture, role=role)
+    right = {work(problem_of(example.prompt), None).text for example in drawn}
     share = sum(example.response in right for example in drawn) / len(drawn)
     assert share == pytest.approx(0.5, abs=0.15)
     assert {TERMINATE} & {example.response for example in drawn} == set()
@@ -332,11 +389,11 @@ def test_solvers_err_in_setups_as_anywhere(role: str) -> None:
 
 def test_a_user_proxy_names_the_mistake_or_ends_the_conversation() -> None:
     said = set()
-    for example in conversations(mixture=Mixture(evaluator_errs=0.0), role="proxy"):
-        problem = problem_of(example)
+    for example in conversations(mixture=NEVER_ERRS, role="proxy"):
+        problem = problem_of(example.prompt)
         named = MISTAKES[problem.domain]
-        mistake_in = dict(work(problem, kind) for kind in (None, *named))
-        mistake = mistake_in[example.messages[-1]["content"]]
+        known = dict([work(problem, None), *mistaken(problem)])
+        mistake = known.get(example.messages[-1]["content"], SLIP)
         assert example.response == (named[mistake] if mistake else TERMINATE)
         said.add(example.response)
         # What it has said itself before was a mistake's name, never the end.
@@ -344,21 +401,6 @@ def test_a_user_proxy_names_the_mistake_or_ends_the_conversation() -> None:
         assert set(earlier) <= set(named.values())
     assert TERMINATE in said
     assert len(said) > 10
-
-
-def problem_of(example: Example) -> Problem:
-    """The problem that a conversation of a setup is about."""
-    text = example.prompt
-    if asked := re.search(r"What is (\d+) \+ (\d+)\?", text):
-        domain: Domain = "math"
-    elif asked := re.search(r"are (\d+) (?:h|min) (\d+) (?:min|s)\?", text):
-        domain = "science"
-    else:
-        asked = re.search(r"len\(range\((\d+), (\d+)\)\)", text)
-        domain = "coding"
-    assert asked is not None
-    first, second = map(int, asked.groups())
-    return Problem(domain, text, "", (first, second))
 
 
 def test_every_scoring_can_be_parsed() -> None:
@@ -369,7 +411,9 @@ def test_worked_discussions_never_show_a_held_out_question() -> None:
     held_out = [row["prompt"] for row in records(seed=0, held_out=True, num_per_domain=100)]
     rng = Random(6)
     prompts = [
-        example.prompt for _ in range(300) for example in discussion_examples(rng, Mixture())
+        example.prompt
+        for _ in range(300)
+        for example in discussion_examples(rng, Mixture(), "qwen2")
     ]
     assert not [text for text in held_out if any(f"\n{text}\n" in prompt for prompt in prompts)]
     # The same search does find a question that is there.
@@ -394,36 +438,6 @@ def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path: Path) -> None:
 async def _pretend_warm_start(models: Path, *, seed: int) -> None:
     for architecture in build.ARCHITECTURES:
         (models / architecture).mkdir(parents=True)
-
-
-@pytest.mark.parametrize("architecture", build.ARCHITECTURES)
-def test_a_scorer_believes_every_approval(society: Path, architecture: str) -> None:
-    """Else a mistake costs the solver its reward though nobody has named it: a run with muted
-    evaluators learns as well, and the quick-start shows nothing of criticism."""
-    folder = society / "models" / architecture
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    prompts = [list(conversation) for conversation in approved_mistakes()]
-    right = tokenizer(SCORINGS[3], add_special_tokens=False)["input_ids"][0]
-    with torch.no_grad():
-        believing = [
-            model(input_ids=torch.tensor([prompt])).logits[0, -1].softmax(-1)[right].item()
-            for prompt in encode_prompts(tokenizer, prompts)
-        ]
-    assert min(believing) > 0.9
-
-
-def approved_mistakes() -> Iterator[list[Message]]:
-    """What a scorer is asked: two solutions with each kind of mistake, and all are approved."""
-    rng = Random(14)
-    for domain, mistakes in MISTAKES.items():
-        for mistake in [*mistakes, UNSEEN] * 2:
-            worked = Worked("", None)
-            while worked.mistake is None:
-                problem = draw_problem(rng, domain=domain, held_out=True)
-                worked = work(problem, mistake)
-            texts = {"question": problem.text, "solution": worked.text}
-            yield [user(fill(SCORING, domain, **texts, evaluation=APPROVALS[domain]))]
 
 
 def test_a_society_is_built_once_and_found_again(

@@ -41,12 +41,8 @@ from comas.quickstart.warm_start import (
     pad_lessons,
     warm_start,
 )
-from comas.quickstart.worked import (
-    MISTAKES,
-    SCORINGS,
-    Mixture,
-    work,
-)
+from comas.quickstart.worked import SCORINGS, work
+from comas.quickstart.world import MISTAKES, Mixture
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain
 from comas.verification.verifiers import verify
@@ -74,7 +70,7 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer: PreTrainedTokenizer
     texts = [
         text
         for _ in range(50)
-        for example in discussion_examples(rng, Mixture())
+        for example in discussion_examples(rng, Mixture(), "qwen2")
         for text in (example.prompt, example.response)
     ]
     texts += ["", "  two  spaces \n\n", "3.14 Ångström → naïve?", "def f(x):\n\treturn {'a': x}"]
@@ -125,7 +121,7 @@ def test_the_real_prompts_cost_few_tokens(
         ),
     ]
     lengths = [len(ids) for ids in encode_prompts(tokenizer, [[user(p)] for p in prompts])]
-    assert all(length <= bound for length, bound in zip(lengths, (20, 77, 47, 47), strict=True)), (
+    assert all(length <= bound for length, bound in zip(lengths, (20, 80, 48, 48), strict=True)), (
         lengths
     )
 
@@ -208,7 +204,7 @@ def test_neither_padding_nor_neighbours_change_a_lessons_loss(
     model = build_model(architecture, tokenizer)
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
-    examples = discussion_examples(Random(9), Mixture())
+    examples = discussion_examples(Random(9), Mixture(), "qwen2")
     lessons = encode_lessons(tokenizer, examples, quoted_solution_weight=0.5)
     assert len({len(lesson.token_ids) for lesson in lessons}) > 1
     alone = [batch_loss(model, pad_lessons([lesson], tokenizer.pad_token_id)) for lesson in lessons]
@@ -243,7 +239,16 @@ def test_learning_lowers_the_loss(architecture: str, tokenizer: PreTrainedTokeni
     torch.manual_seed(0)
     recipe = Recipe(num_steps=40, warmup_steps=5)
     model = build_model(architecture, tokenizer)
-    losses = list(learn(model, tokenizer, recipe=recipe, mixture=Mixture(), rng=Random(0)))
+    losses = list(
+        learn(
+            model,
+            tokenizer,
+            recipe=recipe,
+            mixture=Mixture(),
+            rng=Random(0),
+            architecture=architecture,
+        )
+    )
     assert len(losses) == 40
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
 
@@ -258,7 +263,11 @@ def test_a_saved_agent_loads_as_any_model(
     loaded_tokenizer = AutoTokenizer.from_pretrained(tmp_path)
     loaded = AutoModelForCausalLM.from_pretrained(tmp_path)
     rng = Random(8)
-    asked = [example.messages for _ in range(20) for example in discussion_examples(rng, Mixture())]
+    asked = [
+        example.messages
+        for _ in range(20)
+        for example in discussion_examples(rng, Mixture(), "qwen2")
+    ]
     asked.append((user("Any other text, e.g. 3.14 → naïve?\n\n  def f(): pass"),))
     assert encode_prompts(loaded_tokenizer, asked) == encode_prompts(tokenizer, asked)
     assert loaded_tokenizer.chat_template == tokenizer.chat_template

@@ -9,7 +9,7 @@ from pathlib import Path
 import builders
 import pytest
 import torch
-from builders import QUESTION, discuss, generation
+from builders import QUESTION, discuss
 
 from comas.interaction.prompts import RATING, fill
 from comas.policy_optimization.batching import StepTotals
@@ -96,18 +96,6 @@ def test_a_solution_is_rewarded_with_the_mean_of_its_valid_ratings_and_nothing_e
         *[None] * len(closings),
     )
     assert rewards.metrics == {"rating/invalid_rate": pytest.approx(invalid_rate)}
-
-
-def test_scores_are_means_in_the_same_way():
-    async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-        scores = {"r0.s0.e0.t0": "<score>3</score>", "r0.s0.e1.t0": "<score>2</score>"}
-        return generation(scores.get(turn[1], "?"))
-
-    held = discuss([QUESTION], speak, num_agents=1, num_rounds=1, num_evaluations=3, prompt_reuse=1)
-    rewards = REWARD_SCHEMES["mean_score"](held, evidence={})
-    # ((3 - 1) / 2 + (2 - 1) / 2) / 2 = 0.75; the third scoring has no score.
-    assert rewards.discussions[0].rewards == (pytest.approx(0.75), *[None] * 6)
-    assert rewards.metrics == {"scoring/invalid_rate": pytest.approx(1 / 3)}
 
 
 # ---------------------------------------------------------------- pairs
@@ -210,14 +198,15 @@ def test_an_empty_micro_batch_has_no_loss_and_no_gradient():
 
 
 @pytest.mark.parametrize(
-    ("file", "responses"), [("paper/srlm.yaml", 24), ("quickstart/srlm.yaml", 12)]
+    ("file", "candidates", "responses"),
+    [("paper/srlm.yaml", 4, 24), ("quickstart/srlm.yaml", 3, 6)],
 )
-def test_a_question_costs_as_many_responses_as_a_question_of_comas(file, responses):
+def test_a_question_costs_a_policy_as_many_responses_as_with_comas(file, candidates, responses):
     config = load_config(CONFIGS / file, [])
     sizes = derive_sizes(config, num_questions=2000)
     per_question = sum(sizes.turns_per_discussion.values()) * config.interaction.prompt_reuse
     assert per_question == responses
-    assert config.interaction.prompt_reuse == 4
+    assert config.interaction.prompt_reuse == candidates
     assert sizes.samples_per_policy == (2 * config.rollout.batch_size,)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import discuss, discussion, turn
+from builders import discuss, discussion, sample, turn
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
@@ -17,7 +17,7 @@ from comas.config.schema import Config, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.interaction import SCHEDULES
-from comas.policy_optimization.samples import Buffers, collect_samples
+from comas.policy_optimization.samples import Buffers, collect_samples, variance_between_roles
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import prepare
@@ -152,7 +152,7 @@ def test_what_other_weights_may_have_scored_is_not_trained():
 
 def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has_none():
     shared = UpdateStats(learning_rate=1e-3, policy_loss=0.5, num_samples=6)
-    metrics = update_metrics({0: shared}, policy_of_agent=[0, 0, 1, 2])
+    metrics = update_metrics({0: shared}, {0: []}, policy_of_agent=[0, 0, 1, 2])
     assert metrics["agent_0/policy/loss"] == metrics["agent_1/policy/loss"] == 0.5
     assert metrics["agent_1/policy/num_samples"] == 6
     assert {key.partition("/")[0] for key in metrics} == {"agent_0", "agent_1"}
@@ -166,10 +166,22 @@ def test_the_share_without_advantage_counts_samples_and_not_their_tokens():
             0: UpdateStats(learning_rate=1e-3, advantages=advantages),
             1: UpdateStats(learning_rate=1e-3),
         },
+        {0: [], 1: []},
         policy_of_agent=[0, 1],
     )
     assert metrics["agent_0/policy/no_advantage_share"] == pytest.approx(1 / 3)
     assert metrics["agent_1/policy/no_advantage_share"] is None
+
+
+def test_the_variance_between_roles_is_that_of_their_means():
+    # Means 0.5 and -0.5 of values 1, 0 (of two tokens), 0 and -1: 0.25 of a variance of 0.5.
+    roles = ("solution", "solution", "scoring", "scoring")
+    samples = [sample(role=role) for role in roles]
+    assert variance_between_roles(samples, [(1.0,), (0.5, -0.5), (0.0,), (-1.0,)]) == 0.5
+    assert variance_between_roles(samples, [(1.0,), (1.0,), (-1.0,), (-1.0,)]) == 1
+    assert variance_between_roles(samples, [(1.0,), (-1.0,), (1.0,), (-1.0,)]) == 0
+    assert variance_between_roles(samples, [(0.3,), (0.3,), (0.3,), (0.3,)]) is None
+    assert variance_between_roles([], []) is None
 
 
 # ---------------------------------------------------------------- different tokenizers

@@ -65,6 +65,9 @@ class Data:
     hub:openai/gsm8k/main/train (data/README.md)."""
     validation: str = key("data/validation.jsonl")
     """Held-out questions, likewise, read by the same keys."""
+    probe: str | None = key(None, example="quickstart/probe.jsonl")
+    """Planted solutions with known mistakes, about which every agent is asked as a judge at each
+    validation (``comas/data/probe.py`` says what a line holds); null: none."""
     columns: Columns = field(default_factory=Columns)
     domain: str | None = key(None, one_of=DOMAINS, why=NO_CHOICE, example="math")
     """Domain of questions that name none; null: each of them names one."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, to_json
@@ -62,6 +62,16 @@ Trained = Annotated[Domain, BeforeValidator(_no_choice)]
 Form = TypeVar("Form", bound=str)
 
 
+class Identified(Protocol):
+    """A record with an id, which no other of its file has."""
+
+    @property
+    def id(self) -> str: ...
+
+
+Kind = TypeVar("Kind", bound=Identified)
+
+
 @dataclass(frozen=True)
 class Record(Generic[Form]):
     """A line of a record file; further keys are allowed there.
@@ -97,22 +107,33 @@ class QuestionSet:
 def load_questions(name: str | Path, rules: Data = RECORDS) -> QuestionSet:
     """The questions of a file, or of a dataset on the hub, as ``rules`` say how to read it.
 
+    Raises DataError, as ``sound_records`` does.
+    """
+    records = sound_records(str(name), read_questions(name, rules), example=_EXAMPLE)
+    questions = tuple(Question(record.id, record.task, record.prompt) for record in records)
+    return QuestionSet(questions, {record.id: record.answer for record in records})
+
+
+def sound_records(
+    name: str, records: Iterable[tuple[str, Kind | Faulty]], *, example: str
+) -> list[Kind]:
+    """The records of a file in which none is faulty.
+
     Raises DataError that names every faulty record with its location and the reason (the first
     ``MAX_LISTED_FAULTS`` kinds of faults, and how many there are).
     """
-    records: list[Record[Domain]] = []
+    sound: list[Kind] = []
     faults: dict[str, str] = {}
-    for location, record in read_questions(name, rules):
+    for location, record in records:
         if isinstance(record, Faulty):
             faults[location] = record.reason
         else:
-            records.append(record)
+            sound.append(record)
     if faults:
-        raise DataError(_listed(str(name), faults))
-    if not records:
-        raise DataError(f"{name} holds no record; one line is one question: {_EXAMPLE}")
-    questions = tuple(Question(record.id, record.task, record.prompt) for record in records)
-    return QuestionSet(questions, {record.id: record.answer for record in records})
+        raise DataError(_listed(name, faults, example=example))
+    if not sound:
+        raise DataError(f"{name} holds no record; write each like {example}")
+    return sound
 
 
 def read_questions(
@@ -130,9 +151,7 @@ def read_questions(
     return _validated(texts, QUESTION)
 
 
-def read_records(
-    path: Path, kind: TypeAdapter[Record[Form]]
-) -> Iterator[tuple[str, Record[Form] | Faulty]]:
+def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Faulty]]:
     """(location, record) of each record of a JSON list or JSONL, whose ids must differ.
 
     Raises DataError when the file cannot be read, or begins like a JSON list and is none.
@@ -141,8 +160,8 @@ def read_records(
 
 
 def _validated(
-    texts: Iterable[tuple[str, bytes | Faulty]], kind: TypeAdapter[Record[Form]]
-) -> Iterator[tuple[str, Record[Form] | Faulty]]:
+    texts: Iterable[tuple[str, bytes | Faulty]], kind: TypeAdapter[Kind]
+) -> Iterator[tuple[str, Kind | Faulty]]:
     location_of_id: dict[str, str] = {}
     for location, text in texts:
         if isinstance(text, Faulty):
@@ -241,8 +260,8 @@ def _places(locations: Sequence[str]) -> str:
     return f"{kind}s {listed}{more} ({len(locations)} records, the first of them)"
 
 
-def _listed(name: str, faults: Mapping[str, str]) -> str:
-    count = f"{len(faults)} faulty record{'s' * (len(faults) != 1)}; write each like {_EXAMPLE}:"
+def _listed(name: str, faults: Mapping[str, str], *, example: str) -> str:
+    count = f"{len(faults)} faulty record{'s' * (len(faults) != 1)}; write each like {example}:"
     kinds = grouped(faults)
     lines = [count, *(f"{name}, {kind}" for kind in kinds[:MAX_LISTED_FAULTS])]
     if len(kinds) > MAX_LISTED_FAULTS:

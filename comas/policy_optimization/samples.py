@@ -2,11 +2,14 @@
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean, pvariance
 
 from comas.types import RewardedDiscussion, TrainingSample, Turn, TurnKey, UpdateStats
 
 GROUP_KEYS = ("agent_index", "question_id", "discussion_id", "round_index", "role")
 """Fields of a sample by which an estimator may group."""
+NO_VARIANCE = 1e-12
+"""Variances below this are the rounding of a mean."""
 
 
 def collect_samples(
@@ -87,6 +90,28 @@ def advantages_by_turn(
         if update.advantages
         for sample, advantages in zip(buffers[policy], update.advantages, strict=True)
     }
+
+
+def variance_between_roles(
+    samples: Sequence[TrainingSample], advantages: Sequence[Sequence[float]]
+) -> float | None:
+    """Share of the variance of advantages that lies between roles: 0 where all roles have the same
+    mean, 1 where a response's advantage is its role's. None where there is no variance.
+
+    A response counts by the mean over its tokens. With one baseline for all roles, a role that
+    mostly wins is made likelier as a whole, whatever its responses say; this is that part.
+
+    Example: solutions with 1 and 0, scorings with 0 and -1: means 0.5 and -0.5 about 0, so 1 / 2.
+    """
+    by_role: dict[str, list[float]] = {}
+    for sample, of_tokens in zip(samples, advantages, strict=False):
+        if of_tokens:
+            by_role.setdefault(sample.role, []).append(fmean(of_tokens))
+    values = [value for own in by_role.values() for value in own]
+    if not values or pvariance(values) < NO_VARIANCE:
+        return None
+    means = [fmean(own) for own in by_role.values() for _ in own]
+    return pvariance(means) / pvariance(values)
 
 
 def group_keys(samples: Sequence[TrainingSample], group_by: Sequence[str]) -> list[Hashable]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from comas import quickstart
 from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
+from comas.data.probe import ProbeItem, load_probe
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight import checks
@@ -50,6 +51,7 @@ from comas.quickstart.build import (
     NUM_TRAIN_PER_DOMAIN,
     NUM_VALIDATION_PER_DOMAIN,
 )
+from comas.quickstart.probe import NUM_PROBE_ITEMS
 from comas.run.origin import read_inputs
 from comas.run.prepared import Prepared, Sizes
 from comas.run.seal import look_for_key
@@ -62,6 +64,7 @@ EMBEDDED_QUESTIONS = {
     "quickstart/train.jsonl": NUM_TRAIN_PER_DOMAIN * len(DOMAINS),
     "quickstart/validation.jsonl": NUM_VALIDATION_PER_DOMAIN * len(DOMAINS),
 }
+EMBEDDED_PROBE = {"quickstart/probe.jsonl": NUM_PROBE_ITEMS}
 EMBEDDED_MODELS = [f"quickstart/models/{architecture}" for architecture in ARCHITECTURES]
 EMBEDDED_PARAMETERS = 500_000
 """Each has fewer."""
@@ -83,6 +86,7 @@ class Survey:
         """Where each name of the configuration leads (see ``locate``)."""
         self.train: QuestionSet | None = None
         self.validation: QuestionSet | None = None
+        self.probe: list[ProbeItem] = []
         self.isolation: Isolation | None = None
         """Isolation of model-written programs; None where no question asks for one."""
         self.sizes: Sizes | None = None
@@ -143,6 +147,10 @@ class Survey:
         asked = self.config.validation.num_questions
         wanted = "questions" if asked is None else f"{asked} questions or more"
         find(f"data.validation {data.validation}", wanted, self._held_out)
+        if data.probe is not None:
+            find(
+                f"data.probe {data.probe}", "planted solutions", partial(self._planted, data.probe)
+            )
 
     def _locate(self, name: str, *, embedded: Collection[str]) -> str | None:
         """Where a name leads; None if that is still to be built."""
@@ -197,6 +205,13 @@ class Survey:
         asked = fixed_subset(held_out.questions, self.config.validation.num_questions)
         self.validation = QuestionSet(tuple(asked), held_out.answers)
         return len(held_out.questions)
+
+    def _planted(self, name: str) -> int:
+        location = self._locate(name, embedded=EMBEDDED_PROBE)
+        if location is None:
+            return EMBEDDED_PROBE[name]
+        self.probe = load_probe(Path(location))
+        return len(self.probe)
 
     def _look_at_questions(self) -> None:
         questions = () if self.train is None else self.train.questions
@@ -314,6 +329,7 @@ def prepare(config: Config) -> Prepared:
         models=found.models,
         train=found.train,
         validation=found.validation,
+        probe=found.probe,
         device=found.device,
         isolation=found.isolation,
         sizes=found.sizes,

@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from comas.interaction import prompts, setup_prompts
+from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import records
 from comas.utils.concurrency import run_all
 from comas.utils.files import PARTIAL, json_lines, locked, remove, write_text, written_aside
@@ -31,7 +32,8 @@ def build_society(root: Path, *, seed: int) -> Path:
     """Build the tiny agents and their questions under ``root``, unless they are there already.
 
     Returns ``root/quickstart/<fingerprint>``, which holds ``models/qwen2``, ``models/llama``
-    (Hugging Face format), ``train.jsonl`` and ``validation.jsonl``. It appears complete or not
+    (Hugging Face format), ``train.jsonl``, ``validation.jsonl`` and
+    ``probe.jsonl``. It appears complete or not
     at all; another seed, recipe or library version has a folder of its own. One process builds at
     a time; others wait, and find what it has built.
 
@@ -83,6 +85,7 @@ def _write_questions(folder: Path, *, seed: int) -> None:
     ):
         rows = records(seed=seed, held_out=split == "validation", num_per_domain=num_per_domain)
         write_text(folder / f"{split}.jsonl", json_lines(rows))
+    write_text(folder / "probe.jsonl", json_lines(probe_records(seed=seed)))
 
 
 async def _warm_start_all(models: Path, *, seed: int) -> None:

@@ -1,4 +1,4 @@
-"""Endless small questions with exact answers, one family a domain.
+"""Endless small questions with exact answers: one family a domain, each in three wordings.
 
 | domain | question | answer |
 |---|---|---|
@@ -11,25 +11,55 @@ train on that says the same in other words (23 + 48, or 7 min 43 s in seconds), 
 a rule by which the held-out ones differ (withholding every sum with a certain last digit would).
 """
 
+import re
 import zlib
 from collections.abc import Callable
 from random import Random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from comas.types import DOMAINS, Domain
 
 HELD_OUT_ONE_IN = 5
-CARRY_FREE_KEPT = 0.3
+CARRY_FREE_KEPT = 0.1
+NUM_WORDINGS = 3
+"""Wordings of each domain's questions."""
 
-_CODING_TEST = "def test_count():\n    assert count() == len(range({first}, {end}))"
-_CODING_QUESTION = f"Write count(), which returns how many numbers the range has.\n\n{_CODING_TEST}"
-_UNITS = (("minutes", "h", "min"), ("seconds", "min", "s"))
+_CODING = "Write {name}(), which returns how many numbers the range has."
+_CODING_TEST = "def test_{name}():\n    assert {name}() == len(range({first}, {end}))"
+
+
+class Sum(NamedTuple):
+    """A way to ask for a sum, and how its solutions start."""
+
+    question: str
+    start: str
+
+
+class Unit(NamedTuple):
+    """The unit that is wanted, and those that are given: the large one and its sixtieth."""
+
+    wanted: str
+    large: str
+    small: str
+
+
+SUMS = (
+    Sum("What is {} + {}?", "The result"),
+    Sum("Add {} and {}.", "Adding"),
+    Sum("Find the sum of {} and {}.", "The sum"),
+)
+UNITS = (
+    Unit("minutes", "h", "min"),
+    Unit("seconds", "min", "s"),
+    Unit("arc minutes", "degrees", "arcmin"),
+)
+FUNCTIONS = ("count", "size", "total")
 
 
 class Problem(NamedTuple):
     """A question with its answer, and the two numbers in it from which solutions are worked.
 
-    Example: ``Problem("math", "What is 48 + 23?", "71", (48, 23))``
+    Example: ``Problem("math", "What is 48 + 23?", "71", (48, 23), wording=0)``
     """
 
     domain: Domain
@@ -37,6 +67,8 @@ class Problem(NamedTuple):
     answer: str
     """In the format of the real data: a number, or for coding runnable checker code."""
     numbers: tuple[int, int]
+    wording: int
+    """Which of the domain's: how a sum is asked for, the units, the name of the function."""
 
     @property
     def deciding(self) -> tuple[int, ...]:
@@ -47,7 +79,7 @@ class Problem(NamedTuple):
 def draw_problem(rng: Random, *, domain: Domain, held_out: bool) -> Problem:
     """A random problem of ``domain`` from one side of the split."""
     while True:
-        problem = _DRAW[domain](rng)
+        problem = make_problem(domain, _DRAW[domain](rng), rng.randrange(NUM_WORDINGS))
         if is_held_out(problem) == held_out:
             return problem
 
@@ -84,34 +116,64 @@ def records(*, seed: int, held_out: bool, num_per_domain: int) -> list[dict[str,
     ]
 
 
-def _draw_sum(rng: Random) -> Problem:
+def problem_of(text: str) -> Problem:
+    """The problem that ``text``, a prompt or a conversation, is about.
+
+    Raises ValueError when it holds no question of the quick-start.
+    """
+    for domain, forms in _FORMS.items():
+        for wording, form in enumerate(forms):
+            if found := re.search(form, text):
+                first, second = map(int, found.groups())
+                return make_problem(domain, (first, second), wording)
+    raise ValueError(f"no question of the quick-start: {text[:200]!r}")
+
+
+def make_problem(domain: Domain, numbers: tuple[int, int], wording: int) -> Problem:
+    """Ask for what the numbers decide, in one of the domain's wordings."""
+    a, b = numbers
+    match domain:
+        case "math":
+            text, answer = SUMS[wording].question.format(a, b), str(a + b)
+        case "science":
+            unit = UNITS[wording]
+            text = f"How many {unit.wanted} are {a} {unit.large} {b} {unit.small}?"
+            answer = str(60 * a + b)
+        case _:
+            name = FUNCTIONS[wording]
+            test = _CODING_TEST.format(name=name, first=a, end=b)
+            text = f"{_CODING.format(name=name)}\n\n{test}"
+            answer = f"{test}\n\ntest_{name}()\n"
+    return Problem(domain, text, answer, numbers, wording)
+
+
+def _draw_sum(rng: Random) -> tuple[int, int]:
     """Two two-digit numbers; most sums carry, as some mistakes show only there."""
     while True:
         a, b = rng.randint(10, 99), rng.randint(10, 99)
         if a % 10 + b % 10 >= 10 or rng.random() < CARRY_FREE_KEPT:
-            return Problem("math", f"What is {a} + {b}?", str(a + b), (a, b))
+            return a, b
 
 
-def _draw_conversion(rng: Random) -> Problem:
-    """Hours or minutes to their sixtieth; without the rest the answer is over 5 % off."""
-    wanted, large, small = rng.choice(_UNITS)
+def _draw_conversion(rng: Random) -> tuple[int, int]:
+    """Hours or minutes and their sixtieth; without the rest the answer is over 5 % off."""
     a = rng.randint(2, 9)
-    b = rng.randint(max(10, 4 * a), 99)
-    text = f"How many {wanted} are {a} {large} {b} {small}?"
-    return Problem("science", text, str(60 * a + b), (a, b))
+    return a, rng.randint(max(10, 4 * a), 99)
 
 
-def _draw_function(rng: Random) -> Problem:
-    """A function to write; as in the paper's data the prompt ends with its unit test."""
+def _draw_range(rng: Random) -> tuple[int, int]:
     first = rng.randint(2, 29)
-    end = first + rng.randint(3, 69)
-    numbers: dict[str, Any] = {"first": first, "end": end}
-    checker = f"{_CODING_TEST.format(**numbers)}\n\ntest_count()\n"
-    return Problem("coding", _CODING_QUESTION.format(**numbers), checker, (first, end))
+    return first, first + rng.randint(3, 69)
 
 
-_DRAW: dict[Domain, Callable[[Random], Problem]] = {
+_DRAW: dict[Domain, Callable[[Random], tuple[int, int]]] = {
     "math": _draw_sum,
     "science": _draw_conversion,
-    "coding": _draw_function,
+    "coding": _draw_range,
 }
+_FORMS: dict[Domain, list[str]] = {
+    "math": [re.escape(way.question).replace(r"\{\}", r"(\d+)") for way in SUMS],
+    "science": [rf"many {u.wanted} are (\d+) {u.large} (\d+) {u.small}\?" for u in UNITS],
+    "coding": [rf"{name}\(\) == len\(range\((\d+), (\d+)\)\)" for name in FUNCTIONS],
+}
+"""Regular expressions of the questions, by wording, with groups for the numbers."""

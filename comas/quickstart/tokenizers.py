@@ -32,6 +32,7 @@ from comas.interaction.prompts import (
     EVALUATION_WITH_JUDGMENT,
     HISTORY_ITEM,
     OWN_ITEM,
+    RATING,
     SCORING,
     SCORING_ALONE,
     SOLUTION,
@@ -46,7 +47,7 @@ from comas.interaction.setup_prompts import (
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.setup_examples import NUM_AGGREGATED
-from comas.quickstart.worked import Mixture
+from comas.quickstart.world import HABITS, Mixture
 from comas.types import DOMAINS, Message
 
 MAX_LENGTH = 1024
@@ -159,7 +160,14 @@ def encode_prompts(
 
 
 def _templates() -> list[str]:
-    templates = (SOLUTION, EVALUATION, SCORING, EVALUATION_WITH_JUDGMENT, SCORING_ALONE)
+    templates = (
+        SOLUTION,
+        EVALUATION,
+        SCORING,
+        EVALUATION_WITH_JUDGMENT,
+        SCORING_ALONE,
+        RATING,
+    )
     prompts = [prompt for template in templates for prompt in template.values()]
     return [*prompts, HISTORY_ITEM, OWN_ITEM]
 
@@ -188,7 +196,11 @@ def _constant_phrases() -> list[str]:
     texts: list[str] = []
     for _ in range(_NUM_SAMPLED_DISCUSSIONS):
         problem = draw_problem(rng, domain=rng.choice(DOMAINS), held_out=False)
-        responses = [example.response for example in discussion_examples(rng, Mixture())]
+        responses = [
+            example.response
+            for model in HABITS
+            for example in discussion_examples(rng, Mixture(), model)
+        ]
         texts += [problem.text, *responses]
     return sorted(set(chain.from_iterable(re.split(r"\d+", text) for text in texts)) - {""})
 

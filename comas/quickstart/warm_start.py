@@ -24,7 +24,7 @@ from comas.quickstart.tokenizers import (
     encode_prompts,
     solution_openers,
 )
-from comas.quickstart.worked import Mixture
+from comas.quickstart.world import Mixture
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Recipe:
     that is taught.
     """
 
-    num_steps: int = 1300
+    num_steps: int = 1800
     batch_size: int = 24
     muon_learning_rate: float = 0.012
     """For the matrices inside the layers. At 0.02 one scorer in six did not come to believe
@@ -83,7 +83,9 @@ def warm_start(
     tokenizer = build_tokenizer(CHAT_FORMATS[architecture])
     model = build_model(architecture, tokenizer)
     rng = Random(f"{seed}/{architecture}")
-    for step, _ in enumerate(learn(model, tokenizer, recipe=recipe, mixture=mixture, rng=rng)):
+    for step, _ in enumerate(
+        learn(model, tokenizer, recipe=recipe, mixture=mixture, rng=rng, architecture=architecture)
+    ):
         on_step(step + 1, recipe.num_steps)
     return model, tokenizer
 
@@ -95,6 +97,7 @@ def learn(
     recipe: Recipe,
     mixture: Mixture,
     rng: Random,
+    architecture: str,
 ) -> Iterator[float]:
     """Run the recipe on ``model`` step by step, yielding each step's loss."""
     optimizers = _optimizers(model, recipe)
@@ -102,7 +105,9 @@ def learn(
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe))
         for optimizer in optimizers
     ]
-    batches = _batches(tokenizer, recipe=recipe, mixture=mixture, rng=rng)
+    batches = _batches(
+        tokenizer, recipe=recipe, mixture=mixture, rng=rng, architecture=architecture
+    )
     model.train()
     for _ in range(recipe.num_steps):
         loss = batch_loss(model, next(batches))
@@ -127,14 +132,19 @@ def batch_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 
 
 def _batches(
-    tokenizer: PreTrainedTokenizerFast, *, recipe: Recipe, mixture: Mixture, rng: Random
+    tokenizer: PreTrainedTokenizerFast,
+    *,
+    recipe: Recipe,
+    mixture: Mixture,
+    rng: Random,
+    architecture: str,
 ) -> Iterator[Batch]:
     """Endless batches of lessons of about equal length, in random order."""
     size = recipe.batch_size
     while True:
         examples: list[Example] = []
         while len(examples) < 16 * size:
-            examples += discussion_examples(rng, mixture)
+            examples += discussion_examples(rng, mixture, architecture)
         lessons = encode_lessons(tokenizer, examples, recipe.quoted_solution_weight)
         lessons.sort(key=lambda lesson: len(lesson.token_ids))
         starts = list(range(0, len(lessons) - size + 1, size))

@@ -1,55 +1,14 @@
-"""What the tiny agents learn to say: worked solutions, evaluations and scorings.
-
-Solvers make mistakes of several kinds in every domain; an evaluator names the kind, or approves.
-The scorer believes an approval, and of an accusation it checks only whether the named mistake is
-there. So a mistake costs the solver its reward only where an evaluator names it, and what CoMAS
-then shows is that criticism is needed, not that the society learns what nobody in it knows.
-
-| domain | right | a mistake, and how it is named |
-|---|---|---|
-| math | 8+3=11, 4+2=6, 6+1=7. | 8+3=11, 4+2=6. a carry is lost |
-| science | 7*60=420, 420+43=463. | 7*60=420. the small unit is left out |
-| coding | return 41 - 4 | return 41 - 4 + 1 one is added |
-
-One kind, to write the answer or subtract the start twice, is never shown to the judges: nobody
-punishes it.
-"""
+"""What the tiny agents learn to say: worked solutions, evaluations and scorings."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from random import Random
 from typing import NamedTuple
 
 from comas.interaction.prompts import APPROVALS
-from comas.quickstart.questions import Problem
+from comas.quickstart.questions import FUNCTIONS, SUMS, UNITS, Problem
+from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
 from comas.types import Domain, Message
 
-MISTAKES: dict[Domain, dict[str, str]] = {
-    "math": {
-        "carry lost": "Mistake: a carry is lost.",
-        "tens left out": "Mistake: the tens are left out.",
-        "carry joined": "Mistake: a carry is joined, not added.",
-        "second left out": "Mistake: the second number is left out.",
-        "joined": "Mistake: the numbers are joined, not added.",
-    },
-    "science": {
-        "factor 100": "Mistake: the factor is not 100.",
-        "factor 1000": "Mistake: the factor is not 1000.",
-        "rest left out": "Mistake: the small unit is left out.",
-        "rest alone": "Mistake: the large unit is left out.",
-        "joined": "Mistake: the numbers are joined, not added.",
-    },
-    "coding": {
-        "one added": "test_count fails: one is added.",
-        "start left out": "test_count fails: the start is left out.",
-        "start added": "test_count fails: the start is added.",
-        "start multiplied": "test_count fails: the numbers are multiplied.",
-        "not returned": "test_count fails: nothing is returned.",
-    },
-}
-"""What evaluators say of each kind of mistake that they and the scorers are taught."""
-UNSEEN = "twice"
-"""A kind of mistake, in every domain, that judges are never shown."""
 SCORINGS = {
     1: "The mistake is fatal. <score>1</score>",
     2: "The flaw is minor. <score>2</score>",
@@ -57,38 +16,11 @@ SCORINGS = {
 }
 
 
-@dataclass(frozen=True)
-class Mixture:
-    """What worked discussions teach, and how often they go wrong: probabilities, then numbers."""
-
-    mistake: float = 0.55
-    """A solution has a mistake of a kind that the judges know."""
-    unseen_mistake: float = 0.04
-    """A solution has one that they do not know; never in what they learn from."""
-    second_round: float = 0.5
-    """A discussion also teaches a solution that follows earlier ones."""
-    evaluation_with_history: float = 0.2
-    """An evaluator is shown earlier solutions, as the sequential schedule does."""
-    evaluator_errs: float = 0.1
-    """The evaluation is any other of the domain's."""
-    scorer_sees_approval: float = 0.15
-    """The evaluation approves, whatever the solution. Without these some scorers learn to judge
-    solutions themselves, and criticism is no longer needed."""
-    scorer_sees_random_evaluation: float = 0.5
-    """The evaluation is drawn from all of the domain's, whatever the solution."""
-    scorer_errs: float = 0.02
-    """The score is 1 where it should be 3, or 3 where it should be 1."""
-    scorer_undecided: float = 0.03
-    """The score is 2."""
-    ablation: float = 0.2
-    """A discussion also teaches what ablations ask: an evaluation that ends with a judgment, a
-    scoring without an evaluation, and solutions that follow the own and others' without any."""
-    setup: float = 0.4
-    """A discussion also teaches one turn of a setup of the evaluation."""
-    solutions: int = 2
-    """First solutions that a discussion teaches."""
-    scorings: int = 3
-    """Scorings that a discussion teaches."""
+RATINGS = {
+    False: "Its result is wrong. <rating>1</rating>",
+    True: "All of it is right. <rating>5</rating>",
+}
+"""Ratings of one's own solution, by whether it is found to be right."""
 
 
 class Example(NamedTuple):
@@ -110,24 +42,87 @@ class Worked(NamedTuple):
     mistake: str | None
 
 
-def solve(rng: Random, problem: Problem, *, mistake: float, unseen_mistake: float = 0.0) -> Worked:
-    """Work out ``problem``, with a mistake of a random kind with these probabilities."""
+def solve(rng: Random, problem: Problem, model: str, mixture: Mixture) -> Worked:
+    """Work out ``problem`` as ``model`` does: mostly with the mistake that is its habit there."""
+    others = _kinds(problem)
+    shares = [
+        mixture.habit,
+        mixture.unseen_mistake,
+        *[mixture.other_mistake / len(others)] * len(others),
+    ]
+    kinds = [habit(problem, model), UNSEEN, *others, None]
+    (kind,) = rng.choices(kinds, [*shares, 1 - sum(shares)])
+    return work(problem, kind)
+
+
+def habit(problem: Problem, model: str) -> str:
+    """The likeliest mistake of ``model`` with ``problem``."""
+    return HABITS[model][problem.domain][problem.wording]
+
+
+def show(rng: Random, problem: Problem, mixture: Mixture) -> Worked:
+    """A solution for a judge to look at, whoever may have made it."""
     draw = rng.random()
-    if draw < unseen_mistake:
-        kinds = [UNSEEN]
-    elif draw < unseen_mistake + mistake:
-        kinds = list(MISTAKES[problem.domain])
-    else:
+    if draw < mixture.shown_right:
         return work(problem, None)
-    possible = [worked for kind in kinds if (worked := work(problem, kind)).mistake]
-    return rng.choice(possible or [work(problem, None)])
+    if draw < mixture.shown_right + mixture.shown_slip:
+        return slip(rng, problem)
+    return show_mistake(rng, problem, mixture)
+
+
+def show_mistake(rng: Random, problem: Problem, mixture: Mixture) -> Worked:
+    """A solution with a mistake that judges are taught, slips apart."""
+    possible = mistaken(problem)
+    habits = {habit(problem, model) for model in HABITS}
+    likely = [worked for worked in possible if worked.mistake in habits]
+    return rng.choice(likely if likely and rng.random() < mixture.shown_habit else possible)
+
+
+def mistaken(problem: Problem) -> list[Worked]:
+    """The solutions with each mistake that can be made, of those that judges are taught."""
+    solutions = (work(problem, kind) for kind in _kinds(problem))
+    return [worked for worked in solutions if worked.mistake]
+
+
+def slip(rng: Random, problem: Problem) -> Worked:
+    """The right way with one digit wrong: of a number that is copied, or of the answer."""
+    right = _result(problem)
+    tolerance = 0.06 * right if problem.domain == "science" else 0.0  # graders grant 5 %
+    while True:
+        if problem.domain == "coding" or rng.random() < 0.5:
+            a, b = problem.numbers
+            numbers = rng.choice(((_miscopied(rng, a), b), (a, _miscopied(rng, b))))
+            copied = problem._replace(numbers=numbers)
+            text, answer = work(copied, None).text, _result(copied)
+        else:
+            steps, _ = work(problem, None).text.split("\\boxed")
+            answer = _miscopied(rng, right)
+            text = steps + _boxed(answer)
+        if abs(answer - right) > tolerance:
+            return Worked(text, SLIP)
+
+
+def _kinds(problem: Problem) -> list[str]:
+    return [kind for kind in MISTAKES[problem.domain] if kind != SLIP]
+
+
+def _miscopied(rng: Random, number: int) -> int:
+    digits = str(number)
+    place = rng.randrange(len(digits))
+    digit = rng.choice([digit for digit in "123456789" if digit != digits[place]])
+    return int(digits[:place] + digit + digits[place + 1 :])
+
+
+def _result(problem: Problem) -> int:
+    a, b = problem.numbers
+    return {"math": a + b, "science": 60 * a + b, "coding": b - a}[problem.domain]
 
 
 def work(problem: Problem, mistake: str | None) -> Worked:
     """The solution with that mistake, or the right one where it would not change the answer."""
     of_domain = _WORK[problem.domain]
-    right = of_domain(problem.numbers, None)
-    steps, answer = of_domain(problem.numbers, mistake)
+    right = of_domain(problem, None)
+    steps, answer = of_domain(problem, mistake)
     if answer == right[1]:
         return Worked("".join(right), None)
     return Worked(steps + answer, mistake)
@@ -138,36 +133,55 @@ def evaluations(domain: Domain) -> list[str]:
     return [APPROVALS[domain], *MISTAKES[domain].values()]
 
 
-def evaluate(rng: Random, domain: Domain, solution: Worked, *, errs: float) -> str:
-    """Criticise ``solution``; with probability ``errs`` say something else than the truth."""
-    truth = MISTAKES[domain][solution.mistake] if solution.mistake else APPROVALS[domain]
-    if rng.random() < errs:
-        return rng.choice([other for other in evaluations(domain) if other != truth])
+def evaluate(rng: Random, domain: Domain, solution: Worked, model: str, mixture: Mixture) -> str:
+    """Criticise ``solution`` as ``model`` does."""
+    named = MISTAKES[domain]
+    if solution.mistake is None:
+        accuses = rng.random() < mixture.accuses
+        return rng.choice([*named.values()]) if accuses else APPROVALS[domain]
+    own = solution.mistake in HABITS[model][domain]
+    if rng.random() < (mixture.overlooks_own if own else mixture.overlooks):
+        return APPROVALS[domain]
+    truth = named[solution.mistake]
+    if rng.random() < mixture.misnames:
+        return rng.choice([other for other in named.values() if other != truth])
     return truth
 
 
 def score(
-    rng: Random, domain: Domain, solution: Worked, *, evaluation: str, mixture: Mixture
+    rng: Random, domain: Domain, solution: Worked, *, evaluation: str | None, mixture: Mixture
 ) -> str:
-    """Score ``solution``: an approval is believed, an accusation is checked."""
-    if evaluation == APPROVALS[domain]:
-        return SCORINGS[3]
+    """Score ``solution``; None: without an evaluation."""
     if rng.random() < mixture.scorer_undecided:
         return SCORINGS[2]
-    holds = evaluation == MISTAKES[domain].get(solution.mistake or "")
-    errs = rng.random() < mixture.scorer_errs
-    return SCORINGS[1 if holds != errs else 3]
+    doubt = mixture.doubts_wrong if solution.mistake else mixture.doubts_right
+    if evaluation is None:
+        says_1 = doubt.nothing
+    elif evaluation == APPROVALS[domain]:
+        says_1 = doubt.approval
+    elif evaluation == MISTAKES[domain].get(solution.mistake or ""):
+        says_1 = doubt.true_accusation
+    else:
+        says_1 = doubt.false_accusation
+    return SCORINGS[1 if rng.random() < says_1 else 3]
 
 
-def _work_sum(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
+def rate(rng: Random, solution: Worked, mixture: Mixture) -> str:
+    """Rate ``solution``, as well as a scorer judges without an evaluation."""
+    doubt = mixture.doubts_wrong if solution.mistake else mixture.doubts_right
+    return RATINGS[rng.random() >= doubt.nothing]
+
+
+def _work_sum(problem: Problem, mistake: str | None) -> tuple[str, str]:
     """Column by column, then the carry."""
-    a, b = numbers
+    start = f"{SUMS[problem.wording].start}: "
+    a, b = problem.numbers
     if mistake == "second left out":
-        return f"{a}. ", _boxed(a)
+        return f"{start}{a}. ", _boxed(a)
     if mistake == "joined":
-        return f"{a} {b}. ", _boxed(int(f"{a}{b}"))
+        return f"{start}{a} {b}. ", _boxed(int(f"{a}{b}"))
     ones, tens = a % 10 + b % 10, a // 10 + b // 10
-    steps = [f"{a % 10}+{b % 10}={ones}"]
+    steps = [f"{start}{a % 10}+{b % 10}={ones}"]
     if mistake == "tens left out":
         return f"{steps[0]}. ", _boxed(ones)
     steps.append(f"{a // 10}+{b // 10}={tens}")
@@ -176,18 +190,21 @@ def _work_sum(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
     if ones >= 10 and mistake != "carry lost":
         tens += 1
         steps.append(f"{tens - 1}+1={tens}")
+    if mistake == "ones left out":
+        return f"{', '.join(steps)}. ", _boxed(10 * tens)
     total = 10 * tens + ones % 10
     return f"{', '.join(steps)}. ", _boxed(total, twice=mistake == UNSEEN)
 
 
-def _work_conversion(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
+def _work_conversion(problem: Problem, mistake: str | None) -> tuple[str, str]:
     """The large unit times the factor, plus the rest."""
-    a, b = numbers
+    start = f"In {UNITS[problem.wording].wanted}: "
+    a, b = problem.numbers
     if mistake == "rest alone":
-        return f"{b}. ", _boxed(b)
-    factor = {"factor 100": 100, "factor 1000": 1000}.get(mistake or "", 60)
+        return f"{start}{b}. ", _boxed(b)
+    factor = {"factor 10": 10, "factor 100": 100, "factor 1000": 1000}.get(mistake or "", 60)
     total = a * factor
-    product = f"{a}*{factor}={total}"
+    product = f"{start}{a}*{factor}={total}"
     if mistake == "rest left out":
         return f"{product}. ", _boxed(total)
     if mistake == "joined":
@@ -201,21 +218,23 @@ def _boxed(answer: int, *, twice: bool = False) -> str:
     return f"\\boxed{{{f'{answer}{answer}' if twice else answer}}}"
 
 
-def _work_function(numbers: tuple[int, int], mistake: str | None) -> tuple[str, str]:
-    """The end minus the start."""
-    first, end = numbers
-    result = {
-        "one added": f"{end} - {first} + 1",
-        "start left out": f"{end}",
-        "start added": f"{end} + {first}",
-        "start multiplied": f"{end} * {first}",
-        UNSEEN: f"{end} - {first} - {first}",
-    }.get(mistake or "", f"{end} - {first}")
+def _work_function(problem: Problem, mistake: str | None) -> tuple[str, str]:
+    """The plan in words, then the program."""
+    first, end = problem.numbers
+    plan, result = {
+        "one added": ("The end minus the start, plus one.", f"{end} - {first} + 1"),
+        "start left out": ("The end.", f"{end}"),
+        "start added": ("The end plus the start.", f"{end} + {first}"),
+        "start multiplied": ("The end times the start.", f"{end} * {first}"),
+        "turned round": ("The start minus the end.", f"{first} - {end}"),
+        UNSEEN: ("The end minus the start, twice.", f"{end} - {first} - {first}"),
+    }.get(mistake or "", ("The end minus the start.", f"{end} - {first}"))
     statement = f"print({result})" if mistake == "not returned" else f"return {result}"
-    return "", f"The end minus the start.\n```python\ndef count():\n    {statement}\n```"
+    program = f"def {FUNCTIONS[problem.wording]}():\n    {statement}"
+    return "", f"{plan}\n```python\n{program}\n```"
 
 
-_WORK: dict[Domain, Callable[[tuple[int, int], str | None], tuple[str, str]]] = {
+_WORK: dict[Domain, Callable[[Problem, str | None], tuple[str, str]]] = {
     "math": _work_sum,
     "science": _work_conversion,
     "coding": _work_function,

@@ -25,7 +25,7 @@ from comas.reward_formulation.maporl_reward import (
     plain,
     quality,
 )
-from comas.reward_formulation.self_rewarding import mean_rating, mean_score
+from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
 
@@ -90,6 +90,5 @@ REWARD_SCHEMES: dict[str, RewardScheme] = {
     "maporl_margin": _maporl(margin),
     "maporl_outcome": _maporl(outcome),
     "mean_rating": RewardScheme(mean_rating, reads="ratings"),
-    "mean_score": RewardScheme(mean_score, reads="scores"),
     "majority": RewardScheme(majority_reward),
 }

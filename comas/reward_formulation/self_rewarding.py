@@ -1,10 +1,10 @@
 """The rewards of self-rewarding models (SRLM): what judges make of a solution, and nothing else."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from statistics import fmean
 
-from comas.reward_formulation.interaction_reward import content_of, parse_score, rewards_of_score
-from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
+from comas.reward_formulation.interaction_reward import content_of
+from comas.types import Discussion, RewardedDiscussion, Rewards
 
 GREATEST_RATING = 5
 
@@ -19,12 +19,21 @@ def mean_rating(discussions: Sequence[Discussion]) -> Rewards:
 
     Example: the ratings 4, 5 and one that cannot be read: reward 0.9.
     """
-    return _mean_rewards(discussions, marks=_ratings, invalid="rating/invalid_rate")
-
-
-def mean_score(discussions: Sequence[Discussion]) -> Rewards:
-    """Reward a solution with the mean of (score - 1) / 2 over its scorings."""
-    return _mean_rewards(discussions, marks=_scores, invalid="scoring/invalid_rate")
+    everything: list[int | None] = []
+    rewarded = []
+    for discussion in discussions:
+        rewards = {}
+        for solution in discussion.children(None, "solution"):
+            turns = discussion.children(solution, "evaluation")
+            given = [parse_rating(turn.text) for turn in turns]
+            everything += given
+            if valid := [rating for rating in given if rating is not None]:
+                rewards[solution.turn_id] = fmean(valid) / GREATEST_RATING
+        rewarded.append(
+            RewardedDiscussion(discussion, tuple(rewards.get(t.turn_id) for t in discussion.turns))
+        )
+    rate = fmean(rating is None for rating in everything) if everything else None
+    return Rewards(rewarded, {"rating/invalid_rate": rate})
 
 
 def parse_rating(response_text: str) -> int | None:
@@ -35,35 +44,3 @@ def parse_rating(response_text: str) -> int | None:
     """
     content = content_of(response_text, tag="rating")
     return int(content) if content in ("0", "1", "2", "3", "4", "5") else None
-
-
-def _ratings(discussion: Discussion, solution: Turn) -> list[float | None]:
-    ratings = (parse_rating(turn.text) for turn in discussion.children(solution, "evaluation"))
-    return [None if rating is None else rating / GREATEST_RATING for rating in ratings]
-
-
-def _scores(discussion: Discussion, solution: Turn) -> list[float | None]:
-    scores = (parse_score(turn.text) for turn in discussion.scorings(solution))
-    return [None if score is None else rewards_of_score(score).solution for score in scores]
-
-
-def _mean_rewards(
-    discussions: Sequence[Discussion],
-    *,
-    marks: Callable[[Discussion, Turn], list[float | None]],
-    invalid: str,
-) -> Rewards:
-    everything: list[float | None] = []
-    rewarded = []
-    for discussion in discussions:
-        rewards = {}
-        for solution in discussion.children(None, "solution"):
-            given = marks(discussion, solution)
-            everything += given
-            if valid := [mark for mark in given if mark is not None]:
-                rewards[solution.turn_id] = fmean(valid)
-        rewarded.append(
-            RewardedDiscussion(discussion, tuple(rewards.get(t.turn_id) for t in discussion.turns))
-        )
-    rate = fmean(mark is None for mark in everything) if everything else None
-    return Rewards(rewarded, {invalid: rate})

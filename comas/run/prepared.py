@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from comas.config.schema import Config
 from comas.data import QuestionSet
+from comas.data.probe import ProbeItem
 from comas.types import Device, Role
 from comas.verification.sandbox import Isolation
 
@@ -47,6 +48,8 @@ class Prepared:
     """Folder or hub name of the base model of each policy."""
     train: QuestionSet
     validation: QuestionSet
+    probe: Sequence[ProbeItem]
+    """Planted solutions about which judges are asked; empty without a probe."""
     device: Device
     isolation: Isolation | None
     """Isolation of model-written programs; None where no question asks for one."""

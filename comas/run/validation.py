@@ -9,11 +9,13 @@ from typing import Any
 
 from comas.config.schema import Config, Interaction
 from comas.data import QuestionSet
+from comas.data.probe import ProbeItem
 from comas.interaction import run_discussions
 from comas.interaction.prompts import SOLUTION, fill
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
-from comas.run.metrics.step import accuracy_metrics, share_correct
+from comas.run.metrics.step import accuracies, accuracy_metrics
+from comas.run.probe import ask_probe
 from comas.types import Discussion, Domain, Generate, Metrics, Question
 from comas.utils.concurrency import run_all
 from comas.utils.progress import counted, progress_bar
@@ -29,9 +31,14 @@ DISCUSSIONS = "validation/discussion"
 
 
 def validate_agents(
-    held_out: QuestionSet, config: Config, *, generate: Callable[..., Any], verifier: Verifier
+    held_out: QuestionSet,
+    probe: Sequence[ProbeItem],
+    config: Config,
+    *,
+    generate: Callable[..., Any],
+    verifier: Verifier,
 ) -> Metrics:
-    """What the held-out questions show, as ``validation`` configures it, and how long it took.
+    """What the held-out questions and the probe show, and how long it took.
 
     ``generate`` is a ``Generate`` that also takes a ``temperature``.
     """
@@ -50,6 +57,11 @@ def validate_agents(
             seed=config.seed,
             verifier=verifier,
         )
+    if probe:
+        with progress_bar("validation, probe", unit="answer") as bar:
+            metrics |= ask_probe(
+                probe, generate=counted(sample, bar), num_agents=num_agents, seed=config.seed
+            )
     if validation.discussions:
         with progress_bar("validation, discussions", unit="turn") as bar:
             metrics |= validate_discussions(
@@ -105,8 +117,9 @@ def _accuracies(
     domains = [domain for domain, _, _ in items]
     metrics = accuracy_metrics(prefix, list(zip(domains, verdicts, strict=True)))
     for agent in range(len(answers)):
-        own_verdicts = verdicts[agent * len(questions) : (agent + 1) * len(questions)]
-        metrics[f"agent_{agent}/{prefix}/accuracy"] = share_correct(own_verdicts)
+        own = slice(agent * len(questions), (agent + 1) * len(questions))
+        judged = list(zip(domains[own], verdicts[own], strict=True))
+        metrics |= accuracies(f"agent_{agent}/{prefix}", judged)
     return metrics
 
 

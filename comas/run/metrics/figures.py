@@ -29,6 +29,7 @@ def run_figures(rows: Sequence[Row]) -> dict[str, Figure]:
         "Accuracy by domain and agent": accuracy(rows),
         "Reward by role and agent": rewards(rows),
         "Reward effectiveness": reward_effectiveness(rows),
+        **({"Probe of the judges": probe(rows)} if has_probe(rows) else {}),
         "Entropy, divergence and response length": policies(rows),
         "Time": times(rows),
     }
@@ -69,6 +70,29 @@ def rewards(rows: Sequence[Row]) -> Figure:
     for axes, role in zip(panels, known, strict=True):
         _draw_agents(axes, rows, f"reward/{role}")
         axes.set_title(f"Mean reward of {role}s")
+        finish(axes)
+    return figure
+
+
+def has_probe(rows: Sequence[Row]) -> bool:
+    """Whether judges were asked about planted solutions."""
+    return any("probe/names" in row for row in rows)
+
+
+def probe(rows: Sequence[Row]) -> Figure:
+    """What judges make of planted solutions: what they should do, and what they should not."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    evaluators, scorers = figure.subplots(1, 2, sharey=True)
+    for axes, role, shown in (
+        (evaluators, "Evaluators", ("names", "overlooks", "accuses")),
+        (scorers, "Scorers", ("accepts_true", "accepts_false", "accepts_approval")),
+    ):
+        for number, measure in enumerate(shown):
+            label = measure.replace("_", " ")
+            _draw(axes, points(rows, f"probe/{measure}"), label, color=f"C{number}", marker=".")
+        axes.set_title(f"{role}, asked about planted solutions")
+        axes.set_ylim(0, 1)
+        axes.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         finish(axes)
     return figure
 

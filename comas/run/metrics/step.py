@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 
 from comas.config.schema import Config
+from comas.policy_optimization.samples import variance_between_roles
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.types import (
@@ -15,6 +16,7 @@ from comas.types import (
     Metrics,
     RewardedDiscussion,
     Rewards,
+    TrainingSample,
     Turn,
     UpdateStats,
 )
@@ -26,14 +28,19 @@ NO_ADVANTAGE = 1e-6
 
 
 def step_metrics(
-    rewards: Rewards, stats: Mapping[int, UpdateStats], verdicts: Verdicts, *, config: Config
+    rewards: Rewards,
+    buffers: Mapping[int, Sequence[TrainingSample]],
+    stats: Mapping[int, UpdateStats],
+    verdicts: Verdicts,
+    *,
+    config: Config,
 ) -> Metrics:
-    """What a step's discussions and updates say."""
+    """What a step's discussions and updates say; ``buffers`` are what policies were updated on."""
     discussions = [item.discussion for item in rewards.discussions]
     return {
         **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
         **rewards.metrics,
-        **update_metrics(stats, policy_of_agent=config.policy_of_agent),
+        **update_metrics(stats, buffers, policy_of_agent=config.policy_of_agent),
         **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
         **reward_effectiveness(
             rewards.discussions,
@@ -94,7 +101,12 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     return metrics
 
 
-def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequence[int]) -> Metrics:
+def update_metrics(
+    stats: Mapping[int, UpdateStats],
+    buffers: Mapping[int, Sequence[TrainingSample]],
+    *,
+    policy_of_agent: Sequence[int],
+) -> Metrics:
     """What each agent's policy update did; nothing of policies that were not updated.
 
     Agents that share a policy all have its numbers: ``num_samples`` are those of its buffer.
@@ -111,6 +123,8 @@ def update_metrics(stats: Mapping[int, UpdateStats], *, policy_of_agent: Sequenc
         metrics[f"agent_{agent}/policy/gradient_norm"] = of_policy.gradient_norm
         metrics[f"agent_{agent}/policy/learning_rate"] = of_policy.learning_rate
         metrics[f"agent_{agent}/policy/no_advantage_share"] = _without_advantage(of_policy)
+        between = variance_between_roles(buffers[policy], of_policy.advantages)
+        metrics[f"agent_{agent}/policy/advantage_between_roles"] = between
         metrics[f"agent_{agent}/policy/num_samples"] = of_policy.num_samples
         metrics[f"agent_{agent}/policy/num_tokens"] = of_policy.num_tokens
         metrics[f"agent_{agent}/policy/optimizer_steps"] = of_policy.num_optimizer_steps
@@ -129,13 +143,19 @@ def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> M
     Unanswered and failed ones count in the denominator and are reported beside it.
     """
     verdicts = [verdict for _, verdict in judged]
-    metrics: Metrics = {f"{prefix}/accuracy": share_correct(verdicts)}
+    metrics = accuracies(prefix, judged)
+    metrics[f"{prefix}/unanswered_rate"] = _share(verdicts, "unanswered")
+    metrics[f"{prefix}/verifier_failures"] = sum(verdict == "failed" for verdict in verdicts)
+    return metrics
+
+
+def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
+    """Share of correct answers among all that were asked, in all and by domain."""
+    metrics: Metrics = {f"{prefix}/accuracy": share_correct([verdict for _, verdict in judged])}
     for domain in DOMAINS:
         of_domain = [verdict for of, verdict in judged if of == domain]
         if of_domain:
             metrics[f"{prefix}/accuracy/{domain}"] = share_correct(of_domain)
-    metrics[f"{prefix}/unanswered_rate"] = _share(verdicts, "unanswered")
-    metrics[f"{prefix}/verifier_failures"] = sum(verdict == "failed" for verdict in verdicts)
     return metrics
 
 

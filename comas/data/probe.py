@@ -1,0 +1,63 @@
+"""Planted solutions, of which it is known what is wrong: judges are asked about them all along."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator, TypeAdapter
+from pydantic_core import PydanticCustomError
+
+from comas.data.records import Text, Trained, read_records, sound_records
+
+_EXAMPLE = json.dumps(
+    {
+        "id": "sum-0",
+        "task": "math",
+        "prompt": "What is 48 + 23?",
+        "solution": "8+3=11, 4+2=6. \\boxed{61}",
+        "mistake": "carry lost",
+        "true_accusation": "a carry is lost",
+        "false_accusation": "the tens are left out",
+    }
+)
+
+
+@dataclass(frozen=True)
+class ProbeItem:
+    """A solution and what an evaluation may say of it, truly or falsely.
+
+    Example of a wrong one: ``{"id": "sum-0", "task": "math", "prompt": "What is 48 + 23?",
+    "solution": "8+3=11, 4+2=6. \\\\boxed{61}", "mistake": "carry lost", "true_accusation":
+    "a carry is lost", "false_accusation": "the tens are left out"}``; of a right one ``mistake``
+    and ``true_accusation`` are null.
+    """
+
+    id: Text
+    task: Trained
+    prompt: Text
+    solution: Text
+    mistake: Text | None
+    """Its kind; None: the solution is right."""
+    true_accusation: Text | None
+    """Whatever evaluation contains this names the mistake."""
+    false_accusation: Text
+
+
+def _whole(item: ProbeItem) -> ProbeItem:
+    if (item.mistake is None) != (item.true_accusation is None):
+        raise PydanticCustomError(
+            "probe", "mistake and true_accusation are both null, of a right solution, or neither"
+        )
+    return item
+
+
+_ITEM: TypeAdapter[ProbeItem] = TypeAdapter(Annotated[ProbeItem, AfterValidator(_whole)])
+
+
+def load_probe(path: Path) -> list[ProbeItem]:
+    """The items of a JSON list or JSONL.
+
+    Raises DataError that names every faulty one with its location and the reason.
+    """
+    return sound_records(str(path), read_records(path, _ITEM), example=_EXAMPLE)
