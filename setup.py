@@ -4,7 +4,7 @@ from setuptools import find_packages, setup
 
 setup(
     name="comas",
-    version="0.13.0",
+    version="0.14.0",
     description="Co-evolving multi-agent systems via interaction rewards",
     license="MIT",
     python_requires=">=3.11,<3.13",

@@ -13,6 +13,7 @@ from evaluation.config import EvaluationConfig, read_command
 from evaluation.execution import BaselineError, evaluate
 from evaluation.plan import describe, make_plan
 from evaluation.report import compare
+from evaluation.results import SUMMARY
 
 log = logging.getLogger("evaluation")
 
@@ -46,7 +47,7 @@ def _evaluate(arguments: Sequence[str]) -> None:
         raise  # nothing is left to resume
     except (ValueError, OSError, RuntimeError) as error:
         raise RuntimeError(f"{error}\nAll answers so far are kept. {TO_RESUME}") from error
-    sys.stdout.write(f"{summary}\n{plan.folder / 'summary.md'}\n")
+    sys.stdout.write(f"{summary}\n{plan.folder / SUMMARY}\n")
 
 
 def _compare(arguments: Sequence[str]) -> None:

@@ -19,7 +19,7 @@ from evaluation.inference_log import ANSWERS, FAILURES, IN_USE, read_inference
 from evaluation.models import LocalModel, RemoteModel, Target
 from evaluation.plan import Plan
 from evaluation.report import write_summary
-from evaluation.results import Column
+from evaluation.results import SUMMARY, Column
 from evaluation.runner import run_inference
 from evaluation.server import ServerError, Servers, serve
 from evaluation.setups import SETUPS
@@ -85,7 +85,7 @@ def _compared(plan: Plan, baseline: Path) -> str:
         name = plan.folder.relative_to(results)
         where = "" if results == EvaluationConfig().results else f" results={results}"
         raise BaselineError(
-            f"{error}\n{plan.folder / 'summary.md'} is written, without the baseline. To compare "
+            f"{error}\n{plan.folder / SUMMARY} is written, without the baseline. To compare "
             f"later: bash scripts/evaluate_model.sh compare BASELINE {name}{where}"
         ) from error
 

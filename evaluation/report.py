@@ -14,7 +14,7 @@ from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_o
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import read_sampling
 from evaluation.plots import draw_accuracies
-from evaluation.results import GRADERS, Subject, read_subjects
+from evaluation.results import GRADERS, SUMMARY, Subject, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
     DIFFERENCE_LEGEND,
@@ -91,7 +91,7 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
     write_text(folder / "summary.csv", _as_csv(lines))
     text = "\n\n".join([screen, *_differences(rows), cost]) + "\n"
-    write_text(folder / "summary.md", text)
+    write_text(folder / SUMMARY, text)
     return f"{screen}\n"
 
 

@@ -13,6 +13,7 @@ from comas.verification import Grader, Verdict
 from evaluation.inference_log import ANSWERS
 
 EVALUATION = "evaluation.json"
+SUMMARY = "summary.md"
 GRADERS: tuple[Grader, ...] = get_args(Grader)
 PART_NAME = re.compile(r"agent_\d+|society")
 

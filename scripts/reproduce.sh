@@ -4,15 +4,20 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/reproduce.sh [--list | --report] [--paper] [key=value ...]
+usage: bash scripts/reproduce.sh [--list | --report | --tune | --freeze] [--paper] [key=value ...]
 
-Trains CoMAS, its ablations, controls and baselines with three seeds each, one after the other, and
-writes results/reproduction/report.md: the paper's claims with what the runs say of them, tables
-and figures. Makes the environment (.venv) where there is none. What is finished is never made
-again: after an interruption the same command goes on, also within a run.
+Trains CoMAS, its ablations, controls and baselines with five seeds each, one after the other, asks
+the agents of CoMAS some more questions, and writes results/reproduction/report.md: the paper's
+claims with what the runs say of them, tables and figures. Makes the environment (.venv) where there
+is none. What is finished is never made again: after an interruption the same command goes on, also
+within a run.
 
   --list        only say what will run, and for how long
   --report      only write the report, of the runs that are finished
+  --tune        try several learning rates on seeds of their own, and write results/reproduction/
+                tuning.md; what is chosen goes into the YAML files
+  --freeze      write down what the society, the settings and the rules are; from then on no other
+                runs are made or reported there
   --paper       with the paper's models, on GPUs (it takes days), in place of the quick-start's
                 tiny agents; say saves= and results= of their own
   seeds=[0,1]   other seeds

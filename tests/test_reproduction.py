@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -23,36 +24,44 @@ from comas.reproduction import runs
 from comas.reproduction.__main__ import describe, save_report
 from comas.reproduction.claims import (
     Claim,
-    below,
-    both,
     claims_of,
-    effectiveness_rises,
-    judge,
+    decide,
+    ends_above,
+    every,
+    keeps,
     learns,
-    reward_falls,
-    reward_saturates,
-    rising_means,
-    stays_flat,
+    learns_more,
+    leaves_less_than_half,
+    no_gain,
+    rises,
 )
-from comas.reproduction.experiments import PLANS
+from comas.reproduction.experiments import LEARNING_RATES, PLANS, TUNED, TUNING_SEEDS
+from comas.reproduction.frozen import FROZEN, of_today
 from comas.reproduction.report import (
     accuracy_table,
-    claims_table,
-    interval,
+    claims_section,
+    effectiveness_table,
     machines_table,
-    mean_and_spread,
-    with_interval,
+    probe_table,
+    write_tuning,
 )
 from comas.reproduction.results import (
-    QUALITIES,
-    Ends,
+    ALONG_TRAINING,
+    GREEDY,
+    SAMPLED,
     RunResult,
     as_table,
-    ends,
+    read_result,
     read_results,
     write_results,
 )
-from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
+from comas.reproduction.runs import (
+    PlannedRun,
+    configurations,
+    make_runs,
+    plan_runs,
+    seconds_of,
+)
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.run.origin import INPUTS, inputs_as_json
 from comas.utils.files import FileError
@@ -66,20 +75,19 @@ def run(
     untrained: float = 40.0,
     trained: float = 70.0,
     reward: tuple[float | None, float | None] = (0.5, 0.6),
-    effectiveness: tuple[float | None, float | None] = (0.6, 0.7),
 ) -> RunResult:
-    return RunResult(
-        experiment=experiment,
-        seed=seed,
-        num_steps=60,
-        untrained=untrained,
-        trained=trained,
-        solution_reward=Ends(*reward),
-        reward=Ends(0.5, 0.5),
-        response_length=Ends(10.0, 11.0),
-        effectiveness={name: Ends(*effectiveness) for name in QUALITIES},
-        seconds=100.0,
+    """Accuracies in percent; of solutions' rewards and the like their first and last means."""
+    first, last = (dict.fromkeys(ALONG_TRAINING, value) for value in reward)
+    before, after = (
+        {
+            **dict.fromkeys(ACCURACIES, value / 100),
+            SAMPLED: value / 200,
+            "probe/names": 0.6,
+        }
+        for value in (untrained, trained)
     )
+    course = {0: untrained / 100, 60: 0.6, 300: trained / 100}
+    return RunResult(experiment, seed, 60, 100.0, before, after, first, last, course)
 
 
 def results(**gains: list[float]):
@@ -90,9 +98,16 @@ def results(**gains: list[float]):
     )
 
 
-LEARNS = Claim("it learns", "it does", ("comas",), learns)
-BELOW = Claim("it learns more", "in each seed", ("comas", "muted", "exchanged"), below("muted"))
-HALF_RUN = {"comas": [30, 30, 30], "muted": [0, 0], "exchanged": [0]}
+FIRST = f"agent_0/{GREEDY}"
+ACCURACIES = (GREEDY, f"{GREEDY}/math", FIRST, f"{FIRST}/math")
+LEARNS = Claim("it learns", "it does", needs=("comas",), decide=learns)
+MORE = Claim(
+    "it learns more",
+    "in pairs",
+    needs=("comas", "muted", "exchanged"),
+    decide=learns_more("comas", "muted"),
+)
+HALF_RUN = {"comas": [30, 31, 32], "muted": [0, 0], "exchanged": [0]}
 
 
 @pytest.fixture(autouse=True)
@@ -104,98 +119,113 @@ def in_repository(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "gains", "holds"),
+    ("rule", "gains", "outcome"),
     [
-        # A rise of up to 3 points is noise, and every seed must rise by more.
-        (learns, {"comas": [30, 3.1, 25]}, True),
-        (learns, {"comas": [30, 3.0, 25]}, False),
-        # Each seed is compared with its own: a sixth of 30 is 5, of 12 is 2.
-        (below("muted"), {"comas": [30, 12], "muted": [4.9, 2.1]}, True),
-        (below("muted", share=1 / 6), {"comas": [30, 12], "muted": [4.9, 2.1]}, False),
-        (below("muted", share=1 / 5), {"comas": [30, 12], "muted": [4.9, 2.1]}, True),
-        # Where CoMAS learns nothing: a sixth of -6 is -1, half of it -3, and both are above.
-        (below("muted", share=1 / 6), {"comas": [-6], "muted": [-2]}, False),
-        (below("exchanged", share=1 / 2), {"comas": [-6], "exchanged": [-4]}, False),
-        (below("muted"), {"comas": [30, 3.0], "muted": [0, 0]}, False),
-        (below("muted"), {"comas": [30, 3.1], "muted": [0, 0]}, True),
-        (rising_means("a", "b", "c"), {"a": [10, 20], "b": [10, 21], "c": [30, 0]}, False),
-        # One seed of one control that rises is enough.
-        (stays_flat("a", "b"), {"a": [3.1, -9], "b": [0.0, 2]}, False),
-        (stays_flat("a", "b"), {"a": [3.0, -9], "b": [0.0, 2]}, True),
-        (rising_means("a", "b"), {"a": [10, 20], "b": [10, 21]}, True),
-        (both(learns, below("a")), {"comas": [30], "a": [40]}, False),
-        (both(learns, below("a")), {"comas": [30], "a": [20]}, True),
+        # 19.5 ± 4.303 * 0.5 / sqrt(3) lies above 0.
+        (learns, {"comas": [19, 19.5, 20]}, "reproduced"),
+        (learns, {"comas": [0, 20, 40]}, "undecided"),
+        (learns, {"comas": [-19, -19.5, -20]}, "contradicted"),
+        # Each seed is compared with its own: differences 10, 11, 12 though gains differ by 30.
+        (learns_more("a", "b"), {"a": [40, 25, 10], "b": [30, 14, -2]}, "reproduced"),
+        (learns_more("b", "a"), {"a": [40, 25, 10], "b": [30, 14, -2]}, "contradicted"),
+        (learns_more("a", "b"), {"a": [40, 25, 10], "b": [30, 45, -2]}, "undecided"),
+        # Half of the gain is 20, 15, 10: more by 15, 14, 13.
+        (leaves_less_than_half("a"), {"comas": [40, 30, 20], "a": [5, 1, -3]}, "reproduced"),
+        (leaves_less_than_half("a"), {"comas": [40, 30, 20], "a": [19, 16, 9]}, "undecided"),
+        (leaves_less_than_half("a"), {"comas": [-40, -40.5, -41], "a": [0, 0, 0]}, "contradicted"),
+        # Accuracy was 60 after step 60; it may end 5 points lower.
+        (keeps("a", since=60), {"a": [17, 18, 19]}, "reproduced"),
+        (keeps("a", since=60), {"a": [13, 15, 18]}, "undecided"),
+        (keeps("a", since=60), {"a": [12, 13, 12]}, "contradicted"),
+        (no_gain("a", "b"), {"a": [1, 0, -1], "b": [2, 1, 0]}, "reproduced"),
+        (no_gain("a", "b"), {"a": [1, 0, -1], "b": [9, 0, -9]}, "undecided"),
+        (no_gain("a", "b"), {"a": [1, 0, -1], "b": [-9, -10, -11]}, "contradicted"),
+        (
+            every(learns, learns_more("comas", "a")),
+            {"comas": [9, 9, 9], "a": [9, 0, 5]},
+            "undecided",
+        ),
     ],
 )
-def test_a_rule_holds_for_these_gains(rule, gains: dict[str, list[float]], holds: bool):
-    assert rule(results(**gains))[0] == holds
+def test_a_rule_decides_by_the_interval(rule, gains: dict[str, list[float]], outcome: str):
+    assert rule(results(**gains))[0] == outcome
 
 
 def test_a_rule_says_what_it_has_found_in_pairs_of_a_seed():
     found = as_table([run(seed=0), run(seed=1, trained=60.0), run("muted", 1, trained=41.0)])
-    assert both(learns, below("muted"))(found) == (
-        True,
-        "gains +30.0, +20.0; gains +1.0 against +20.0",
+    assert learns_more("comas", "muted")(found) == (
+        "undecided",
+        "comas over muted +19.0 [-inf, +inf]",
     )
-    assert not below("muted")(as_table([run(seed=0), run("muted", 2, trained=41.0)]))[0]
 
 
-def test_rewards_fall_and_saturate_with_every_seed():
-    falling = as_table([run("a", 0, reward=(0.9, 0.8)), run("a", 1, reward=(0.9, 0.89))])
-    assert reward_falls("a")(falling) == (True, "changes -0.100, -0.010")
-    mixed = as_table([run("a", 0, reward=(0.9, 0.8)), run("a", 1, reward=(0.9, 0.91))])
-    assert not reward_falls("a")(mixed)[0]
-    assert not reward_falls("a")(as_table([run("a", reward=(None, None))]))[0]
-    assert reward_saturates("a", at_least=0.8)(falling) == (True, "at the end 0.80, 0.89")
-    assert not reward_saturates("a", at_least=0.81)(falling)[0]
-
-
-def test_effectiveness_needs_accuracy_and_precision():
-    assert effectiveness_rises(as_table([run()]))[0]
-    assert not effectiveness_rises(as_table([run(), run(seed=1, effectiveness=(0.7, 0.7))]))[0]
-    assert not effectiveness_rises(as_table([run(effectiveness=(None, 0.7))]))[0]
+def test_rewards_fall_rise_and_saturate_by_their_intervals():
+    falling = as_table([run("a", 0, reward=(0.9, 0.8)), run("a", 1, reward=(0.9, 0.799))])
+    key = "reward/solution"
+    assert rises("a", key, falls=True)(falling)[0] == "reproduced"
+    assert rises("a", key)(falling)[0] == "contradicted"
+    assert rises("a", key)(falling)[1].startswith("solution -10.0")
+    assert ends_above("a", key, bound=0.7)(falling)[0] == "reproduced"
+    assert ends_above("a", key, bound=0.7995)(falling)[0] == "undecided"
 
 
 @pytest.mark.parametrize(
     ("claim", "gains", "seeds", "outcome", "evidence"),
     [
-        (LEARNS, {"comas": [30]}, [0], "reproduced", "gains +30.0"),
-        (LEARNS, {"comas": [1]}, [0], "not reproduced", "gains +1.0"),
-        (Claim("times", "needs GPUs"), {"comas": [30]}, [0], "not testable at this scale", None),
-        (BELOW, {"comas": [30]}, [0], "not run", "missing: muted, exchanged"),
-        (BELOW, HALF_RUN, [0], "reproduced", None),
-        (BELOW, HALF_RUN, [0, 1, 2], "not run", "missing: muted (seed 2), exchanged (seeds 1, 2)"),
+        (LEARNS, {"comas": [30, 30]}, [0, 1], "reproduced", "gain +30.0 [+30.0, +30.0]"),
+        (Claim("times", "needs GPUs"), {"comas": [30]}, [0], "not testable here", None),
+        (MORE, {"comas": [30]}, [0], "not run", "missing: muted, exchanged"),
+        (MORE, HALF_RUN, [0], "reproduced", None),
+        (MORE, HALF_RUN, [0, 1, 2], "not run", "missing: muted (seed 2), exchanged (seeds 1, 2)"),
+        (
+            replace(LEARNS, by_construction="it must"),
+            {"comas": [30, 30]},
+            [0],
+            "by construction",
+            "gain +30.0 [+30.0, +30.0]; it must",
+        ),
     ],
 )
-def test_a_claim_is_judged_when_every_seed_has_run(claim, gains, seeds, outcome, evidence):
-    judged = judge(claim, results(**gains), seeds=seeds)
-    assert judged.outcome == outcome
-    assert evidence in (None, judged.evidence)
+def test_a_claim_is_decided_when_every_seed_has_run(claim, gains, seeds, outcome, evidence):
+    found, said = decide(claim, results(**gains), seeds=seeds)
+    assert found == outcome
+    assert evidence in (None, said)
 
 
-def test_the_report_that_is_kept_follows_from_its_numbers():
-    kept = REPOSITORY / "results/reproduction"
-    _, found = read_results(kept / "amd-epyc-bfloat16.json")
-    table = claims_table(claims_of(PLANS["quickstart"]), found, seeds=[0, 1, 2])
-    assert table in (kept / "report.md").read_text()
+def test_claims_of_the_paper_and_ours_are_counted_apart():
+    found = results(comas=[30, 31])
+    counted, table = claims_section([LEARNS, MORE], found, seeds=[0, 1])
+    assert counted == "Of 2: 1 reproduced, 1 not run."
+    assert "| it learns | it does | **reproduced** | gain +30.5 [+24.1, +36.9] |" in table
+    assert {claim.source for claim in claims_of(PLANS["quickstart"])} == {"paper", "ours"}
 
 
 # ---------------------------------------------------------------- numbers
 
 
-def test_the_ends_of_a_run_are_means_of_ten_steps():
-    rows = [{"step": i, "x": float(i)} for i in range(1, 31)]
-    assert ends(rows, "x") == Ends(5.5, 25.5)
-    rows[0]["x"] = None
-    assert ends(rows, "x").first == 6.0  # of 2 to 10
-    assert ends(rows, "y") == Ends(None, None)
+def test_the_ends_of_a_run_are_means_of_ten_steps(tmp_path: Path):
+    rows = [{"step": i, "reward/solution": float(i)} for i in range(31)]
+    rows[0] |= {SAMPLED: 0.1, GREEDY: 0.0, "probe/names": 0.5, "time/validation_s": 2.0}
+    rows[30] |= {SAMPLED: 0.4, GREEDY: 0.8, "probe/names": 0.6, "time/step_s": 3.0}
+    rows[1]["reward/solution"] = None
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = read_result(tmp_path, PLANS["quickstart"].experiments[0], seed=3)
+    assert found.first["reward/solution"] == 6.0  # of 2 to 10
+    assert found.last["reward/solution"] == 25.5
+    assert found.last["train/accuracy"] is None
+    assert found.before == {SAMPLED: 0.1, GREEDY: 0.0, "probe/names": 0.5}
+    assert (found.after[GREEDY], found.num_steps, found.seconds) == (0.8, 30, 5.0)
+    assert found.course == {0: 0.0, 30: 0.8}
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
+    with pytest.raises(ValueError, match="holds 1 validations; two"):
+        read_result(tmp_path, PLANS["quickstart"].experiments[0], seed=3)
 
 
 @pytest.mark.parametrize("society", PLANS)
 def test_every_experiment_has_a_configuration_and_every_claim_its_experiments(society):
     plan = PLANS[society]
     for experiment in plan.experiments:
-        assert load_config(REPOSITORY / experiment.config, []).seed == 0
+        assert load_config(REPOSITORY / experiment.config, experiment.overrides).seed == 0
     known = {experiment.name for experiment in plan.experiments}
     for claim in claims_of(plan):
         assert set(claim.needs) <= known, claim.statement
@@ -213,21 +243,25 @@ def test_numbers_survive_their_file(tmp_path: Path):
         read_results(tmp_path / "a.json")
 
 
-def test_an_interval_is_students():
-    low, high = interval([18, 20, 22])
-    assert (low, high) == pytest.approx((20 - 4.3027 * 2 / 3**0.5, 20 + 4.3027 * 2 / 3**0.5), 1e-4)
-    assert with_interval([18, 20, 22]) == "+20.0 (+15.0 to +25.0)"
-    assert with_interval([18]) == "+18.0"
-    assert mean_and_spread([1, 3], sign=True) == "+2.0 ± 1.4"
-
-
 def test_a_row_has_means_and_what_comas_gains_more():
     found = results(comas=[30, 20, 25], muted=[2, 1, 3])
     known = [e for e in PLANS["quickstart"].experiments if e.name in ("comas", "muted")]
     table = accuracy_table(found, known).splitlines()
-    assert "| 40.0 ± 0.0 | 65.0 ± 5.0 | +25.0 ± 5.0 |  | 3 |" in table[2]
+    assert "| 40.0 ± 0.0 | 65.0 ± 5.0 | +25.0 ± 5.0 |  | 20.0 ± 0.0 | 32.5 ± 2.5 | 3 |" in table[2]
     # 28, 19, 22: mean 23, standard deviation 4.58.
-    assert "| +2.0 ± 1.0 | +23.0 (+11.6 to +34.4) | 3 |" in table[3]
+    assert "| +2.0 ± 1.0 | +23.0 [+11.6, +34.4] |" in table[3]
+    assert "| comas | 60 -> 60 |" in probe_table(found, known)
+    assert "| 50 -> 60 |" in effectiveness_table(found, known)
+
+
+def test_the_best_learning_rate_is_kept():
+    ended = {"comas": {5e-5: [60.0, 70.0], 1e-4: [80.0, 40.0]}, "srlm": {1e-4: [10.0]}}
+    page = write_tuning(ended, heading="here")
+    assert "| comas | 65.0 ± 7.1 | 60.0 ± 28.3 | 5e-05 |" in page
+    assert "| srlm |  | 10.0 | 0.0001 |" in page
+    # Variances 50 and 800: 20.6 points; times sqrt(2), 5 seeds: (2.776 + 0.941) / sqrt(5) of it.
+    assert "end 20.6 points apart (standard deviation, pooled over 2 settings)" in page
+    assert "5 seeds would find a true difference of 48 points" in page
 
 
 def test_machines_stand_side_by_side():
@@ -250,8 +284,8 @@ def begin(planned: PlannedRun, *, finished: bool, changed: str | None = None) ->
     config = load_config(planned.experiment.config, overrides)
     (folder / "config.yaml").write_text(config_as_yaml(config))
     rows = [
-        {"step": 0, "validation/accuracy": 0.4, "time/validation_s": 3.0},
-        {"step": 1, "validation/accuracy": 0.5, "time/step_s": 4.0},
+        {"step": 0, SAMPLED: 0.2, **dict.fromkeys(ACCURACIES, 0.4), "time/validation_s": 3.0},
+        {"step": 1, SAMPLED: 0.3, **dict.fromkeys(ACCURACIES, 0.5), "time/step_s": 4.0},
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     versions = [{"git": {"commit": "0123456789", "dirty": False}}]
@@ -320,7 +354,7 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     assert "| comas (method) | CoMAS as it is | 40.0 ± 0.0 | 50.0 ± 0.0 | +10.0 ± 0.0 |" in report
     assert "**Not finished: muted (seed 1).**" in report
     assert "**not run** | missing: muted (seed 1), exchanged |" in report
-    assert "code 0123456. Values are means" in report
+    assert "code 0123456. **Nothing was frozen before the runs.** Values are means" in report
     for figure in ("dynamics.png", "ablations.png", "agents.png"):
         assert f"({figure})" in report
         assert (tmp_path / "results" / figure).stat().st_size > 1000
@@ -330,6 +364,47 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     report = save_report(plan, chosen).read_text()
     assert "Not finished" not in report
     assert "code 0123456, abcdef0+, unknown. **The runs are of different versions" in report
+
+
+def test_a_frozen_study_is_run_and_reported_as_it_was_frozen(tmp_path: Path, monkeypatch, caplog):
+    arguments = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
+    monkeypatch.setattr(reproduction, "make_runs", lambda runs: None)
+    assert reproduction.main(["--freeze", *arguments]) == 0
+    assert reproduction.main(["--freeze", *arguments]) == EXIT_FAULT  # once
+    begin(plan_runs(settings(tmp_path, "only=[muted]", "seeds=[0]"))[0], finished=True)
+    again = ["only=[muted]", "seeds=[0]", *arguments]
+    assert reproduction.main(again) == 0
+    assert "were frozen on 20" in (tmp_path / "results/report.md").read_text()
+    path = tmp_path / "results" / FROZEN
+    frozen = json.loads(path.read_text())
+    kl = {"comas": frozen["settings"]["comas"] | {"optimization.kl_coef": "0.3"}}
+    for change, said in (
+        ({"society": "0" * 12}, "society"),
+        ({"rules": "0" * 12}, "rules"),
+        ({"settings": frozen["settings"] | kl}, "optimization.kl_coef of comas"),
+    ):
+        path.write_text(json.dumps(frozen | change))
+        assert reproduction.main(again) == EXIT_FAULT
+        assert f"when it was frozen: {said}. Restore that" in caplog.text
+
+
+def test_what_is_frozen_says_how_experiments_differ():
+    frozen = of_today(configurations(Settings()))
+    assert frozen.settings["comas"]["optimization.kl_coef"] == "0.02"
+    assert frozen.settings["verifier"] == {
+        "name": "quickstart_verifier",
+        "reward.scheme": "verifier",
+    }
+    assert frozen.settings["long_frozen_joint"]["society.scorer_weights"] == "frozen"
+
+
+def test_tuning_plans_every_rate_on_seeds_of_its_own(tmp_path: Path):
+    chosen = settings(tmp_path, *reproduction.TUNING[:3])
+    labels = [planned.label for planned in plan_runs(chosen)]
+    assert len(labels) == len(TUNING_SEEDS) * len(LEARNING_RATES) * len(TUNED)
+    assert labels[0] == "comas, seed 100, learning rate 5e-05"
+    assert "optimization.learning_rate=5e-05" in plan_runs(chosen)[0].overrides
+    assert not set(TUNING_SEEDS) & set(settings(tmp_path).seeds)
 
 
 def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
@@ -348,7 +423,7 @@ def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monke
     assert reproduction.main([*flags, f"saves={tmp_path}", f"results={tmp_path}"]) == EXIT_FAULT
     assert not started
     assert f"error: {flags[-1]}: there is no such option" in caplog.text
-    assert "--list, --report, --paper" in caplog.text
+    assert "--list, --report, --paper, --freeze, --tune" in caplog.text
 
 
 @pytest.mark.stack
@@ -378,22 +453,24 @@ def test_the_run_under_way_ends_with_its_driver(
 
 @pytest.mark.slow
 def test_runs_are_made_once_and_reported(saves: Path, tmp_path: Path):
-    command = [sys.executable, "-m", "comas.reproduction", "only=[constant]", "seeds=[0]"]
+    command = [sys.executable, "-m", "comas.reproduction", "only=[comas]", "seeds=[0]"]
     command += ["num_steps=1", f"saves={saves}", f"results={tmp_path}"]
 
     def start() -> str:
         done = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=300, check=False
+            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=1200, check=False
         )
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stderr
 
     said = start()
-    assert "constant, seed 0 (1 of 1 to be made)" in said
+    assert "comas, seed 0 (1 of 1 to be made)" in said
     assert "held-out" in said
     report = (tmp_path / "report.md").read_text()
-    assert "| constant (control) | the same reward for all |" in report
-    [made] = saves.glob("*-constant-seed0")
+    assert "| comas (method) | CoMAS as it is |" in report
+    assert "| pass@8 | " in report
+    assert "| discussion | " in report
+    [made] = saves.glob("*-comas-seed0")
     before = (made / "metrics.jsonl").stat().st_mtime
     said = start()
     assert "1 runs, 1 of them finished" in said

@@ -3,18 +3,22 @@
 import logging
 import re
 import sys
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 from datetime import date
+from functools import partial
 from pathlib import Path
 from statistics import fmean
 
 from comas.config import load
+from comas.reproduction.answers import ask_agents, read_answers
 from comas.reproduction.claims import missing_runs
-from comas.reproduction.experiments import PLANS
+from comas.reproduction.experiments import LEARNING_RATES, PLANS, TUNED, TUNING_SEEDS
 from comas.reproduction.figures import draw_figures
-from comas.reproduction.report import write_report
-from comas.reproduction.results import as_table, read_result, read_results, write_results
-from comas.reproduction.runs import PlannedRun, make_runs, plan_runs, seconds_of
+from comas.reproduction.frozen import FROZEN, Frozen, check_frozen, freeze, of_today
+from comas.reproduction.report import write_report, write_tuning
+from comas.reproduction.results import GREEDY, as_table, read_result, read_results, write_results
+from comas.reproduction.runs import PlannedRun, configurations, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.run.provenance import commits_of, cpu_name
 from comas.utils.files import explaining_errors, write_text
@@ -24,7 +28,14 @@ log = logging.getLogger("comas")
 
 SECONDS_PER_RUN = {"quickstart": 85.0}
 """Time of a run with its start on 2 cores, by society, while none has been finished to tell."""
-FLAGS = ("--list", "--report", "--paper")
+TUNING = (
+    f"seeds={list(TUNING_SEEDS)}",
+    f"learning_rates={list(LEARNING_RATES)}",
+    f"only=[{','.join(TUNED)}]",
+    "saves=saves/tuning",
+)
+"""What ``--tune`` stands for."""
+FLAGS = ("--list", "--report", "--paper", "--freeze", "--tune")
 """Whatever else there is to say is ``key=value``."""
 
 
@@ -40,7 +51,14 @@ def main(arguments: Sequence[str]) -> int:
     if "--paper" in flags:
         overrides.append("society=paper")
     check_flags(flags)
+    if "--tune" in flags:
+        overrides = [*TUNING, *overrides]
     settings = load(Settings, None, overrides, check=find_conflicts)
+    folder, today = Path(settings.results), of_today(configurations(settings))
+    if "--freeze" in flags:
+        log.info("frozen: %s; commit it before the first run", freeze(folder, today))
+        return 0
+    frozen = None if settings.learning_rates else check_frozen(folder, today)
     runs = plan_runs(settings)
     for line in describe(runs, society=settings.society, every="--list" in flags):
         log.info(line)
@@ -48,7 +66,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if "--report" not in flags:
         make_runs(runs)
-    log.info("report: %s", save_report(runs, settings))
+        for run in runs:
+            if run.experiment.name in PLANS[settings.society].asked and not run.learning_rate:
+                ask_agents(run)
+    save = save_tuning if settings.learning_rates else partial(save_report, frozen=frozen)
+    log.info("report: %s", save(runs, settings))
     return 0
 
 
@@ -81,7 +103,26 @@ def describe(runs: Sequence[PlannedRun], *, society: str, every: bool) -> list[s
     return lines
 
 
-def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
+def save_tuning(runs: Sequence[PlannedRun], settings: Settings) -> Path:
+    """Write how each finished experiment ended with each learning rate; returns the path."""
+    ended: dict[str, dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for run in runs:
+        if run.finished and run.learning_rate:
+            result = read_result(run.finished, run.experiment, seed=run.seed)
+            accuracy = result.after[GREEDY]
+            assert accuracy is not None
+            ended[run.experiment.name][run.learning_rate].append(100 * accuracy)
+    path = Path(settings.results) / "tuning.md"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    seeds = ", ".join(map(str, settings.seeds))
+    heading = f"`bash scripts/reproduce.sh --tune`, seeds {seeds}; {cpu_name()}, {date.today()}."
+    write_text(path, write_tuning(ended, heading=heading))
+    return path
+
+
+def save_report(
+    runs: Sequence[PlannedRun], settings: Settings, *, frozen: Frozen | None = None
+) -> Path:
     """Write numbers, figures and report of the finished runs; returns the report's path.
 
     Raises:
@@ -90,7 +131,10 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
     finished = {run: folder for run in runs if (folder := run.finished)}
     if not finished:
         raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
-    found = [read_result(folder, run.experiment, seed=run.seed) for run, folder in finished.items()]
+    found = [
+        read_result(folder, run.experiment, seed=run.seed, answers=read_answers(run))
+        for run, folder in finished.items()
+    ]
     results = as_table(found)
     target = Path(settings.results)
     with explaining_errors(target):
@@ -98,7 +142,11 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
     machine, today = cpu_name(), f"{date.today():%Y-%m-%d}"
     own = target / f"{re.sub(r'[^a-z0-9]+', '-', machine.lower()).strip('-')}.json"
     write_results(own, found, machine=machine, date=today)
-    elsewhere = dict(read_results(path) for path in sorted(target.glob("*.json")) if path != own)
+    elsewhere = dict(
+        read_results(path)
+        for path in sorted(target.glob("*.json"))
+        if path.name not in (own.name, FROZEN)
+    )
     plan = PLANS[settings.society]
     report = target / "report.md"
     text = write_report(
@@ -113,6 +161,7 @@ def save_report(runs: Sequence[PlannedRun], settings: Settings) -> Path:
             machine=machine,
             today=today,
             commits=commits_of(finished.values()),
+            frozen=frozen,
         ),
         elsewhere=elsewhere,
         figures=draw_figures(target, plan, finished, results),
@@ -128,14 +177,18 @@ def _heading(
     machine: str,
     today: str,
     commits: Sequence[str],
+    frozen: Frozen | None,
 ) -> str:
     seeds = ", ".join(map(str, settings.seeds))
     mixed = "" if len(commits) == 1 else " **The runs are of different versions of the code.**"
     unfinished = f" **Not finished: {', '.join(missing)}.**" if missing else ""
+    fixed = "**Nothing was frozen before the runs.**"
+    if frozen is not None:
+        fixed = f"Society, settings and rules were frozen on {frozen.date} ([{FROZEN}]({FROZEN}))."
     return (
         f"`bash scripts/reproduce.sh`, society {settings.society}, seeds {seeds}; {machine}, "
-        f"{today}, code {', '.join(commits)}.{mixed} Values are means over seeds ± their standard "
-        f"deviation.{unfinished}"
+        f"{today}, code {', '.join(commits)}.{mixed} {fixed} Values are means over seeds ± "
+        f"their standard deviation.{unfinished}"
     )
 
 

@@ -1,14 +1,25 @@
 """What is run: every experiment is a configuration. A new one is one YAML and one line here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["method", "ablation", "control", "baseline", "bound"]
+Kind = Literal["method", "ablation", "control", "baseline", "bound", "long"]
 
 MAIN = "comas"
 """The name of what all others are compared with."""
+NUM_SEEDS = 5
+TUNING_SEEDS = (100, 101)
+"""Seeds that no claim is decided with."""
+LEARNING_RATES = (5e-5, 1e-4, 2e-4, 4e-4)
+"""What is tried for each of ``TUNED`` alike; it keeps the one that ends with the highest mean
+greedy accuracy over the tuning seeds."""
+TUNED = (MAIN, "verifier", "maporl", "ttrl", "srlm")
+"""Methods with a learning rate of their own. Ablations and controls differ from CoMAS in one thing,
+so they keep its rate."""
+LONG_STEPS = 300
 
 
 @dataclass(frozen=True)
@@ -20,6 +31,8 @@ class Experiment:
     kind: Kind
     about: str
     """What is different, for the tables."""
+    overrides: tuple[str, ...] = ()
+    """Settings beside the configuration's, ``key=value``."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +44,11 @@ class Plan:
     by_number: tuple[str, ...]
     """Experiments that differ in the number of agents, fewest first."""
     by_diversity: tuple[str, str]
-    """A pair of like agents, and the same with unlike ones."""
+    """A pair of like agents, and the same with unlike ones; agent 0 is the same in both."""
+    plants_mistakes: bool = False
+    """Whether agents have been taught to be mostly wrong."""
+    asked: tuple[str, ...] = ()
+    """Experiments whose agents are asked again when they are trained, see ``answers``."""
 
 
 def _experiments(
@@ -69,20 +86,54 @@ BASELINES: dict[str, tuple[Kind, str]] = {
     "srlm": ("baseline", "agents rate their own solutions; DPO on the best and the worst"),
 }
 
+SCORERS = {
+    "live": "scorers learn along",
+    "frozen": "scorers stay as they began",
+    "lagged": "scorers are 10 steps behind",
+}
+"""``society.scorer_weights``."""
+WHITENING: dict[str, tuple[str, tuple[str, ...]]] = {
+    "joint": ("one baseline for all roles", ()),
+    "by_role": (
+        "a baseline for each role",
+        ("optimization.estimator=reinforce_pp_baseline", "optimization.group_by=[role]"),
+    ),
+}
+
+
+def _long_runs(config: str) -> Iterator[Experiment]:
+    """Every kind of scorer with every whitening, far beyond the steps of the others."""
+    for (scorer, who), (whitening, (how, overrides)) in product(SCORERS.items(), WHITENING.items()):
+        settings = (
+            f"training.num_steps={LONG_STEPS}",
+            "training.validate_every=20",
+            f"society.scorer_weights={scorer}",
+            *overrides,
+        )
+        name, about = f"long_{scorer}_{whitening}", f"{LONG_STEPS} steps, {who}, {how}"
+        yield Experiment(name, Path(config), "long", about, settings)
+
+
 PLANS = {
     "quickstart": Plan(
-        _experiments(
-            "configs/quickstart.yaml",
-            "configs/quickstart",
-            {
-                **ABLATIONS,
-                "agents_4": ("ablation", "four agents of one model"),
-                **CONTROLS,
-                **BASELINES,
-            },
+        (
+            *_experiments(
+                "configs/quickstart.yaml",
+                "configs/quickstart",
+                {
+                    **ABLATIONS,
+                    "agents_4": ("ablation", "four agents of one model"),
+                    **CONTROLS,
+                    **BASELINES,
+                    "ttrl_on_test": ("baseline", "TTRL on the held-out questions themselves"),
+                },
+            ),
+            *_long_runs("configs/quickstart.yaml"),
         ),
         by_number=("agents_1", "agents_2", "agents_4"),
         by_diversity=("agents_2", MAIN),
+        plants_mistakes=True,
+        asked=(MAIN,),
     ),
     "paper": Plan(
         _experiments(

@@ -4,13 +4,14 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from comas.reproduction.experiments import MAIN, Plan
-from comas.reproduction.results import Results
+from comas.reproduction.results import GREEDY, Results
 from comas.reproduction.runs import PlannedRun
 from comas.run.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.run.records import Row, read_rows
@@ -36,6 +37,9 @@ def draw_figures(
         "ablations.png": _ablations(rows),
         "agents.png": _agents(plan, results),
     }
+    long = [experiment.name for experiment in plan.experiments if experiment.kind == "long"]
+    if any(name in rows for name in long):
+        figures["long.png"] = _long(rows, long)
     for name, figure in figures.items():
         with explaining_errors(folder / name):
             figure.savefig(folder / name, dpi=120)
@@ -48,7 +52,7 @@ def _dynamics(rows: Runs) -> Figure:
     reward, length = figure.subplots(1, 2)
     of_main = rows.get(MAIN, [])
     for agent in range(max(map(num_agents, of_main), default=0)):
-        style = {"label": f"agent {agent}", "color": f"C{agent}"}
+        style: dict[str, Any] = {"label": f"agent {agent}", "color": f"C{agent}"}
         keys = [f"agent_{agent}/reward/{role}" for role in ("solution", "evaluation")]
         _band(reward, [_mean_points(run, keys) for run in of_main], **style)
         _band(length, [points(run, f"agent_{agent}/response_length") for run in of_main], **style)
@@ -65,7 +69,7 @@ def _ablations(rows: Runs) -> Figure:
     figure = Figure(figsize=(10, 3.6), layout="constrained")
     reward, accuracy = figure.subplots(1, 2)
     for number, name in enumerate(n for n in COMPARED if n in rows):
-        style = {"label": name, "color": f"C{number}"}
+        style: dict[str, Any] = {"label": name, "color": f"C{number}"}
         _band(reward, [points(run, "reward/solution") for run in rows[name]], **style)
         _band(accuracy, [points(run, "train/accuracy") for run in rows[name]], **style)
     reward.set_ylim(0, 1)
@@ -73,6 +77,19 @@ def _ablations(rows: Runs) -> Figure:
     accuracy.set_title("Accuracy on training questions, by the verifier")
     finish(reward)
     finish(accuracy)
+    return figure
+
+
+def _long(rows: Runs, names: Sequence[str]) -> Figure:
+    """Greedy held-out accuracy along the long runs."""
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axes = figure.subplots()
+    for number, name in enumerate(name for name in names if name in rows):
+        of_seeds = [points(run, GREEDY) for run in rows[name]]
+        _band(axes, of_seeds, label=name, color=f"C{number}", smooth=False)
+    axes.set_ylim(0, 1)
+    axes.set_title("Held-out accuracy, greedy")
+    finish(axes)
     return figure
 
 
@@ -91,7 +108,7 @@ def _agents(plan: Plan, results: Results) -> Figure:
             spread = stdev(trained) if len(trained) > 1 else 0
             axes.bar(position, fmean(trained), yerr=spread, width=0.6, color=f"C{position}")
         axes.set_xticks(range(len(known)), known)
-        axes.set_ylabel("held-out accuracy, %")
+        axes.set_ylabel("held-out accuracy, greedy, %")
         axes.set_title(title)
     return figure
 
@@ -101,9 +118,12 @@ def _mean_points(rows: Sequence[Row], keys: Sequence[str]) -> Points:
     return [(step, fmean(values)) for step, values in found if values]
 
 
-def _band(axes: Axes, of_seeds: Sequence[Points], *, label: str, color: str) -> None:
-    """The mean over seeds, smoothed, within the smallest and the largest of them."""
-    seeds = pd.DataFrame([dict(smoothed(of_seed)) for of_seed in of_seeds]).sort_index(axis=1)
+def _band(
+    axes: Axes, of_seeds: Sequence[Points], *, label: str, color: str, smooth: bool = True
+) -> None:
+    """The mean over seeds within the smallest and the largest of them."""
+    drawn = [dict(smoothed(of_seed) if smooth else of_seed) for of_seed in of_seeds]
+    seeds = pd.DataFrame(drawn).sort_index(axis=1)
     if not seeds.empty:
         axes.plot(seeds.columns, seeds.mean(), label=label, color=color)
         axes.fill_between(seeds.columns, seeds.min(), seeds.max(), color=color, alpha=0.15)

@@ -1,29 +1,35 @@
 """The report of a reproduction: claims, tables and figures as one Markdown page."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean, stdev
+from math import sqrt
+from statistics import fmean, stdev, variance
 
 import pandas as pd
-from scipy import stats
 
-from comas.reproduction.claims import NOISE, Claim, claims_of, gains_by_seed, judge
-from comas.reproduction.experiments import MAIN, Experiment, Plan
-from comas.reproduction.results import QUALITIES, WINDOW, Results
-
-CONFIDENCE = 0.95
+from comas.reproduction.answers import KINDS, WEIGHTS
+from comas.reproduction.claims import MARGIN, Claim, by_seed, claims_of, decide
+from comas.reproduction.experiments import LONG_STEPS, MAIN, NUM_SEEDS, Experiment, Plan
+from comas.reproduction.outcomes import CONFIDENCE, POWER, detectable, interval
+from comas.reproduction.results import GREEDY, QUALITIES, WINDOW, Results
+from comas.types import DOMAINS
+from evaluation.setups import SETUPS
 
 LIMITS = f"""\
 Each agent answers the held-out questions alone; the verifier judges, and no run but the upper bound
-and MAPoRL learns from it. A rise of up to {NOISE:g} points counts as none. Intervals are over
-seeds (Student's t, {CONFIDENCE:.0%}), which are few: they are wide, and a difference whose interval
-holds 0 is no difference that this report can show.
+and MAPoRL learns from it. **Greedy accuracy is what is compared**; sampled accuracy stands beside
+it, as it also rises when an agent merely samples its likeliest answer more often. Intervals are
+over seeds (Student's t, {CONFIDENCE:.0%} each, not adjusted for their number), runs of one seed in
+pairs. A claim is reproduced or contradicted when its whole interval says so, else undecided; no
+difference is an interval within {MARGIN:g} points.
 
-The agents of the quick-start are tiny, and were taught to solve, criticise and score before the
-runs, with habits of making mistakes that training can remove. Their scorers were taught to believe
-an approval, to check what an evaluation names, and to find nothing where nothing is named. So that
-criticism matters is built in: what the runs show is whether the loop carries it into the weights,
-what each ablation then loses, and that no control learns. They cannot show that criticism matters
-to a model that was trained on the world's text, nor the paper's benchmarks or times on GPUs."""
+**What was planted.** The agents of the quick-start are tiny. Before the runs they were taught to
+solve, criticise and score, with habits of making mistakes: an untrained agent's likeliest answer
+is mostly wrong. Evaluators overlook a third of mistakes, their own model's above all, and accuse
+right solutions; scorers accept most true accusations and some false ones
+(`comas/quickstart/world.py`). So there is something to learn, and judges who can tell. The runs
+show what the loop makes of that; they cannot show what a model that was trained on the world's
+text would make of it, nor the paper's benchmarks or times on GPUs."""
 
 
 def write_report(
@@ -45,14 +51,36 @@ def write_report(
     """
     found = results.index.unique("experiment")
     known = [experiment for experiment in plan.experiments if experiment.name in found]
+    claims = claims_of(plan)
     sections = [
         "# Reproduction",
         heading,
         LIMITS,
         "## Claims of the paper",
-        claims_table(claims_of(plan), results, seeds=seeds),
+        *claims_section([c for c in claims if c.source == "paper"], results, seeds=seeds),
+        "## Claims of ours",
+        *claims_section([c for c in claims if c.source == "ours"], results, seeds=seeds),
         "## Held-out accuracy",
+        "In percent, mean over seeds ± standard deviation.",
         accuracy_table(results, known),
+        "## By domain, greedy",
+        domains_table(results, known),
+        "## Elicited or learnt",
+        "Mean of the agents of CoMAS at several temperatures; pass@8 is right in one of 8 tries at "
+        "temperature 1. An agent that finds the answer so has it already.",
+        answers_table(results, ("T=0.7", "T=1", "pass@8")),
+        "## What answers are made of",
+        "Of 8 answers at temperature 1 to each held-out question.",
+        answers_table(results, [f"mistakes/{kind}" for kind in KINDS]),
+        "## Under the set-ups",
+        "Temperature 0.7; no set-up occurs in training, though Discussion is close to it.",
+        answers_table(results, [f"setup/{name}" for name in SETUPS]),
+        "## The course of long runs",
+        "Greedy accuracy along training.",
+        course_table(results, known),
+        "## The probe of the judges",
+        "Planted solutions, before training -> after it, in percent of those that could show it.",
+        probe_table(results, known),
         "## Reward effectiveness",
         "The reward of a solution, read as a prediction of its correctness from score 2 on: mean "
         f"of the first {WINDOW} steps -> mean of the last {WINDOW}, in percent.",
@@ -65,13 +93,46 @@ def write_report(
     return "\n\n".join(sections) + "\n"
 
 
-def claims_table(claims: Sequence[Claim], results: Results, *, seeds: Sequence[int]) -> str:
-    """Every claim with its rule and what the numbers say."""
+def write_tuning(ended: Mapping[str, Mapping[float, Sequence[float]]], *, heading: str) -> str:
+    """The page of ``--tune``: greedy accuracy at the end, experiment -> learning rate -> seeds."""
+    rates = sorted({rate for of_one in ended.values() for rate in of_one})
+    groups = [values for of_one in ended.values() for values in of_one.values() if len(values) > 1]
     rows = []
-    for claim in claims:
-        found = judge(claim, results, seeds=seeds)
-        rows.append([claim.statement, claim.rule, f"**{found.outcome}**", found.evidence])
-    return _table(["the paper says", "counts as reproduced when", "outcome", "numbers"], rows)
+    for name, of_one in ended.items():
+        best = max(of_one, key=lambda rate: fmean(of_one[rate]))
+        cells = [mean_and_spread(of_one.get(rate, ())) for rate in rates]
+        rows.append([name, *cells, f"{best:g}"])
+    heads = ["greedy accuracy, trained, %", *(f"{rate:g}" for rate in rates), "kept"]
+    parts = ["# Learning rates", heading, _table(heads, rows), *_power(groups)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _power(groups: Sequence[Sequence[float]]) -> list[str]:
+    """What the study will be able to find, by the spread of seeds within ``groups`` of runs."""
+    if not groups:
+        return []
+    spread = sqrt(fmean(variance(values) for values in groups))
+    least = detectable(sqrt(2) * spread, NUM_SEEDS)
+    return [
+        f"**Power.** Seeds of the same settings end {spread:.1f} points apart (standard deviation, "
+        f"pooled over {len(groups)} settings). If the two sides of a pair were independent, "
+        f"{NUM_SEEDS} seeds would find a true difference of {least:.0f} points with a probability "
+        f"of {POWER:.0%}; smaller ones are mostly left undecided."
+    ]
+
+
+def claims_section(
+    claims: Sequence[Claim], results: Results, *, seeds: Sequence[int]
+) -> tuple[str, str]:
+    """How many claims had which outcome, and each with its rule and numbers."""
+    found = [decide(claim, results, seeds=seeds) for claim in claims]
+    counts = Counter(outcome for outcome, _ in found)
+    rows = [
+        [claim.statement, claim.rule, f"**{outcome}**", evidence]
+        for claim, (outcome, evidence) in zip(claims, found, strict=True)
+    ]
+    counted = f"Of {len(claims)}: {', '.join(f'{n} {outcome}' for outcome, n in counts.items())}."
+    return counted, _table(["claim", "decided by", "outcome", "numbers"], rows)
 
 
 def accuracy_table(results: Results, experiments: Sequence[Experiment]) -> str:
@@ -81,8 +142,8 @@ def accuracy_table(results: Results, experiments: Sequence[Experiment]) -> str:
         runs = results.loc[experiment.name]
         more = ""
         if experiment.name != MAIN:
-            ours, theirs = gains_by_seed(results, MAIN, experiment.name)
-            more = with_interval(list(ours - theirs))
+            ours, theirs = by_seed(results, "gain", MAIN, experiment.name)
+            more = str(interval(ours - theirs)) if len(ours) > 1 else ""
         rows.append(
             [
                 f"{experiment.name} ({experiment.kind})",
@@ -91,29 +152,70 @@ def accuracy_table(results: Results, experiments: Sequence[Experiment]) -> str:
                 mean_and_spread(runs["trained"]),
                 mean_and_spread(runs["gain"], sign=True),
                 more,
+                mean_and_spread(runs["sampled_untrained"]),
+                mean_and_spread(runs["sampled_trained"]),
                 str(len(runs)),
             ]
         )
     heads = [
         "experiment",
         "what it is",
-        "untrained",
+        "greedy, untrained",
         "trained",
         "gain",
         "CoMAS gains more",
+        "sampled, untrained",
+        "trained",
         "seeds",
     ]
     return _table(heads, rows)
 
 
-def effectiveness_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """How well the reward tells correct solutions from others, along training."""
+def domains_table(results: Results, experiments: Sequence[Experiment]) -> str:
+    """Greedy accuracy before and after training in each domain."""
+    keys = [f"{GREEDY}/{domain}" for domain in DOMAINS]
+    return _changes(results, experiments, keys, ("before", "after"))
+
+
+def answers_table(results: Results, names: Sequence[str]) -> str:
+    """Shares of answers before and after training, of the runs that have been asked."""
+    rows = []
+    for name in names:
+        keys = [f"answers.{weights}/{name}" for weights in WEIGHTS]
+        both = 100 * results.reindex(columns=keys).dropna()
+        if len(both):
+            ends = [mean_and_spread(both[key]) for key in keys]
+            rows.append(
+                [name.rpartition("/")[2], *ends, str(interval(both[keys[1]] - both[keys[0]]))]
+            )
+    return _table(["", *WEIGHTS, "change"], rows) if rows else "Nobody has been asked."
+
+
+def course_table(results: Results, experiments: Sequence[Experiment]) -> str:
+    """Greedy accuracy after every fifth of the long runs."""
+    steps = range(0, LONG_STEPS + 1, LONG_STEPS // 5)
     rows = []
     for experiment in experiments:
-        runs = results.loc[experiment.name]
-        cells = [_mean_ends(runs, f"effectiveness.{quality}") for quality in QUALITIES]
-        rows.append([experiment.name, *cells])
-    return _table(["experiment", *(name.replace("_", " ") for name in QUALITIES)], rows)
+        if experiment.kind == "long":
+            runs = 100 * results.loc[experiment.name].reindex(
+                columns=[f"course.{s}" for s in steps]
+            )
+            cells = [mean_and_spread(runs[column].dropna()) for column in runs]
+            rows.append([experiment.name, experiment.about, *cells])
+    return _table(["experiment", "what it is", *map(str, steps)], rows) if rows else "None was run."
+
+
+def probe_table(results: Results, experiments: Sequence[Experiment]) -> str:
+    """What judges make of planted solutions, before and after training."""
+    measures = ("names", "overlooks", "accuses", "accepts_true", "accepts_false")
+    keys = [f"probe/{measure}" for measure in measures]
+    return _changes(results, experiments, keys, ("before", "after"))
+
+
+def effectiveness_table(results: Results, experiments: Sequence[Experiment]) -> str:
+    """How well the reward tells correct solutions from others, along training."""
+    keys = [f"reward_effectiveness/from_score_2/{quality}" for quality in QUALITIES]
+    return _changes(results, experiments, keys, ("first", "last"))
 
 
 def machines_table(
@@ -141,27 +243,24 @@ def mean_and_spread(values: Iterable[float], *, sign: bool = False) -> str:
     return f"{mean} ± {stdev(values):.1f}" if len(values) > 1 else mean
 
 
-def with_interval(differences: Sequence[float]) -> str:
-    """``+20.3 (+11.0 to +29.6)``: the mean of paired differences, and its interval."""
-    if len(differences) < 2:
-        return f"{differences[0]:+.1f}" if differences else ""
-    low, high = interval(differences)
-    return f"{fmean(differences):+.1f} ({low:+.1f} to {high:+.1f})"
-
-
-def interval(differences: Sequence[float]) -> tuple[float, float]:
-    """Student's t interval of the mean of two or more differences.
-
-    Example: (18, 20, 22) has mean 20 and standard deviation 2, so 20 ± 4.303 * 2 / sqrt(3).
-    """
-    mean, error = fmean(differences), stats.sem(differences)
-    low, high = stats.t.interval(CONFIDENCE, len(differences) - 1, loc=mean, scale=error)
-    return float(low), float(high)
-
-
-def _mean_ends(runs: pd.DataFrame, name: str) -> str:
-    ends = 100 * runs[[f"{name}.first", f"{name}.last"]].dropna()
-    return " -> ".join(f"{fmean(ends[end]):.0f}" for end in ends) if len(ends) else ""
+def _changes(
+    results: Results,
+    experiments: Sequence[Experiment],
+    keys: Sequence[str],
+    moments: tuple[str, str],
+) -> str:
+    """A row for each experiment, a column for each key: its mean at two moments, in percent."""
+    rows = []
+    for experiment in experiments:
+        runs = results.loc[experiment.name]
+        cells = []
+        for key in keys:
+            both = 100 * runs.reindex(columns=[f"{moment}.{key}" for moment in moments]).dropna()
+            cells.append(
+                " -> ".join(f"{fmean(both[end]):.0f}" for end in both) if len(both) else ""
+            )
+        rows.append([experiment.name, *cells])
+    return _table(["experiment", *(key.rpartition("/")[2].replace("_", " ") for key in keys)], rows)
 
 
 def _largest_move(trained: pd.DataFrame) -> str:

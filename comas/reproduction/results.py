@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, TypeAlias
@@ -12,21 +12,30 @@ from annotated_types import MinLen
 from pydantic import TypeAdapter
 
 from comas.reproduction.experiments import Experiment
-from comas.run.metrics.seed_summary import read_accuracies
 from comas.run.records import Row, read_rows
+from comas.types import Metrics
 from comas.utils.files import read_json, write_text
 
 WINDOW = 10
 """Steps at either end of a run whose mean stands for its beginning and its end."""
+GREEDY, SAMPLED = "validation/greedy/accuracy", "validation/accuracy"
+"""Held-out accuracy, mean of the agents: of their likeliest answers, and at the temperature of
+training. The first is what is compared: the second also rises when an agent merely samples its
+likeliest answer more often."""
 QUALITIES = ("accuracy", "balanced_accuracy", "precision", "recall", "specificity")
-
-
-@dataclass(frozen=True)
-class Ends:
-    """A quantity at the beginning and at the end of a run; None where there is none."""
-
-    first: float | None
-    last: float | None
+ALONG_TRAINING = (
+    "train/accuracy",
+    "reward/solution",
+    "reward/evaluation",
+    "response_length",
+    "evaluation/false_accusation_rate",
+    "scoring/false_accusations_accepted",
+    *(f"reward_effectiveness/from_score_2/{name}" for name in QUALITIES),
+)
+"""Metrics of a step that are kept."""
+FIRST_AGENT = "agent_0/"
+OF_VALIDATIONS = ("validation/", "probe/", f"{FIRST_AGENT}validation/")
+"""Beginnings of the metrics of a validation that are kept."""
 
 
 @dataclass(frozen=True)
@@ -36,19 +45,20 @@ class RunResult:
     experiment: str
     seed: int
     num_steps: int
-    untrained: float
-    """Held-out accuracy before training, in percent, each agent answering alone."""
-    trained: float
-    """The same after it."""
-    solution_reward: Ends
-    reward: Ends
-    """Mean over solutions and evaluations."""
-    response_length: Ends
-    """In tokens."""
-    effectiveness: Mapping[str, Ends]
-    """Each quality of the reward as a prediction of correctness from score 2 on."""
     seconds: float
     """Time of all steps and validations, without the start."""
+    before: Metrics
+    """The validation before the first step: accuracies, and the probe of the judges."""
+    after: Metrics
+    """The validation after the last step."""
+    first: Metrics
+    """Means of ``ALONG_TRAINING`` over the first ``WINDOW`` steps, without missing values."""
+    last: Metrics
+    """The same over the last steps."""
+    course: Mapping[int, float]
+    """Greedy accuracy by the step after which it was measured, from 0 to 1."""
+    answers: Metrics = field(default_factory=dict)
+    """What ``comas.reproduction.answers`` has measured of the agents before and after."""
 
 
 @dataclass(frozen=True)
@@ -63,39 +73,42 @@ class _Record:
 _RECORD = TypeAdapter(_Record)
 
 Results: TypeAlias = pd.DataFrame
-"""A row for each run, by (experiment, seed), and a column for each number: ``trained``, ``gain``,
-``reward.last``, ``effectiveness.recall.first`` and so on; NaN where there is none."""
+"""A row for each run, by (experiment, seed); a column for each number, such as
+``last.reward/solution`` or ``course.60``, NaN where there is none; and ``untrained``, ``trained``
+and ``gain``, the greedy accuracy in percent, with ``sampled_untrained`` and so on beside it, and
+the gains of the first agent alone: ``first_gain``, and in math ``first_math_gain``."""
 
 
-def read_result(run: Path, experiment: Experiment, *, seed: int) -> RunResult:
+def read_result(
+    run: Path, experiment: Experiment, *, seed: int, answers: Metrics | None = None
+) -> RunResult:
     """The numbers of the finished run in the folder ``run``.
 
     Raises ValueError when it holds fewer than two validations.
     """
-    accuracies = read_accuracies(run)
     rows = read_rows(run / "metrics.jsonl")
+    validations = [row for row in rows if row.get(SAMPLED) is not None]
     steps = [row for row in rows if row["step"] > 0]
-    prefix = "reward_effectiveness/from_score_2"
+    if len(validations) < 2:
+        raise ValueError(f"{run} holds {len(validations)} validations; two at least are compared")
     return RunResult(
         experiment=experiment.name,
         seed=seed,
-        num_steps=accuracies[-1][0],
-        untrained=100 * accuracies[0][1],
-        trained=100 * accuracies[-1][1],
-        solution_reward=ends(steps, "reward/solution"),
-        reward=ends(steps, "reward/solution", "reward/evaluation"),
-        response_length=ends(steps, "response_length"),
-        effectiveness={name: ends(steps, f"{prefix}/{name}") for name in QUALITIES},
+        num_steps=validations[-1]["step"],
         seconds=seconds_of_rows(rows),
+        before=_validation(validations[0]),
+        after=_validation(validations[-1]),
+        first=means(steps[:WINDOW]),
+        last=means(steps[-WINDOW:]),
+        course={row["step"]: row[GREEDY] for row in validations},
+        answers=answers or {},
     )
 
 
-def ends(steps: Sequence[Row], *keys: str) -> Ends:
-    """Mean of ``keys`` over the first and the last steps, ``WINDOW`` each, without missing values.
-
-    Example: with a window of 1, rows of 0.2, 0.4 and 0.9 give ``Ends(0.2, 0.9)``.
-    """
-    return Ends(_mean(steps[:WINDOW], keys), _mean(steps[-WINDOW:], keys))
+def means(steps: Sequence[Row]) -> Metrics:
+    """Means of ``ALONG_TRAINING``; None of what no step has."""
+    found = {key: [row[key] for row in steps if row.get(key) is not None] for key in ALONG_TRAINING}
+    return {key: fmean(values) if values else None for key, values in found.items()}
 
 
 def seconds_of_rows(rows: Sequence[Row]) -> float:
@@ -105,10 +118,24 @@ def seconds_of_rows(rows: Sequence[Row]) -> float:
 
 
 def as_table(results: Iterable[RunResult]) -> Results:
-    """The table of one run or more, with the gain in points of accuracy beside their numbers."""
-    runs = pd.json_normalize([asdict(result) for result in results])
-    table = runs.set_index(["experiment", "seed"]).astype(float).sort_index()
-    return table.assign(gain=table["trained"] - table["untrained"])
+    """The table of one run or more."""
+    records = [_flat(asdict(result)) for result in results]
+    table = pd.DataFrame(records).set_index(["experiment", "seed"]).astype(float).sort_index()
+    accuracies = {
+        f"{prefix}{name}": 100 * table[f"{moment}.{key}"]
+        for prefix, key in (("", GREEDY), ("sampled_", SAMPLED))
+        for name, moment in (("untrained", "before"), ("trained", "after"))
+    }
+    table = table.assign(**accuracies)
+    first = f"{FIRST_AGENT}{GREEDY}"
+    gains = {"gain": GREEDY, "first_gain": first, "first_math_gain": f"{first}/math"}
+    return table.assign(
+        sampled_gain=table["sampled_trained"] - table["sampled_untrained"],
+        **{
+            name: 100 * (table[f"after.{key}"] - table[f"before.{key}"])
+            for name, key in gains.items()
+        },
+    )
 
 
 def write_results(path: Path, results: Iterable[RunResult], *, machine: str, date: str) -> None:
@@ -126,6 +153,13 @@ def read_results(path: Path) -> tuple[str, Results]:
     return record.machine, as_table(record.runs)
 
 
-def _mean(rows: Sequence[Row], keys: Sequence[str]) -> float | None:
-    values = [row[key] for row in rows for key in keys if row.get(key) is not None]
-    return fmean(values) if values else None
+def _validation(row: Row) -> Metrics:
+    return {key: value for key, value in row.items() if key.startswith(OF_VALIDATIONS)}
+
+
+def _flat(record: Mapping[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {}
+    for name, value in record.items():
+        parts = value.items() if isinstance(value, Mapping) else [("", value)]
+        flat |= {f"{name}.{key}" if key else name: part for key, part in parts}
+    return flat

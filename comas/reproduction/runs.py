@@ -19,10 +19,9 @@ from comas.preflight.configuration import load_config
 from comas.preflight.locations import society_folder
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reproduction.experiments import PLANS, Experiment
-from comas.reproduction.results import seconds_of_rows
+from comas.reproduction.results import GREEDY, read_result, seconds_of_rows
 from comas.reproduction.settings import Settings
 from comas.run.directory import trained_steps
-from comas.run.metrics.seed_summary import read_accuracies
 from comas.run.origin import read_inputs
 from comas.run.records import read_rows
 
@@ -41,22 +40,29 @@ class PlannedRun:
     saves: Path
     num_steps: int | None
     """As ``Settings.num_steps``."""
+    learning_rate: float | None = None
+    """Another than that of the experiment's configuration."""
 
     @property
     def label(self) -> str:
         """``muted, seed 1``"""
-        return f"{self.experiment.name}, seed {self.seed}"
+        rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:g}"
+        return f"{self.experiment.name}, seed {self.seed}{rate}"
 
     @property
     def name(self) -> str:
         """``muted-seed1``"""
-        return f"{self.experiment.name}-seed{self.seed}"
+        rate = "" if self.learning_rate is None else f"-lr{self.learning_rate:g}"
+        return f"{self.experiment.name}-seed{self.seed}{rate}"
 
     @property
     def overrides(self) -> list[str]:
         """What it is started with beside the experiment's configuration."""
         steps = [] if self.num_steps is None else [f"training.num_steps={self.num_steps}"]
-        return [f"seed={self.seed}", f"name={self.name}", f"saves={self.saves}", *steps]
+        if self.learning_rate is not None:
+            steps.append(f"optimization.learning_rate={self.learning_rate}")
+        names = [f"seed={self.seed}", f"name={self.name}", f"saves={self.saves}"]
+        return [*self.experiment.overrides, *names, *steps]
 
     @property
     def folder(self) -> Path | None:
@@ -85,9 +91,22 @@ def plan_runs(settings: Settings) -> list[PlannedRun]:
         for experiment in PLANS[settings.society].experiments
         if settings.only is None or experiment.name in settings.only
     ]
+    rates: Sequence[float | None] = settings.learning_rates or [None]
     return [
-        _plan(experiment, seed, settings) for seed in settings.seeds for experiment in experiments
+        _checked(PlannedRun(experiment, seed, Path(settings.saves), settings.num_steps, rate))
+        for seed in settings.seeds
+        for experiment in experiments
+        for rate in rates
     ]
+
+
+def configurations(settings: Settings) -> dict[str, Config]:
+    """The configuration of every experiment of the society, without a seed."""
+    steps = [] if settings.num_steps is None else [f"training.num_steps={settings.num_steps}"]
+    return {
+        experiment.name: load_config(experiment.config, [*experiment.overrides, *steps])
+        for experiment in PLANS[settings.society].experiments
+    }
 
 
 def make_runs(runs: Sequence[PlannedRun]) -> None:
@@ -107,8 +126,9 @@ def make_runs(runs: Sequence[PlannedRun]) -> None:
         for number, run in enumerate(missing, start=1):
             log.info("%s (%d of %d to be made)", run.label, number, len(missing))
             folder = _make(run, bar)
-            (_, before), *_, (steps, after) = read_accuracies(folder)
-            log.info("  held-out %.1f -> %.1f in %d steps", 100 * before, 100 * after, steps)
+            result = read_result(folder, run.experiment, seed=run.seed)
+            before, after = result.before[GREEDY], result.after[GREEDY]
+            log.info("  held-out, greedy: %.2f -> %.2f", before, after)
             bar.update()
 
 
@@ -118,9 +138,8 @@ def seconds_of(run: PlannedRun) -> float | None:
     return seconds_of_rows(read_rows(folder / "metrics.jsonl")) if folder else None
 
 
-def _plan(experiment: Experiment, seed: int, settings: Settings) -> PlannedRun:
-    run = PlannedRun(experiment, seed, Path(settings.saves), settings.num_steps)
-    config = load_config(experiment.config, run.overrides)
+def _checked(run: PlannedRun) -> PlannedRun:
+    config = load_config(run.experiment.config, run.overrides)
     folder = run.folder
     if folder is not None:
         _check_settings(folder, config)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from comas.config.faults import Conflict
 from comas.config.keys import key
-from comas.reproduction.experiments import PLANS
+from comas.reproduction.experiments import NUM_SEEDS, PLANS
 
 
 @dataclass
@@ -14,10 +14,13 @@ class Settings:
 
     society: str = key("quickstart", one_of=tuple(PLANS))
     """quickstart: the embedded tiny agents; paper: the paper's models, on GPUs."""
-    seeds: list[int] = key([0, 1, 2])
+    seeds: list[int] = key([*range(NUM_SEEDS)])
     """Each experiment is run once with each."""
     only: list[str] | None = key(None, example=["comas", "muted"])
     """Names of experiments; null: all."""
+    learning_rates: list[float] | None = key(None, example=[5e-5, 1e-4])
+    """Each experiment is run with each, and what comes out is a table of them (``--tune``); null:
+    the one of its configuration."""
     num_steps: int | None = key(None, at_least=1, example=5)
     """Steps of every run; null: as its configuration says. For trying the command out."""
     saves: str = key("saves/reproduction")
@@ -39,5 +42,8 @@ def find_conflicts(settings: Settings) -> Iterator[Conflict]:
         )
     if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
         yield Conflict(("seeds",), "must hold seeds, each once", "write them like seeds=[0,1,2]")
+    if settings.learning_rates is not None and not all(r > 0 for r in settings.learning_rates):
+        said = "write them like learning_rates=[5e-5,1e-4]"
+        yield Conflict(("learning_rates",), "must be above 0", said)
     if any(seed < 0 for seed in settings.seeds):
         yield Conflict(("seeds",), "must be at least 0", "write them like seeds=[0,1,2]")
