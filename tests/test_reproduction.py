@@ -257,11 +257,9 @@ def test_a_row_has_means_and_what_comas_gains_more():
 def test_the_best_learning_rate_is_kept():
     ended = {"comas": {5e-5: [60.0, 70.0], 1e-4: [80.0, 40.0]}, "srlm": {1e-4: [10.0]}}
     page = write_tuning(ended, heading="here")
-    assert "| comas | 65.0 ± 7.1 | 60.0 ± 28.3 | 5e-05 |" in page
-    assert "| srlm |  | 10.0 | 0.0001 |" in page
-    # Variances 50 and 800: 20.6 points; times sqrt(2), 5 seeds: (2.776 + 0.941) / sqrt(5) of it.
-    assert "end 20.6 points apart (standard deviation, pooled over 2 settings)" in page
-    assert "5 seeds would find a true difference of 48 points" in page
+    # Variances 50 and 800: 20.6 points; 5 seeds find (2.776 + 0.941) / sqrt(5) times that.
+    assert "| comas | 65.0 ± 7.1 | 60.0 ± 28.3 | 5e-05 | 20.6 | 34 |" in page
+    assert "| srlm |  | 10.0 | 0.0001 | 0.0 | 34 |" in page
 
 
 def test_machines_stand_side_by_side():
@@ -391,10 +389,7 @@ def test_a_frozen_study_is_run_and_reported_as_it_was_frozen(tmp_path: Path, mon
 def test_what_is_frozen_says_how_experiments_differ():
     frozen = of_today(configurations(Settings()))
     assert frozen.settings["comas"]["optimization.kl_coef"] == "0.02"
-    assert frozen.settings["verifier"] == {
-        "name": "quickstart_verifier",
-        "reward.scheme": "verifier",
-    }
+    assert frozen.settings["flipped"] == {"name": "quickstart_flipped", "reward.scheme": "flipped"}
     assert frozen.settings["long_frozen_joint"]["society.scorer_weights"] == "frozen"
 
 
