@@ -21,7 +21,10 @@ and MAPoRL learns from it. **Greedy accuracy is what is compared**; sampled accu
 it, as it also rises when an agent merely samples its likeliest answer more often. Intervals are
 over seeds (Student's t, {CONFIDENCE:.0%} each, not adjusted for their number), runs of one seed in
 pairs. A claim is reproduced or contradicted when its whole interval says so, else undecided; no
-difference is an interval within {MARGIN:g} points.
+difference is an interval within {MARGIN:g} points. On the quick-start a policy samples 144
+responses a step in every experiment. All of them are trained, but by SRLM two thirds (a pair of
+three), by TTRL those in math, and with frozen or lagged scorers all but scorings. Learning rates
+were found on other seeds ([tuning.md](tuning.md), which also says what the study can find).
 
 **What was planted.** The agents of the quick-start are tiny. Before the runs they were taught to
 solve, criticise and score, with habits of making mistakes: an untrained agent's likeliest answer
