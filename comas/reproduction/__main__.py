@@ -4,7 +4,7 @@ import logging
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -26,8 +26,9 @@ from comas.utils.terminal import command
 
 log = logging.getLogger("comas")
 
-SECONDS_PER_RUN = {"quickstart": 85.0}
-"""Time of a run with its start on 2 cores, by society, while none has been finished to tell."""
+SECONDS_PER_RUN = {("quickstart", False): 90.0, ("quickstart", True): 400.0}
+"""Time of a run with its start on 2 cores, by society and whether it is a long one, while none has
+been finished to tell."""
 TUNING = (
     f"seeds={list(TUNING_SEEDS)}",
     f"learning_rates={list(LEARNING_RATES)}",
@@ -86,21 +87,29 @@ def check_flags(flags: Collection[str]) -> None:
 
 def describe(runs: Sequence[PlannedRun], *, society: str, every: bool) -> list[str]:
     """What there is to do, and for how long; with ``every``, run by run."""
-    taken = {run.label: seconds for run in runs if (seconds := seconds_of(run)) is not None}
-    missing = [run for run in runs if run.label not in taken]
-    each = fmean(taken.values()) if taken else SECONDS_PER_RUN.get(society)
+    taken = {run: seconds for run in runs if (seconds := seconds_of(run)) is not None}
+    missing = [run for run in runs if run not in taken]
     lines = [f"{len(runs)} runs, {len(taken)} of them finished"]
-    if missing and each is not None:
+    expected = [_expected_seconds(run, taken, society=society) for run in missing]
+    known = [seconds for seconds in expected if seconds is not None]
+    if missing and len(known) == len(missing):
         source = "as the finished ones took" if taken else "as on 2 cores"
-        minutes = len(missing) * each / 60
-        lines[0] += f"; the others take about {minutes:.0f} minutes, {source}"
+        lines[0] += f"; the others take about {sum(known) / 60:.0f} minutes, {source}"
     if every:
         lines += [
-            f"  {run.label:28} {'finished' if run.label in taken else '-':9} "
+            f"  {run.label:28} {'finished' if run in taken else '-':9} "
             f"{run.experiment.config}  {run.experiment.about}"
             for run in runs
         ]
     return lines
+
+
+def _expected_seconds(
+    run: PlannedRun, taken: Mapping[PlannedRun, float], *, society: str
+) -> float | None:
+    is_long = run.experiment.kind == "long"
+    alike = [s for other, s in taken.items() if (other.experiment.kind == "long") == is_long]
+    return fmean(alike) if alike else SECONDS_PER_RUN.get((society, is_long))
 
 
 def save_tuning(runs: Sequence[PlannedRun], settings: Settings) -> Path:
