@@ -5,6 +5,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import choose_config, describe_changes, load_config
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str]) -> int:
         config = prepared.config
         sizes = describe_sizes(config, prepared.sizes)
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
-        with run:
+        with run, blaming_plugins():
             log.info("run directory: %s", from_here(run.path))
             for line in sizes:
                 log.info(line)

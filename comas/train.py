@@ -51,7 +51,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     recoveries = Recoveries(config.cluster.max_recoveries)
     has_started = False
     with (
-        Verifier(isolation=prepared.isolation) as verifier,
+        Verifier(isolation=prepared.isolation, chosen=config.verifiers) as verifier,
         tqdm(total=num_steps, unit="step", disable=None, dynamic_ncols=True) as bar,
         logging_redirect_tqdm(),
     ):
@@ -214,7 +214,7 @@ def _restore(
     if checkpoint is not None:
         step, folder = checkpoint
         agents.load_checkpoint(folder, step=step)
-    run.keep_settings(prepared.locations)
+    run.keep_settings(prepared.locations, prepared.sources)
     if checkpoint is None:
         run.go_back_to(BEFORE_ALL)
         return 0

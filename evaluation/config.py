@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Setting
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
-from evaluation.benchmarks import BENCHMARKS
+from comas.config.plugins import PluginError, Registry
+from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.client import fault_of_address
 from evaluation.setups import SETUPS
 from evaluation.tasks import HELD_OUT
@@ -20,9 +22,9 @@ class EvaluationConfig:
     """What is evaluated, how models are asked, and where they are served."""
 
     benchmarks: list[str] | None = key(None, example=["gsm8k", "math-500"])
-    """null: the paper's seven; of a quick-start run, its held-out questions."""
+    """Names, or plug-ins; null: the paper's seven; of a quick-start run, its held-out questions."""
     setups: list[str] | None = key(None, example=["vanilla", "debate"])
-    """null: all."""
+    """Names, or plug-ins; null: all that are shipped."""
     limit: int | None = key(None, at_least=1, example=50)
     """Tasks of each benchmark, at most; null: as in the paper (500)."""
     seeds: int = key(1, at_least=1)
@@ -105,16 +107,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
-    chosen = (
-        ("benchmarks", config.benchmarks, [*BENCHMARKS, HELD_OUT]),
-        ("setups", config.setups, list(SETUPS)),
-    )
-    for name, values, known in chosen:
-        remedy = f"choose among {', '.join(known)}"
-        if values is not None and (not values or len(set(values)) < len(values)):
-            yield Conflict((name,), "must hold names, each once", remedy)
-        elif unknown := [value for value in values or () if value not in known]:
-            yield Conflict((name,), f"unknown: {', '.join(unknown)}", remedy)
+    yield from _name_conflicts("benchmarks", config.benchmarks, BENCHMARKS, others=[HELD_OUT])
+    yield from _name_conflicts("setups", config.setups, SETUPS, others=[])
     if config.base_url is None:
         if config.model is not None:
             remedy = "give base_url as well, or leave it out"
@@ -129,6 +123,29 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     ):
         if is_given:
             yield Conflict((name, "base_url"), reason, f"leave out {name} or base_url")
+
+
+def _name_conflicts(
+    key: str, names: list[str] | None, registry: Registry[Any], *, others: list[str]
+) -> Iterator[Conflict]:
+    """Names that are there twice or lead to nothing; folders and tables have their labels."""
+    if names is None:
+        return
+    found = [registry.find(name) for name in names]
+    labels = [
+        entry.name if isinstance(entry, Benchmark) else registry.label(name)
+        for name, entry in zip(names, found, strict=True)
+    ]
+    taken = [label for name, label in zip(names, labels, strict=True) if name != label in registry]
+    if not names or len(set(labels)) < len(labels) or taken:
+        known = ", ".join([registry.known(), *others])
+        yield Conflict((key,), "must hold names, each once", f"choose among {known}")
+    for name in names:
+        try:
+            _ = name in others or registry[name]
+        except PluginError as error:
+            also = "".join(f"; or {other}" for other in others)
+            yield Conflict((key,), f"{name}: {error.constraint}", error.remedy + also)
 
 
 def _faults_of_positional(positional: Sequence[str], config: EvaluationConfig) -> Iterator[Fault]:

@@ -22,7 +22,6 @@ from evaluation.report import write_summary
 from evaluation.results import SUMMARY, Column
 from evaluation.runner import run_inference
 from evaluation.server import ServerError, Servers, serve
-from evaluation.setups import SETUPS
 
 log = logging.getLogger(__name__)
 
@@ -137,7 +136,7 @@ async def _answer(plan: Plan, subjects: Sequence[str], column: Column, *, server
         work = run_all(
             run_inference(
                 plan.tasks[column.benchmark],
-                setup=SETUPS[column.setup],
+                setup=plan.setups[column.setup],
                 models=[servers.endpoints[index] for index in plan.target.subjects[subject]],
                 seeds=plan.seeds,
                 options=plan.requests,

@@ -17,10 +17,12 @@ FORMAT_KEY, FORMAT = "format", 3
 TASKS = "tasks"
 TITLE = "title"
 SAMPLING = "sampling"
+SETUP_FILES = "setup_files"
 
 Identity = Mapping[str, Any]
 """All that determines the answers, as JSON values: "tasks" holds a fingerprint of each benchmark,
-"sampling" how the models are asked, and "title" says, for people, where the models were found."""
+"sampling" how the models are asked, "setup_files" the SHA-256 of the files of setups that are
+plug-ins, and "title" says, for people, where the models were found."""
 
 
 def check_identity(folder: Path, identity: Identity) -> None:

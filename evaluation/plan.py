@@ -5,19 +5,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
 from comas.types import Message
 from comas.verification.sandbox import Isolation
 from evaluation.accuracy import columns_of, in_words
+from evaluation.benchmarks import BENCHMARKS
 from evaluation.client import RequestOptions
 from evaluation.config import Command, EvaluationConfig
-from evaluation.identity import SAMPLING, TASKS, TITLE, Identity, check_identity, fingerprint
+from evaluation.identity import (
+    SAMPLING,
+    SETUP_FILES,
+    TASKS,
+    TITLE,
+    Identity,
+    check_identity,
+    fingerprint,
+)
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
 from evaluation.report import Results, read_results
 from evaluation.results import Column, graded_columns
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
-from evaluation.types import BenchmarkTask
+from evaluation.types import BenchmarkTask, Setup
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,8 @@ class Plan:
     tasks: Mapping[str, Sequence[BenchmarkTask]]
     """Benchmark -> its tasks."""
     columns: tuple[Column, ...]
+    setups: Mapping[str, Setup]
+    """By the names that columns give them."""
     seeds: tuple[int, ...]
     requests: RequestOptions
     identity: Identity
@@ -43,7 +55,7 @@ class Plan:
     def columns_of(self, subject: str) -> list[Column]:
         """A society leaves out setups with one speaker: its agents have those results."""
         num_models = len(set(self.target.subjects[subject]))
-        return [c for c in self.columns if num_models == 1 or SETUPS[c.setup].num_speakers > 1]
+        return [c for c in self.columns if num_models == 1 or self.setups[c.setup].num_speakers > 1]
 
     @property
     def cells(self) -> list[tuple[str, Column]]:
@@ -70,13 +82,15 @@ def make_plan(command: Command) -> Plan:
     results = Path(config.results)
     tasks = _all_tasks(config, target)
     requests = _request_options(config, target)
-    columns = [Column(setup, name) for setup in config.setups or SETUPS for name in tasks]
+    setups = {SETUPS.label(name): SETUPS[name] for name in config.setups or SETUPS}
+    columns = [Column(setup, name) for setup in setups for name in tasks]
     plan = Plan(
         folder=results / command.name,
         config=config,
         target=target,
         tasks=tasks,
         columns=tuple(columns),
+        setups=setups,
         seeds=tuple(range(config.seeds)),
         requests=requests,
         identity=_identity(target, tasks, config=config, requests=requests),
@@ -101,7 +115,8 @@ def describe(plan: Plan) -> str:
         tasks, num_models = plan.tasks[column.benchmark], len(plan.target.subjects[subject])
         num_asked = len(tasks) * len(plan.seeds)
         num_answers += num_asked
-        num_requests += num_asked * count_calls(column.setup, tasks[0], num_models=num_models)
+        setup = plan.setups[column.setup]
+        num_requests += num_asked * count_calls(setup, tasks[0], num_models=num_models)
     seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
     return (
         f"Evaluating {what} on {sizes} with {setups}; {seeds}: {num_answers} answers, at most "
@@ -109,10 +124,11 @@ def describe(plan: Plan) -> str:
     )
 
 
-def count_calls(setup: str, task: BenchmarkTask, *, num_models: int) -> int:
+def count_calls(setup: Setup, task: BenchmarkTask, *, num_models: int) -> int:
     """Requests that a setup makes per task, at most: nobody ends a conversation early."""
     ask = _CountingAsk(num_models)
-    asyncio.run(SETUPS[setup].flow(task, ask))
+    with blaming_plugins():
+        asyncio.run(setup.flow(task, ask))
     return ask.num_calls
 
 
@@ -159,7 +175,7 @@ def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[Bench
             assert target.held_out is not None
             tasks[name] = held_out_tasks(target.held_out, target.held_out_rules, limit=config.limit)
         else:
-            tasks[name] = benchmark_tasks(name, data=data, limit=config.limit)
+            tasks[BENCHMARKS[name].name] = benchmark_tasks(name, data=data, limit=config.limit)
     return tasks
 
 
@@ -200,8 +216,11 @@ def _identity(
     config: EvaluationConfig,
     requests: RequestOptions,
 ) -> Identity:
+    sources = {name: SETUPS.source_of(name) for name in config.setups or SETUPS}
+    plugins = {SETUPS.label(n): source.digest for n, source in sources.items() if source}
     return {
         TITLE: target.title,
+        **({SETUP_FILES: plugins} if plugins else {}),
         "models": [model.identity for model in target.models],
         "subjects": dict(target.subjects),
         SAMPLING: {

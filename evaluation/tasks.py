@@ -52,7 +52,7 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
         raise ValueError(
             f"{path} is damaged: {listed}. Delete it, then: {_build_command([name], data)}"
         )
-    return draw(tasks, benchmark.limit if limit is None else limit, name=name)
+    return draw(tasks, benchmark.limit if limit is None else limit, name=benchmark.name)
 
 
 def held_out_tasks(

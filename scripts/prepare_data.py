@@ -10,6 +10,7 @@ from pathlib import Path
 
 from datasets import disable_progress_bars
 
+from comas.config.plugins import PluginError
 from comas.data.preparation import DataPreparationError
 from comas.data.preparation.blend import PAPER_SIZE, BlendSize
 from comas.data.preparation.build import Job, Outcome, build
@@ -48,12 +49,14 @@ def _job(arguments: Sequence[str]) -> Job:
     options = _parse(arguments)
     names = set(options.only or [BLEND_NAME, *BENCHMARKS])
     with_blend = BLEND_NAME in names
+    plugins = sorted(names - {BLEND_NAME, *BENCHMARKS})
     wanted = [
-        name for name in BENCHMARKS if (with_blend or name in names) and name not in options.skip
+        *(n for n in BENCHMARKS if (with_blend or n in names) and n not in options.skip),
+        *plugins,
     ]
     return Job(
         output=options.output,
-        benchmarks={name: BENCHMARKS[name] for name in wanted},
+        benchmarks={BENCHMARKS[name].name: BENCHMARKS[name] for name in wanted},
         with_blend=with_blend,
         size=BlendSize(
             train=dict(zip(DOMAINS, options.train_size, strict=True)),
@@ -68,7 +71,7 @@ def _job(arguments: Sequence[str]) -> Job:
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/prepare_data.sh", allow_abbrev=False)
     parser.add_argument("--from", dest="from_", type=_folder, metavar="DIR")
-    parser.add_argument("--only", nargs="+", choices=[BLEND_NAME, *BENCHMARKS])
+    parser.add_argument("--only", nargs="+", type=_name)
     parser.add_argument("--skip", nargs="+", choices=list(BENCHMARKS), default=[])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--output", type=Path, default=Path("data"), metavar="DIR")
@@ -82,6 +85,15 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         )
     parser.add_argument("--rebuild", action="store_true")
     return parser.parse_args(arguments)
+
+
+def _name(text: str) -> str:
+    """``train``, or what ``BENCHMARKS`` knows or can look up."""
+    try:
+        _ = text == BLEND_NAME or BENCHMARKS[text]
+    except PluginError as error:
+        raise argparse.ArgumentTypeError(f"{text}: {error}") from error
+    return text
 
 
 def _folder(text: str) -> Path:

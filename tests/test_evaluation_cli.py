@@ -117,9 +117,9 @@ def test_setups_are_counted_as_the_paper_counts_them():
         "autogen": 5,  # at most: nobody says TERMINATE
         "discussion": 24,  # 4 agents x 2 rounds x 3
     }
-    assert {name: count_calls(name, task, num_models=1) for name in expected} == expected
-    assert all(count_calls(name, task, num_models=1) > 0 for name in SETUPS)
-    assert count_calls("discussion", task, num_models=2) == 12
+    assert {name: count_calls(SETUPS[name], task, num_models=1) for name in expected} == expected
+    assert all(count_calls(setup, task, num_models=1) > 0 for setup in SETUPS.values())
+    assert count_calls(SETUPS["discussion"], task, num_models=2) == 12
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def failure(arguments: list[str], caplog: pytest.LogCaptureFixture) -> str:
 
 
 FAULTS: list[tuple[list[str], list[str]]] = [
-    (["benchmarks=[gsm9k]"], ["unknown: gsm9k", "gsm8k, math-500", "held_out"]),
-    (["setups=[voting]"], ["unknown: voting", "majority_vote", "discussion"]),
+    (["benchmarks=[gsm9k]"], ["gsm9k: is not a known name", "gsm8k, math-500", "held_out"]),
+    (["setups=[voting]"], ["voting: is not a known name", "majority_vote", "discussion"]),
     (["setups=[vanilla, vanilla]"], ["each once"]),
     (["setups=[]"], ["must hold names"]),
     (["setups=vanilla"], ["a list of texts", "setups=[vanilla, debate]"]),

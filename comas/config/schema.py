@@ -82,9 +82,10 @@ class Interaction:
     """The discussion: who speaks when, about what."""
 
     schedule: str = key("sequential")
-    """Name in ``comas.interaction.SCHEDULES``."""
+    """Name in ``comas.interaction.SCHEDULES``, or a plug-in."""
     criticism: str = key("scored")
-    """Name in ``comas.interaction.CRITICISMS``: what happens to a solution once it is given."""
+    """Name in ``comas.interaction.CRITICISMS``, or a plug-in: what happens to a solution once it is
+    given."""
     num_rounds: int = key(8, at_least=1)
     """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
     num_evaluations: int = key(1, at_least=1)
@@ -104,7 +105,8 @@ class Reward:
     """How a discussion becomes rewards."""
 
     scheme: str = key("interaction")
-    """Name in ``comas.reward_formulation.REWARD_SCHEMES``."""
+    """Name in ``comas.reward_formulation.REWARD_SCHEMES``, or a plug-in: ``path/to/file.py:object``
+    or ``module:object``."""
 
 
 @dataclass
@@ -196,7 +198,7 @@ class Optimization:
     """The loss over advantages (clipped_surrogate) or over pairs (dpo): the response of the highest
     reward against that of the lowest, among an agent's responses to the same prompt."""
     estimator: str = key("reinforce_pp")
-    """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``."""
+    """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``, or a plug-in."""
     group_by: list[str] | None = key(None, example=["question_id", "role"])
     """Fields of a sample that make its group, such as question_id, role, agent_index; null: those
     of the estimator."""
@@ -292,8 +294,15 @@ class Validation:
 
 @dataclass
 class Verification:
-    """How answers are judged; only coding has something to choose."""
+    """How answers are judged: the verifier of each domain is a name in
+    ``comas.verification.verifiers.VERIFIERS``, or a plug-in."""
 
+    math: str = key("math")
+    """Verifier of math."""
+    science: str = key("science")
+    """Verifier of science."""
+    coding: str = key("coding")
+    """Verifier of coding."""
     sandbox: str | None = key(
         None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
     )
@@ -345,6 +354,9 @@ class Logging:
     """The project that the run belongs to at wandb."""
     tensorboard: bool = key(False)
     """Whether the run directory gets a folder tensorboard/."""
+    trackers: list[str] = key([])
+    """Further trackers: plug-ins that are called with the configuration and the run's folder, and
+    return a ``comas.run.trackers.Tracker``."""
     tokens: bool = key(True)
     """Whether the run directory gets a folder tokens/: every prompt and response as token ids, with
     log-probs and advantages. About 7 bytes per response token."""
@@ -411,6 +423,12 @@ class Config:
     def trained_policies(self) -> list[int]:
         """The policies that are not frozen."""
         return [policy for policy, every in enumerate(self.update_every) if every > 0]
+
+    @property
+    def verifiers(self) -> dict[str, str]:
+        """Domain -> the name of its verifier."""
+        chosen = self.verification
+        return {"math": chosen.math, "science": chosen.science, "coding": chosen.coding}
 
     @property
     def families(self) -> list[tuple[int, ...]]:

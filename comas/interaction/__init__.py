@@ -5,6 +5,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from random import Random
 from typing import Protocol
 
+from comas.config.plugins import Registry
 from comas.config.schema import Interaction
 from comas.interaction import debate, parallel, sequential
 from comas.interaction.criticism import CRITICISMS
@@ -38,11 +39,16 @@ __all__ = [
     "run_discussions",
 ]
 
-SCHEDULES: dict[str, Schedule] = {
-    "sequential": sequential.schedule,
-    "parallel": parallel.schedule,
-    "debate": debate.schedule,
-}
+SCHEDULES: Registry[Schedule] = Registry(
+    {
+        "sequential": sequential.schedule,
+        "parallel": parallel.schedule,
+        "debate": debate.schedule,
+    },
+    group="comas.schedules",
+    wanted="a function from open discussions to a coroutine for each (Schedule)",
+    adapt=lambda found: found if callable(found) else None,
+)
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
+from comas.config.plugins import Registry
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import (
     APPROVALS,
@@ -154,7 +155,7 @@ async def exchanged(submission: Submission) -> HistoryItem | None:
     return submission.history_item(given)
 
 
-CRITICISMS: dict[str, Criticism] = {
+_SHIPPED = {
     "scored": Criticism(scored, outcome="scores"),
     "no_evaluation": Criticism(no_evaluation, outcome="scores", max_evaluations=1),
     "no_scoring": Criticism(no_scoring, outcome="judgments", min_evaluations=2),
@@ -163,3 +164,9 @@ CRITICISMS: dict[str, Criticism] = {
     "muted": Criticism(muted, outcome="scores"),
     "exchanged": Criticism(exchanged, outcome="scores"),
 }
+CRITICISMS: Registry[Criticism] = Registry(
+    _SHIPPED,
+    group="comas.criticisms",
+    wanted="a Criticism",
+    adapt=lambda found: found if isinstance(found, Criticism) else None,
+)

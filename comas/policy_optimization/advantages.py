@@ -5,10 +5,11 @@ REINFORCE++, the paper's estimator, is here; the others are in ``group_advantage
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
+from comas.config.plugins import Registry
 from comas.config.schema import Optimization
 from comas.policy_optimization.samples import group_keys
 from comas.types import TrainingSample
@@ -122,9 +123,19 @@ class AdvantageEstimator(NamedTuple):
     """Whether ``optimization.discount`` enters; otherwise it has to be 1."""
 
 
-ADVANTAGE_ESTIMATORS: dict[str, AdvantageEstimator] = {
-    "reinforce_pp": AdvantageEstimator(reinforce_pp, reads_discount=True),
-}
+def _as_estimator(found: Any) -> AdvantageEstimator | None:
+    """A bare function compares no samples by groups."""
+    if isinstance(found, AdvantageEstimator):
+        return found
+    return AdvantageEstimator(found) if callable(found) else None
+
+
+ADVANTAGE_ESTIMATORS: Registry[AdvantageEstimator] = Registry(
+    {"reinforce_pp": AdvantageEstimator(reinforce_pp, reads_discount=True)},
+    group="comas.estimators",
+    wanted="a function from AdvantageInputs to advantages, or an AdvantageEstimator",
+    adapt=_as_estimator,
+)
 """Advantage estimators, by the name that ``optimization.estimator`` gives them; whoever imports the
 package finds those of ``group_advantages.py`` here as well."""
 

@@ -1,15 +1,14 @@
 """What the keys of a run's configuration must satisfy beyond their own bounds."""
 
 import math
-from collections.abc import Collection, Iterator, Sequence
-from operator import attrgetter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.schema import Config, Society
-from comas.interaction import CRITICISMS, SCHEDULES, UNCRITICISED_SCHEDULES
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
+from comas.preflight.plugins import name_conflicts
 from comas.preflight.update_conflicts import (
     estimator_conflicts,
     loss_conflicts,
@@ -17,19 +16,11 @@ from comas.preflight.update_conflicts import (
 )
 from comas.reward_formulation import REWARD_SCHEMES
 
-CHOICES: dict[str, Collection[str]] = {
-    "interaction.schedule": SCHEDULES,
-    "interaction.criticism": CRITICISMS,
-    "reward.scheme": REWARD_SCHEMES,
-    "optimization.estimator": ADVANTAGE_ESTIMATORS,
-}
-"""Key -> the registry in which its value is a name."""
-
 
 def find_conflicts(config: Config) -> list[Conflict]:
     """Every conflict of ``config``, which is only read."""
     checks = (
-        _names,
+        name_conflicts,
         _run_names,
         _societies,
         _criticisms,
@@ -48,13 +39,6 @@ def find_conflicts(config: Config) -> list[Conflict]:
         _frozen,
     )
     return [conflict for check in checks for conflict in check(config)]
-
-
-def _names(config: Config) -> Iterator[Conflict]:
-    for key, registry in CHOICES.items():
-        if attrgetter(key)(config) not in registry:
-            known = ", ".join(registry)
-            yield Conflict((key,), "is not a known name", f"choose one of: {known}")
 
 
 # ---------------------------------------------------------------- the run and its society
@@ -149,7 +133,7 @@ def _updates(config: Config) -> Iterator[Conflict]:
 
 def _criticisms(config: Config) -> Iterator[Conflict]:
     name, scheme = config.interaction.criticism, config.reward.scheme
-    criticism, known_scheme = CRITICISMS.get(name), REWARD_SCHEMES.get(scheme)
+    criticism, known_scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(scheme)
     if criticism is None:
         return
     schedule = config.interaction.schedule

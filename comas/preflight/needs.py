@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from comas.config.plugins import blaming_plugins
+
 Found = TypeVar("Found")
 
 MAX_SUBJECT_CHARS = 44
@@ -48,7 +50,8 @@ class Checklist(list[Need]):
     ) -> Found | None:
         """What ``find`` returns, shown as what is there; None if it raises, which is a fault."""
         try:
-            found = find()
+            with blaming_plugins():
+                found = find()
         except (ValueError, OSError) as error:
             self.append(Need(subject, needed, "not usable", fault=str(error)))
             return None

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from comas import quickstart
+from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
 from comas.data import QuestionSet, fixed_subset, load_questions
 from comas.data.probe import ProbeItem, load_probe
@@ -43,6 +44,7 @@ from comas.preflight.memory import (
     num_parameters,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of
+from comas.preflight.plugins import plugin_needs, plugin_sources
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import derive_sizes
 from comas.quickstart import QUICKSTART_PREFIX
@@ -108,6 +110,7 @@ class Survey:
         self._look_at_inputs()
         self._look_at_questions()
         self._look_at_discussions()
+        self.needs += plugin_needs(config, self.train)
         self._look_at_sandbox()
         self._look_at_memory()
         self._look_at_disk()
@@ -223,6 +226,7 @@ class Survey:
                 checks.shared_need(self.sizes.num_questions, self.sizes.num_questions)
             )
 
+    @blaming_plugins()
     def _look_at_discussions(self) -> None:
         self.needs += group_needs(self.config)
         if self.sizes is not None and is_known(self.config):
@@ -334,6 +338,7 @@ def prepare(config: Config) -> Prepared:
         isolation=found.isolation,
         sizes=found.sizes,
         locations=found.locations,
+        sources=plugin_sources(config),
         doubts=[need.doubt for need in found.needs if need.doubt is not None],
     )
 

@@ -12,7 +12,7 @@ from comas.policy_optimization.samples import GROUP_KEYS
 def estimator_conflicts(config: Config) -> Iterator[Conflict]:
     """What does not fit ``optimization.estimator``, or is no group."""
     optimization = config.optimization
-    name, estimator = optimization.estimator, ADVANTAGE_ESTIMATORS.get(optimization.estimator)
+    name, estimator = optimization.estimator, ADVANTAGE_ESTIMATORS.find(optimization.estimator)
     if optimization.group_by is not None:
         yield from _group_conflicts(optimization.group_by)
     if estimator is None:

@@ -5,8 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
+from comas.config.plugins import Registry
 from comas.interaction.criticism import Outcome
 from comas.reward_formulation.controls import (
     as_if_scored,
@@ -77,7 +78,14 @@ def _maporl(shaping: Shaping) -> RewardScheme:
     return RewardScheme(partial(maporl_reward, shaping=shaping), needs=("verdicts",))
 
 
-REWARD_SCHEMES: dict[str, RewardScheme] = {
+def _as_scheme(found: Any) -> RewardScheme | None:
+    """A bare function needs nothing but the discussions."""
+    if isinstance(found, RewardScheme):
+        return found
+    return RewardScheme(found) if callable(found) else None
+
+
+_SHIPPED = {
     "interaction": RewardScheme(interaction_reward, reads="scores"),
     "judgment": RewardScheme(judgment_reward, reads="judgments"),
     "flipped": RewardScheme(flipped_reward, reads="scores"),
@@ -92,3 +100,10 @@ REWARD_SCHEMES: dict[str, RewardScheme] = {
     "mean_rating": RewardScheme(mean_rating, reads="ratings"),
     "majority": RewardScheme(majority_reward),
 }
+REWARD_SCHEMES: Registry[RewardScheme] = Registry(
+    _SHIPPED,
+    group="comas.rewards",
+    wanted="a function from discussions to Rewards, or a RewardScheme",
+    adapt=_as_scheme,
+)
+"""Reward schemes, by the name that ``reward.scheme`` gives them."""

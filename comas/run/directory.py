@@ -3,6 +3,7 @@
 saves/latest -> 20250131-094500-comas
 saves/20250131-094500-comas/
     config.yaml  inputs.json  seal.json  versions.json  train.log  metrics.jsonl
+    sources/1a2b3c4d5e6f-my.py      what the user's own files were
     discussions/step_0001.jsonl
     tokens/step_0001.jsonl.gz
     checkpoints/step_0010/
@@ -23,13 +24,16 @@ from types import MappingProxyType, TracebackType
 from typing import Self
 
 from comas.config import changed_keys, config_as_yaml, load
+from comas.config.plugins import digest_of
 from comas.config.schema import Config
 from comas.run.dropped import Dropped
 from comas.run.origin import (
     CONFIG,
+    SOURCES,
     edits,
     in_words,
     inputs_as_json,
+    kept_name,
     new_origin,
     read_origin,
     refuse_changes,
@@ -130,13 +134,23 @@ class RunDirectory:
             logger.warning("this run goes on with other settings: %s", in_words(changes))
         return run
 
-    def keep_settings(self, locations: Mapping[str, str]) -> None:
-        """Write and seal the configuration that the run now has, and where the models and questions
-        that it names were found; of a resumed run, when it has loaded."""
+    def keep_settings(
+        self, locations: Mapping[str, str], sources: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Write and seal the configuration that the run now has, where the models and questions
+        that it names were found, and the user's own files that it depends on (whole path -> text);
+        of a resumed run, when it has loaded. Earlier texts of such files stay."""
+        digests = {path: digest_of(text) for path, text in sources.items()}
+        texts = {self.path / SOURCES / kept_name(p, digests[p]): t for p, t in sources.items()}
+        if texts:
+            with explaining_errors(self.path):
+                (self.path / SOURCES).mkdir(exist_ok=True)
+            files.write_texts(texts)
         self._origin = dataclasses.replace(
             self._origin,
             config=config_as_yaml(_as_kept(self._config)),
             inputs=inputs_as_json(self.path, locations),
+            sources=digests,
         )
         write_origin(self.path, self._origin, self._key)
 

@@ -8,12 +8,13 @@ seal as well, which holds their texts: an edit by hand is told from the settings
 begun with.
 """
 
+import hashlib
 import json
 import logging
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 
 CONFIG = "config.yaml"
 INPUTS = "inputs.json"
+SOURCES = "sources"
+"""The folder that keeps the user's own files as they were; nothing in it is ever run."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Origin:
     """The text of inputs.json."""
     newest_checkpoint: int | None = None
     """The step of the one that was written last; None: there was none yet."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """Whole path -> SHA-256 of the user's own files that the run depends on (plug-ins)."""
 
     @property
     def texts(self) -> dict[str, str]:
@@ -116,7 +121,24 @@ def edits(run: Path, origin: Origin) -> Changes:
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
         if text != sealed:
             changes |= changed_values(_values(sealed, path), _values(text, path))
+    return changes | _edited_sources(origin.sources)
+
+
+def _edited_sources(sources: Mapping[str, str]) -> Changes:
+    """The user's own files that are not what they were, or gone. They are read, never run."""
+    changes = {}
+    for path, sealed in sources.items():
+        is_here = Path(path).is_file()
+        now = hashlib.sha256(Path(path).read_bytes()).hexdigest() if is_here else "gone"
+        if now != sealed:
+            kept = f"sha256 {sealed[:12]}, kept as {SOURCES}/{kept_name(path, sealed)}"
+            changes[path] = (kept, f"sha256 {now[:12]}" if is_here else now)
     return changes
+
+
+def kept_name(path: str, digest: str) -> str:
+    """Under what name a run keeps a source: ``my.py -> 1a2b3c4d5e6f-my.py``."""
+    return f"{digest[:12]}-{Path(path).name}"
 
 
 def refuse_changes(run: Path, changes: Changes) -> None:

@@ -56,5 +56,7 @@ class Prepared:
     sizes: Sizes
     locations: Mapping[str, str]
     """Where each name of the configuration leads (see ``locate``)."""
+    sources: Mapping[str, str]
+    """Whole path -> text of the user's own files that the run depends on."""
     doubts: Sequence[str]
     """What may be too little, by estimate."""

@@ -1,10 +1,11 @@
 """wandb and TensorBoard, each imported only when it is asked for."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from comas.config.plugins import Registry
 from comas.config.schema import Config
 from comas.run.records import Row
 from comas.utils.files import FileError
@@ -38,9 +39,18 @@ class Tracker(Protocol):
     def close(self, *, failed: bool) -> None: ...
 
 
+TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
+    {},
+    group="comas.trackers",
+    wanted="a function from (configuration, the run's folder) to a Tracker",
+    adapt=lambda found: found if callable(found) else None,
+)
+"""Further trackers, by the names in ``logging.trackers``."""
+
+
 def open_trackers(config: Config, run: Path) -> list[Tracker]:
     """The trackers that ``logging`` asks for; raises FileError when one cannot start."""
-    trackers: list[Tracker] = []
+    trackers = [TRACKERS[name](config, run) for name in config.logging.trackers]
     if config.logging.tensorboard:
         trackers.append(TensorboardTracker(run / "tensorboard"))
     if config.logging.wandb != "disabled":

@@ -7,25 +7,27 @@ import os
 import resource
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from multiprocessing import forkserver
 from threading import Lock
+from types import MappingProxyType
 from typing import Self
 from weakref import WeakSet
 
 from pebble import ProcessExpired, ProcessPool
 
+from comas.config.plugins import adopt_texts, blaming_plugins, texts_read
 from comas.verification import coding
-from comas.verification.forms import AnswerForm, Grader, Verdict
+from comas.verification.forms import Grader, Verdict
 from comas.verification.sandbox import Isolation, Sandbox
 from comas.verification.verifiers import CPU_LIMIT_S, verify
 
 log = logging.getLogger(__name__)
 
-Item = tuple[AnswerForm, str, str]
+Item = tuple[str, str, str]
 """(form, response text, gold answer); for coding the gold is checker code."""
 
 MAX_WORKERS = 16
@@ -68,6 +70,7 @@ class Verifier:
         cpu_limit_s: float | None = None,
         wall_limit_s: float = WALL_LIMIT_S,
         isolation: Isolation | None = None,
+        chosen: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """``num_workers``: by default one a core that this process may use, at most 16.
 
@@ -75,10 +78,13 @@ class Verifier:
         ``wall_limit_s``: by the clock, for workers that hang.
         ``isolation``: of programs, as ``comas.preflight.machine.settle_isolation`` has settled it;
         None warns with the first program where it is not whole.
+        ``chosen``: form -> the name of its strict verifier, where that is another one; it may be a
+        plug-in, which the workers take as this process has read it.
         """
         self._cpu_limit_s = cpu_limit_s
         self._wall_limit_s = wall_limit_s
         self._num_workers = num_workers or min(len(os.sched_getaffinity(0)), MAX_WORKERS)
+        self._chosen = chosen
         self._isolation: Isolation = isolation or "allow_degraded"
         self._is_settled = isolation is not None
         self._pools = [self._new_pool()]
@@ -129,6 +135,8 @@ class Verifier:
 
     def _schedule(self, grader: Grader, item: Item) -> Future[Verdict]:
         cpu_limit_s = self._cpu_limit_s or CPU_LIMIT_S[grader]
+        if grader == "strict":
+            item = (self._chosen.get(item[0], item[0]), *item[1:])
         judge = partial(_judge, item, grader, cpu_limit_s=cpu_limit_s)
         with self._renewing:
             try:
@@ -148,7 +156,7 @@ class Verifier:
         return ProcessPool(
             max_workers=self._num_workers,
             initializer=_prepare_worker,
-            initargs=(self._isolation,),
+            initargs=(self._isolation, texts_read()),
             context=context,
         )
 
@@ -256,7 +264,8 @@ def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
     """
     signal.setitimer(signal.ITIMER_PROF, cpu_limit_s)
     try:
-        return verify(*item, grader)
+        with blaming_plugins():
+            return verify(*item, grader)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
 
@@ -265,9 +274,10 @@ def _is_over_cpu_limit(fault: BaseException | None) -> bool:
     return isinstance(fault, ProcessExpired) and fault.exitcode == -signal.SIGPROF
 
 
-def _prepare_worker(isolation: Isolation) -> None:
+def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> None:
     """Low priority, bounded memory, no chatter, and death with the owner of the pool."""
     _die_with_forkserver()
+    adopt_texts(plugin_texts)
     os.nice(NICENESS)
     coding.isolation.set(isolation)
     resource.setrlimit(resource.RLIMIT_AS, (WORKER_MEMORY_MIB << 20, WORKER_MEMORY_MIB << 20))

@@ -1,10 +1,11 @@
 """Which verifier judges which form of answer. A new one is one file and one line here."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from comas.config.plugins import Registry
 from comas.verification.choice import verify_choice
 from comas.verification.coding import verify_coding, verify_coding_published
-from comas.verification.forms import AnswerForm, Grader, Verdict
+from comas.verification.forms import Grader, Verdict
 from comas.verification.math import verify_math
 from comas.verification.published import (
     verify_choice_published,
@@ -13,13 +14,24 @@ from comas.verification.published import (
 )
 from comas.verification.science import verify_science
 
-GRADERS: dict[Grader, dict[AnswerForm, Callable[[str, str], Verdict]]] = {
-    "strict": {
+Verify = Callable[[str, str], Verdict]
+"""(response, gold) -> verdict."""
+
+VERIFIERS: Registry[Verify] = Registry(
+    {
         "math": verify_math,
         "science": verify_science,
         "coding": verify_coding,
         "choice": verify_choice,
     },
+    group="comas.verifiers",
+    wanted="a function from a response and its gold answer to a Verdict",
+    adapt=lambda found: found if callable(found) else None,
+)
+"""Strict verifiers, by the names that the keys of ``verification`` give them. The forms are names."""
+
+GRADERS: dict[Grader, Mapping[str, Verify]] = {
+    "strict": VERIFIERS,
     "published": {
         "math": verify_math_published,
         "science": verify_science_published,
@@ -27,7 +39,7 @@ GRADERS: dict[Grader, dict[AnswerForm, Callable[[str, str], Verdict]]] = {
         "choice": verify_choice_published,
     },
 }
-"""grader -> form -> (response, gold) -> verdict."""
+"""grader -> form -> verifier."""
 
 CPU_LIMIT_S: dict[Grader, float] = {
     "strict": 10.0,
@@ -39,8 +51,9 @@ CPU_LIMIT_S: dict[Grader, float] = {
 limits of its own."""
 
 
-def verify(form: AnswerForm, response: str, gold: str, grader: Grader = "strict") -> Verdict:
-    """Judge one response in this process, without a limit.
+def verify(form: str, response: str, gold: str, grader: Grader = "strict") -> Verdict:
+    """Judge one response in this process, without a limit; instead of its form, ``form`` may be any
+    name of a strict verifier.
 
     Raises ValueError when the gold is not of its form: a formula, a number, a letter or checker
     code that can be read.

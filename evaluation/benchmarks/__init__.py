@@ -1,5 +1,6 @@
 """The benchmarks. A new one is one file and an entry here."""
 
+from comas.config.plugins import Registry
 from evaluation.benchmarks.aime_2024 import AIME_2024
 from evaluation.benchmarks.amc_2023 import AMC_2023
 from evaluation.benchmarks.benchmark import Benchmark
@@ -12,7 +13,7 @@ from evaluation.benchmarks.medqa import MEDQA
 from evaluation.benchmarks.mmlu import MMLU
 from evaluation.benchmarks.scibench import SCIBENCH
 
-BENCHMARKS: dict[str, Benchmark] = {
+_SHIPPED = {
     benchmark.name: benchmark
     for benchmark in (
         GSM8K,
@@ -27,5 +28,11 @@ BENCHMARKS: dict[str, Benchmark] = {
         MEDQA,
     )
 }
+BENCHMARKS: Registry[Benchmark] = Registry(
+    _SHIPPED,
+    group="comas.benchmarks",
+    wanted="a Benchmark",
+    adapt=lambda found: found if isinstance(found, Benchmark) else None,
+)
 
 __all__ = ["BENCHMARKS", "Benchmark"]

@@ -4,6 +4,7 @@ Unless its file says otherwise, a setup sends the task as a single user message 
 prompt; the server's chat template does the rest.
 """
 
+from comas.config.plugins import Registry
 from evaluation.setups.autogen import AUTOGEN
 from evaluation.setups.consistency import CONSISTENCY
 from evaluation.setups.debate import DEBATE
@@ -12,11 +13,16 @@ from evaluation.setups.majority_vote import MAJORITY_VOTE
 from evaluation.setups.vanilla import VANILLA
 from evaluation.types import Setup
 
-SETUPS: dict[str, Setup] = {
-    "vanilla": VANILLA,
-    "consistency": CONSISTENCY,
-    "majority_vote": MAJORITY_VOTE,
-    "debate": DEBATE,
-    "autogen": AUTOGEN,
-    "discussion": DISCUSSION,
-}
+SETUPS: Registry[Setup] = Registry(
+    {
+        "vanilla": VANILLA,
+        "consistency": CONSISTENCY,
+        "majority_vote": MAJORITY_VOTE,
+        "debate": DEBATE,
+        "autogen": AUTOGEN,
+        "discussion": DISCUSSION,
+    },
+    group="comas.setups",
+    wanted="a Setup",
+    adapt=lambda found: found if isinstance(found, Setup) else None,
+)

@@ -117,7 +117,7 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{error}\n")
         return EXIT_FAULT
     num_faulty = 0
-    with Verifier() as verifier:
+    with Verifier(chosen=config.verifiers) as verifier:
         for name in names:
             try:
                 report = check_questions(name, config.data, verifier=verifier)

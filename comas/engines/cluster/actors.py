@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import ray
 from ray.actor import ActorHandle
 
+from comas.config.plugins import adopt_texts, blaming_plugins
 from comas.config.schema import Config, Optimization
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer
 from comas.types import Device
@@ -215,6 +216,8 @@ class PolicyActor:
     """Trained policy -> the run's settings with the policy's own learning rate."""
     rank: int
     num_optimizer_steps: Mapping[int, int | None]
+    plugin_texts: Mapping[str, str]
+    """What the driver has read of the files of plug-ins."""
     _sender: WeightSender | AdapterSender = field(init=False, repr=False)
 
     def open_rendezvous(self) -> Path:
@@ -232,6 +235,7 @@ class PolicyActor:
         with _importing():
             from comas.engines.policy.family import FamilyTrainer
 
+        adopt_texts(self.plugin_texts)
         self._trainer = FamilyTrainer(
             self.model,
             policy=self.config.policy,
@@ -248,7 +252,8 @@ class PolicyActor:
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """What ``method`` of the ``FamilyTrainer`` returns."""
-        return getattr(self._trainer, method)(*arguments, **named)
+        with blaming_plugins():
+            return getattr(self._trainer, method)(*arguments, **named)
 
     @ray.method(concurrency_group=HEARTBEAT)
     def heartbeat(self) -> None:

@@ -15,6 +15,7 @@ from ray.actor import ActorHandle
 from ray.util.placement_group import PlacementGroup
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from comas.config.plugins import texts_read
 from comas.config.schema import Config
 from comas.engines.cluster.actors import (
     HEARTBEAT,
@@ -152,6 +153,7 @@ class Launch:
                 optimizations={p: optimizations[p] for p in family if p in optimizations},
                 rank=rank,
                 num_optimizer_steps={p: num_optimizer_steps[p] for p in family},
+                plugin_texts=texts_read(),
             )
             for family in trained
             for rank, slot in enumerate(self._placement.policy_slots)

@@ -1,0 +1,111 @@
+"""Names that stand for plug-ins: whether each leads to something that can be used, and to what."""
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, get_args
+
+from comas.config.faults import Conflict
+from comas.config.plugins import PluginError, Registry
+from comas.config.schema import Config
+from comas.data import QuestionSet
+from comas.interaction import CRITICISMS, SCHEDULES
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.preflight.needs import Checklist, Need
+from comas.preflight.sizes import silent_discussions
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.run.trackers import TRACKERS
+from comas.types import DOMAINS, Rewards
+from comas.verification.forms import Verdict
+from comas.verification.solutions import Verdicts
+from comas.verification.verifiers import VERIFIERS
+
+CHOICES: dict[str, Registry[Any]] = {
+    "interaction.schedule": SCHEDULES,
+    "interaction.criticism": CRITICISMS,
+    "reward.scheme": REWARD_SCHEMES,
+    "optimization.estimator": ADVANTAGE_ESTIMATORS,
+    **{f"verification.{domain}": VERIFIERS for domain in DOMAINS},
+    "logging.trackers": TRACKERS,
+}
+"""Key -> the registry in which its value, or each of its values, is a name."""
+
+
+def choices(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
+    """Every (key, registry, name) of a configuration."""
+    for key, registry in CHOICES.items():
+        value = attrgetter(key)(config)
+        for name in value if isinstance(value, list) else [value]:
+            yield key, registry, name
+
+
+def name_conflicts(config: Config) -> Iterator[Conflict]:
+    """The names that lead to nothing that can be used."""
+    for key, registry, name in choices(config):
+        try:
+            registry[name]
+        except PluginError as error:
+            yield Conflict((key,), error.constraint, error.remedy)
+
+
+def plugin_sources(config: Config) -> dict[str, str]:
+    """Whole path -> text of every file that a chosen plug-in is defined in."""
+    sources = [registry.source_of(name) for _, registry, name in choices(config)]
+    return {str(source.path): source.text for source in sources if source is not None}
+
+
+def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
+    """Where each plug-in is defined, once it was tried: a reward on discussions in which nobody
+    says anything, a verifier on the first answer of its domain. (Schedules, criticisms and
+    estimators are tried by whatever counts their turns and groups; trackers are only imported.)"""
+    needs = Checklist()
+    for key, registry, name in choices(config):
+        if name in registry:
+            continue
+        source = registry.source_of(name)
+        where = name if source is None else f"{source}, sha256 {source.digest[:12]}"
+        needs.find(f"{key} {name}", "a plug-in", _trial(config, key, name, train), show=_as(where))
+    return needs
+
+
+def _as(text: str) -> Callable[[object], str]:
+    return lambda found: text
+
+
+def _trial(config: Config, key: str, name: str, train: QuestionSet | None) -> Callable[[], None]:
+    def tried() -> None:
+        section, _, domain = key.partition(".")
+        if key == "reward.scheme":
+            _try_reward(config)
+        elif section == "verification" and train is not None:
+            _try_verifier(name, domain, train)
+
+    return tried
+
+
+def _try_reward(config: Config) -> None:
+    discussions = silent_discussions(config, num_questions=2)
+    unanswered: Verdicts = {
+        (discussion.discussion_id, turn.turn_id): "unanswered"
+        for discussion in discussions
+        for turn in discussion.turns
+        if turn.role == "solution"
+    }
+    evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0)
+    scheme = config.reward.scheme
+    rewards = REWARD_SCHEMES[scheme](discussions, evidence=evidence)
+    if not isinstance(rewards, Rewards) or len(rewards.discussions) != len(discussions):
+        raise ValueError(
+            f"reward.scheme={scheme}: for {len(discussions)} discussions it returned "
+            f"{type(rewards).__name__}; let it return Rewards with a RewardedDiscussion for each"
+        )
+
+
+def _try_verifier(name: str, domain: str, train: QuestionSet) -> None:
+    of_domain = [q.question_id for q in train.questions if q.domain == domain]
+    for question_id in of_domain[:1]:
+        verdict = VERIFIERS[name](gold := train.answers[question_id], gold)
+        if verdict not in get_args(Verdict):
+            raise ValueError(
+                f"verification.{domain}={name}: of {question_id} it says {verdict!r}; let it say "
+                f"one of {', '.join(get_args(Verdict))}"
+            )
