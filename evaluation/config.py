@@ -144,7 +144,7 @@ def _name_conflicts(
         try:
             _ = name in others or registry[name]
         except PluginError as error:
-            also = "".join(f"; or {other}" for other in others)
+            also = "" if ":" in name else "".join(f"; or {other}" for other in others)
             yield Conflict((key,), f"{name}: {error.constraint}", error.remedy + also)
 
 

@@ -90,7 +90,7 @@ class Registry(dict[str, Entry]):
         entry = self._adapt(found)
         if entry is None:
             where = self.source_of(name) or name
-            is_one = f"{where}: it is a {type(found).__name__}"
+            is_one = f"{where}: it is of type {type(found).__name__}"
             raise PluginError(is_one, f"make it {self.wanted}")
         return entry
 

@@ -427,8 +427,11 @@ class Config:
     @property
     def verifiers(self) -> dict[str, str]:
         """Domain -> the name of its verifier."""
-        chosen = self.verification
-        return {"math": chosen.math, "science": chosen.science, "coding": chosen.coding}
+        return {
+            "math": self.verification.math,
+            "science": self.verification.science,
+            "coding": self.verification.coding,
+        }
 
     @property
     def families(self) -> list[tuple[int, ...]]:

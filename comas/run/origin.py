@@ -121,7 +121,7 @@ def edits(run: Path, origin: Origin) -> Changes:
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
         if text != sealed:
             changes |= changed_values(_values(sealed, path), _values(text, path))
-    return changes | _edited_sources(origin.sources)
+    return {**changes, **_edited_sources(origin.sources)}
 
 
 def _edited_sources(sources: Mapping[str, str]) -> Changes:

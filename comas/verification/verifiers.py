@@ -28,7 +28,7 @@ VERIFIERS: Registry[Verify] = Registry(
     wanted="a function from a response and its gold answer to a Verdict",
     adapt=lambda found: found if callable(found) else None,
 )
-"""Strict verifiers, by the names that the keys of ``verification`` give them. The forms are names."""
+"""Strict verifiers, by the names that the keys of ``verification`` give them: here, their forms."""
 
 GRADERS: dict[Grader, Mapping[str, Verify]] = {
     "strict": VERIFIERS,

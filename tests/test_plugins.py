@@ -1,0 +1,310 @@
+"""Plug-ins: objects from a user's own files and packages, named where ours could be."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from builders import discussion, turn
+from small_runs import REPOSITORY, record, write_records
+from tiny_models import save_tiny_model
+
+from comas.__main__ import main
+from comas.config import ConfigError
+from comas.config.plugins import PluginError, Registry, adopt_texts, digest_of
+from comas.config.schema import Config
+from comas.interaction import CRITICISMS, SCHEDULES
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.preflight.configuration import load_config
+from comas.preflight.plugins import CHOICES, plugin_sources
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.run import RunDirectory
+from comas.utils.terminal import EXIT_FAULT
+from comas.verification import Verifier
+from evaluation.benchmarks import BENCHMARKS
+from evaluation.config import read_command
+from evaluation.setups import SETUPS
+
+GREETINGS: Registry[str] = Registry(
+    {"hello": "Hello"},
+    group="comas.test_greetings",
+    wanted="a text",
+    adapt=lambda found: found if isinstance(found, str) else None,
+)
+CONSTANT = """from comas.types import RewardedDiscussion, Rewards
+
+
+def half(discussions):
+    return Rewards([RewardedDiscussion(d, (0.5,) * len(d.turns)) for d in discussions])
+
+
+def broken(discussions):
+    return discussions["none"]
+"""
+
+
+def worked_example(folder: Path) -> Path:
+    """The file of CONTRIBUTING.md, where a user would have it."""
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text()
+    [example] = [b for b in re.findall(r"```python\n(.*?)```", text, re.S) if "brief_reward" in b]
+    path = folder / "ideas/brief.py"
+    path.parent.mkdir()
+    path.write_text(example)
+    return path
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def refusal(name: str, registry: Registry[Any] = GREETINGS) -> str:
+    with pytest.raises(PluginError) as caught:
+        registry[name]
+    return str(caught.value)
+
+
+# ---------------------------------------------------------------- what a name stands for
+
+
+def test_a_shipped_name_a_file_and_a_module_are_looked_up_in_the_same_way(tmp_path, monkeypatch):
+    path = written(tmp_path / "words.py", "class Kind:\n    word = 'Moin'\n\nSERVUS = 'Servus'\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert GREETINGS["hello"] == "Hello"
+    assert GREETINGS[f"{path}:SERVUS"] == GREETINGS["words:SERVUS"] == "Servus"
+    assert GREETINGS[f"{path}:Kind.word"] == "Moin"
+    assert list(GREETINGS) == ["hello"]
+    source = GREETINGS.source_of(f"{path}:SERVUS")
+    assert str(source) == f"{path}, line 4" and source.digest == digest_of(path.read_text())
+    assert GREETINGS.source_of("hello") is None
+
+
+def test_an_installed_package_registers_names_as_entry_points(tmp_path, monkeypatch):
+    written(tmp_path / "island.py", "MOIN = 'Moin'\n")
+    (tmp_path / "island-1.0.dist-info").mkdir()
+    written(tmp_path / "island-1.0.dist-info/METADATA", "Name: island\nVersion: 1.0\n")
+    points = "[comas.test_greetings]\nmoin = island:MOIN\n"
+    written(tmp_path / "island-1.0.dist-info/entry_points.txt", points)
+    monkeypatch.syspath_prepend(tmp_path)
+    assert GREETINGS["moin"] == "Moin"
+    assert "choose one of: hello, moin; or name an object of your own" in refusal("ahoy")
+
+
+def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
+    path = written(tmp_path / "bad.py", "import os\n\nNUMBER = 3\n")
+    assert refusal(f"{path}:NUMBER") == f"{path}, line 3: it is of type int; make it a text"
+    assert refusal(f"{path}:nothing") == f"{path} has no nothing; what it has: os, NUMBER"
+    assert "nowhere.py cannot be read: No such file or directory" in refusal("nowhere.py:x")
+    assert "there is no module no.such.module" in refusal("no.such.module:x")
+    path = written(tmp_path / "raises.py", "a = 1\nb = a / 0\n")
+    assert f"{path}, line 2: ZeroDivisionError: division by zero" in refusal(f"{path}:a")
+    path = written(tmp_path / "syntax.py", "a = 1\n\ndef (\n")
+    assert f"{path}, line 3: SyntaxError: invalid syntax" in refusal(f"{path}:a")
+
+
+def test_every_choice_of_a_run_and_of_an_evaluation_takes_plugins():
+    registries = [*CHOICES.values(), BENCHMARKS, SETUPS]
+    assert all(isinstance(registry, Registry) for registry in registries)
+    assert {registry.group for registry in registries} == {
+        f"comas.{name}"
+        for name in ("rewards", "estimators", "schedules", "criticisms", "verifiers", "trackers")
+    } | {"comas.benchmarks", "comas.setups"}
+
+
+def test_a_bare_function_is_a_scheme_and_an_estimator_but_no_criticism(tmp_path):
+    path = written(tmp_path / "fixed.py", CONSTANT)
+    scheme = REWARD_SCHEMES[f"{path}:half"]
+    [rewarded] = scheme([discussion(turn("r0.s0"))], evidence={}).discussions
+    assert rewarded.rewards == (0.5,) and scheme.needs == () and scheme.reads is None
+    assert ADVANTAGE_ESTIMATORS[f"{path}:half"].group_by == ()
+    assert SCHEDULES.find(f"{path}:half") is not None
+    assert "it is of type function; make it a Criticism" in refusal(f"{path}:half", CRITICISMS)
+
+
+def test_a_fault_of_a_plugin_is_one_of_the_configuration(tmp_path):
+    path = written(tmp_path / "fixed.py", "oh no\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [f"reward.scheme={path}:half", "logging.trackers=[nobody]"])
+    assert [fault.settings[0].key for fault in caught.value.faults] == [
+        "reward.scheme",
+        "logging.trackers",
+    ]
+    assert f"{path}, line 1: SyntaxError" in str(caught.value)
+
+
+def test_the_error_of_a_plugin_can_be_sent_to_another_process():
+    error = pickle.loads(pickle.dumps(PluginError("my.py, line 3: it fails", "mend it")))
+    assert str(error) == "my.py, line 3: it fails; mend it"
+
+
+# ---------------------------------------------------------------- verifiers in workers
+
+
+def test_workers_judge_with_the_text_that_this_process_has_read(tmp_path):
+    path = tmp_path / "mine.py"
+    adopt_texts({str(path): "def verify(response, gold):\n    return gold\n"})
+    written(path, "def verify(response, gold):\n    raise KeyError(response)\n")  # edited since
+    items = [("math", "a", "wrong"), ("science", r"\boxed{2}", "2")]
+    with Verifier(num_workers=1, chosen={"math": f"{path}:verify"}) as verifier:
+        assert verifier.verify_batch(items) == ["wrong", "correct"]
+
+
+def test_a_verifier_that_raises_has_failed_at_a_line(tmp_path, caplog):
+    path = written(tmp_path / "mine.py", "def verify(response, gold):\n    return {}[gold]\n")
+    with Verifier(num_workers=1, chosen={"math": f"{path}:verify"}) as verifier:
+        assert verifier.verify_batch([("math", "a", "b")]) == ["failed"]
+    assert f"{path}, line 2 (verify): KeyError: 'b'" in caplog.text
+
+
+# ---------------------------------------------------------------- runs
+
+
+def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
+    """Those of a dry run of a tiny model on two questions."""
+    save_tiny_model(tmp_path / "tied", "tied")
+    questions = write_records(tmp_path / "train.jsonl", [record(i) for i in range(2)])
+    held_out = write_records(tmp_path / "held_out.jsonl", [record(3)])
+    named = [f"society.models=[{tmp_path / 'tied'}]", f"data.train={questions}"]
+    named += [f"data.validation={held_out}", f"saves={tmp_path / 'saves'}", "data.probe=null"]
+    config = str(REPOSITORY / "configs/quickstart.yaml")
+    named += ["rollout.batch_size=2", "cluster.device=cpu", "rollout.max_prompt_tokens=400"]
+    return ["--dry-run", config, *named, *overrides]
+
+
+def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplog):
+    path = worked_example(tmp_path)
+    chosen = [f"reward.scheme={path}:brief_reward", f"verification.math={path}:same_text"]
+    assert main(arguments_of(tmp_path, *chosen)) == 0, caplog.text
+    digest = digest_of(path.read_text())[:12]
+    for name in ("brief_reward", "same_text"):
+        line = (
+            path.read_text()
+            .splitlines()
+            .index(
+                next(
+                    line
+                    for line in path.read_text().splitlines()
+                    if line.startswith(f"def {name}(")
+                )
+            )
+        )
+        assert f"{path}, line {line + 1}, sha256 {digest}" in caplog.text
+
+
+def test_a_dry_run_says_what_a_plugin_does_wrong(tmp_path, caplog):
+    path = written(tmp_path / "fixed.py", CONSTANT + "\n\ndef none(*asked):\n    pass\n")
+    chosen = [f"reward.scheme={path}:broken", f"verification.math={path}:none"]
+    assert main(arguments_of(tmp_path, *chosen)) == EXIT_FAULT
+    assert f"{path}, line 9 (broken): TypeError: list indices must be integers" in caplog.text
+    assert "of gsm8k-0 it says None; let it say one of correct, wrong" in caplog.text
+    caplog.clear()
+    assert main(arguments_of(tmp_path, f"reward.scheme={path}:none")) == EXIT_FAULT
+    assert "for 2 discussions it returned NoneType; let it return Rewards" in caplog.text
+
+
+def begun(config: Config) -> Path:
+    """The folder of a run that has begun with the plug-ins of ``config``."""
+    with RunDirectory.create(config) as run:
+        run.keep_settings({}, plugin_sources(config))
+    return run.path
+
+
+def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
+    path = written(tmp_path / "fixed.py", CONSTANT)
+    settings = [f"saves={tmp_path / 'saves'}", f"reward.scheme={path}:half"]
+    run = begun(load_config(None, settings))
+    digest = digest_of(CONSTANT)
+    kept = run / f"sources/{digest[:12]}-fixed.py"
+    assert kept.read_text() == CONSTANT
+    assert json.loads((run / "seal.json").read_text())["sources"] == {str(path): digest}
+
+    load_config(None, [f"resume={run}"])
+    written(path, CONSTANT + "raise SystemError('it was run')\n")
+    with pytest.raises(ValueError, match=f"sha256 {digest[:12]}, kept as sources/{kept.name} ->"):
+        load_config(None, [f"resume={run}"])  # before anything of it is run
+    path.unlink()
+    with pytest.raises(ValueError, match=r"fixed\.py: .* -> gone"):
+        load_config(None, [f"resume={run}"])
+
+
+def test_a_resume_with_an_edited_plugin_goes_on_if_it_is_told_to(tmp_path, caplog):
+    path = written(tmp_path / "edited.py", CONSTANT)
+    settings = [f"saves={tmp_path / 'saves'}", f"reward.scheme={path}:half"]
+    run = begun(load_config(None, settings))
+    edited = written(path, CONSTANT + "# better\n").read_text()
+    config = load_config(None, [f"resume={run}", "resume_changed=true"])
+    with RunDirectory.open(config) as resumed:
+        resumed.keep_settings({}, {str(path): edited})
+    assert "this run goes on with other settings" in caplog.text
+    assert {file.read_text() for file in (run / "sources").iterdir()} == {CONSTANT, edited}
+    load_config(None, [f"resume={run}"])
+
+
+def test_a_run_without_plugins_has_no_folder_of_sources(tmp_path):
+    assert not (begun(load_config(None, [f"saves={tmp_path}"])) / "sources").exists()
+
+
+# ---------------------------------------------------------------- evaluations
+
+
+def test_setups_and_benchmarks_may_be_plugins_under_names_of_their_own(tmp_path):
+    path = written(
+        tmp_path / "mine.py",
+        "from evaluation.setups import SETUPS\nTWICE = vanilla = SETUPS['vanilla']\n",
+    )
+    command = read_command(["mine", "saves/x", f"setups=[vanilla,{path}:TWICE]"])
+    assert command.config.setups == ["vanilla", f"{path}:TWICE"]
+    with pytest.raises(ConfigError, match="must hold names, each once"):
+        read_command(["mine", "saves/x", f"setups=[{path}:vanilla]"])
+    with pytest.raises(ConfigError, match=r"it is of type Setup\s+-> make it a Benchmark\Z"):
+        read_command(["mine", "saves/x", f"benchmarks=[{path}:TWICE]"])
+
+
+@pytest.mark.stack
+def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
+    path = worked_example(tmp_path)
+    (tmp_path / "saves").mkdir()
+    (tmp_path / "saves/quickstart").symlink_to(society.parent)
+    command = [sys.executable, "-m", "comas", str(REPOSITORY / "configs/quickstart.yaml")]
+    settings = [
+        f"saves={tmp_path / 'saves'}",
+        "training.num_steps=1",
+        "validation.num_questions=6",
+        "data.probe=null",
+        f"reward.scheme={path}:brief_reward",
+        f"verification.math={path}:same_text",
+        f"optimization.estimator={written(tmp_path / 'half.py', HALF)}:half",
+    ]
+    done = subprocess.run(
+        [*command, *settings],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    run = tmp_path / "saves/latest"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert rows[-1]["step"] == 1
+    rewards = {
+        turn["reward"]
+        for line in (run / "discussions/step_0001.jsonl").read_text().splitlines()
+        for turn in json.loads(line)["turns"]
+    }
+    assert rewards & {-0.1, 0.4, 0.9}  # of long responses
+    assert len(list((run / "sources").iterdir())) == 2
+
+
+HALF = """from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+
+
+def half(inputs):
+    return 0.5 * ADVANTAGE_ESTIMATORS["reinforce_pp"].advantages(inputs)
+"""
