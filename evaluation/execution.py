@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import choose_device, read_gpus, why_on_cpu
 from comas.run.provenance import note_process
 from comas.utils.concurrency import run_all
@@ -145,7 +146,8 @@ async def _answer(plan: Plan, subjects: Sequence[str], column: Column, *, server
             for subject in subjects
         )
         try:
-            await watched(work, servers)
+            with blaming_plugins():
+                await watched(work, servers)
             return
         except ServerError as error:
             log.warning("%s\nstarting it again", error)

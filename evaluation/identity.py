@@ -18,6 +18,7 @@ TASKS = "tasks"
 TITLE = "title"
 SAMPLING = "sampling"
 SETUP_FILES = "setup_files"
+MAY_GROW = (TASKS, SETUP_FILES)
 
 Identity = Mapping[str, Any]
 """All that determines the answers, as JSON values: "tasks" holds a fingerprint of each benchmark,
@@ -28,7 +29,7 @@ plug-ins, and "title" says, for people, where the models were found."""
 def check_identity(folder: Path, identity: Identity) -> None:
     """Raise ValueError, with the differences, if ``folder`` holds results of another identity.
 
-    Benchmarks may be added.
+    Benchmarks and setups may be added.
     """
     path = folder / FILE
     if not path.is_file():
@@ -45,11 +46,12 @@ def check_identity(folder: Path, identity: Identity) -> None:
 
 
 def write_identity(folder: Path, identity: Identity) -> None:
-    """Claim ``folder``, new or not; the benchmarks in it stay claimed."""
+    """Claim ``folder``, new or not; the benchmarks and setups in it stay claimed."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / FILE
-    before = _read(path) if path.is_file() else {TASKS: {}}
-    merged = {FORMAT_KEY: FORMAT, **identity, TASKS: before[TASKS] | identity[TASKS]}
+    before = _read(path) if path.is_file() else {}
+    claimed = {key: before.get(key, {}) | identity[key] for key in MAY_GROW}
+    merged = {FORMAT_KEY: FORMAT, **identity, **claimed}
     write_text(path, json.dumps(merged, indent=1) + "\n")
 
 
@@ -90,8 +92,8 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
     for key in sorted(before.keys() | now.keys()):
-        is_other_benchmark = key.startswith(f"{TASKS}.") and not (key in before and key in now)
-        if key != TITLE and not is_other_benchmark and before.get(key) != now.get(key):
+        may_be_added = key.partition(".")[0] in MAY_GROW and not (key in before and key in now)
+        if key != TITLE and not may_be_added and before.get(key) != now.get(key):
             yield f"{key}: {before.get(key)} there, {now.get(key)} now"
 
 

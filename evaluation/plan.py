@@ -217,10 +217,9 @@ def _identity(
     requests: RequestOptions,
 ) -> Identity:
     sources = {name: SETUPS.source_of(name) for name in config.setups or SETUPS}
-    plugins = {SETUPS.label(n): source.digest for n, source in sources.items() if source}
     return {
         TITLE: target.title,
-        **({SETUP_FILES: plugins} if plugins else {}),
+        SETUP_FILES: {SETUPS.label(n): source.digest for n, source in sources.items() if source},
         "models": [model.identity for model in target.models],
         "subjects": dict(target.subjects),
         SAMPLING: {

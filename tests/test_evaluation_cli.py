@@ -96,6 +96,40 @@ def test_what_is_done_is_not_asked_again_and_a_setup_is_added(arguments, server,
     assert "vanilla" in summary and "consistency" in summary
 
 
+def test_a_setup_of_ones_own_is_asked_and_its_answers_belong_to_its_text(
+    arguments, server, tmp_path, caplog
+):
+    path = tmp_path / "mine.py"
+    path.write_text(OWN_SETUP)
+    own = [*arguments, f"setups=[{path}:SHORT]"]
+    assert main([*arguments, "setups=[vanilla]"]) == main(own) == 0
+    said = [body["messages"][0]["content"] for body in server.requests[8:]]
+    assert len(said) == 8 and all(text.startswith("Shortly: ") for text in said)
+    assert (tmp_path / "results/scripted/gsm8k/SHORT/evaluation.json").is_file()
+    assert "SHORT" in (tmp_path / "results/scripted/summary.md").read_text()
+    assert main([*arguments, "setups=[vanilla]"]) == 0
+    edited = tmp_path / "edited.py"
+    edited.write_text(OWN_SETUP.replace("ask(", "ask(1, "))
+    assert f"{edited}, line 7 (answer): TypeError" in failure(
+        ["other", *arguments[1:], f"setups=[{edited}:SHORT]"], caplog
+    )
+    changed = re.compile(r"setup_files.SHORT: \w+ there, \w+ now")
+    assert changed.search(failure([*arguments, f"setups=[{edited}:SHORT]"], caplog))
+
+
+OWN_SETUP = """
+from comas.interaction.setup_prompts import user
+from evaluation.types import Setup
+
+
+async def answer(task, ask):
+    return await ask([user("Shortly: " + task.query)], label="answer")
+
+
+SHORT = Setup(answer, num_speakers=1)
+"""
+
+
 def test_compare_prints_the_differences(arguments, tmp_path, capsys):
     results = f"results={tmp_path / 'results'}"
     assert main([*arguments, "setups=[vanilla]"]) == 0
