@@ -251,6 +251,45 @@ def test_a_run_without_plugins_has_no_folder_of_sources(tmp_path):
     assert not (begun(load_config(None, [f"saves={tmp_path}"])) / "sources").exists()
 
 
+def test_a_tracker_of_ones_own_gets_every_row(tmp_path):
+    path = written(tmp_path / "notes.py", TRACKER)
+    config = load_config(None, [f"saves={tmp_path}", f"logging.trackers=[{path}:Notes]"])
+    with RunDirectory.create(config) as run:
+        run.log_metrics(0, {"a": 1.5})
+        run.log_metrics(1, {"a": None})
+    rows = [json.loads(line) for line in (run.path / "notes").read_text().splitlines()]
+    assert rows == [{"step": 0, "a": 1.5}, {"step": 1, "a": None}, "closed, failed: False"]
+    broken = written(tmp_path / "broken.py", TRACKER.replace("config.name", "config.nothing"))
+    config.logging.trackers = [f"{broken}:Notes"]
+    with pytest.raises(PluginError, match=r"line 6 \(__init__\): AttributeError: .* 'nothing'"):
+        RunDirectory.create(config)
+
+
+TRACKER = """import json
+
+
+class Notes:
+    def __init__(self, config, run):
+        self.path, self.name = run / "notes", config.name
+
+    def log(self, row):
+        with self.path.open("a") as file:
+            file.write(json.dumps(row) + "\\n")
+
+    def begin_anew(self):
+        pass
+
+    def log_discussions(self, records):
+        pass
+
+    def log_findings(self, findings):
+        pass
+
+    def close(self, *, failed):
+        self.log(f"closed, failed: {failed}")
+"""
+
+
 # ---------------------------------------------------------------- evaluations
 
 

@@ -83,15 +83,19 @@ class Registry(dict[str, Entry]):
         self.group = group
         self.wanted = wanted
         self._adapt = adapt
+        self._looked_up: dict[str, Entry] = {}
 
     def __missing__(self, name: str) -> Entry:
         """Look up a plug-in. Raises PluginError where there is none, or it cannot be used."""
+        if name in self._looked_up:
+            return self._looked_up[name]
         found = self._look_up(name)
         entry = self._adapt(found)
         if entry is None:
             where = self.source_of(name) or name
             is_one = f"{where}: it is of type {type(found).__name__}"
             raise PluginError(is_one, f"make it {self.wanted}")
+        self._looked_up[name] = entry
         return entry
 
     def find(self, name: str) -> Entry | None:

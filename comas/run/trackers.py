@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, blaming_plugins
 from comas.config.schema import Config
 from comas.run.records import Row
 from comas.utils.files import FileError
@@ -50,7 +50,8 @@ TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
 
 def open_trackers(config: Config, run: Path) -> list[Tracker]:
     """The trackers that ``logging`` asks for; raises FileError when one cannot start."""
-    trackers = [TRACKERS[name](config, run) for name in config.logging.trackers]
+    with blaming_plugins():
+        trackers = [TRACKERS[name](config, run) for name in config.logging.trackers]
     if config.logging.tensorboard:
         trackers.append(TensorboardTracker(run / "tensorboard"))
     if config.logging.wandb != "disabled":
