@@ -39,6 +39,11 @@ class Key:
     default: Any
     rules: Rules
 
+    @property
+    def is_mapping(self) -> bool:
+        """Whether its value is a mapping, any of whose entries may be set by its own name."""
+        return typing.get_origin(self.kind) is dict
+
 
 def key(default: Any, **rules: Any) -> Any:
     """Declare a key: its default, and ``Rules`` by their names.
@@ -46,7 +51,7 @@ def key(default: Any, **rules: Any) -> Any:
     Null is always allowed where the type admits it.
     """
     metadata = {"rules": Rules(**rules)}
-    if isinstance(default, list):
+    if isinstance(default, list | dict):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
 
@@ -65,6 +70,17 @@ def keys_of(schema: type) -> dict[str, Key]:
             default = declared.default if make is dataclasses.MISSING else make()
             keys[declared.name] = Key(kind, default, **declared.metadata)
     return keys
+
+
+def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
+    """The key that the setting ``name`` is of: itself, or the mapping that it is an entry of.
+
+    Example: ``rollout.vllm_options.enforce_eager`` is of ``rollout.vllm_options``.
+    """
+    if name in keys:
+        return name
+    mappings = (known for known, key in keys.items() if key.is_mapping)
+    return next((known for known in mappings if name.startswith(f"{known}.")), None)
 
 
 def leaves(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
@@ -106,9 +122,12 @@ def _number(bound: float) -> str:
 
 def type_in_words(kind: Any) -> str:
     """``int | None`` -> "a whole number, or null"; ``list[str]`` -> "a list of texts"."""
+    if typing.get_origin(kind) is dict:
+        return "a mapping"
     if arguments := [a for a in typing.get_args(kind) if a is not type(None)]:
         if typing.get_origin(kind) is list:
-            return f"a list of {_WORDS[arguments[0]][1]}"
+            of_mappings = typing.get_origin(arguments[0]) is dict
+            return f"a list of {'mappings' if of_mappings else _WORDS[arguments[0]][1]}"
         return f"{type_in_words(arguments[0])}, or null"
     return _WORDS[kind][0]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from comas.config.faults import (
     one_line,
     yaml_text,
 )
-from comas.config.keys import Key, broken_bound, keys_of, leaves, type_in_words
+from comas.config.keys import Key, broken_bound, keys_of, leaves, owner_of, type_in_words
 from comas.config.sources import read_files, read_overrides
 
 Schema = TypeVar("Schema")
@@ -65,7 +66,7 @@ def read(
         check = None  # of keys together: those of the file are not known
     from_command_line, override_faults = read_overrides(overrides)
     settings += from_command_line
-    config, value_faults = _check_values(schema, {s.key: s for s in settings}, check)
+    config, value_faults = _check_values(schema, _last_of_each(settings), check)
     return config, [*faults, *override_faults, *value_faults]
 
 
@@ -83,7 +84,11 @@ def changed_keys(before: Any, after: Any) -> Changes:
 
 
 def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
-    """What differs between two sets of settings; one that a set lacks counts as null."""
+    """What differs between two sets of settings; one that a set lacks counts as null, as does an
+    empty mapping, whose entries are settings."""
+    before, after = (
+        {key: value for key, value in values.items() if value != {}} for values in (before, after)
+    )
     return {
         key: (yaml_text(before.get(key)), yaml_text(after.get(key)))
         for key in {**before, **after}
@@ -94,17 +99,32 @@ def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Chang
 # ---------------------------------------------------------------- values
 
 
+def _last_of_each(settings: Iterable[Setting]) -> dict[str, Setting]:
+    """Key -> its last setting. A mapping that is set whole forgets what was set of it before."""
+    last: dict[str, Setting] = {}
+    for setting in settings:
+        last = {key: kept for key, kept in last.items() if not key.startswith(f"{setting.key}.")}
+        last[setting.key] = setting
+    return last
+
+
 def _check_values(
     schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
 ) -> tuple[Schema, list[Fault]]:
     """The defaults with every valid setting in place, and the faults of all others."""
     merged, keys = OmegaConf.structured(schema), keys_of(schema)
+    owners = {key: owner_of(key, keys) for key in settings}
     faults = [
-        *_unknown_keys(schema, [s for s in settings.values() if s.key not in keys]),
-        *_wrong_types(merged, [s for s in settings.values() if s.key in keys], keys),
+        *_unknown_keys(schema, [s for s in settings.values() if owners[s.key] is None]),
+        *_wrong_types(
+            merged,
+            [(s, owner) for s in settings.values() if (owner := owners[s.key]) is not None],
+            keys,
+        ),
     ]
     config: Any = OmegaConf.to_object(merged)
-    values = leaves(dataclasses.asdict(config))
+    values = {name: attrgetter(name)(config) for name in keys}
+    values |= leaves(dataclasses.asdict(config))
     faulty = {setting.key for fault in faults for setting in fault.settings}
     conflicts = [*_broken_bounds(values, keys), *(check(config) if check else ())]
     for conflict in sorted(conflicts, key=lambda conflict: len(conflict.keys) > 1):
@@ -133,27 +153,29 @@ def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
 
 
 def _wrong_types(
-    merged: DictConfig, settings: Sequence[Setting], keys: Mapping[str, Key]
+    merged: DictConfig, settings: Sequence[tuple[Setting, str]], keys: Mapping[str, Key]
 ) -> Iterator[Fault]:
-    """Put each setting into ``merged``; one that does not fit its type is a fault instead."""
-    for setting in settings:
+    """Put each setting into ``merged``, each with the key that it is of; one that does not fit its
+    type is a fault instead."""
+    for setting, owner in settings:
         try:
             OmegaConf.update(merged, setting.key, setting.value)
         except (OmegaConfBaseException, OverflowError):
-            constraint = f"must be {type_in_words(keys[setting.key].kind)}"
-            yield Fault((setting,), constraint, _example(setting.key, keys))
-    for setting in settings:  # an interpolation such as ${seed} is only known when all are in
-        key = keys[setting.key]
+            constraint = f"must be {type_in_words(keys[owner].kind)}"
+            yield Fault((setting,), constraint, _example(owner, keys))
+    for setting, owner in settings:  # an interpolation such as ${seed}: only known when all are in
+        key, words = keys[owner], type_in_words(keys[owner].kind)
         try:
-            is_nested = _holds_lists(OmegaConf.select(merged, setting.key, throw_on_missing=True))
+            value = OmegaConf.select(merged, setting.key, throw_on_missing=True)
+            is_nested = "mapping" not in words and _holds_lists(value)
         except OmegaConfBaseException as error:
             reason, remedy = one_line(error), "write the value itself"
         else:
-            reason, remedy = "it holds lists itself", _example(setting.key, keys)
+            reason, remedy = "it holds lists itself", _example(owner, keys)
             if not is_nested:
                 continue
-        yield Fault((setting,), f"must be {type_in_words(key.kind)}: {reason}", remedy)
-        OmegaConf.update(merged, setting.key, key.default)
+        yield Fault((setting,), f"must be {words}: {reason}", remedy)
+        OmegaConf.update(merged, owner, key.default, merge=False)
 
 
 def _holds_lists(value: Any) -> bool:

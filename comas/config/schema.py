@@ -6,7 +6,7 @@ names its former one, so that an old file gets an error that says the new one.
 """
 
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from comas.config.keys import key
 from comas.types import DOMAINS, NO_CHOICE
@@ -141,6 +141,9 @@ class Rollout:
     """KV cache of an engine on CPU, in MiB (ignored on GPU)."""
     max_num_seqs: int = key(256, at_least=1, formerly="rollout.max_concurrent_requests")
     """Sequences that an engine decodes at once."""
+    vllm_options: dict[str, Any] = key({}, example={"enforce_eager": True})
+    """Further arguments of vLLM's ``EngineArgs``, over those that the other keys make; what the run
+    relies on is refused (comas/preflight/engine_options.py)."""
 
 
 @dataclass
@@ -187,6 +190,9 @@ class Policy:
     micro_batch_tokens: int | None = key(6144, at_least=1)
     """Tokens that a rank puts through the model at once, a longer sample alone; null: by
     ``micro_batch_size``."""
+    deepspeed_options: dict[str, Any] = key({}, example={"wall_clock_breakdown": True})
+    """Further entries of DeepSpeed's configuration, over those that the other keys make; what the
+    run relies on is refused (comas/preflight/engine_options.py)."""
     lora: Lora = field(default_factory=Lora)
 
 

@@ -8,6 +8,7 @@ from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.schema import Config, Society
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
+from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import name_conflicts
 from comas.preflight.update_conflicts import (
     estimator_conflicts,
@@ -34,6 +35,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
         preference_conflicts,
         _attention,
         _adapters,
+        option_conflicts,
         _gpus,
         _shared_gpus,
         _frozen,

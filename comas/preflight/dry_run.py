@@ -8,6 +8,7 @@ from statistics import median
 from comas.config import ConfigError, changed_keys, load
 from comas.config.schema import Config
 from comas.engines.cluster.placement import PolicyPlacement, Slot, family_in_words, plan_policy
+from comas.preflight.engine_options import described_options
 from comas.preflight.hours import Assumptions, hours_interval, is_known
 from comas.preflight.memory import ModelShape
 from comas.preflight.needs import aligned, faults_of, table
@@ -44,6 +45,7 @@ def describe_run(found: Survey) -> list[str]:
     """The table of needs, where every engine would run, the sizes, the time, and the faults."""
     config, sizes = found.config, found.sizes
     lines = [*table(found.needs), "", *describe_placement(config, device=found.device)]
+    lines += described_options(config)
     if sizes is not None:
         measured = earlier_run(config)
         lines += ["", *describe_sizes(config, sizes)]

@@ -1,6 +1,7 @@
 """How DeepSpeed is set up: the process's environment, its group and its configuration."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def deepspeed_config(
     """DeepSpeed's configuration of the engine of a policy that trains so many parameters.
 
     Micro batches vary in number, so the trainer marks the boundary of each optimiser step
-    itself; DeepSpeed's own batch sizes are placeholders.
+    itself; DeepSpeed's own batch sizes are placeholders. ``policy.deepspeed_options`` come last.
     """
     stage = policy.zero_stage
     assert stage is not None, "the preflight chooses a stage where the configuration has none"
@@ -93,7 +94,17 @@ def deepspeed_config(
     # with its optimiser on the host they still do.
     if stage > 1:
         config["data_types"] = {"grad_accum_dtype": "fp32"}
-    return config
+    return _merged(config, policy.deepspeed_options)
+
+
+def _merged(config: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """``{"a": {"x": 1, "y": 2}}`` with ``{"a": {"y": 3}}`` is ``{"a": {"x": 1, "y": 3}}``."""
+    both = {
+        name: _merged(config[name], value)
+        for name, value in options.items()
+        if isinstance(value, Mapping) and isinstance(config.get(name), dict)
+    }
+    return {**config, **options, **both}
 
 
 def create_optimizer(

@@ -79,7 +79,8 @@ def engine_arguments(
     The context length is ``rollout.max_prompt_tokens + rollout.max_response_tokens``.
     Log-probs are those of the distribution sampled from (temperature applied), and the model's
     own generation_config gives the stop tokens but no sampling defaults. ``adapted_layers`` are
-    the layers that ``adapters`` adapt, by the last part of their names.
+    the layers that ``adapters`` adapt, by the last part of their names. ``rollout.vllm_options``
+    come last.
     """
     max_model_len = rollout.max_prompt_tokens + rollout.max_response_tokens
     arguments = {
@@ -99,18 +100,20 @@ def engine_arguments(
     else:
         arguments |= _lora_options(adapters, adapted_layers)
     if device == "cuda":
-        return arguments | {
+        arguments |= {
             "gpu_memory_utilization": rollout.gpu_memory_utilization,
             "max_num_batched_tokens": gpu_batched_tokens(
                 max_model_len=max_model_len, max_num_seqs=rollout.max_num_seqs
             ),
             "enable_sleep_mode": weight_transfer == "ipc",
         }
-    return arguments | cpu_options(
-        max_model_len=max_model_len,
-        max_num_seqs=rollout.max_num_seqs,
-        kv_cache_mib=rollout.cpu_kv_cache_mib,
-    )
+    else:
+        arguments |= cpu_options(
+            max_model_len=max_model_len,
+            max_num_seqs=rollout.max_num_seqs,
+            kv_cache_mib=rollout.cpu_kv_cache_mib,
+        )
+    return arguments | rollout.vllm_options
 
 
 def _lora_options(adapters: Adapters, adapted_layers: Sequence[str]) -> dict[str, Any]:

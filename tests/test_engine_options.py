@@ -1,0 +1,109 @@
+"""Options go to the engines as they are, but for those that a run cannot do without."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from comas.config import ConfigError, config_as_yaml
+from comas.config.schema import Config, Optimization, Policy, Rollout
+from comas.engines.policy.deepspeed_options import deepspeed_config
+from comas.engines.rollout.vllm_options import engine_arguments
+from comas.preflight.configuration import load_config
+from comas.preflight.engine_options import (
+    REFUSED_OF_DEEPSPEED,
+    REFUSED_OF_VLLM,
+    described_options,
+    vllm_arguments,
+    zero_fields,
+)
+
+EAGER = "rollout.vllm_options.enforce_eager"
+
+
+def only_fault(*overrides: str, file: Path | None = None) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, overrides)
+    [fault] = caught.value.faults
+    return str(fault)
+
+
+def test_an_option_comes_over_what_the_keys_make():
+    rollout = Rollout(vllm_options={"enforce_eager": False, "async_scheduling": True})
+    arguments = engine_arguments(
+        "m", rollout=rollout, device="cpu", weight_transfer="shared_memory", seed=0
+    )
+    assert arguments["enforce_eager"] is False and arguments["async_scheduling"] is True
+
+
+def test_an_entry_of_a_section_leaves_its_other_entries():
+    options = {"zero_optimization": {"overlap_comm": True}, "wall_clock_breakdown": True}
+    policy = Policy(zero_stage=2, deepspeed_options=options)
+    config = deepspeed_config(policy, Optimization(), device="cpu", num_trained=10)
+    plain = deepspeed_config(Policy(zero_stage=2), Optimization(), device="cpu", num_trained=10)
+    zero = plain["zero_optimization"] | {"overlap_comm": True}
+    assert config == plain | {"zero_optimization": zero, "wall_clock_breakdown": True}
+
+
+def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path: Path):
+    base, own = tmp_path / "base.yaml", tmp_path / "own.yaml"
+    base.write_text("rollout: {vllm_options: {enforce_eager: true, block_size: 32}}\n")
+    own.write_text(f"base: {base}\nrollout: {{vllm_options: {{block_size: 16}}}}\n")
+    config = load_config(own, ["rollout.vllm_options.kv_cache_dtype=fp8"])
+    options = {"enforce_eager": True, "block_size": 16, "kv_cache_dtype": "fp8"}
+    assert config.rollout.vllm_options == options
+    (tmp_path / "kept.yaml").write_text(config_as_yaml(config))
+    assert load_config(tmp_path / "kept.yaml", []) == config
+    assert load_config(own, ["rollout.vllm_options={}"]).rollout.vllm_options == {}
+    anew = load_config(own, ["rollout.vllm_options={}", "rollout.vllm_options={block_size: 8}"])
+    assert anew.rollout.vllm_options == {"block_size": 8}
+
+
+def test_a_fault_names_the_option_its_line_and_the_reason(tmp_path: Path):
+    file = tmp_path / "own.yaml"
+    file.write_text("rollout:\n  vllm_options:\n    enforce_eager: true\n    seed: 3\n")
+    fault = only_fault(file=file)
+    assert f"rollout.vllm_options.seed = 3  ({file}, line 4)" in fault
+    assert "every request has a seed of its own" in fault
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("rollout.vllm_options.max_model_len=64", "rollout.max_prompt_tokens and"),
+        ("rollout.vllm_options.data_parallel_rank=1", "one process on one GPU"),
+        ("rollout.vllm_options.enforce_eagre=true", "did you mean enforce_eager?"),
+        ("rollout.vllm_options.enable_chunked_prefill=true", "vLLM crashes"),
+        ("rollout.vllm_options=3", "must be a mapping"),
+        ("policy.deepspeed_options={train_batch_size: 4}", "optimization.train_batch_size"),
+        ("policy.deepspeed_options={optimizer: {type: Lion}}", "the keys of optimization"),
+        ("policy.deepspeed_options.zero_optimization.stage=1", "policy.zero_stage says it"),
+        ("policy.deepspeed_options.zero_optimization.overlap=1", "did you mean overlap_comm?"),
+        ("policy.deepspeed_options.bf16.enabled=true", "policy.dtype says it"),
+        ("policy.deepspeed_options.wall_clock=true", "did you mean wall_clock_breakdown?"),
+    ],
+)
+def test_what_a_run_relies_on_and_what_nobody_knows_is_refused(override: str, said: str):
+    assert said in only_fault(override)
+
+
+def test_an_option_that_cannot_be_known_is_shown_before_a_run():
+    config = load_config(None, [f"{EAGER}=true"])
+    [line] = described_options(config)
+    assert line == "rollout.vllm_options, over what the other keys make: {enforce_eager: true}"
+    assert described_options(Config()) == []
+
+
+def test_every_refused_option_is_one_of_the_library():
+    assert set(REFUSED_OF_VLLM) <= vllm_arguments()
+    zero = {name.partition(".")[2] for name in REFUSED_OF_DEEPSPEED if name.startswith("zero_op")}
+    assert zero <= zero_fields()
+
+
+@pytest.mark.stack
+def test_the_arguments_read_from_vllms_source_are_its_own():
+    from vllm import EngineArgs
+
+    assert vllm_arguments() == {field.name for field in fields(EngineArgs)}
