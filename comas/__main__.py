@@ -1,4 +1,5 @@
-"""``python -m comas [--dry-run] [CONFIG] [key=value ...]``: what scripts/train_comas.sh starts."""
+"""``python -m comas [--dry-run | --export-best] [CONFIG] [key=value ...]``: what
+scripts/train_comas.sh starts."""
 
 import errno
 import logging
@@ -15,7 +16,7 @@ from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Survey, prepare
 from comas.run import RunDirectory
 from comas.run.pages.run_report import report
-from comas.train import train
+from comas.train import export_best, train
 from comas.utils.files import from_here, in_command
 from comas.utils.terminal import (
     EXIT_FAULT,
@@ -28,7 +29,7 @@ from comas.utils.terminal import (
 
 log = logging.getLogger("comas")
 
-DRY_RUN = "--dry-run"
+DRY_RUN, EXPORT_BEST = "--dry-run", "--export-best"
 FULL_OR_BROKEN = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 """What a disk says that takes no more."""
 
@@ -41,11 +42,18 @@ def main(arguments: Sequence[str]) -> int:
     try:
         if DRY_RUN in arguments:
             return _describe([argument for argument in arguments if argument != DRY_RUN])
-        prepared = prepare(_configure(arguments))
+        exports = EXPORT_BEST in arguments
+        config = _configure([argument for argument in arguments if argument != EXPORT_BEST])
+        if exports and config.resume is None:
+            raise ValueError(f"{EXPORT_BEST} wants resume=saves/<run>, the run to export from")
+        prepared = prepare(config)
         config = prepared.config
         sizes = describe_sizes(config, prepared.sizes)
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
         with run, blaming_plugins():
+            if exports:
+                log.info("the best agents are in %s", from_here(export_best(config, prepared, run)))
+                return 0
             log.info("run directory: %s", from_here(run.path))
             for line in sizes:
                 log.info(line)

@@ -20,12 +20,13 @@ from comas.interaction import run_discussions
 from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import CheckpointWriter, RunDirectory
-from comas.run.directory import BEFORE_ALL
+from comas.run.directory import BEFORE_ALL, BEST, MODELS
 from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.run.metrics.step import Stopwatch, step_line, step_metrics
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
-from comas.run.records import METRICS, read_rows
+from comas.run.records import METRICS, Row, read_rows
+from comas.run.stopping import Stopping
 from comas.run.validation import validate_agents
 from comas.types import Discussion, Metrics
 from comas.utils.progress import counted, progress_bar
@@ -36,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
-    """Let the society co-evolve until the run has made all of its steps.
+    """Let the society co-evolve until the run has made all of its steps, or ends early.
 
     Goes on after the run directory's newest checkpoint, if it holds one, and does so again when
     an engine is lost that cannot be started again alone.
@@ -45,8 +46,8 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
         EngineError: engines failed, did not start, or were lost too often.
     """
     num_steps = prepared.sizes.num_steps
-    if run.is_finished(num_steps):
-        log.info("nothing to train: this run has made all of its %d steps", num_steps)
+    if (finished := run.why_finished(num_steps)) is not None:
+        log.info("nothing to train: %s", finished)
         return
     recoveries = Recoveries(config.cluster.max_recoveries)
     has_started = False
@@ -90,6 +91,7 @@ def co_evolve(
     empty_updates, skipped_updates = EmptyUpdates(), SkippedUpdates()
     earlier = read_rows(run.path / METRICS)
     watch = Watch(earlier, mismatch_limit=config.optimization.mismatch_warning)
+    stopping = Stopping(config, earlier)
     validate = partial(
         validate_agents,
         prepared.validation,
@@ -104,9 +106,11 @@ def co_evolve(
     with checkpoints:
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
-        if after == 0:
-            _report(run, bar, 0, validate())
-        for step in range(after + 1, num_steps + 1):
+        step = after
+        if step == 0:
+            stopping.see(_report(run, bar, 0, validate()))
+        while step < num_steps and stopping.reason() is None:
+            step += 1
             clock = Stopwatch()
             if renews_scorers(config.society, step):
                 agents.keep_scorers()
@@ -135,16 +139,20 @@ def co_evolve(
             verdicts = wait_for_verdicts()
             metrics = step_metrics(rewards, due, stats, verdicts, config=config) | clock.times()
             watch.see(metrics)
-            if is_due(step, every=config.training.validate_every, num_steps=num_steps):
+            end = num_steps if stopping.reason({"step": step} | metrics) is None else step
+            if is_due(step, every=config.training.validate_every, num_steps=end):
                 metrics |= validate()
             # Before anything of this step is on record: at most one step can be lost.
             checkpoints.wait()
             run.save_discussions(step, rewards.discussions, verdicts=verdicts)
             run.save_tokens(step, discussions, advantages=advantages_by_turn(due, stats))
-            _report(run, bar, step, metrics | agents.recoveries.take_metrics(step))
-            if is_due(step, every=config.training.save_every, num_steps=num_steps):
+            stopping.see(_report(run, bar, step, metrics | agents.recoveries.take_metrics(step)))
+            end = num_steps if stopping.reason() is None else step
+            if is_due(step, every=config.training.save_every, num_steps=end) or stopping.is_best():
                 checkpoints.save(step)
-        _save_models(prepared, run, agents)
+        if step < num_steps:
+            log.warning("ended after step %d of %d: %s", step, num_steps, stopping.reason())
+        save_models(prepared, run, agents, step=step)
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:
@@ -223,17 +231,34 @@ def _restore(
     return step
 
 
-def _report(run: RunDirectory, bar: tqdm, step: int, metrics: Metrics) -> None:
-    """Write a step's metrics, and show them as one line."""
-    run.log_metrics(step, metrics)
+def _report(run: RunDirectory, bar: tqdm, step: int, metrics: Metrics) -> Row:
+    """Write a step's metrics, and show them as one line; returns what was written."""
+    row = run.log_metrics(step, metrics)
     log.info(step_line(step, bar.total, metrics))
     bar.update(step - bar.n)
+    return row
 
 
-def _save_models(prepared: Prepared, run: RunDirectory, agents: Agents) -> None:
-    """Write every agent's model, with a card that says how it came about."""
-    num_steps = prepared.sizes.num_steps
-    with run.models_folder(num_steps) as folder:
+def export_best(config: Config, prepared: Prepared, run: RunDirectory) -> Path:
+    """Write the models of the best checkpoint into ``best/``, beside those of the newest; returns
+    that folder.
+
+    Raises:
+        ValueError: there is no such checkpoint.
+        EngineError: engines failed.
+    """
+    step, checkpoint = run.best_checkpoint()
+    with agents_of(config, prepared, Recoveries(0)) as agents:
+        agents.load_checkpoint(checkpoint, step=step)
+        save_models(prepared, run, agents, step=step, name=BEST)
+    return run.path / BEST
+
+
+def save_models(
+    prepared: Prepared, run: RunDirectory, agents: Agents, *, step: int, name: str = MODELS
+) -> None:
+    """Write every agent's model after ``step``, with a card that says how it came about."""
+    with run.models_folder(step, name=name) as folder:
         agents.save_models(folder)
-        rows = read_rows(run.path / METRICS)
-        write_model_cards(folder, prepared, rows=rows, num_steps=num_steps)
+        rows = [row for row in read_rows(run.path / METRICS) if row["step"] <= step]
+        write_model_cards(folder, prepared, rows=rows, num_steps=step)

@@ -45,8 +45,9 @@ class EvaluationConfig:
     """An OpenAI-compatible endpoint to evaluate, in place of PATH; no server is started then."""
     model: str | None = key(None)
     """The model's name at ``base_url``; null: the only one that the endpoint lists."""
-    weights: str = key("trained", one_of=("trained", "untrained"))
-    """Which models of a run directory: those that it made, or those that it began with."""
+    weights: str = key("trained", one_of=("trained", "untrained", "best"))
+    """Which models of a run directory: those that it made, those of its best checkpoint (written
+    by --export-best), or those that it began with."""
 
     baseline: str | None = key(None)
     """NAME of earlier results that the summary compares these with."""
@@ -118,7 +119,7 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
         yield Conflict(("base_url",), *fault)
     for name, is_given, reason in (
         ("port", config.port is not None, "a server is started only without base_url"),
-        ("weights", config.weights != "trained", "only a run directory has untrained weights"),
+        ("weights", config.weights != "trained", "only a run directory has several weights"),
         ("generation_config", config.generation_config != "model", "the server there decides"),
     ):
         if is_given:

@@ -15,6 +15,7 @@ from comas.config import Config, load
 from comas.config.schema import Data
 from comas.preflight.locations import locate, reading_rules
 from comas.quickstart import QUICKSTART_PREFIX
+from comas.run.directory import BEST, MODELS
 from comas.run.origin import read_inputs
 from comas.utils.files import faults_in_words, from_here, in_command
 from comas.utils.model_folder import (
@@ -124,8 +125,8 @@ class Target:
 def find_target(path: str, *, weights: str) -> Target:
     """The models behind ``path``: a run directory, a model folder or a hub name.
 
-    ``weights`` is "trained" or, for run directories only, "untrained": the models it began with,
-    which frozen policies still have after it.
+    ``weights`` is "trained" or, for run directories only, "best" (those of its best checkpoint), or
+    "untrained": the models it began with, which frozen policies still have after it.
 
     Raises ValueError that says what ``path`` may be when nothing is found there.
     """
@@ -207,7 +208,7 @@ def _run_target(run: Path, *, weights: str) -> Target:
     folders = [
         _folder_of(locations[as_it_began[policy]])
         if policy in as_it_began
-        else _trained(run, config, policy)
+        else _trained(run, config, policy, folder=BEST if weights == "best" else MODELS)
         for policy in range(config.num_policies)
     ]
     with ThreadPoolExecutor() as threads:
@@ -229,16 +230,21 @@ def _run_target(run: Path, *, weights: str) -> Target:
     )
 
 
-def _trained(run: Path, config: Config, policy: int) -> Path:
+def _trained(run: Path, config: Config, policy: int, *, folder: str) -> Path:
     """The folder of a policy, under the first of the agents that share it."""
-    folder = run / "models" / f"agent_{config.policy_of_agent.index(policy)}"
-    if not folder.is_dir():
+    model = run / folder / f"agent_{config.policy_of_agent.index(policy)}"
+    if not model.is_dir() and folder == BEST:
         raise ValueError(
-            f"{from_here(folder)} is not there: the run has not ended. Finish it with bash "
+            f"{from_here(model)} is not there. Write it with bash scripts/train_comas.sh "
+            f"--export-best resume={in_command(run)}, of a run with training.keep_best"
+        )
+    if not model.is_dir():
+        raise ValueError(
+            f"{from_here(model)} is not there: the run has not ended. Finish it with bash "
             f"scripts/train_comas.sh resume={in_command(run)}, or take the models it began with: "
             "weights=untrained (bash scripts/discuss.sh: --untrained)"
         )
-    return folder
+    return model
 
 
 def _folder_of(model: str) -> Path:

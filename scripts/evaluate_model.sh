@@ -19,7 +19,7 @@ grades the answers and writes results/NAME/. Rerun the command to resume an eval
   --base-url    evaluates an OpenAI-compatible endpoint instead, such as http://host:8000/v1
                 (its key, if it wants one: OPENAI_API_KEY)
   key=value     benchmarks=[gsm8k,math-500]  setups=[vanilla,debate]  limit=50  seeds=5
-                baseline=OTHER_NAME  weights=untrained (of a run: the models it began with)
+                baseline=OTHER_NAME  weights=untrained (of a run: the models it began with; best: of its best checkpoint)
                 temperature=0.7  max_tokens=2048  concurrency=32  ... (evaluation/config.py)
   compare       prints a table of several results, and draws a figure
 

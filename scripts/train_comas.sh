@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/train_comas.sh [--dry-run] [CONFIG] [key=value ...]
+usage: bash scripts/train_comas.sh [--dry-run | --export-best] [CONFIG] [key=value ...]
 
 Makes the environment (.venv) where there is none, then trains a society of agents.
 
@@ -18,6 +18,9 @@ Makes the environment (.venv) where there is none, then trains a society of agen
 
   --dry-run   only tells what the run would need and what is here, where its engines would run,
               its sizes and its time; starts and writes nothing. Status 1: it could not start.
+  --export-best
+              trains nothing: writes the models of the best checkpoint that a run has kept
+              (training.keep_best) into its folder best/, with resume=saves/<run>.
 
 The run is written to saves/<date>-<time>-<name>/, which saves/latest points at.
 USAGE

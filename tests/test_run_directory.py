@@ -250,12 +250,12 @@ def test_a_checkpoint_whose_removal_is_interrupted_no_longer_counts(
 
 def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config: Config):
     with RunDirectory.create(config) as run:
-        assert not run.is_finished(20)
+        assert run.why_finished(20) is None
         with run.models_folder(20) as folder:
             (folder / "agent_1").mkdir()
         assert (run.path / "models" / "agent_1").is_dir()
-        assert run.is_finished(20)
-        assert not run.is_finished(30)  # extended: the models are those of an earlier step
+        assert run.why_finished(20) == "this run has made all of its 20 steps"
+        assert run.why_finished(30) is None  # extended: the models are those of an earlier step
 
 
 # ---------------------------------------------------------------- resuming

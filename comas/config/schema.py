@@ -280,6 +280,15 @@ class Training:
     """Newest checkpoints that remain; older ones are removed."""
     validate_every: int = key(5, at_least=1, formerly="training.eval_every")
     """Steps from one validation to the next; the first follows the start, the last the end."""
+    keep_best: str | None = key(None, example="validation/greedy/accuracy")
+    """A metric of the validations: the checkpoint of its highest value is kept besides the newest,
+    and written where none is due; null: none is. --export-best writes its models."""
+    patience: int | None = key(None, at_least=1, example=5)
+    """Validations without a higher value of ``keep_best`` after which the run ends; null: it makes
+    all of its steps."""
+    stop_when: list[str] = key([], example=["scoring/invalid_rate > 0.5 for 10"])
+    """Conditions of which each ends the run: a metric, a relation (> >= < <=), a number, and for
+    how many of its latest values it has held (one a step, or one a validation)."""
 
 
 @dataclass

@@ -179,10 +179,11 @@ def checkpoint_bytes(sizes: Sequence[int], config: Config) -> int:
 def needed_bytes(sizes: Sequence[int], config: Config, *, num_kept: int) -> int:
     """Free disk that a run needs whose trained policies have so many parameters each.
 
-    The checkpoints that are kept and the one that is being written, less ``num_kept`` that a
-    resumed run has already; the trained agents' models; records.
+    The checkpoints that are kept, the best among them, and the one that is being written, less
+    ``num_kept`` that a resumed run has already; the trained agents' models; records.
     """
-    num_checkpoints = max(1, config.training.keep_checkpoints + 1 - num_kept)
+    num_best = int(config.training.keep_best is not None)
+    num_checkpoints = max(1, config.training.keep_checkpoints + num_best + 1 - num_kept)
     of_policy = dict(zip(config.trained_policies, sizes, strict=True))
     models = BYTES[config.policy.dtype] * sum(of_policy.get(p, 0) for p in config.policy_of_agent)
     return num_checkpoints * checkpoint_bytes(sizes, config) + models + RECORDS_BYTES

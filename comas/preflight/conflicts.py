@@ -10,6 +10,7 @@ from comas.config.schema import Config, Society
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import name_conflicts
+from comas.preflight.stopping_conflicts import best_conflicts, condition_conflicts
 from comas.preflight.update_conflicts import (
     estimator_conflicts,
     loss_conflicts,
@@ -30,6 +31,8 @@ def find_conflicts(config: Config) -> list[Conflict]:
         _train_batches,
         _optimizers,
         _lr_schedules,
+        best_conflicts,
+        condition_conflicts,
         estimator_conflicts,
         loss_conflicts,
         preference_conflicts,

@@ -4,7 +4,7 @@ import asyncio
 import math
 from collections import Counter
 
-from comas.config.schema import Config
+from comas.config.schema import Config, Training
 from comas.data import count_steps
 from comas.interaction import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
@@ -77,6 +77,7 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         + (", with a discussion of every question" if config.validation.discussions else ""),
         f"checkpoints: {sizes.num_checkpoints} (every {config.training.save_every}, and after "
         f"the last; the newest {config.training.keep_checkpoints} are kept)",
+        *_describe_ends(config.training),
     ]
 
 
@@ -127,6 +128,17 @@ def _adapted(config: Config) -> str:
     num_bases = len(config.families)
     models = f"{num_bases} base model{'s' * (num_bases != 1)}"
     return f", LoRA adapters of rank {config.policy.lora.rank} over {models}"
+
+
+def _describe_ends(training: Training) -> list[str]:
+    """What is kept of the best validation, and what ends the run before its last step."""
+    lines = []
+    if training.keep_best is not None:
+        lines.append(f"best: the checkpoint of the highest {training.keep_best} is kept as well")
+    ends = list(training.stop_when)
+    if training.patience is not None:
+        ends.append(f"{training.patience} validations without a higher {training.keep_best}")
+    return [*lines, f"may end early: {'; or '.join(ends)}"] if ends else lines
 
 
 def _describe_updates(config: Config) -> list[str]:

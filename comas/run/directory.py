@@ -8,6 +8,7 @@ saves/20250131-094500-comas/
     tokens/step_0001.jsonl.gz
     checkpoints/step_0010/
     models/agent_0/  models/step
+    best/agent_0/  best/step        the same of the best checkpoint, where they were asked for
     dropped/20250131-101500/        what a resume went back behind
 """
 
@@ -15,9 +16,8 @@ import dataclasses
 import logging
 import os
 import re
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -27,6 +27,7 @@ from comas.config import changed_keys, config_as_yaml, load
 from comas.config.plugins import digest_of
 from comas.config.schema import Config
 from comas.run.dropped import Dropped
+from comas.run.log_file import log_file
 from comas.run.origin import (
     CONFIG,
     SOURCES,
@@ -45,11 +46,14 @@ from comas.run.records import (
     METRICS,
     TOKENS,
     MetricsLog,
+    Row,
     compressed,
     discussion_record,
+    read_rows,
     token_records,
 )
 from comas.run.seal import DamagedError, ForeignError, check_seal, seal, user_key
+from comas.run.stopping import best_step, stop_reason
 from comas.run.trackers import Findings, open_trackers
 from comas.types import Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files
@@ -67,12 +71,12 @@ from comas.utils.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 BEFORE_ALL = -1
 """Stands for the step before step 0, which has a validation."""
 STEP_OF_MODELS = "step"
-"""The file in ``models/`` that says after which step they were saved."""
-MODELS = "models"
+"""The file beside models that says after which step they were saved."""
+MODELS, BEST = "models", "best"
+"""The folders of the models after the last step, and of those of the best checkpoint."""
 SUBFOLDERS = ("discussions", TOKENS, "checkpoints")
 """Folders of what belongs to a step."""
 STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
@@ -96,7 +100,7 @@ class RunDirectory:
         with ExitStack() as stack:
             stack.enter_context(locked(path, remedy=IN_USE))
             self._prepare()
-            stack.enter_context(_log_file(path / "train.log"))
+            stack.enter_context(log_file(path / "train.log"))
             self._metrics = MetricsLog(path / METRICS)
             self._trackers = open_trackers(config, path)
             _point_latest_at(path)
@@ -175,8 +179,8 @@ class RunDirectory:
 
     # ------------------------------------------------------------ what a step leaves
 
-    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> None:
-        """Write one row to metrics.jsonl and to the trackers, once per step.
+    def log_metrics(self, step: int, metrics: Mapping[str, float | None]) -> Row:
+        """Write one row to metrics.jsonl and to the trackers, once per step; returns it.
 
         Keys are names with slashes, such as ``agent_0/reward/solution``. None stands for a
         value that is not there; one that is not finite becomes null, with a warning.
@@ -184,6 +188,7 @@ class RunDirectory:
         row = self._metrics.append(step, metrics)
         for tracker in self._trackers:
             tracker.log(row)
+        return row
 
     def log_findings(self, findings: Findings) -> None:
         """Give the trackers the run's figures and a table of discussions."""
@@ -228,15 +233,18 @@ class RunDirectory:
     def checkpoint_folder(self, step: int) -> Iterator[Path]:
         """Yield a folder that becomes the checkpoint of ``step`` when the block ends well.
 
-        Then the oldest are removed, so that ``training.keep_checkpoints`` remain.
+        Then the oldest are removed, so that ``training.keep_checkpoints`` remain, and the one of
+        ``training.keep_best``. (No row is written while a checkpoint is.)
         """
         with written_aside(self.path / "checkpoints" / step_name(step)) as partial:
             yield partial
             seal(partial, self._key, run=self._origin.run, step=step)
         self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
         seal_origin(self.path, self._origin, self._key)
-        for _, folder in self._checkpoints()[: -self._config.training.keep_checkpoints]:
-            files.remove(folder)
+        best = self._best_step()
+        for earlier, folder in self._checkpoints()[: -self._config.training.keep_checkpoints]:
+            if earlier != best:
+                files.remove(folder)
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """(step, folder) of the newest checkpoint that is as it was written, for this run and by
@@ -277,18 +285,60 @@ class RunDirectory:
             "a copy, or start a new run"
         )
 
+    def best_checkpoint(self) -> tuple[int, Path]:
+        """(step, folder) of the checkpoint of ``training.keep_best``, checked as the newest is.
+
+        Raises:
+            ValueError: the run keeps none, none was better than the start, or it is not there, not
+                as it was written or not of this user and run.
+        """
+        metric, step = self._config.training.keep_best, self._best_step()
+        if metric is None:
+            raise ValueError(
+                f"{self.path} keeps no best checkpoint: training.keep_best is null. Begin a run "
+                "with training.keep_best=validation/accuracy, or take what is in models/"
+            )
+        if not step:
+            raise ValueError(
+                f"{self.path}: no {metric} is above that of step 0, so the best models are those "
+                "that the run began with (society.models)"
+            )
+        folder = self.path / "checkpoints" / step_name(step)
+        if not folder.is_dir():
+            raise ValueError(
+                f"{folder} is not there, and {metric} was best in step {step}. It may have been "
+                "deleted, or training.keep_best was not set when it was written"
+            )
+        try:
+            check_seal(folder, self._key, run=self._origin.run, step=step)
+        except ForeignError as error:
+            if not self._config.resume_foreign:
+                raise ValueError(f"{error}: add resume_foreign=true if you trust it") from error
+        return step, folder
+
     @contextmanager
-    def models_folder(self, step: int) -> Iterator[Path]:
+    def models_folder(self, step: int, *, name: str = MODELS) -> Iterator[Path]:
         """Yield a folder that becomes ``models/``, the agents trained for ``step`` steps, when
-        the block ends well."""
-        with written_aside(self.path / MODELS) as partial:
+        the block ends well; or ``BEST``."""
+        with written_aside(self.path / name) as partial:
             (partial / STEP_OF_MODELS).write_text(f"{step}\n")
             yield partial
 
-    def is_finished(self, num_steps: int) -> bool:
-        """Whether ``models/`` holds agents that were trained for ``num_steps`` steps or more."""
+    def why_finished(self, num_steps: int) -> str | None:
+        """In what way the agents in ``models/`` are those of the run's end; None: they are not."""
         trained = trained_steps(self.path)
-        return trained is not None and trained >= num_steps
+        if trained is None:
+            return None
+        if trained >= num_steps:
+            return f"this run has made all of its {num_steps} steps"
+        rows = [row for row in read_rows(self.path / METRICS) if row["step"] <= trained]
+        reason = stop_reason(self._config, rows)
+        if reason is None:
+            return None
+        return (
+            f"this run ended after step {trained} of {num_steps}: {reason}. To go on all the same, "
+            "add resume_changed=true and another value of that key"
+        )
 
     def go_back_to(self, step: int) -> None:
         """Move whatever the run has of steps after ``step`` aside (``dropped/``), so that none is
@@ -307,9 +357,15 @@ class RunDirectory:
     def _paths_after(self, step: int) -> Iterator[Path]:
         for folder in (self.path / name for name in SUBFOLDERS):
             yield from (path for later, path in _steps(folder) if later > step)
-        trained = trained_steps(self.path)
-        if trained is not None and trained > step:
-            yield self.path / MODELS
+        for name in (MODELS, BEST):
+            trained = trained_steps(self.path, name=name)
+            if trained is not None and trained > step:
+                yield self.path / name
+
+    def _best_step(self) -> int | None:
+        """The step of the best validation so far; None: none is sought."""
+        metric = self._config.training.keep_best
+        return None if metric is None else best_step(read_rows(self.path / METRICS), metric)
 
     def _check_that_none_was_made(self) -> None:
         step = self._origin.newest_checkpoint
@@ -338,10 +394,10 @@ def _as_kept(config: Config) -> Config:
     return dataclasses.replace(config, resume=None, resume_changed=False, resume_foreign=False)
 
 
-def trained_steps(run: Path) -> int | None:
-    """For how many steps the agents in ``models/`` of a run's folder were trained; None: there
-    are none yet. Raises FileError when the note of it is damaged."""
-    noted = run / MODELS / STEP_OF_MODELS
+def trained_steps(run: Path, *, name: str = MODELS) -> int | None:
+    """For how many steps the agents in ``models/`` (or ``BEST``) of a run's folder were trained;
+    None: there are none yet. Raises FileError when the note of it is damaged."""
+    noted = run / name / STEP_OF_MODELS
     if not noted.is_file():
         return None
     try:
@@ -371,25 +427,3 @@ def _point_latest_at(run: Path) -> None:
         files.remove(aside)
         aside.symlink_to(run.name)
         aside.replace(latest)
-
-
-@contextmanager
-def _log_file(path: Path) -> Iterator[None]:
-    """Let everything that is logged in this process also go to ``path``."""
-    with explaining_errors(path):
-        handler = _RunLog(path, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    logging.getLogger().addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)
-        with suppress(OSError):  # of what it could not write, which it has told
-            handler.close()
-
-
-class _RunLog(logging.FileHandler):
-    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
-        """A full disk ends the log, with a word; what matters more ends the run by itself."""
-        logging.getLogger().removeHandler(self)
-        logger.warning("%s ends here: %s", self.baseFilename, sys.exc_info()[1])

@@ -20,6 +20,7 @@ from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
 from comas.run.pages.page import PageFigure, PageTable, Source, Thread, write_page
 from comas.run.records import Row, read_rows
+from comas.run.stopping import best_step, stop_reason
 from comas.run.trackers import Findings
 from comas.utils.files import from_here
 
@@ -80,7 +81,7 @@ def report_source(run: Path, rows: Sequence[Row], figures: Mapping[str, Figure])
         path=str(from_here(run)),
         threads=worth_a_look,
         figures=[PageFigure(title, _svg(figure)) for title, figure in figures.items()],
-        tables=[_settings(config), _sizes(run, rows), *_versions(run)],
+        tables=[_settings(config), _sizes(run, config, rows), *_versions(run)],
         featured=[thread.id for thread in worth_a_look],
     )
 
@@ -137,9 +138,13 @@ def _settings(config: Config) -> PageTable:
     return PageTable(f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes)
 
 
-def _sizes(run: Path, rows: Sequence[Row]) -> PageTable:
+def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
     """What the steps were on; the discussions are counted in the last one."""
     facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"])]
+    if (reason := stop_reason(config, rows)) is not None:
+        facts.append(("ended early, by", reason))
+    if (metric := config.training.keep_best) is not None:
+        facts.append((f"step of the best {metric}", best_step(rows, metric)))
     files = discussion_files(run)
     if files:
         threads = read_threads(*list(files.items())[-1])

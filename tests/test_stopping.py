@@ -1,0 +1,381 @@
+"""When a run ends early, what it keeps, and that a kill changes nothing about it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_runs import REPOSITORY
+
+from comas import train as driver
+from comas.config.faults import ConfigError
+from comas.engines.cluster.recoveries import Recoveries
+from comas.preflight.checks import needed_bytes
+from comas.preflight.configuration import load_config
+from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.preflight.survey import prepare
+from comas.run import RunDirectory
+from comas.run.directory import BEST, trained_steps
+from comas.run.pages.run_report import report_source
+from comas.run.records import read_rows
+from comas.run.stopping import Condition, Stopping, best_step, parse_condition, stop_reason
+from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
+
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
+ACCURACY = "validation/accuracy"
+
+
+def config(*overrides: str) -> Any:
+    return load_config(QUICKSTART, list(overrides))
+
+
+def rows(metric: str, *values: float | None) -> list[dict[str, Any]]:
+    """Those of the steps 0, 1, 2, ..."""
+    return [{"step": step, metric: value} for step, value in enumerate(values)]
+
+
+# ---------------------------------------------------------------- conditions
+
+
+def test_a_condition_is_read_with_its_relation_its_bound_and_how_long():
+    assert parse_condition("a/b > 0.5 for 10") == Condition("a/b", ">", 0.5, 10)
+    assert parse_condition("agent_0/policy/entropy<=1e-3 for 1").relation == "<="
+    assert str(parse_condition("a  <  2 for 3")) == "a < 2 for 3"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a > 0.5", "for N"),
+        ("a = 1 for 2", "a relation"),
+        ("a > x for 2", "x, which is not a number"),
+        ("a > nan for 2", "nan, which is not a number"),
+        ("a > 1 for 0", "at least 1 value"),
+        ("__import__('os') > 1 for 2", "is not a metric"),
+    ],
+)
+def test_what_is_no_condition_is_a_fault_of_the_configuration(text: str, said: str):
+    with pytest.raises(ConfigError) as error:
+        config(f'training.stop_when=["{text}"]')
+    assert "training.stop_when" in str(error.value) and said in str(error.value)
+    assert 'write "scoring/invalid_rate > 0.5 for 10"' in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ([0.9, 0.9], False),  # step 0 is no step of training: one value
+        ([0.1, 0.9, 0.9], True),
+        ([0.1, 0.9, 0.5, 0.9], False),
+        ([0.1, 0.9, None, 0.9], True),  # a step that has no value says nothing
+        ([0.1, 0.9, float("nan"), 0.9], True),  # written as null
+        ([0.1, 0.9, 0.9, 0.1], False),
+    ],
+)
+def test_a_condition_ends_a_run_once_its_latest_values_have_met_it(values, ends: bool):
+    found = stop_reason(config('training.stop_when=["x > 0.5 for 2"]'), rows("x", *values))
+    assert found == ("x > 0.5 for 2 (training.stop_when)" if ends else None)
+
+
+def test_a_run_ends_only_right_after_an_update_of_every_policy():
+    pairs = ("training.save_every=6", "society.update_every=[2,3]")
+    asked = config('training.stop_when=["x > 0 for 1"]', *pairs)
+    ends = [stop_reason(asked, rows("x", *[1.0] * (step + 1))) is not None for step in range(13)]
+    assert [step for step, does in enumerate(ends) if does] == [6, 12]
+
+
+# ---------------------------------------------------------------- the best
+
+
+def test_the_best_step_is_the_first_of_the_highest_values():
+    assert best_step(rows("x", 0.25, None, 0.5, 0.5, float("nan")), "x") == 2
+    assert best_step(rows("x", 0.5), "y") is None
+
+
+def test_patience_is_counted_in_validations_since_the_best():
+    asked = config(f"training.keep_best={ACCURACY}", "training.patience=2")
+    values = [0.3, None, 0.5, None, 0.5, None, 0.4]
+    assert stop_reason(asked, rows(ACCURACY, *values[:6])) is None
+    assert stop_reason(asked, rows(ACCURACY, *values)) == (
+        "validation/accuracy was never above its 0.5 of step 2 in 2 validations (training.patience)"
+    )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        (["training.patience=2"], "no validation is better than another"),
+        (["training.keep_best=train/accuracy"], "must be a metric that this run's validations"),
+        (["training.keep_best=agent_9/validation/accuracy"], "must be a metric that this run's"),
+        (
+            ["training.keep_best=validation/greedy/accuracy", "validation.greedy=false"],
+            "is not measured",
+        ),
+        (["training.keep_best=validation/discussion/accuracy"], "set validation.discussions=true"),
+        (
+            [
+                f"training.keep_best={ACCURACY}",
+                "training.validate_every=5",
+                "society.update_every=[1,2]",
+            ],
+            "set training.validate_every to a multiple of 2",
+        ),
+    ],
+)
+def test_a_best_that_cannot_be_kept_is_refused_with_the_remedy(overrides, said: str):
+    with pytest.raises(ConfigError) as error:
+        config(*overrides)
+    assert said in str(error.value)
+
+
+def test_a_metric_that_the_run_does_not_measure_ends_it_as_soon_as_that_is_known():
+    watched = Stopping(config("training.keep_best=validation/accuracy/maths"), [])
+    with pytest.raises(ValueError, match=r"keep_best names .*maths, .*validation/accuracy/math "):
+        watched.see({"step": 0, "validation/accuracy/math": 0.5, "time": 1.0})
+    watched = Stopping(config('training.stop_when=["scoring/invalid > 1 for 2"]'), [])
+    watched.see({"step": 0, ACCURACY: 0.5})
+    with pytest.raises(ValueError, match=r"stop_when names .*close to it are scoring/invalid_rate"):
+        watched.see({"step": 1, "scoring/invalid_rate": 0.0})
+
+
+def test_the_first_lines_of_a_run_say_what_may_end_it_and_the_disk_holds_one_checkpoint_more():
+    plain = config()
+    asked = config(
+        f"training.keep_best={ACCURACY}",
+        "training.patience=3",
+        'training.stop_when=["x > 1 for 2"]',
+    )
+    lines = describe_sizes(asked, derive_sizes(asked, num_questions=2400))
+    assert f"best: the checkpoint of the highest {ACCURACY} is kept as well" in lines
+    assert f"may end early: x > 1 for 2; or 3 validations without a higher {ACCURACY}" in lines
+    one = needed_bytes([10**9, 0], plain, num_kept=0) - needed_bytes([10**9, 0], plain, num_kept=1)
+    more = needed_bytes([10**9, 0], asked, num_kept=0) - needed_bytes([10**9, 0], plain, num_kept=0)
+    assert more == one > 0
+
+
+# ---------------------------------------------------------------- what a folder keeps
+
+
+def keeping_run(tmp_path: Path, values: Sequence[float]) -> Path:
+    """One with a validation and a checkpoint after every step, of which the newest is kept."""
+    settings = ["training.keep_checkpoints=1", f"training.keep_best={ACCURACY}"]
+    with RunDirectory.create(config(f"saves={tmp_path}", *settings)) as run:
+        for step, value in enumerate(values):
+            run.log_metrics(step, {ACCURACY: value})
+            if step:
+                with run.checkpoint_folder(step) as folder:
+                    (folder / "state").write_text(str(step))
+    return run.path
+
+
+def opened(path: Path) -> RunDirectory:
+    return RunDirectory.open(load_config(None, [f"resume={path}"]))
+
+
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path):
+    path = keeping_run(tmp_path, [0.1, 0.2, 0.6, 0.4, 0.5])
+    assert sorted(p.name for p in (path / "checkpoints").iterdir()) == ["step_0002", "step_0004"]
+    with opened(path) as run:
+        assert run.best_checkpoint() == (2, path / "checkpoints/step_0002")
+        found = run.latest_checkpoint()
+        assert found is not None and found[0] == 4
+
+
+def test_a_best_checkpoint_that_was_changed_is_not_taken(tmp_path: Path):
+    path = keeping_run(tmp_path, [0.1, 0.2])
+    (path / "checkpoints/step_0001/state").write_text("other")
+    with opened(path) as run, pytest.raises(ValueError, match="is not what was written"):
+        run.best_checkpoint()
+
+
+def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path: Path):
+    path = keeping_run(tmp_path / "a", [0.5, 0.2])
+    with opened(path) as run, pytest.raises(ValueError, match="those that the run began with"):
+        run.best_checkpoint()
+    path = keeping_run(tmp_path / "b", [0.1, 0.5])
+    (path / "checkpoints/step_0001").rename(path / "elsewhere")
+    with opened(path) as run, pytest.raises(ValueError, match="was best in step 1"):
+        run.best_checkpoint()
+    with (
+        RunDirectory.create(config(f"saves={tmp_path}")) as run,
+        pytest.raises(ValueError, match=r"training\.keep_best is null"),
+    ):
+        run.best_checkpoint()
+
+
+# ---------------------------------------------------------------- whole runs
+
+
+class ScriptedAgents:
+    """A society without engines, whose weights are the number of its updates."""
+
+    def __init__(self, killed_in: int | None) -> None:
+        self.recoveries = Recoveries(0)
+        self.weights = 0
+        self._killed_in = killed_in
+
+    def __enter__(self) -> ScriptedAgents:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    async def generate(self, agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+        return Generation((1,), (2,), f"{seed} <score>1</score>", (0.0,), "stop", self.weights)
+
+    def update(
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> dict[int, UpdateStats]:
+        if step == self._killed_in:
+            raise KeyboardInterrupt
+        self.weights += 1
+        return {
+            policy: UpdateStats(
+                learning_rate=0.1, num_samples=len(own), advantages=((),) * len(own)
+            )
+            for policy, own in buffers.items()
+        }
+
+    def sync_weights(self, policies: object = None) -> None:
+        pass
+
+    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
+        (folder / "state").write_text(str(self.weights))
+        return []
+
+    def load_checkpoint(self, folder: Path, *, step: int) -> None:
+        self.weights = int((folder / "state").read_text())
+
+    def save_models(self, folder: Path) -> None:
+        for agent in range(2):
+            (folder / f"agent_{agent}").mkdir()
+            (folder / f"agent_{agent}/weights").write_text(str(self.weights))
+
+
+ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5, 0.9, 0.9]
+"""By how often the weights were updated: the best before the end is after 3."""
+ENDING_EARLY = (
+    "training.num_steps=8",
+    "training.save_every=4",
+    "training.keep_checkpoints=1",
+    "training.validate_every=1",
+    f"training.keep_best={ACCURACY}",
+    "training.patience=3",
+    "rollout.batch_size=2",
+    "cluster.device=cpu",
+)
+
+
+def play(
+    monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], *, killed_in: int | None = None
+) -> Path:
+    """Let a scripted society run, as the command would; returns its folder."""
+
+    def validate(*args: Any, generate: Any, **others: Any) -> dict[str, float]:
+        value = ACCURACIES[generate.__self__.weights]
+        return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
+
+    monkeypatch.setattr(driver, "validate_agents", validate)
+    monkeypatch.setattr(driver, "agents_of", lambda *_: ScriptedAgents(killed_in))
+    resumes = any(argument.startswith("resume=") for argument in arguments)
+    asked = load_config(None if resumes else QUICKSTART, arguments)
+    with RunDirectory.open(asked) if resumes else RunDirectory.create(asked) as run:
+        try:
+            driver.train(asked, prepare(asked), run)
+        except KeyboardInterrupt:
+            assert killed_in is not None
+    return run.path
+
+
+def left_by(run: Path) -> dict[str, Any]:
+    """What a run computed: everything but times, seals, logs and cards."""
+    files = {
+        str(path.relative_to(run)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for part in ("discussions", "tokens", "checkpoints", "models")
+        for path in (run / part).rglob("*")
+        if path.is_file() and path.name not in ("seal.json", "README.md")
+    }
+    told = [
+        {name: value for name, value in row.items() if not name.startswith("time/")}
+        for row in read_rows(run / "metrics.jsonl")
+    ]
+    return {"rows": told, **files}
+
+
+@pytest.mark.stack
+def test_a_run_that_ends_early_is_finished_and_says_why(saves, monkeypatch, caplog):
+    caplog.set_level("INFO")
+    path = play(monkeypatch, [f"saves={saves}", "name=early", *ENDING_EARLY])
+    reason = "validation/accuracy was never above its 0.7 of step 3 in 3 validations"
+    assert f"ended after step 6 of 8: {reason}" in caplog.text
+    assert trained_steps(path) == 6
+    assert (path / "models/agent_0/weights").read_text() == "6"
+    kept = sorted(p.name for p in (path / "checkpoints").iterdir())
+    assert kept == ["step_0003", "step_0006"]
+    asked = load_config(path / "config.yaml", [])
+    assert stop_reason(asked, read_rows(path / "metrics.jsonl")) is not None
+    sizes = dict(report_source(path, read_rows(path / "metrics.jsonl"), {}).tables[1].rows)
+    assert sizes["ended early, by"].startswith(reason)
+    assert sizes[f"step of the best {ACCURACY}"] == 3
+    caplog.clear()
+    play(monkeypatch, [f"resume={path}"])
+    assert f"nothing to train: this run ended after step 6 of 8: {reason}" in caplog.text
+    assert trained_steps(path) == 6
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("killed_in", [4, 5, 6])
+def test_a_run_that_was_killed_ends_as_one_that_nobody_disturbed(saves, monkeypatch, killed_in):
+    settings = [f"saves={saves}", *ENDING_EARLY]
+    undisturbed = play(monkeypatch, [*settings, "name=undisturbed"])
+    path = play(monkeypatch, [*settings, f"name=killed-{killed_in}"], killed_in=killed_in)
+    assert trained_steps(path) is None
+    play(monkeypatch, [f"resume={path}"])
+    assert left_by(path) == left_by(undisturbed)
+
+
+@pytest.mark.stack
+def test_a_run_that_lost_its_models_at_its_early_end_writes_them_and_trains_no_more(
+    saves, monkeypatch
+):
+    path = play(monkeypatch, [f"saves={saves}", "name=cut", *ENDING_EARLY])
+    expected = left_by(path)
+    (path / "models").rename(saves / "models-of-cut")
+    play(monkeypatch, [f"resume={path}"])
+    assert left_by(path) == expected
+
+
+@pytest.mark.stack
+def test_a_run_that_ended_early_goes_on_with_other_settings(saves, monkeypatch):
+    path = play(monkeypatch, [f"saves={saves}", "name=on", *ENDING_EARLY])
+    play(monkeypatch, [f"resume={path}", "resume_changed=true", "training.patience=null"])
+    assert trained_steps(path) == 8
+    assert sorted(p.name for p in (path / "checkpoints").iterdir()) == ["step_0007", "step_0008"]
+
+
+@pytest.mark.stack
+def test_a_condition_ends_a_run_with_a_last_validation_and_a_checkpoint(saves, monkeypatch):
+    condition = 'training.stop_when=["scoring/invalid_rate < 0.5 for 3"]'
+    sparse = ["training.validate_every=8", "training.patience=null", condition]
+    path = play(monkeypatch, [f"saves={saves}", "name=collapsed", *ENDING_EARLY, *sparse])
+    told = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in told] == [0, 1, 2, 3]
+    assert [row["step"] for row in told if ACCURACY in row] == [0, 3]
+    assert [p.name for p in (path / "checkpoints").iterdir()] == ["step_0003"]
+    assert trained_steps(path) == 3
+
+
+@pytest.mark.stack
+def test_the_models_of_the_best_checkpoint_are_written_on_request(saves, monkeypatch):
+    path = play(monkeypatch, [f"saves={saves}", "name=exported", *ENDING_EARLY])
+    asked = load_config(None, [f"resume={path}"])
+    with RunDirectory.open(asked) as run:
+        assert driver.export_best(asked, prepare(asked), run) == path / BEST
+    assert (path / "best/agent_1/weights").read_text() == "3"
+    assert "for 3 steps" in (path / "best/agent_1/README.md").read_text()
+    assert (trained_steps(path), trained_steps(path, name=BEST)) == (6, 3)
