@@ -49,6 +49,7 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
     if (finished := run.why_finished(num_steps)) is not None:
         log.info("nothing to train: %s", finished)
         return
+    run.note_num_steps(num_steps)
     recoveries = Recoveries(config.cluster.max_recoveries)
     has_started = False
     with (

@@ -1,4 +1,5 @@
-"""Writes a run, or the results of an evaluation, as one page: what scripts/view.sh starts."""
+"""Writes runs, or the results of evaluations, as one page, or follows runs: what scripts/view.sh
+starts."""
 
 import argparse
 import logging
@@ -7,8 +8,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from comas.run.pages.live import LiveRun
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_report import run_source
+from comas.run.pages.server import HOST, LiveServer
 from comas.utils.terminal import command
 from evaluation.transcripts import results_source
 
@@ -21,21 +24,46 @@ log = logging.getLogger("view")
 
 @command("view")
 def main(arguments: Sequence[str]) -> int:
-    """Write the page; returns the process's exit status."""
+    """Write or serve the page; returns the process's exit status."""
     parser = argparse.ArgumentParser(prog="bash scripts/view.sh")
-    parser.add_argument("folder", type=Path, nargs="?", default=Path("saves/latest"))
-    parser.add_argument("--against", type=Path)
+    parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--steps", type=steps_of)
-    parser.add_argument("--output", type=Path)
-    options = parser.parse_args(arguments)
-    folders = [folder for folder in (options.folder, options.against) if folder is not None]
-    path = options.output or options.folder / VIEW
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("--output", type=Path)
+    where.add_argument("--live", action="store_true")
+    parser.add_argument("--port", type=int, default=0)
+    options = parser.parse_intermixed_args(arguments)
+    folders = options.folders or [Path("saves/latest")]
+    if options.live:
+        follow(folders, steps=options.steps, port=options.port)
+        return 0
+    path = options.output or folders[0] / VIEW
     write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
     size_mib = path.stat().st_size / 2**20
     if size_mib > LARGE_MIB:
         log.warning("%.0f MiB are much for a browser: --steps takes fewer", size_mib)
     sys.stdout.write(f"{path.resolve()} ({size_mib:.1f} MiB): open it in a browser\n")
     return 0
+
+
+def follow(folders: Sequence[Path], *, steps: set[int] | None, port: int) -> None:
+    """Serve the page of runs until Ctrl-C.
+
+    Raises ValueError when a folder is no run's, or the port cannot be had.
+    """
+    runs = [LiveRun(folder, steps=steps) for folder in folders]
+    try:
+        server = LiveServer(runs, port=port)
+    except (OSError, OverflowError) as error:
+        raise ValueError(f"--port {port} cannot be had ({error}): choose another") from error
+    with server:
+        port = server.server_address[1]
+        sys.stdout.write(
+            f"{server.address}\nopen this in a browser; Ctrl-C ends it. On another machine, first "
+            f"ssh -L {port}:{HOST}:{port} to this one\n"
+        )
+        sys.stdout.flush()
+        server.serve_forever()
 
 
 def read_source(folder: Path, *, steps: set[int] | None) -> Source:

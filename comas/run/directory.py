@@ -2,7 +2,7 @@
 
 saves/latest -> 20250131-094500-comas
 saves/20250131-094500-comas/
-    config.yaml  inputs.json  seal.json  versions.json  train.log  metrics.jsonl
+    config.yaml  inputs.json  seal.json  versions.json  num_steps  train.log  metrics.jsonl
     sources/1a2b3c4d5e6f-my.py      what the user's own files were
     discussions/step_0001.jsonl
     tokens/step_0001.jsonl.gz
@@ -77,6 +77,8 @@ STEP_OF_MODELS = "step"
 """The file beside models that says after which step they were saved."""
 MODELS, BEST = "models", "best"
 """The folders of the models after the last step, and of those of the best checkpoint."""
+NUM_STEPS = "num_steps"
+"""The file that says how many steps a run is to make."""
 SUBFOLDERS = ("discussions", TOKENS, "checkpoints")
 """Folders of what belongs to a step."""
 STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
@@ -323,6 +325,10 @@ class RunDirectory:
         with written_aside(self.path / name) as partial:
             (partial / STEP_OF_MODELS).write_text(f"{step}\n")
             yield partial
+
+    def note_num_steps(self, num_steps: int) -> None:
+        """Write down how many steps the run is to make, for whoever follows it."""
+        files.write_text(self.path / NUM_STEPS, f"{num_steps}\n")
 
     def why_finished(self, num_steps: int) -> str | None:
         """In what way the agents in ``models/`` are those of the run's end; None: they are not."""

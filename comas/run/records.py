@@ -106,6 +106,8 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         "num_response_tokens": len(turn.generation.response_token_ids),
         "policy_version": turn.generation.policy_version,
     }
+    if turn.generation.spells_mark:
+        record["spells_mark"] = True
     return record if verdict is None else record | {"verdict": verdict}
 
 
@@ -139,10 +141,10 @@ def compressed(records: Iterable[Record]) -> bytes:
     return gzip.compress(json_lines(records).encode(), mtime=0)
 
 
-def read_tokens(folder: Path) -> dict[TurnKey, Record]:
-    """The records of all steps, each turn's in one."""
+def read_tokens(folder: Path, *, names: str = "step_*") -> dict[TurnKey, Record]:
+    """The records of all steps, or of the files that ``names`` fits; each turn's in one."""
     records: dict[TurnKey, Record] = {}
-    for path in sorted(folder.glob("*.jsonl.gz")):
+    for path in sorted(folder.glob(f"{names}.jsonl.gz")):
         for line in gzip.decompress(path.read_bytes()).splitlines():
             record = json.loads(line)
             records.setdefault((record["discussion_id"], record["turn_id"]), {}).update(record)

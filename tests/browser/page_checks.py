@@ -7,16 +7,22 @@ Chromium is the one that Playwright installs, or where $CHROMIUM points. Trap: P
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 import pytest
-from page_runs import discussion, write_run
+from page_runs import discussion, row, verdicts_of, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
+from comas.preflight.configuration import load_config
+from comas.run import RunDirectory
+from comas.run.pages.live import LiveRun
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_report import run_source
+from comas.run.pages.server import LiveServer
 from comas.types import Question
 
 NUM_STEPS, PER_STEP = 60, 50
@@ -96,15 +102,20 @@ def phone(browser: Browser, path: Path) -> Iterator[Page]:
 
 
 def opened(
-    browser: Browser, path: Path, viewport: ViewportSize = LAPTOP, at: str = ""
+    browser: Browser,
+    path: Path | str,
+    viewport: ViewportSize = LAPTOP,
+    at: str = "",
+    *,
+    offline: bool = True,
 ) -> Iterator[Page]:
     """The page, offline, which must not say anything on the console until it is closed."""
-    context = browser.new_context(viewport=viewport, offline=True, has_touch=viewport == PHONE)
+    context = browser.new_context(viewport=viewport, offline=offline, has_touch=viewport == PHONE)
     page = context.new_page()
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(message.text))
     page.on("pageerror", lambda error: complaints.append(str(error)))
-    page.goto(path.as_uri() + at)
+    page.goto((path if isinstance(path, str) else path.as_uri()) + at)
     page.wait_for_selector("body[data-ready]")
     yield page
     assert complaints == []
@@ -116,7 +127,7 @@ def count(page: Page) -> str:
 
 
 def test_it_opens_with_the_report(page: Page):
-    assert page.locator("#report figure svg").count() == 5
+    assert page.locator("#report figure:not(.curve) svg").count() == 5
     assert "society.num_agents" in page.inner_text("#report")
 
 
@@ -224,7 +235,7 @@ def test_a_phone_scrolls_down_only_and_shows_drawings_large_enough_to_read(phone
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     assert phone.evaluate("document.getElementById('report').scrollWidth") == PHONE["width"]
     # Its smallest letters have 8 of the 936 points of its width.
-    assert phone.locator("#report svg").first.bounding_box()["width"] > 800
+    assert phone.locator("#report figure:not(.curve) svg").first.bounding_box()["width"] > 800
     phone.tap("#tab-discussions")
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
@@ -263,6 +274,96 @@ def test_two_runs_on_a_page_are_told_apart_and_share_questions(browser, source, 
         assert count(page) == "3 of 6 discussions"
         page.wait_for_selector(".occurrences")
         assert page.locator(".occurrences button").count() == 3
+
+
+def test_what_one_looks_for_is_found(page: Page):
+    page.keyboard.press("d")
+    page.select_option("select[name='look for']", "approved though wrong")
+    assert count(page) == "1 of 3 discussions"
+    expect(page.locator(".thread h3")).to_have_text("step 1")
+    assert page.locator(".turn.matching").count() == 1
+    assert "approved though wrong" in page.inner_text(".turn.matching")
+    page.select_option("select[name='look for']", "accused though right")
+    expect(page.locator(".thread h3")).to_have_text("step 2")
+
+
+@pytest.fixture(scope="module")
+def three(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run under three names."""
+    path = tmp_path_factory.mktemp("three") / "three.html"
+    others = [replace(source, name=name, path=f"/{name}") for name in ("other", "third")]
+    write_page(path, [source, *others])
+    return path
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_curves_of_several_runs_lie_over_each_other(browser, three: Path, viewport, scheme):
+    for page in opened(browser, three, viewport):
+        page.emulate_media(color_scheme=scheme)
+        assert page.locator(".legend .key").all_inner_texts()[1:] == ["other", "third"]
+        [first, *_] = page.locator(".curve").all()
+        assert "validation/accuracy" in first.inner_text()
+        assert first.locator("polyline").count() == 3
+        page.select_option("#metric", "tokens/response")
+        assert "tokens/response" in page.locator(".curve").first.inner_text()
+        box = page.locator(".curve").first.bounding_box()
+        assert 200 < box["width"] <= viewport["width"] and box["height"] < 300
+        assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+        assert page.evaluate("document.getElementById('report').scrollWidth") == viewport["width"]
+        shown = page.evaluate(CONTRAST)
+        assert [(ratio, text) for ratio, text in shown if ratio < READABLE] == []
+
+
+def test_the_same_question_of_every_run_stands_side_by_side(browser, three: Path):
+    for page in opened(browser, three):
+        page.keyboard.press("d")
+        page.keyboard.press("b")
+        expect(page.locator(".thread")).to_have_count(3)
+        headings = page.locator(".thread h3").all_inner_texts()
+        assert [heading.rpartition(" · ")[2] for heading in headings] == ["step 1"] * 3
+        assert all(page.locator(".thread").nth(i).is_visible() for i in range(3))
+        page.keyboard.press("b")
+        expect(page.locator(".thread")).to_have_count(1)
+
+
+@pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
+def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path: Path, viewport):
+    run = write_run(tmp_path, "followed", {1: [discussion(1)]})
+    with LiveServer([LiveRun(run)]) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            for page in opened(browser, server.address, viewport, offline=False):
+                assert "step 1; step 1 ended" in page.inner_text("#progress")
+                page.click("#tab-discussions")
+                page.evaluate("window.wasNotReloaded = true")
+                expect(page.locator(".thread h3")).to_have_text("step 1")
+                page.click("#show-tokens")
+                add_step(run, 2)
+                expect(page.locator("#count")).to_have_text("2 of 2 discussions", timeout=15_000)
+                assert "step 2 of 4, about 7 s left" in page.inner_text("#progress")
+                expect(page.locator(".thread h3")).to_have_text("step 1")  # which was open
+                page.locator(".row").last.click()
+                expect(page.locator(".thread h3")).to_have_text("step 2")
+                assert page.locator(".token").first.inner_text().split()[0] == "71"
+                page.click("#tab-report")
+                assert page.locator(".curve circle").count() >= 2
+                assert page.evaluate("window.wasNotReloaded")
+                assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def add_step(run: Path, step: int) -> None:
+    """As a training does after a step, of four in all."""
+    item = discussion(step, question=question(step))
+    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
+        directory.note_num_steps(4)
+        directory.save_discussions(step, [item], verdicts=verdicts_of(item))
+        directory.save_tokens(step, [item.discussion], advantages={})
+        directory.log_metrics(step, row(step))
 
 
 def test_thousands_of_discussions_stay_quick(browser: Browser, tmp_path: Path):

@@ -3,17 +3,20 @@
 
 const ROW_HEIGHT = 46;
 const at = (id) => document.getElementById(id);
-const state = { sources: [], threads: [], groups: new Map(), found: [], open: [], shown: { prompt: false, tokens: false }, details: new Map() };
+const POLL_MS = 3000;
+const state = { sources: [], threads: [], groups: new Map(), found: [], open: [], shown: { prompt: false, tokens: false }, details: new Map(), metrics: [...SHOWN_AT_FIRST] };
 
 async function start() {
   state.sources = await unpack(at("page-data").textContent);
   state.threads = allThreads(state.sources);
   state.groups = byQuestion(state.threads);
+  at("report").append(make("div", { id: "curves" }));
+  drawCurves();
   for (const [number, source] of state.sources.entries()) {
     const own = state.threads.filter((thread) => thread.source === number);
     at("report").append(...reportElements(source, own, (thread) => showOne(thread)));
   }
-  at("facets").append(...facetsOf(state.threads, state.sources).map(facetElement));
+  drawFacets();
   at("filters").addEventListener("input", refilter);
   at("filters").addEventListener("submit", (event) => event.preventDefault());
   at("filters").addEventListener("reset", () => setTimeout(refilter));
@@ -27,7 +30,71 @@ async function start() {
   at("show-beside").onclick = toggleBeside;
   filter();
   readHash();
+  if (state.sources.some((source) => source.live)) {
+    drawProgress();
+    setTimeout(follow, POLL_MS);
+  }
   document.body.dataset.ready = "yes";
+}
+
+/** The lists to filter by, with what was chosen in them. */
+function drawFacets() {
+  const { wanted } = readFilter();
+  at("facets").replaceChildren(...facetsOf(state.threads, state.sources).map(facetElement));
+  for (const list of at("facets").querySelectorAll("select")) list.value = wanted[list.name] ?? "";
+}
+
+function drawCurves() {
+  at("curves").replaceChildren(...curvesElement(state.sources, state.metrics, (name) => {
+    state.metrics.unshift(name);
+    drawCurves();
+  }));
+}
+
+/* ---------------------------------------------------------------- following runs */
+
+function drawProgress(fault = "") {
+  const said = state.sources.map(({ name, live }) =>
+    (state.sources.length > 1 ? `${name}: ` : "") + live.progress);
+  at("progress").hidden = false;
+  at("progress").textContent = fault || said.join(" · ");
+}
+
+/** Ask for what is new, again and again. */
+async function follow() {
+  const have = state.sources.map((source) => `have=${encodeURIComponent(source.live.mark)}`).join("&");
+  try {
+    const answer = await fetch(`new?${have}`);
+    if (!answer.ok) throw new Error(answer.statusText);
+    const news = await answer.json();
+    if (news.reload) return location.reload();
+    takeNews(news.sources);
+    drawProgress();
+  } catch {
+    drawProgress("The page is not followed any more: scripts/view.sh has ended or is busy. It is asked again.");
+  }
+  setTimeout(follow, POLL_MS);
+}
+
+/** Show what is new; what is open, chosen and in sight stays. */
+function takeNews(news) {
+  const known = new Set(state.threads.map((thread) => thread.key));
+  const threads = news.flatMap((of, number) => takeIn(state.sources[number], number, of, known));
+  for (const of of news) {
+    for (const [id, packed] of Object.entries(of.details)) {
+      if (!at(id)) document.body.append(make("script", { type: "text/plain", id, textContent: packed }));
+    }
+  }
+  if (news.some((of) => of.rows.length) && !at("curves").contains(document.activeElement)) drawCurves();
+  if (!threads.length) return;
+  state.threads = state.threads.concat(threads).sort((one, other) => one.source - other.source);
+  state.groups = byQuestion(state.threads);
+  if (!at("facets").contains(document.activeElement)) drawFacets();
+  const open = state.open[0];
+  find();
+  drawRows();
+  if (!open && state.found.length) filter();
+  drawToolbar();
 }
 
 function facetElement([name, values]) {
@@ -62,13 +129,18 @@ function readFilter() {
   return { wanted, rewardFrom: number("reward-from"), rewardTo: number("reward-to"), text: at("search").value };
 }
 
-/** Find what fits. What is open and is not among it gives way to the first that is. */
-function filter() {
+/** Find what fits. */
+function find() {
   const asked = readFilter();
   state.fits = asksOfTurns(asked) ? (turn) => turnFits(turn, asked) : () => false;
   state.found = state.threads.filter((thread) => threadFits(thread, asked, state.sources));
   at("count").textContent = `${state.found.length} of ${state.threads.length} discussions`;
   at("rows").style.height = `${state.found.length * ROW_HEIGHT}px`;
+}
+
+/** Show what fits. What is open and is not among it gives way to the first that is. */
+function filter() {
+  find();
   if (!state.found.includes(state.open[0])) state.open = state.found.slice(0, 1);
   bringIntoSight();
   drawRows();
@@ -134,22 +206,21 @@ function showOne(thread) {
   at("reading").scrollIntoView(); // on a narrow screen it is below the list
 }
 
-function showBeside(thread) {
-  state.open = [state.open[0], thread];
+function showBeside(...threads) {
+  state.open = [state.open[0], ...threads];
   drawThreads();
 }
 
-/** Put the question's next occurrence beside the open thread, or take it away. */
+/** Put the same question in each other run beside the open thread, or take it away. */
 function toggleBeside() {
   const [first, second] = state.open;
-  const others = occurrencesBeside(first);
   if (second) showOne(first);
-  else if (others.length) showBeside(others[others.length - 1]);
+  else if (first) showBeside(...occurrencesBeside(first));
 }
 
-/** Where else the question of a thread was asked. */
+/** Where else the question of a thread was asked, as far as it stands beside. */
 function occurrencesBeside(thread) {
-  return (state.groups.get(thread?.question_key) ?? []).filter((other) => other !== thread);
+  return thread ? besideOf(thread, state.groups.get(thread.question_key) ?? []) : [];
 }
 
 async function drawThreads() {
@@ -166,9 +237,11 @@ async function drawThreads() {
       shown: state.shown,
       details: details[i],
       fits: state.fits,
-      open: showBeside,
+      open: (other) => showBeside(other),
     }),
   ));
+  // On a narrow screen the whole page would scroll, away from the filters.
+  if (matchMedia("(min-width: 801px)").matches) at("threads").querySelector(".turn.matching")?.scrollIntoView({ block: "nearest" });
 }
 
 function drawToolbar() {

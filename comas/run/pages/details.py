@@ -16,12 +16,15 @@ NOT_WRITTEN = (
 )
 
 
-def read_details(run: Path, config: Config, threads: Iterable[Thread]) -> dict[str, Details]:
-    """Prompts and tokens of ``threads`` by step; nothing where the run wrote none.
+def read_details(
+    run: Path, config: Config, threads: Iterable[Thread], *, names: str = "step_*"
+) -> dict[str, Details]:
+    """Prompts and tokens of ``threads`` by step, from the files of ``tokens/`` that ``names`` fits;
+    nothing where the run wrote none.
 
     Raises ValueError when the tokenizer of an agent is found no more.
     """
-    records = read_tokens(run / TOKENS)
+    records = read_tokens(run / TOKENS, names=names)
     chunks: dict[str, Details] = {}
     texts = _Texts(run, config)
     for thread in threads:
@@ -45,7 +48,6 @@ class _Texts:
         bases = [config.models[policy] for policy in config.policy_of_agent]
         self._run = run
         self._bases = [locations.get(name, name) for name in bases]
-        self._tokenizer = cache(self._load_tokenizer)
         self._token = cache(self._decode_token)
 
     def of(self, record: Mapping[str, Any], *, agent: int) -> dict[str, Any]:
@@ -58,11 +60,14 @@ class _Texts:
     def _decode_token(self, agent: int, token_id: int) -> str:
         return self._tokenizer(agent).decode([token_id])
 
-    def _load_tokenizer(self, agent: int) -> Any:
+    def _tokenizer(self, agent: int) -> Any:
         """The tokenizer of the trained agent, or before it is saved of its base model."""
-        from transformers import AutoTokenizer  # which takes seconds
-
         saved = self._run / "models" / f"agent_{agent}"
-        return AutoTokenizer.from_pretrained(
-            saved if saved.is_dir() else folder_of(self._bases[agent])
-        )
+        return _load_tokenizer(saved if saved.is_dir() else folder_of(self._bases[agent]))
+
+
+@cache
+def _load_tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer  # which takes seconds
+
+    return AutoTokenizer.from_pretrained(folder)

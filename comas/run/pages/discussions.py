@@ -13,6 +13,8 @@ from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import PageTurn, Thread
 from comas.utils.files import read_lines
 
+APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
+"""What judges decide: scores, and judgments where nobody scores."""
 UNREADABLE = "unreadable"
 """Stands for the score of a scoring in which there is none."""
 
@@ -110,6 +112,20 @@ def _own_score(turn: Record) -> int | str | None:
     return None
 
 
+def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
+    """What of a turn somebody may look for."""
+    decided = _own_score(turn)
+    is_unanswered = _is_root(turn) and verdict == "unanswered"
+    signs = {
+        "approved though wrong": decided in APPROVALS and verdict in ("wrong", "unanswered"),
+        "accused though right": decided in ACCUSATIONS and verdict == "correct",
+        "unparsable": decided == UNREADABLE or is_unanswered,
+        "truncated": turn["finish_reason"] == "length",
+        "special tokens": turn.get("spells_mark", False),
+    }
+    return tuple(sign for sign, holds in signs.items() if holds)
+
+
 def _page_turn(turn: Record, verdict: str | None, scores: tuple[int | str, ...]) -> PageTurn:
     return PageTurn(
         id=turn["turn_id"],
@@ -124,4 +140,5 @@ def _page_turn(turn: Record, verdict: str | None, scores: tuple[int | str, ...])
         finish=turn["finish_reason"],
         num_prompt_tokens=turn["num_prompt_tokens"],
         num_response_tokens=turn["num_response_tokens"],
+        signs=_signs(turn, verdict),
     )

@@ -1,7 +1,8 @@
 "use strict";
 /* What the page holds and which of it is shown. No DOM here: tests run this file alone. */
 
-const TURN_FACETS = ["agent", "role", "verdict", "score"];
+const TURN_FACETS = ["look for", "agent", "role", "verdict", "score"];
+const FIELDS = { "look for": "signs", score: "scores" };
 
 /** The JSON value in a gzip member in base64. */
 async function unpack(base64) {
@@ -26,6 +27,7 @@ function facetsOf(threads, sources) {
     values.get(name).add(value);
   };
   for (const thread of threads) {
+    for (const turn of thread.turns) for (const sign of turn.signs) note("look for", sign);
     note("run", sources[thread.source].name);
     note("step", thread.step);
     note("domain", thread.domain);
@@ -34,7 +36,9 @@ function facetsOf(threads, sources) {
       for (const name of TURN_FACETS) for (const value of turnValues(turn, name)) note(name, value);
     }
   }
-  return [...values].filter(([, of]) => of.size > 1).map(([name, of]) => [name, [...of].sort(inOrder)]);
+  const isChoice = ([name, of]) => of.size > (name === "look for" ? 0 : 1);
+  const facets = [...values].filter(isChoice).map(([name, of]) => [name, [...of].sort(inOrder)]);
+  return facets.sort(([one], [other]) => (other === "look for") - (one === "look for"));
 }
 
 function inOrder(one, other) {
@@ -44,7 +48,7 @@ function inOrder(one, other) {
 
 /** The values of a turn under a facet: a solution that was scored twice has two scores. */
 function turnValues(turn, facet) {
-  const value = facet === "score" ? turn.scores : turn[facet];
+  const value = turn[FIELDS[facet] ?? facet];
   return Array.isArray(value) ? value : [value];
 }
 
@@ -98,6 +102,72 @@ function byQuestion(threads) {
     groups.set(thread.question_key, group);
   }
   return groups;
+}
+
+/**
+ * What stands beside a thread: of each other source the occurrence of its question in the nearest
+ * step; where there is but one source, the last other one.
+ */
+function besideOf(thread, occurrences) {
+  const others = occurrences.filter((other) => other !== thread);
+  const elsewhere = new Map();
+  const distance = (other) => Math.abs((other.step ?? 0) - (thread.step ?? 0));
+  for (const other of others.filter((each) => each.source !== thread.source)) {
+    const known = elsewhere.get(other.source);
+    if (!known || distance(other) < distance(known)) elsewhere.set(other.source, other);
+  }
+  return elsewhere.size ? [...elsewhere.values()].sort((a, b) => a.source - b.source) : others.slice(-1);
+}
+
+/** Put what is new of a followed run to what is known of it; returns the threads that are new. */
+function takeIn(source, number, news, known) {
+  source.rows.push(...news.rows);
+  source.live = news.live;
+  const threads = news.threads.map((thread) => ({ ...thread, source: number, key: `${number}/${thread.id}` }));
+  return threads.filter((thread) => !known.has(thread.key));
+}
+
+/* ---------------------------------------------------------------- curves */
+
+const SHOWN_AT_FIRST = [
+  "validation/accuracy", "validation/greedy/accuracy", "train/accuracy", "reward/solution",
+  "reward/evaluation", "scoring/invalid_rate", "scoring/false_accusations_accepted",
+  "interaction/truncated_rate", "response_length", "agent_0/policy/entropy",
+];
+const SMOOTHED_OVER = 5;
+
+/** All metrics that a source has a number of, by name. */
+function metricsOf(sources) {
+  const names = new Set();
+  for (const source of sources) {
+    for (const row of source.rows) for (const name in row) if (row[name] !== null) names.add(name);
+  }
+  names.delete("step");
+  return [...names].sort();
+}
+
+/** [step, value] of a metric in one source's rows. */
+function pointsOf(rows, metric) {
+  return rows.filter((row) => Number.isFinite(row[metric])).map((row) => [row.step, row[metric]]);
+}
+
+/** Each value as the mean of itself and those before it; few points stay as they are. */
+function smooth(points) {
+  if (points.length <= 4 * SMOOTHED_OVER) return points;
+  return points.map(([step], i) => {
+    const own = points.slice(Math.max(0, i + 1 - SMOOTHED_OVER), i + 1);
+    return [step, own.reduce((sum, [, value]) => sum + value, 0) / own.length];
+  });
+}
+
+/** Where points lie in a box: width, height; curves: lists of points, which share the axes. */
+function placed(curves, width, height) {
+  const all = curves.flat();
+  const spread = (of) => [Math.min(...of), Math.max(...of)];
+  const [[left, right], [low, high]] = [spread(all.map(([x]) => x)), spread(all.map(([, y]) => y))];
+  const share = (value, from, to) => (to > from ? (value - from) / (to - from) : 0.5);
+  const place = ([x, y]) => [width * share(x, left, right), height * (1 - share(y, low, high))];
+  return { curves: curves.map((points) => points.map(place)), left, right, low, high };
 }
 
 /** Which rows of a list are near what is in sight. */

@@ -43,6 +43,8 @@ class PageTurn:
     finish: str
     num_prompt_tokens: int
     num_response_tokens: int
+    signs: tuple[str, ...] = ()
+    """What somebody may look for, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,10 @@ class Source:
     """Why prompts and tokens are not there, where they are not."""
     details: Mapping[str, Details] = field(default_factory=dict)
     """By chunk: each is decompressed by the browser when it is looked at."""
+    rows: Sequence[Mapping[str, Any]] = ()
+    """The metrics of a run, of which the page draws curves."""
+    live: Mapping[str, Any] | None = None
+    """Of a run that is followed: ``mark`` (up to where it is known) and ``progress``."""
 
 
 def write_page(path: Path, sources: Sequence[Source]) -> None:
@@ -110,12 +116,19 @@ def write_page(path: Path, sources: Sequence[Source]) -> None:
 def page_text(sources: Sequence[Source]) -> str:
     """The HTML, in which all data is compressed."""
     data: dict[str, Any] = {"page-data": [_without_details(source) for source in sources]}
+    packed = {element_id: _packed(value) for element_id, value in data.items()}
     for number, source in enumerate(sources):
-        data |= {f"details-{number}-{chunk}": of for chunk, of in source.details.items()}
+        packed |= packed_details(number, source.details)
     return TEMPLATES.get_template("page.html").render(
         title=" and ".join(source.name for source in sources),
-        data={element_id: _packed(value) for element_id, value in data.items()},
+        is_live=any(source.live is not None for source in sources),
+        data=packed,
     )
+
+
+def packed_details(number: int, details: Mapping[str, Details]) -> dict[str, str]:
+    """Id of an element of the page -> the details of a chunk of the source ``number``."""
+    return {f"details-{number}-{chunk}": _packed(of) for chunk, of in details.items()}
 
 
 def _without_details(source: Source) -> dict[str, Any]:

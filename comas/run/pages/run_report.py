@@ -81,7 +81,7 @@ def report_source(run: Path, rows: Sequence[Row], figures: Mapping[str, Figure])
         path=str(from_here(run)),
         threads=worth_a_look,
         figures=[PageFigure(title, _svg(figure)) for title, figure in figures.items()],
-        tables=[_settings(config), _sizes(run, config, rows), *_versions(run)],
+        tables=[settings_table(config), _sizes(run, config, rows), *versions_tables(run)],
         featured=[thread.id for thread in worth_a_look],
     )
 
@@ -106,8 +106,14 @@ def run_source(run: Path, *, steps: Collection[int] | None = None) -> Source:
         report,
         threads=threads,
         details=read_details(run, config, threads),
+        rows=[rounded(row) for row in rows],
         without_details=NOT_WRITTEN,
     )
+
+
+def rounded(row: Row) -> Row:
+    """A row with six digits of each number, which are more than a curve shows."""
+    return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
 
 
 def run_rows(run: Path) -> list[Row]:
@@ -132,7 +138,8 @@ def _svg(figure: Figure) -> str:
     return text.getvalue()[text.getvalue().index("<svg") :]
 
 
-def _settings(config: Config) -> PageTable:
+def settings_table(config: Config) -> PageTable:
+    """What was set otherwise than in the paper's run."""
     base = read(Config, BASE, [])[0]
     changes = [(name, *values) for name, values in changed_keys(base, config).items()]
     return PageTable(f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes)
@@ -158,7 +165,7 @@ def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
     return PageTable("Sizes", ("what", "how much"), facts)
 
 
-def _versions(run: Path) -> list[PageTable]:
+def versions_tables(run: Path) -> list[PageTable]:
     """One column per process that worked on the run."""
     processes = json.loads((run / "versions.json").read_text(encoding="utf-8"))
     described = [_described(process) for process in processes]

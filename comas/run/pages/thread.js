@@ -37,6 +37,7 @@ function aboutTurn(turn) {
   }
   if (turn.scores.length) said.push(make("span", {}, `score ${turn.scores.join(", ")}`));
   if (turn.reward !== null) said.push(make("span", {}, `reward ${short(turn.reward)}`));
+  for (const sign of turn.signs) said.push(make("span", { className: "sign" }, sign));
   if (turn.finish !== "stop") said.push(make("span", { className: "failed" }, `ended by ${turn.finish}`));
   said.push(make("span", {}, `${turn.num_prompt_tokens} + ${turn.num_response_tokens} tokens`));
   return said;

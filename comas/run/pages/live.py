@@ -1,0 +1,203 @@
+"""Runs under way: what is new of them, and how long they still take."""
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from comas.config.loading import read
+from comas.config.schema import Config
+from comas.run.directory import NUM_STEPS, trained_steps
+from comas.run.origin import CONFIG
+from comas.run.pages.details import NOT_WRITTEN, read_details
+from comas.run.pages.discussions import discussion_files, read_threads
+from comas.run.pages.page import Source, Thread, packed_details
+from comas.run.pages.run_report import rounded, settings_table, versions_tables
+from comas.run.records import METRICS, Row, read_rows
+from comas.run.stopping import stop_reason
+from comas.utils.files import from_here
+
+RECENT_STEPS = 10
+"""Latest steps by whose time that of the others is estimated."""
+NOTHING = "0-"
+"""The mark of a run that has no rows yet."""
+
+
+class LiveRun:
+    """A run that is followed while it makes its steps.
+
+    Raises ValueError when the folder is no run's.
+    """
+
+    def __init__(self, run: Path, *, steps: Collection[int] | None = None) -> None:
+        """``steps``: those whose discussions are shown; None: all."""
+        if not (run / CONFIG).is_file():
+            raise ValueError(f"{run} is no run to follow: it has no {CONFIG}. Try saves/latest")
+        self._run = run.resolve()  # which saves/latest points at now
+        self._steps = steps
+        self._config = read(Config, run / CONFIG, [])[0]
+        self._read: tuple[tuple[int, int], list[Row]] = ((0, 0), [])
+
+    def source(self) -> Source:
+        """All that there is by now, without drawings: the page draws curves of its own."""
+        rows = self._rows()
+        threads = self._threads(rows, after=-1)
+        return Source(
+            name=self._run.name,
+            path=str(from_here(self._run)),
+            threads=threads,
+            tables=[settings_table(self._config), *versions_tables(self._run)],
+            details=read_details(self._run, self._config, threads),
+            without_details=NOT_WRITTEN,
+            rows=[rounded(row) for row in rows],
+            live=self._state(rows),
+        )
+
+    def news(self, mark: str, *, number: int) -> dict[str, Any] | None:
+        """What came after ``mark``; None: the run went back behind it, or is another one.
+
+        ``number`` is that of the source on the page. Advantages of turns of steps before the mark,
+        where policies are updated more rarely, are not among the news.
+        """
+        rows = self._rows()
+        known = _num_known(rows, mark)
+        if known is None:
+            return None
+        new = rows[known:]
+        threads = self._threads(new, after=rows[known - 1]["step"] if known else -1)
+        details: dict[str, str] = {}
+        for step in sorted({thread.step for thread in threads if thread.step is not None}):
+            own = [thread for thread in threads if thread.step == step]
+            found = read_details(self._run, self._config, own, names=f"step_{step:04d}")
+            details |= packed_details(number, found)
+        return {
+            "rows": [rounded(row) for row in new],
+            "threads": [asdict(thread) for thread in threads],
+            "details": details,
+            "live": self._state(rows),
+        }
+
+    def _rows(self) -> list[Row]:
+        path = self._run / METRICS
+        if not path.is_file():
+            return []
+        state = path.stat()
+        stamp = (state.st_mtime_ns, state.st_size)
+        if self._read[0] != stamp:
+            self._read = (stamp, read_rows(path))
+        return self._read[1]
+
+    def _threads(self, rows: Sequence[Row], *, after: int) -> list[Thread]:
+        """The discussions of the steps that ``rows`` tell of, beyond ``after``."""
+        last = rows[-1]["step"] if rows else -1
+        return [
+            thread
+            for step, path in discussion_files(self._run).items()
+            if after < step <= last and (self._steps is None or step in self._steps)
+            for thread in read_threads(step, path)
+        ]
+
+    def _state(self, rows: Sequence[Row]) -> dict[str, Any]:
+        path = self._run / METRICS
+        age_s = time.time() - path.stat().st_mtime if rows else None
+        return {
+            "mark": mark_of(rows),
+            "progress": progress_in_words(
+                rows,
+                num_steps=_noted_steps(self._run),
+                validate_every=self._config.training.validate_every,
+                is_over=rows and trained_steps(self._run) == rows[-1]["step"],
+                reason=stop_reason(self._config, rows),
+                age_s=age_s,
+            ),
+        }
+
+
+def mark_of(rows: Sequence[Row]) -> str:
+    """Up to where somebody knows a run: the number of its rows, and the last of them as a digest,
+    which tells whether the run has gone back since."""
+    if not rows:
+        return NOTHING
+    last = json.dumps(rows[-1], sort_keys=True).encode()
+    return f"{len(rows)}-{hashlib.sha256(last).hexdigest()[:16]}"
+
+
+def _num_known(rows: Sequence[Row], mark: str) -> int | None:
+    """How many of ``rows`` somebody has who knows a run up to ``mark``; None: other ones."""
+    count = mark.partition("-")[0]
+    if not count.isdecimal() or len(count) > 9 or mark_of(rows[: int(count)]) != mark:
+        return None
+    return int(count)
+
+
+def progress_in_words(
+    rows: Sequence[Row],
+    *,
+    num_steps: int | None,
+    validate_every: int,
+    is_over: object,
+    reason: str | None,
+    age_s: float | None,
+) -> str:
+    """Where a run is and how long it still takes.
+
+    Example: ``step 12 of 60, about 14 min left; step 12 ended 5 s ago``
+    """
+    if not rows or age_s is None:
+        return "no step yet: the engines are starting"
+    step = rows[-1]["step"]
+    of_all = "" if num_steps is None else f" of {num_steps}"
+    if is_over:
+        return f"ended after step {step}{of_all}" + (f": {reason}" if reason else "")
+    left_s = seconds_left(rows, num_steps=num_steps, validate_every=validate_every)
+    left = "" if left_s is None else f", about {duration(left_s)} left"
+    return f"step {step}{of_all}{left}; step {step} ended {duration(age_s)} ago"
+
+
+def seconds_left(
+    rows: Sequence[Row], *, num_steps: int | None, validate_every: int
+) -> float | None:
+    """The time of the steps and validations to come, by the medians of the latest ones; None: not
+    known.
+
+    Example: after step 3 of 10 with steps of 6 s, and validations of 4 s every 5 steps: steps 4 to
+    10 and two validations, 7 * 6 + 2 * 4 = 50.
+    """
+    step_s = [row["time/step_s"] for row in rows if row.get("time/step_s")][-RECENT_STEPS:]
+    if num_steps is None or not step_s:
+        return None
+    validation_s = [row["time/validation_s"] for row in rows if row.get("time/validation_s")]
+    step = rows[-1]["step"]
+    num_validations = math.ceil(num_steps / validate_every) - step // validate_every
+    of_validations = median(validation_s) * num_validations if validation_s else 0.0
+    return max(0, num_steps - step) * median(step_s) + max(0.0, of_validations)
+
+
+def duration(seconds: float) -> str:
+    """``5 s``, ``14 min``, ``3.5 h``"""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def _noted_steps(run: Path) -> int | None:
+    """What ``RunDirectory.note_num_steps`` wrote; None of a run of an older version."""
+    path = run / NUM_STEPS
+    text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
+    return int(text) if text.isdecimal() else None
+
+
+def news_of(runs: Sequence[LiveRun], marks: Sequence[str]) -> Mapping[str, Any]:
+    """What is new of each run since its mark, or that the page has to be loaded again."""
+    if len(marks) != len(runs):
+        return {"reload": True}
+    news = [
+        run.news(mark, number=number)
+        for number, (run, mark) in enumerate(zip(runs, marks, strict=True))
+    ]
+    return {"reload": True} if None in news else {"reload": False, "sources": news}
