@@ -276,6 +276,9 @@ class Notes:
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\\n")
 
+    def log_discussions(self, records):
+        pass
+
     def begin_anew(self):
         pass
 

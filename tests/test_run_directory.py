@@ -12,7 +12,9 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import psutil
@@ -515,3 +517,75 @@ def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(
     [logged] = (run.path / "wandb").glob("offline-run-*/*.wandb")
     assert run.path.name in logged.name
     assert b"a/b" in logged.read_bytes()
+
+
+class FakeTrackio:
+    """Trackio's documented functions as far as a run calls them (version 0.36)."""
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Any] = {}
+        self.logged: list[tuple[int, dict[str, Any]]] = []
+        self.is_finished = False
+
+    def init(self, **asked: Any) -> FakeTrackio:
+        self.asked = asked
+        return self
+
+    def log(self, values: dict[str, Any], step: int) -> None:
+        self.logged.append((step, values))
+
+    def finish(self) -> None:
+        self.is_finished = True
+
+    def Trace(self, *, messages: list[Any], metadata: dict[str, Any]) -> Any:  # noqa: N802
+        return messages, metadata
+
+    def Image(self, pixels: Any) -> Any:  # noqa: N802
+        return pixels.shape, str(pixels.dtype)
+
+
+def test_trackio_gets_every_row_the_discussions_as_traces_and_the_figures(
+    config: Config, monkeypatch: pytest.MonkeyPatch
+):
+    trackio = FakeTrackio()
+    monkeypatch.setitem(sys.modules, "trackio", trackio)
+    config.logging.trackio = True
+    with RunDirectory.create(config) as run:
+        run.log_metrics(0, {"a/b": 0.5, "none": None})
+        run.save_discussions(
+            1, [discussion()] * 9, verdicts={("step1/math/17/copy0", "r0.s0"): "wrong"}
+        )
+        run.log_metrics(1, {"a/b": 1.0})
+        run.log_findings(findings())
+    assert trackio.asked["name"] == run.path.name
+    assert (trackio.asked["project"], trackio.asked["resume"]) == ("comas", "allow")
+    assert trackio.asked["config"]["seed"] == 0
+    first, second, third = trackio.logged
+    assert first == (0, {"a/b": 0.5})
+    assert (second[0], second[1]["a/b"], len(second[1]["discussions"])) == (1, 1.0, 8)
+    messages, metadata = second[1]["discussions"][0]
+    assert messages == [
+        {"role": "user", "content": "What is 48 + 23?"},
+        {
+            "role": "assistant",
+            "content": "[solution r0.s0, agent 1, wrong, reward 0.5]\nÇa fait 71",
+        },
+        {"role": "assistant", "content": "[evaluation r0.s0.e0, agent 0]\nÇa fait 71"},
+    ]
+    assert (metadata["num_correct"], metadata["num_solutions"], metadata["domain"]) == (
+        0,
+        1,
+        "math",
+    )
+    assert third == (3, {"Reward": ((480, 640, 3), "uint8")})
+    assert trackio.is_finished
+
+
+def test_trackio_that_is_not_installed_is_a_fault_before_the_run(config: Config, tmp_path: Path):
+    if find_spec("trackio") is not None:
+        pytest.skip("it is installed here")
+    with pytest.raises(ConfigError, match=r"Trackio is not installed[\s\S]*pip install -U trackio"):
+        load_config(None, ["logging.trackio=true"])
+    config.logging.trackio = True
+    with pytest.raises(FileError, match=r"No module named 'trackio'\. Install it"):
+        RunDirectory.create(config)

@@ -372,6 +372,10 @@ class Logging:
     trackers: list[str] = key([])
     """Further trackers: plug-ins that are called with the configuration and the run's folder, and
     return a ``comas.run.trackers.Tracker``."""
+    trackio: bool = key(False)
+    """Whether Trackio, which has to be installed, gets the metrics, and discussions as traces."""
+    trackio_project: str = key("comas")
+    """The project that the run belongs to in Trackio."""
     tokens: bool = key(True)
     """Whether the run directory gets a folder tokens/: every prompt and response as token ids, with
     log-probs and advantages. About 7 bytes per response token."""

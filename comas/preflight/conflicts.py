@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from comas.config.faults import Conflict
@@ -17,6 +18,7 @@ from comas.preflight.update_conflicts import (
     preference_conflicts,
 )
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.trackers import INSTALL_TRACKIO
 
 
 def find_conflicts(config: Config) -> list[Conflict]:
@@ -36,6 +38,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
         estimator_conflicts,
         loss_conflicts,
         preference_conflicts,
+        _trackers,
         _attention,
         _adapters,
         option_conflicts,
@@ -213,6 +216,11 @@ def _lr_schedules(config: Config) -> Iterator[Conflict]:
             "a constant learning rate falls to nothing",
             "set optimization.lr_schedule to cosine or linear, or optimization.final_lr_ratio to 0",
         )
+
+
+def _trackers(config: Config) -> Iterator[Conflict]:
+    if config.logging.trackio and find_spec("trackio") is None:
+        yield Conflict(("logging.trackio",), "Trackio is not installed", INSTALL_TRACKIO)
 
 
 def _attention(config: Config) -> Iterator[Conflict]:

@@ -67,8 +67,11 @@ def _unmeasured(config: Config, metric: str) -> Iterator[Conflict]:
 
 def condition_conflicts(config: Config) -> Iterator[Conflict]:
     """The entries of ``training.stop_when`` that are no conditions."""
+    faults = []
     for text in config.training.stop_when:
         try:
             parse_condition(text)
         except ValueError as error:
-            yield Conflict(("training.stop_when",), str(error), f'write "{EXAMPLE}"')
+            faults.append(str(error))
+    if faults:
+        yield Conflict(("training.stop_when",), "; ".join(faults), f'write "{EXAMPLE}"')

@@ -209,9 +209,11 @@ class RunDirectory:
         ``verdicts`` maps (discussion_id, turn_id) to what the verifier says, for the solutions
         that it judged.
         """
-        records = (discussion_record(item, verdicts=verdicts) for item in discussions)
+        records = [discussion_record(item, verdicts=verdicts) for item in discussions]
         path = self.path / "discussions" / f"{step_name(step)}.jsonl"
         files.write_text(path, json_lines(records))
+        for tracker in self._trackers:
+            tracker.log_discussions(records)
 
     def save_tokens(
         self,

@@ -1,4 +1,4 @@
-"""wandb and TensorBoard, each imported only when it is asked for."""
+"""wandb, TensorBoard and Trackio, each imported only when it is asked for."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -7,11 +7,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from comas.config.plugins import Registry, blaming_plugins
 from comas.config.schema import Config
-from comas.run.records import Row
+from comas.run.records import Record, Row
 from comas.utils.files import FileError
+
+NUM_TRACES = 8
+"""Discussions of a step that Trackio gets as traces."""
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+INSTALL_TRACKIO = "Install it, or a newer version: .venv/bin/pip install -U trackio"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +34,9 @@ class Findings:
 
 class Tracker(Protocol):
     """Takes the rows of metrics.jsonl, and in the end the findings, to somewhere else."""
+
+    def log_discussions(self, records: Sequence[Record]) -> None:
+        """Take the discussions of the step whose row comes next, if it keeps those of any step."""
 
     def log(self, row: Row) -> None: ...
 
@@ -56,6 +65,8 @@ def open_trackers(config: Config, run: Path) -> list[Tracker]:
         trackers.append(TensorboardTracker(run / "tensorboard"))
     if config.logging.wandb != "disabled":
         trackers.append(WandbTracker(config, run))
+    if config.logging.trackio:
+        trackers.append(TrackioTracker(config, run))
     return trackers
 
 
@@ -68,6 +79,9 @@ class TensorboardTracker:
         self._new_writer = SummaryWriter
         self._folder = folder
         self._writer: Any = None
+
+    def log_discussions(self, records: Sequence[Record]) -> None:
+        pass
 
     def log(self, row: Row) -> None:
         if self._writer is None:
@@ -127,6 +141,9 @@ class WandbTracker:
         # Steps come twice when a resumed run repeats some, which wandb's own counter forbids.
         self._run.define_metric("*", step_metric="step")
 
+    def log_discussions(self, records: Sequence[Record]) -> None:
+        pass
+
     def log(self, row: Row) -> None:
         self._run.log({key: value for key, value in row.items() if value is not None})
 
@@ -147,6 +164,96 @@ class WandbTracker:
         self._run.finish(exit_code=int(failed))
         # Trap: else its service is asked to end at exit, after temporary_folder has ended it.
         teardown()
+
+
+class TrackioTracker:
+    """A Trackio run named like the run directory, with discussions of every step as traces.
+
+    Where it is kept is Trackio's own choice: below TRACKIO_DIR on this machine, and in a Space,
+    which may be public, only where TRACKIO_SPACE_ID is set. Steps that a run repeats are there
+    twice, as in wandb.
+    """
+
+    def __init__(self, config: Config, run: Path) -> None:
+        try:
+            import trackio
+        except ImportError as error:
+            raise FileError(f"logging.trackio=true: {error}. {INSTALL_TRACKIO}") from error
+        self._trackio = trackio
+        self._traces: list[Any] = []
+        try:
+            self._run = trackio.init(
+                project=config.logging.trackio_project,
+                name=run.name,
+                resume="allow",
+                config=dataclasses.asdict(config),
+                embed=False,
+            )
+        except (ValueError, OSError) as error:
+            raise FileError(f"logging.trackio=true: Trackio does not start: {error}") from error
+
+    def log_discussions(self, records: Sequence[Record]) -> None:
+        self._traces = [
+            self._trackio.Trace(messages=messages_of(record), metadata=metadata_of(record))
+            for record in records[:NUM_TRACES]
+        ]
+
+    def log(self, row: Row) -> None:
+        values = {k: v for k, v in row.items() if k != "step" and v is not None}
+        traces = {"discussions": self._traces} if self._traces else {}
+        self._run.log(values | traces, step=row["step"])
+        self._traces = []
+
+    def begin_anew(self) -> None:
+        self._traces = []
+
+    def log_findings(self, findings: Findings) -> None:
+        """The figures alone: of discussions it has traces."""
+        images = {title: self._trackio.Image(_pixels(of)) for title, of in findings.figures.items()}
+        self._run.log(images, step=findings.step)
+
+    def close(self, *, failed: bool) -> None:
+        self._run.finish()
+
+
+def messages_of(record: Record) -> list[dict[str, str]]:
+    """A discussion as a chat: the question, and every turn with who it is and what came of it.
+
+    Example: ``[{"role": "user", "content": "What is 1 + 1?"}, {"role": "assistant", "content":
+    "[solution r0.s0, agent 0, correct, reward 1.0]\\n2"}]``
+    """
+    messages = [{"role": "user", "content": record["question"]}]
+    for turn in record["turns"]:
+        who = "given" if turn["agent"] is None else f"agent {turn['agent']}"
+        about = [f"{turn['role']} {turn['turn_id']}", who]
+        about += [turn["verdict"]] if "verdict" in turn else []
+        about += [] if turn["reward"] is None else [f"reward {turn['reward']}"]
+        content = f"[{', '.join(about)}]\n{turn['response']}"
+        messages.append({"role": "assistant", "content": content})
+    return messages
+
+
+def metadata_of(record: Record) -> dict[str, Any]:
+    """By what discussions can be searched for."""
+    verdicts = [turn["verdict"] for turn in record["turns"] if "verdict" in turn]
+    return {
+        "discussion_id": record["discussion_id"],
+        "question_id": record["question_id"],
+        "domain": record["domain"],
+        "num_correct": verdicts.count("correct"),
+        "num_solutions": len(verdicts),
+        "is_truncated": any(turn["finish_reason"] == "length" for turn in record["turns"]),
+    }
+
+
+def _pixels(figure: "Figure") -> Any:
+    """A drawing as Trackio takes it: an array [height, width, RGB] of bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from numpy import asarray
+
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    return asarray(canvas.buffer_rgba())[:, :, :3].copy()
 
 
 def _markdown_row(cells: Sequence[Any]) -> str:

@@ -336,6 +336,7 @@ def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path: Path, vie
         try:
             for page in opened(browser, server.address, viewport, offline=False):
                 assert "step 1; step 1 ended" in page.inner_text("#progress")
+                assert page.locator("#report").is_visible()
                 page.click("#tab-discussions")
                 page.evaluate("window.wasNotReloaded = true")
                 expect(page.locator(".thread h3")).to_have_text("step 1")
