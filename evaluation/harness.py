@@ -55,7 +55,9 @@ def compare(target: Target, *, lm_eval: str) -> Iterator[str]:
     """
     if target.held_out is None or target.system_prompt is not None:
         raise ValueError("the harness asks a run's agents without a system prompt: name such a run")
-    tasks = held_out_tasks(target.held_out, target.held_out_rules, limit=None)
+    tasks = held_out_tasks(
+        target.held_out, target.held_out_rules, limit=None, prompts=target.prompts
+    )
     tasks = [task for task in tasks if task.form == DOMAIN]
     if not tasks:
         raise ValueError(f"{target.held_out} holds no {DOMAIN} question")

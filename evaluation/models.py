@@ -13,10 +13,11 @@ from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
 from comas.config.schema import Data
+from comas.interaction.wording import location_of
 from comas.preflight.locations import locate, reading_rules
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
-from comas.run.origin import read_inputs
+from comas.run.origin import kept_source, read_inputs
 from comas.utils.files import faults_in_words, from_here, in_command
 from comas.utils.model_folder import (
     MODEL_FILES,
@@ -112,6 +113,8 @@ class Target:
     """How to read it."""
     system_prompt: str | None = None
     """What the run's agents were told before every prompt."""
+    prompts: str | None = None
+    """The run's own file of prompts, as the run keeps it."""
     is_quickstart: bool = False
     """Whether those are the questions of the quick-start."""
 
@@ -226,8 +229,19 @@ def _run_target(run: Path, *, weights: str) -> Target:
         held_out=locations[config.data.validation],
         held_out_rules=reading_rules(config.data.validation, config.data),
         system_prompt=config.rollout.system_prompt,
+        prompts=_kept_prompts(run, config),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
     )
+
+
+def _kept_prompts(run: Path, config: Config) -> str | None:
+    """Where a run keeps the text of its file of prompts, whatever has become of the file."""
+    if config.interaction.prompts is None:
+        return None
+    kept = kept_source(run, location_of(config.interaction.prompts))
+    if kept is None:
+        raise ValueError(f"{from_here(run)} has not kept the file of its interaction.prompts")
+    return str(kept)
 
 
 def _trained(run: Path, config: Config, policy: int, *, folder: str) -> Path:

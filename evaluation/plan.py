@@ -96,7 +96,7 @@ def make_plan(command: Command) -> Plan:
         identity=_identity(target, tasks, config=config, requests=requests),
         baseline=None if config.baseline is None else results / config.baseline,
         isolation=_isolation(config, tasks),
-        notes=_notes(config, requests),
+        notes=_notes(config, requests, target),
     )
     check_identity(plan.folder, plan.identity)
     if plan.baseline is not None:
@@ -173,7 +173,9 @@ def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[Bench
     for name in names:
         if name == HELD_OUT:
             assert target.held_out is not None
-            tasks[name] = held_out_tasks(target.held_out, target.held_out_rules, limit=config.limit)
+            tasks[name] = held_out_tasks(
+                target.held_out, target.held_out_rules, limit=config.limit, prompts=target.prompts
+            )
         else:
             tasks[BENCHMARKS[name].name] = benchmark_tasks(name, data=data, limit=config.limit)
     return tasks
@@ -197,8 +199,13 @@ def _request_options(config: EvaluationConfig, target: Target) -> RequestOptions
     )
 
 
-def _notes(config: EvaluationConfig, requests: RequestOptions) -> tuple[str, ...]:
+def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -> tuple[str, ...]:
     notes = []
+    if target.prompts is not None:
+        notes.append(
+            "the held-out questions are asked with the run's own prompts, but the prompts of the "
+            "setups are those that are shipped"
+        )
     if requests.max_tokens != config.max_tokens:
         notes.append(
             f"replies are limited to {requests.max_tokens} tokens instead of {config.max_tokens}: "

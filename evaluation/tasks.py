@@ -9,7 +9,7 @@ from pydantic import TypeAdapter
 
 from comas.config.schema import Data
 from comas.data import RECORDS, Faulty, Record, load_questions, read_records
-from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.prompts import SOLUTION, fill, wording_of
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.benchmarks.benchmark import gold_with_options
@@ -56,19 +56,21 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
 
 
 def held_out_tasks(
-    questions: str | Path, rules: Data = RECORDS, *, limit: int | None
+    questions: str | Path, rules: Data = RECORDS, *, limit: int | None, prompts: str | None = None
 ) -> list[BenchmarkTask]:
-    """A run's validation questions, read by ``rules`` and asked as in training.
+    """A run's validation questions, read by ``rules`` and asked as in training, with the run's own
+    ``prompts``.
 
     Raises DataError when ``questions`` cannot be read or holds faulty records.
     """
     held_out = load_questions(questions, rules)
+    wording = wording_of(prompts)
     tasks = [
         BenchmarkTask(
             task_id=question.question_id,
             form=question.domain,
             question=question.text,
-            query=fill(SOLUTION, question.domain, question=question.text),
+            query=fill(SOLUTION, question.domain, question=question.text, wording=wording),
             gold=held_out.answers[question.question_id],
         )
         for question in held_out.questions

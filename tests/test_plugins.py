@@ -23,7 +23,7 @@ from comas.config.schema import Config
 from comas.interaction import CRITICISMS, SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.preflight.configuration import load_config
-from comas.preflight.plugins import CHOICES, plugin_sources
+from comas.preflight.own_files import CHOICES, own_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory
 from comas.utils.terminal import EXIT_FAULT
@@ -212,7 +212,7 @@ def test_a_dry_run_says_what_a_plugin_does_wrong(tmp_path, caplog):
 def begun(config: Config) -> Path:
     """The folder of a run that has begun with the plug-ins of ``config``."""
     with RunDirectory.create(config) as run:
-        run.keep_settings({}, plugin_sources(config))
+        run.keep_settings({}, own_sources(config))
     return run.path
 
 

@@ -96,6 +96,10 @@ class Interaction:
     others beside one's own (debate) in a prompt."""
     prompt_reuse: int = key(4, at_least=1)
     """Independent discussions of each question in a batch."""
+    prompts: str | None = key(None, example="prompts.yaml")
+    """File of prompts that words some of them differently (``comas/interaction/prompts.yaml`` says
+    what it may hold); null: the shipped wording. A path that is not whole starts at the root of the
+    repository."""
     overlong_prompts: str = key("drop_history", one_of=("drop_history", "skip"))
     """A prompt over the limit: leave out its oldest history until it fits, or do not ask."""
 

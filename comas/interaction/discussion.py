@@ -8,7 +8,7 @@ from random import Random
 from typing import NamedTuple
 
 from comas.config.schema import Interaction
-from comas.interaction.prompts import HistoryItem, Template, fill
+from comas.interaction.prompts import HistoryItem, Template, fill, wording_of
 from comas.types import (
     ROLE_LETTERS,
     Discussion,
@@ -59,6 +59,7 @@ class OpenDiscussion:
         """Another one of the batch, about another question of the same domain."""
         self.scorings: Scorings | None = None
         """Where its scorings run; None until it is held."""
+        self._wording = wording_of(rules.prompts)
         self._discussion_id = discussion_id
         self._seed_text = seed_text
         self._generate = generate
@@ -95,6 +96,7 @@ class OpenDiscussion:
                 self.question.domain,
                 question=self.question.text,
                 history=history[first:],
+                wording=self._wording,
                 **self._texts_above(parent),
             )
             generation = await self._generate(

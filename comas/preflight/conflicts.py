@@ -10,7 +10,7 @@ from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.schema import Config, Society
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
 from comas.preflight.engine_options import option_conflicts
-from comas.preflight.plugins import name_conflicts
+from comas.preflight.own_files import name_conflicts, prompt_conflicts
 from comas.preflight.stopping_conflicts import best_conflicts, condition_conflicts
 from comas.preflight.update_conflicts import (
     estimator_conflicts,
@@ -25,6 +25,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
     """Every conflict of ``config``, which is only read."""
     checks = (
         name_conflicts,
+        prompt_conflicts,
         _run_names,
         _societies,
         _criticisms,

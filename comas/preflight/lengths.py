@@ -8,7 +8,8 @@ from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 
 from comas.config.schema import Config
-from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.prompts import SHIPPED, SOLUTION, fill, wording_of
+from comas.interaction.wording import Wording
 from comas.preflight.needs import Need
 from comas.types import Question
 from comas.utils.files import read_json
@@ -39,8 +40,11 @@ def length_needs(
     tokenizers = {
         name: folder / "tokenizer.json" for name, folder in folders.items() if folder is not None
     }
+    wording = wording_of(config.interaction.prompts)
     lengths = {
-        name: prompt_lengths(file, asked) for name, file in tokenizers.items() if file.is_file()
+        name: prompt_lengths(file, asked, wording)
+        for name, file in tokenizers.items()
+        if file.is_file()
     }
     if asked and lengths:
         yield prompt_need(config, lengths)
@@ -61,11 +65,13 @@ def context_length(folder: Path) -> int | None:
     return maximum if kind in ALREADY_STRETCHED else int(maximum * (rope.get("factor") or 1))
 
 
-def prompt_lengths(tokenizer_file: Path, questions: Sequence[Question]) -> list[int]:
+def prompt_lengths(
+    tokenizer_file: Path, questions: Sequence[Question], wording: Wording = SHIPPED
+) -> list[int]:
     """Tokens of what a solver is told of each question without any history; the chat template
     adds some. (Transformers, which knows how many, takes seconds to import.)"""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    prompts = [fill(SOLUTION, q.domain, question=q.text) for q in questions]
+    prompts = [fill(SOLUTION, q.domain, question=q.text, wording=wording) for q in questions]
     return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in prompts]
 
 

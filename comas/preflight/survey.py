@@ -44,7 +44,7 @@ from comas.preflight.memory import (
     num_parameters,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of
-from comas.preflight.plugins import plugin_needs, plugin_sources
+from comas.preflight.own_files import own_sources, plugin_needs, prompt_needs
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import derive_sizes
 from comas.quickstart import QUICKSTART_PREFIX
@@ -110,7 +110,7 @@ class Survey:
         self._look_at_inputs()
         self._look_at_questions()
         self._look_at_discussions()
-        self.needs += plugin_needs(config, self.train)
+        self.needs += [*plugin_needs(config, self.train), *prompt_needs(config)]
         self._look_at_sandbox()
         self._look_at_memory()
         self._look_at_disk()
@@ -338,7 +338,7 @@ def prepare(config: Config) -> Prepared:
         isolation=found.isolation,
         sizes=found.sizes,
         locations=found.locations,
-        sources=plugin_sources(config),
+        sources=own_sources(config),
         doubts=[need.doubt for need in found.needs if need.doubt is not None],
     )
 

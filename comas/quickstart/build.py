@@ -12,6 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from comas.interaction import prompts, setup_prompts
+from comas.interaction.wording import SHIPPED_FILE
 from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import records
 from comas.utils.concurrency import run_all
@@ -63,7 +64,7 @@ def fingerprint(sources: Sequence[Path], *, seed: int) -> str:
 def recipe_sources() -> list[Path]:
     """The files that decide what is built: this package, and all prompts."""
     package = sorted(Path(__file__).parent.glob("*.py"))
-    return [*package, Path(prompts.__file__), Path(setup_prompts.__file__)]
+    return [*package, Path(prompts.__file__), SHIPPED_FILE, Path(setup_prompts.__file__)]
 
 
 def _build(society: Path, *, seed: int) -> None:

@@ -12,7 +12,7 @@ from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.data.preparation.manifest import Manifest
 from comas.data.rows import HUB, source_of
-from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.prompts import SOLUTION, fill, wording_of
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.prepared import Prepared
 from comas.run.provenance import describe_process
@@ -87,7 +87,12 @@ def _facts(
         "results": _results(first, last, num_agents=config.society.num_agents),
         "code": _code(process),
         "recipe": _recipe(config),
-        "prompt": fill(SOLUTION, "math", question=QUESTION).replace("\\", "\\\\"),
+        "prompt": fill(
+            SOLUTION,
+            "math",
+            question=QUESTION,
+            wording=wording_of(config.interaction.prompts),
+        ).replace("\\", "\\\\"),
         "messages": _messages(config.rollout.system_prompt),
         "max_tokens": config.rollout.max_response_tokens,
     }

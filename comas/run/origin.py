@@ -136,6 +136,14 @@ def _edited_sources(sources: Mapping[str, str]) -> Changes:
     return changes
 
 
+def kept_source(run: Path, path: Path) -> Path | None:
+    """Where a run keeps the text of the user's file at ``path``; None: it does not."""
+    origin, _ = read_origin(run, None)
+    digest = None if origin is None else origin.sources.get(str(path))
+    kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
+    return kept if kept is not None and kept.is_file() else None
+
+
 def kept_name(path: str, digest: str) -> str:
     """Under what name a run keeps a source: ``my.py -> 1a2b3c4d5e6f-my.py``."""
     return f"{digest[:12]}-{Path(path).name}"

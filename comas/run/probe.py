@@ -8,10 +8,12 @@ society has learnt. Nothing here reaches a reward.
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from comas.data.probe import ProbeItem
-from comas.interaction.prompts import APPROVALS, EVALUATION, SCORING, fill
+from comas.interaction.prompts import APPROVALS, EVALUATION, SCORING, SHIPPED, fill
+from comas.interaction.wording import Wording
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Domain, Generate, Metrics
 from comas.utils.concurrency import run_all
@@ -42,7 +44,12 @@ class Finding(NamedTuple):
 
 
 def ask_probe(
-    items: Sequence[ProbeItem], *, generate: Generate, num_agents: int, seed: int
+    items: Sequence[ProbeItem],
+    *,
+    generate: Generate,
+    num_agents: int,
+    seed: int,
+    wording: Wording = SHIPPED,
 ) -> Metrics:
     """Ask every agent, as an evaluator and as a scorer, about every planted solution.
 
@@ -57,7 +64,7 @@ def ask_probe(
 
     ``names`` and ``accepts_true`` also by kind of mistake (``probe/names/math/carry lost``).
     """
-    queries = list(queries_about(items))
+    queries = list(queries_about(items, wording))
     answers = asyncio.run(_ask(queries, generate=generate, num_agents=num_agents, seed=seed))
     found = [
         [finding for query, text in zip(queries, own, strict=True) for finding in read(query, text)]
@@ -69,17 +76,17 @@ def ask_probe(
     return metrics
 
 
-def queries_about(items: Sequence[ProbeItem]) -> Iterator[Query]:
+def queries_about(items: Sequence[ProbeItem], wording: Wording = SHIPPED) -> Iterator[Query]:
     """What a judge is asked about each item."""
     for item in items:
-        prompt = fill(EVALUATION, item.task, question=item.prompt, solution=item.solution)
+        about = partial(fill, domain=item.task, question=item.prompt, wording=wording)
+        prompt = about(EVALUATION, solution=item.solution)
         yield Query(item, "evaluation", prompt, "")
         shown = {"false_accusation": item.false_accusation}
         if item.true_accusation is not None:
             shown = {"true_accusation": item.true_accusation, "approval": APPROVALS[item.task]}
         for kind, evaluation in shown.items():
-            quoted = {"solution": item.solution, "evaluation": evaluation}
-            prompt = fill(SCORING, item.task, question=item.prompt, history=(), **quoted)
+            prompt = about(SCORING, solution=item.solution, evaluation=evaluation)
             yield Query(item, "scoring", prompt, kind)
 
 

@@ -11,7 +11,8 @@ from comas.config.schema import Config, Interaction
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
 from comas.interaction import run_discussions
-from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.prompts import SHIPPED, SOLUTION, fill, wording_of
+from comas.interaction.wording import Wording
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
@@ -48,6 +49,7 @@ def validate_agents(
     ways = {SAMPLED: sample}
     if validation.greedy and validation.temperature > 0:
         ways[GREEDY] = partial(generate, temperature=0.0)
+    wording = wording_of(config.interaction.prompts)
     num_answers = len(ways) * num_agents * len(held_out.questions)
     with progress_bar("validation", unit="answer", total=num_answers) as bar:
         metrics = validate(
@@ -56,11 +58,16 @@ def validate_agents(
             num_agents=num_agents,
             seed=config.seed,
             verifier=verifier,
+            wording=wording,
         )
     if probe:
         with progress_bar("validation, probe", unit="answer") as bar:
             metrics |= ask_probe(
-                probe, generate=counted(sample, bar), num_agents=num_agents, seed=config.seed
+                probe,
+                generate=counted(sample, bar),
+                num_agents=num_agents,
+                seed=config.seed,
+                wording=wording,
             )
     if validation.discussions:
         with progress_bar("validation, discussions", unit="turn") as bar:
@@ -83,6 +90,7 @@ def validate(
     num_agents: int,
     seed: int,
     verifier: Verifier,
+    wording: Wording = SHIPPED,
 ) -> Metrics:
     """The agents' accuracy on ``held_out``: their mean, in all and by domain, and each one's.
 
@@ -92,7 +100,14 @@ def validate(
     questions = held_out.questions
     answers = asyncio.run(
         run_all(
-            answer_alone(questions, generate=way, num_agents=num_agents, seed=seed, label=prefix)
+            answer_alone(
+                questions,
+                generate=way,
+                num_agents=num_agents,
+                seed=seed,
+                label=prefix,
+                wording=wording,
+            )
             for prefix, way in generate.items()
         )
     )
@@ -190,6 +205,7 @@ async def answer_alone(
     num_agents: int,
     seed: int,
     label: str = SAMPLED,
+    wording: Wording = SHIPPED,
 ) -> list[list[str]]:
     """Ask every agent every question once; returns the response texts as [agent][question].
 
@@ -201,7 +217,7 @@ async def answer_alone(
     async def answer(agent: int, question: Question) -> str:
         generation = await generate(
             agent,
-            fill(SOLUTION, question.domain, question=question.text),
+            fill(SOLUTION, question.domain, question=question.text, wording=wording),
             turn=(f"{label}/{question.question_id}", f"agent_{agent}"),
             seed=sampling_seed(seed, "validation", question.question_id, agent),
         )

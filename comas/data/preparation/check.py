@@ -15,7 +15,8 @@ from comas.config.faults import ConfigError
 from comas.config.schema import Config, Data
 from comas.data import DataError, Faulty, Record, grouped, read_questions
 from comas.data.preparation.record_set import is_decimal_number
-from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.prompts import SOLUTION, fill, wording_of
+from comas.interaction.wording import WordingError
 from comas.types import Domain
 from comas.utils.chat import chat_messages
 from comas.utils.terminal import EXIT_FAULT
@@ -113,7 +114,8 @@ def main(arguments: Sequence[str]) -> int:
     names = [argument for argument in arguments if "=" not in argument]
     try:
         config = load(Config, None, settings)
-    except ConfigError as error:
+        wording_of(config.interaction.prompts)
+    except (ConfigError, WordingError) as error:
         sys.stdout.write(f"{error}\n")
         return EXIT_FAULT
     num_faulty = 0
@@ -125,32 +127,31 @@ def main(arguments: Sequence[str]) -> int:
                 sys.stdout.write(f"{error}\n")
                 num_faulty += 1
                 continue
-            lines = _lines_of(name, report, settings, system_prompt=config.rollout.system_prompt)
+            lines = _lines_of(name, report, settings, config)
             sys.stdout.write("\n".join(lines) + "\n")
             num_faulty += bool(report.faults or not report.num_records)
     return EXIT_FAULT if num_faulty else 0
 
 
-def _lines_of(
-    name: str, report: Report, settings: Sequence[str], *, system_prompt: str | None
-) -> Iterator[str]:
+def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config) -> Iterator[str]:
     yield f"{name}: {report.num_records} records, {len(report.faults)} of them faulty"
     yield from (f"  {fault}" for fault in grouped(report.faults))
     for (domain, source), count in sorted(report.counts.items()):
         yield f"  {count:>7} {domain}, source {source}"
     for record in report.first:
-        yield from _as_asked(record, system_prompt)
+        yield from _as_asked(record, config)
     if not report.faults and report.num_records:
         command = ["bash scripts/train_comas.sh configs/comas.yaml", f"data.train={name}"]
         yield "to train on it:"
         yield "  " + " ".join([*command, *map(shlex.quote, settings)])
 
 
-def _as_asked(record: Record[Domain], system_prompt: str | None) -> Iterator[str]:
+def _as_asked(record: Record[Domain], config: Config) -> Iterator[str]:
     """The question as the first agent will read it, and its answer, which no agent will."""
     yield f"{record.id}, as the first agent will read it:"
-    prompt = fill(SOLUTION, record.task, question=record.prompt)
-    for message in chat_messages(prompt, system_prompt=system_prompt):
+    wording = wording_of(config.interaction.prompts)
+    prompt = fill(SOLUTION, record.task, question=record.prompt, wording=wording)
+    for message in chat_messages(prompt, system_prompt=config.rollout.system_prompt):
         yield f"  {message['role']}:"
         yield from _indented(message["content"])
     yield "  and its answer, for the verifier alone:"

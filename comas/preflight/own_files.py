@@ -1,4 +1,5 @@
-"""Names that stand for plug-ins: whether each leads to something that can be used, and to what."""
+"""The user's own files: plug-ins, whether each name leads to something that can be used, and
+prompts."""
 
 from collections.abc import Callable, Iterator
 from operator import attrgetter
@@ -9,9 +10,12 @@ from comas.config.plugins import PluginError, Registry
 from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.interaction import CRITICISMS, SCHEDULES
+from comas.interaction.prompts import wording_of
+from comas.interaction.wording import WordingError, location_of, read_wording
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import silent_discussions
+from comas.quickstart import QUICKSTART_PREFIX
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.trackers import TRACKERS
 from comas.types import DOMAINS, Rewards
@@ -47,10 +51,41 @@ def name_conflicts(config: Config) -> Iterator[Conflict]:
             yield Conflict((key,), error.constraint, error.remedy)
 
 
-def plugin_sources(config: Config) -> dict[str, str]:
-    """Whole path -> text of every file that a chosen plug-in is defined in."""
-    sources = [registry.source_of(name) for _, registry, name in choices(config)]
-    return {str(source.path): source.text for source in sources if source is not None}
+def own_sources(config: Config) -> dict[str, str]:
+    """Whole path -> text of the user's own files: those that plug-ins are defined in, and that of
+    the prompts."""
+    found = [registry.source_of(name) for _, registry, name in choices(config)]
+    texts = {str(source.path): source.text for source in found if source is not None}
+    if config.interaction.prompts is not None:
+        path = location_of(config.interaction.prompts)
+        texts[str(path)] = path.read_text(encoding="utf-8")
+    return texts
+
+
+def prompt_conflicts(config: Config) -> Iterator[Conflict]:
+    """What is wrong with the user's file of prompts."""
+    try:
+        wording_of(config.interaction.prompts)
+    except WordingError as error:
+        remedy = "mend these lines; comas/interaction/prompts.yaml is an example"
+        yield Conflict(("interaction.prompts",), str(error), remedy)
+
+
+def prompt_needs(config: Config) -> Iterator[Need]:
+    """What the user's file of prompts words differently, and whether the agents understand it."""
+    prompts = config.interaction.prompts
+    if prompts is None:
+        return
+    own = read_wording(location_of(prompts))
+    embedded = [model for model in config.models if model.startswith(QUICKSTART_PREFIX)]
+    doubt = None
+    if embedded:
+        doubt = (
+            f"interaction.prompts={prompts}: the quick-start's agents ({embedded[0]}) only know "
+            "the shipped wording, and say nothing sensible to any other; use models that can read"
+        )
+    words = ", ".join(f"{section}.{key}" for section, texts in own.items() for key in texts)
+    yield Need(f"interaction.prompts {prompts}", "prompts by role", words, doubt=doubt)
 
 
 def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:

@@ -1,0 +1,179 @@
+"""Prompts from a user's file: what it may hold, its faults, and where it is read."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from pathlib import Path
+
+import pytest
+from builders import speak
+from small_runs import REPOSITORY
+from test_plugins import arguments_of, begun
+
+from comas.__main__ import main
+from comas.config import ConfigError
+from comas.config.schema import Interaction
+from comas.interaction import run_discussions
+from comas.interaction.prompts import (
+    EVALUATION,
+    RATING,
+    SCORING,
+    SHIPPED,
+    SOLUTION,
+    HistoryItem,
+    fill,
+    wording_of,
+)
+from comas.interaction.wording import (
+    FIELDS,
+    SHIPPED_FILE,
+    WordingError,
+    faults_of_text,
+    read_wording,
+)
+from comas.preflight.configuration import load_config
+from comas.preflight.own_files import prompt_needs
+from comas.run.origin import kept_source
+from comas.types import DOMAINS, Question
+from evaluation.tasks import held_out_tasks
+
+OWN = """scoring:
+  math: |-
+    {question} {solution} {evaluation}
+    Say <score>1</score>, {{or}} <score>3</score>.
+history:
+  empty: nothing yet
+"""
+
+
+def written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def faults(tmp_path: Path, text: str) -> list[str]:
+    path = written(tmp_path / "prompts.yaml", text)
+    with pytest.raises(WordingError) as caught:
+        read_wording.__wrapped__(path)
+    said, *listed = str(caught.value).split("\n   ")
+    assert said == f"{path}:" or not listed
+    return listed or [said]
+
+
+# ---------------------------------------------------------------- what a file holds
+
+
+def test_the_shipped_wording_is_whole_and_is_what_it_always_was():
+    assert {*SHIPPED} == {*FIELDS, "history"}
+    assert all({*SHIPPED[role]} == {*DOMAINS} for role in FIELDS)
+    texts = "\0".join(text for section in SHIPPED.values() for text in section.values())
+    assert hashlib.sha256(texts.encode()).hexdigest()[:16] == "24bd24ae2564709f"
+
+
+def test_a_file_words_only_what_it_holds_differently(tmp_path):
+    wording = wording_of(str(written(tmp_path / "prompts.yaml", OWN)))
+    quoted = {"question": "1 + 1?", "solution": "2", "evaluation": "Right.", "wording": wording}
+    own = "1 + 1? 2 Right.\nSay <score>1</score>, {or} <score>3</score>."
+    assert fill(SCORING, "math", **quoted) == own
+    shipped = {**quoted, "wording": SHIPPED}
+    assert fill(SCORING, "science", **quoted) == fill(SCORING, "science", **shipped)
+    assert fill(SOLUTION, "math", question="1 + 1?", wording=wording).endswith("nothing yet")
+    heard = [HistoryItem("2", None)]
+    for template in (SOLUTION, EVALUATION, RATING):
+        asked = {"question": "?", "solution": "2", "history": heard}
+        assert fill(template, "coding", **asked, wording=wording) == fill(
+            template, "coding", **asked
+        )
+    assert wording_of(None) is SHIPPED
+
+
+def test_every_fault_of_a_file_has_its_line(tmp_path):
+    text = """solver:
+  math: x
+scoring:
+  math: "{question} {solution}"
+  maths: x
+  science: 3
+solution:
+  math: "{question} {discussion} \\\\boxed{}"
+  coding: "{question} {discussion.name} {discussion!r} {"
+evaluation: x
+"""
+    assert faults(tmp_path, text) == [
+        "line 1: solver is no role: there are solution, evaluation, evaluation_with_judgment, "
+        "rating, scoring, scoring_alone, history",
+        "line 4: scoring.math lacks {evaluation}",
+        "line 4: scoring.math must ask for what is read, between <score> and </score>",
+        "line 5: scoring.maths is not known: scoring has math, coding, science",
+        "line 6: scoring.science must be a text",
+        "line 8: solution.math quotes {}: it may quote {question}, {discussion} (for braces that "
+        "are meant, write {{ and }})",
+        "line 9: solution.coding has a brace by itself (Single '{' encountered in format string): "
+        "write {{ and }} for those that are meant",
+        "line 10: evaluation must hold texts, by math, coding, science",
+    ]
+    assert faults(tmp_path, "- a\n") == ["line 1: it does not hold roles"]
+    assert "twice" in faults(tmp_path, "history:\n  empty: a\n  empty: b\n")[0]
+    [fault] = faults(tmp_path, "a: [b\n")
+    assert "is not YAML" in fault and "line 2" in fault
+    with pytest.raises(WordingError, match=r"nowhere\.yaml cannot be read: No such file"):
+        wording_of("nowhere.yaml")
+
+
+def test_a_field_is_quoted_as_it_is():
+    fields = FIELDS["solution"]
+    assert list(faults_of_text("{question} {discussion}", fields)) == []
+    for quoted in ("{question.__class__}", "{question!r}", "{question:>9}", "{solution}"):
+        [fault] = faults_of_text(f"{{question}} {{discussion}} {quoted}", fields)
+        assert fault.startswith(f"quotes {quoted}: it may quote {{question}}, {{discussion}}")
+
+
+# ---------------------------------------------------------------- where it is read
+
+
+def test_agents_and_validations_are_asked_in_the_words_of_the_file(tmp_path):
+    path = written(
+        tmp_path / "prompts.yaml", OWN + 'solution:\n  math: "Q {question} D {discussion}"\n'
+    )
+    rules = Interaction(prompts=str(path), num_rounds=1, prompt_reuse=1)
+    held = run_discussions(
+        [Question("q", "math", "1 + 1?")],
+        generate=speak,
+        num_agents=2,
+        rules=rules,
+        seed=0,
+        step=1,
+    )
+    [discussion] = asyncio.run(held)
+    assert discussion.turns[0].prompt == "Q 1 + 1? D nothing yet"
+    assert discussion.turns[2].prompt.endswith("Say <score>1</score>, {or} <score>3</score>.")
+    held_out = tmp_path / "held_out.jsonl"
+    held_out.write_text('{"id": "a", "task": "math", "prompt": "2?", "answer": "2", "source": "s"}')
+    [task] = held_out_tasks(held_out, limit=None, prompts=str(path))
+    assert task.query == "Q 2? D nothing yet"
+
+
+def test_the_preflight_refuses_a_faulty_file_and_warns_the_quick_start(tmp_path, caplog):
+    path = written(tmp_path / "prompts.yaml", "scoring:\n  math: score it\n")
+    with pytest.raises(ConfigError, match=r"line 2: scoring\.math lacks .*\s+.*\s+-> mend"):
+        load_config(None, [f"interaction.prompts={path}"])
+    own = written(tmp_path / "own.yaml", OWN)
+    assert main(arguments_of(tmp_path, f"interaction.prompts={own}")) == 0
+    assert "scoring.math, history.empty" in caplog.text and "no doubts" in caplog.text
+    quickstart = REPOSITORY / "configs/quickstart.yaml"
+    [need] = prompt_needs(load_config(quickstart, [f"interaction.prompts={own}"]))
+    assert "only know the shipped wording" in need.doubt
+    assert list(prompt_needs(load_config(quickstart, []))) == []
+
+
+def test_a_run_keeps_its_prompts_and_a_resume_compares_them(tmp_path):
+    path = written(tmp_path / "prompts.yaml", OWN)
+    config = load_config(None, [f"saves={tmp_path / 'saves'}", f"interaction.prompts={path}"])
+    run = begun(config)
+    written(path, OWN + "# other words\n")
+    with pytest.raises(ValueError, match="add resume_changed=true"):
+        load_config(None, [f"resume={run}"])
+    kept = kept_source(run, path)
+    assert kept is not None and kept.read_text() == OWN
+    assert kept_source(run, SHIPPED_FILE) is None
