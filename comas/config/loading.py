@@ -142,6 +142,7 @@ def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
     keys = keys_of(schema)
     sections = {name.partition(".")[0] for name in keys if "." in name}
     renamed = {key.rules.formerly: name for name, key in keys.items()}
+    hints: Callable[[str], str | None] = getattr(schema, "hint_for", lambda name: None)
     for setting in settings:
         if (name := renamed.get(setting.key)) is not None:
             constraint = f"{setting.key} was renamed {name}"
@@ -149,7 +150,10 @@ def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
         elif setting.key in sections:
             yield Fault((setting,), "is a section, not a key", _example(setting.key, keys))
         else:
-            yield Fault((setting,), "is not a known key", _nearest(setting.key, schema))
+            lacks_section = any(name.endswith(f".{setting.key}") for name in keys)
+            known_elsewhere = None if lacks_section else hints(setting.key)
+            remedy = known_elsewhere or _nearest(setting.key, schema)
+            yield Fault((setting,), "is not a known key", remedy)
 
 
 def _wrong_types(

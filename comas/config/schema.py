@@ -6,9 +6,10 @@ names its former one, so that an old file gets an error that says the new one.
 """
 
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from comas.config.keys import key
+from comas.config.released import hint
 from comas.types import DOMAINS, NO_CHOICE
 
 Entry = TypeVar("Entry", str, int, float)
@@ -388,6 +389,9 @@ class Logging:
 @dataclass
 class Config:
     """A whole run. ``configs/comas.yaml`` holds the paper's values, with their sources."""
+
+    hint_for: ClassVar = staticmethod(hint)
+    """What to write for a key of the paper's released code."""
 
     name: str = key("comas")
     """Ends the name of the run directory: letters, digits and . _ - , at most 64."""

@@ -1,0 +1,50 @@
+"""Keys of the paper's released code: each has a hint, and the documentation the same table."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from small_runs import REPOSITORY
+
+from comas.config import ConfigError
+from comas.config.keys import keys_of
+from comas.config.released import RELEASED
+from comas.config.schema import Config
+from comas.preflight.configuration import load_config
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("prompt_data", "write data.train (one file or hub:..., not json@folder)"),
+        ("agents.0.agent-0.pretrain", "write society.models (a list: one model for all, or"),
+        ("default_agent.actor_learning_rate", "write optimization.learning_rate"),
+        ("reward_alloc.name", "write reward.scheme (maporl_quality, maporl_margin and others)"),
+        ("lambd", "leave it out (without a critic it has no effect)"),
+    ],
+)
+def test_a_key_of_the_released_code_is_refused_with_ours(key: str, remedy: str):
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [f"{key}=1"])
+    assert f"-> a key of the paper's released code: here {remedy}" in str(caught.value)
+
+
+def test_a_key_of_a_section_of_ours_is_none_of_the_released_code():
+    with pytest.raises(ConfigError, match=r"did you mean optimization\.learning_rate\?"):
+        load_config(None, ["optimization.actor_learning_rate=1"])
+
+
+def test_every_key_that_is_named_instead_exists():
+    ours = {here.key for here in RELEASED.values()} - {None}
+    assert ours <= set(keys_of(Config))
+
+
+def test_the_table_of_the_documentation_is_this_one():
+    text = (REPOSITORY / "configs/README.md").read_text()
+    section = text.partition("## Coming from the released code")[2].partition("\n## ")[0]
+    table = {}
+    for theirs, ours, differs in re.findall(r"^\| (`.*?) \| (.*?) \| (.*?) ?\|$", section, re.M):
+        for name in re.findall(r"`([^`]+)`", theirs):
+            table[name] = (None if ours == "none" else ours.strip("`"), differs)
+    assert table == {name: (here.key, here.differs) for name, here in RELEASED.items()}
