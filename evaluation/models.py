@@ -17,7 +17,7 @@ from comas.interaction.wording import location_of
 from comas.preflight.locations import locate, reading_rules
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
-from comas.run.origin import kept_source, read_inputs
+from comas.run.origin import SOURCES, kept_source, read_inputs
 from comas.utils.files import faults_in_words, from_here, in_command
 from comas.utils.model_folder import (
     MODEL_FILES,
@@ -229,18 +229,22 @@ def _run_target(run: Path, *, weights: str) -> Target:
         held_out=locations[config.data.validation],
         held_out_rules=reading_rules(config.data.validation, config.data),
         system_prompt=config.rollout.system_prompt,
-        prompts=_kept_prompts(run, config),
+        prompts=kept_prompts(run, config),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
     )
 
 
-def _kept_prompts(run: Path, config: Config) -> str | None:
-    """Where a run keeps the text of its file of prompts, whatever has become of the file."""
+def kept_prompts(run: Path, config: Config) -> str | None:
+    """Where a run keeps the text of its file of prompts, whatever has become of the file; None: it
+    has none of its own. Raises ValueError where it is gone."""
     if config.interaction.prompts is None:
         return None
     kept = kept_source(run, location_of(config.interaction.prompts))
     if kept is None:
-        raise ValueError(f"{from_here(run)} has not kept the file of its interaction.prompts")
+        raise ValueError(
+            f"{from_here(run / SOURCES)} lacks the file of interaction.prompts, in whose words the "
+            "agents were asked: bring that folder back from a copy"
+        )
     return str(kept)
 
 

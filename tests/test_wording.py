@@ -36,6 +36,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.own_files import prompt_needs
 from comas.run.origin import kept_source
 from comas.types import DOMAINS, Question
+from evaluation.models import kept_prompts
 from evaluation.tasks import held_out_tasks
 
 OWN = """scoring:
@@ -177,3 +178,8 @@ def test_a_run_keeps_its_prompts_and_a_resume_compares_them(tmp_path):
     kept = kept_source(run, path)
     assert kept is not None and kept.read_text() == OWN
     assert kept_source(run, SHIPPED_FILE) is None
+    assert kept_prompts(run, config) == str(kept)  # what an evaluation of it asks with
+    assert kept_prompts(run, load_config(None, [])) is None
+    kept.unlink()
+    with pytest.raises(ValueError, match=r"sources lacks the file of interaction\.prompts"):
+        kept_prompts(run, config)
