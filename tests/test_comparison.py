@@ -187,8 +187,8 @@ def test_results_that_were_asked_differently_are_marked(tmp_path):
     three_results(tmp_path)
     common = {"max_tokens": 2048, "generation_config": "model"}
     for name, temperature in (("base", 0.7), ("run", 1.0)):
-        identity = {"sampling": {"temperature": temperature, **common}, "tasks": {}}
-        write_identity(tmp_path / name, identity)
+        sampling = {"temperature": temperature, **common}
+        write_identity(tmp_path / name, {"sampling": sampling, "tasks": {}, "setup_files": {}})
     text, _ = compare(["base", "run"], results=tmp_path)
     assert "## Asked differently\n\n- temperature: base 0.7, run 1.0\n\n##" in text
     # A part of a run was asked as its run was.

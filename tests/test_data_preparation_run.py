@@ -11,6 +11,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
+from copy import copy
 from hashlib import sha256
 from pathlib import Path
 
@@ -40,11 +41,10 @@ EVERYTHING = ["--train-size", "24", "5", "15", "--validation-size", "4", "2", "3
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copies")
     write_all(folder)
-    script.BENCHMARKS = {
-        name: benchmark
-        for name, benchmark in BENCHMARKS.items()
-        if (folder / benchmark.source.hub_name).is_dir()
-    }
+    script.BENCHMARKS = copy(BENCHMARKS)
+    for name, benchmark in BENCHMARKS.items():
+        if not (folder / benchmark.source.hub_name).is_dir():
+            del script.BENCHMARKS[name]
     return folder
 
 
