@@ -7,14 +7,14 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
+from scripted_agents import ScriptedAgents
 
 from comas import train as driver
 from comas.__main__ import exit_status
@@ -36,7 +36,7 @@ from comas.engines.cluster.supervision import (
 from comas.preflight.configuration import load_config
 from comas.preflight.survey import prepare
 from comas.run import RunDirectory
-from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
+from comas.types import TrainingSample, UpdateStats
 from comas.utils.files import FileError, last_lines
 
 REPOSITORY = Path(__file__).parents[1]
@@ -287,34 +287,17 @@ def test_the_end_of_a_log_is_shown_and_a_log_elsewhere_hides_nothing(tmp_path: P
 # ---------------------------------------------------------------- the driver
 
 
-class ScriptedAgents:
-    """A society without engines: says the step's seed, and is lost in updates as it is told."""
+class LostAgents(ScriptedAgents):
+    """A society that is lost in updates as it is told, or as it starts (0)."""
 
     def __init__(self, lost_in: list[int], recoveries: Recoveries) -> None:
-        self.recoveries = recoveries
-        self.loaded: list[int] = []
+        super().__init__(recoveries)
         self._lost_in = lost_in
 
-    def __enter__(self) -> ScriptedAgents:
+    def __enter__(self) -> Self:
         if self._lost_in and self._lost_in[0] == 0:
             raise LostEngineError(f"rank {self._lost_in.pop(0)} did not start")
         return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    async def generate(
-        self,
-        agent_index: int,
-        prompt: str,
-        *,
-        turn: TurnKey,
-        seed: int,
-        temperature: float | None = None,
-    ) -> Generation:
-        return Generation(
-            (1,), (2, 3), f"\\boxed{{{seed}}} <score>1</score>", (0.0, 0.0), "stop", 1
-        )
 
     def update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
@@ -322,37 +305,19 @@ class ScriptedAgents:
         if self._lost_in and self._lost_in[0] == step:
             self._lost_in.pop(0)
             raise LostEngineError(f"rank 0 of policy 0 failed while updating in step {step}")
-        return {
-            policy: UpdateStats(
-                learning_rate=0.1, num_samples=len(own), advantages=((),) * len(own)
-            )
-            for policy, own in buffers.items()
-        }
-
-    def sync_weights(self, policies: object = None) -> None:
-        pass
-
-    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
-        (folder / "state").write_text("state")
-        return []
-
-    def load_checkpoint(self, folder: Path, *, step: int) -> None:
-        self.loaded.append(step)
-
-    def save_models(self, folder: Path) -> None:
-        (folder / "agent_0").mkdir()
+        return super().update(buffers, step=step)
 
 
 def train(
     saves: Path, monkeypatch: pytest.MonkeyPatch, name: str, lost_in: list[int]
-) -> tuple[Path, list[ScriptedAgents]]:
+) -> tuple[Path, list[LostAgents]]:
     societies = []
 
-    def scripted_agents(config: Any, prepared: Any, recoveries: Recoveries) -> ScriptedAgents:
-        societies.append(ScriptedAgents(lost_in, recoveries))
+    def lost_agents(config: Any, prepared: Any, recoveries: Recoveries) -> LostAgents:
+        societies.append(LostAgents(lost_in, recoveries))
         return societies[-1]
 
-    monkeypatch.setattr(driver, "agents_of", scripted_agents)
+    monkeypatch.setattr(driver, "agents_of", lost_agents)
     config = load_config(
         REPOSITORY / "configs/quickstart.yaml",
         [

@@ -25,6 +25,7 @@ from comas.config import ConfigError
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
+from comas.run.checkpoints import steps_in
 from comas.run.directory import BEFORE_ALL
 from comas.run.origin import read_inputs
 from comas.run.provenance import git_state
@@ -247,7 +248,7 @@ def test_a_checkpoint_whose_removal_is_interrupted_no_longer_counts(
         monkeypatch.setattr(shutil, "rmtree", interrupted)
         with pytest.raises(KeyboardInterrupt):
             save_checkpoint(run, 30)  # the third, of which two are kept
-        assert [step for step, _ in run._checkpoints()] == [20, 30]
+        assert [step for step, _ in steps_in(run.path / "checkpoints")] == [20, 30]
 
 
 def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config: Config):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scripted_agents import ScriptedAgents
 from small_runs import REPOSITORY
 
 from comas import train as driver
@@ -24,7 +24,7 @@ from comas.run.directory import BEST, trained_steps
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
 from comas.run.stopping import Condition, Stopping, best_step, parse_condition, stop_reason
-from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
+from comas.types import TrainingSample, UpdateStats
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 ACCURACY = "validation/accuracy"
@@ -218,50 +218,19 @@ def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path: Path):
 # ---------------------------------------------------------------- whole runs
 
 
-class ScriptedAgents:
-    """A society without engines, whose weights are the number of its updates."""
+class KilledAgents(ScriptedAgents):
+    """A society whose process is killed in the update of a step."""
 
     def __init__(self, killed_in: int | None) -> None:
-        self.recoveries = Recoveries(0)
-        self.weights = 0
+        super().__init__(Recoveries(0))
         self._killed_in = killed_in
-
-    def __enter__(self) -> ScriptedAgents:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        pass
-
-    async def generate(self, agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-        return Generation((1,), (2,), f"{seed} <score>1</score>", (0.0,), "stop", self.weights)
 
     def update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> dict[int, UpdateStats]:
         if step == self._killed_in:
             raise KeyboardInterrupt
-        self.weights += 1
-        return {
-            policy: UpdateStats(
-                learning_rate=0.1, num_samples=len(own), advantages=((),) * len(own)
-            )
-            for policy, own in buffers.items()
-        }
-
-    def sync_weights(self, policies: object = None) -> None:
-        pass
-
-    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
-        (folder / "state").write_text(str(self.weights))
-        return []
-
-    def load_checkpoint(self, folder: Path, *, step: int) -> None:
-        self.weights = int((folder / "state").read_text())
-
-    def save_models(self, folder: Path) -> None:
-        for agent in range(2):
-            (folder / f"agent_{agent}").mkdir()
-            (folder / f"agent_{agent}/weights").write_text(str(self.weights))
+        return super().update(buffers, step=step)
 
 
 ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5, 0.9, 0.9]
@@ -288,7 +257,7 @@ def play(
         return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
 
     monkeypatch.setattr(driver, "validate_agents", validate)
-    monkeypatch.setattr(driver, "agents_of", lambda *_: ScriptedAgents(killed_in))
+    monkeypatch.setattr(driver, "agents_of", lambda *_: KilledAgents(killed_in))
     resumes = any(argument.startswith("resume=") for argument in arguments)
     asked = load_config(None if resumes else QUICKSTART, arguments)
     with RunDirectory.open(asked) if resumes else RunDirectory.create(asked) as run:

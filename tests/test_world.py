@@ -29,20 +29,21 @@ def rows(saves: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in lines]
 
 
-def within(name: str, value: float) -> None:
+def is_within(value: float, name: str) -> bool:
     least, most = BOUNDS[name]
-    assert least <= value <= most, f"{name}: {value:.2f} is not within {least} to {most}"
+    return least <= value <= most
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_wrong_habit_is_the_mode(rows, agent, domain):
-    within("greedy accuracy", rows[0][f"agent_{agent}/validation/greedy/accuracy/{domain}"])
+    accuracy = rows[0][f"agent_{agent}/validation/greedy/accuracy/{domain}"]
+    assert is_within(accuracy, "greedy accuracy")
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_the_right_answer_is_sampled_often_enough_to_be_found(rows, agent):
-    within("sampled accuracy", rows[0][f"agent_{agent}/validation/accuracy"])
+    assert is_within(rows[0][f"agent_{agent}/validation/accuracy"], "sampled accuracy")
 
 
 @pytest.mark.parametrize("agent", AGENTS)
@@ -56,14 +57,12 @@ def test_the_right_answer_is_sampled_often_enough_to_be_found(rows, agent):
     ],
 )
 def test_judges_err_both_ways(rows, agent, name, measure):
-    within(name, rows[0][f"agent_{agent}/probe/{measure}"])
+    assert is_within(rows[0][f"agent_{agent}/probe/{measure}"], name)
 
 
 def test_the_reward_is_better_than_chance_and_far_from_perfect(rows):
-    within(
-        "balanced accuracy of the reward",
-        rows[1]["reward_effectiveness/from_score_2/balanced_accuracy"],
-    )
+    accuracy = rows[1]["reward_effectiveness/from_score_2/balanced_accuracy"]
+    assert is_within(accuracy, "balanced accuracy of the reward")
 
 
 def test_each_model_names_the_mistakes_of_the_other_more_often_than_its_own(rows):

@@ -15,7 +15,6 @@ saves/20250131-094500-comas/
 import dataclasses
 import logging
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -26,6 +25,7 @@ from typing import Self
 from comas.config import changed_keys, config_as_yaml, load
 from comas.config.plugins import digest_of
 from comas.config.schema import Config
+from comas.run.checkpoints import Checkpoints, step_name, steps_in
 from comas.run.dropped import Dropped
 from comas.run.log_file import log_file
 from comas.run.origin import (
@@ -52,7 +52,7 @@ from comas.run.records import (
     read_rows,
     token_records,
 )
-from comas.run.seal import DamagedError, ForeignError, check_seal, seal, user_key
+from comas.run.seal import user_key
 from comas.run.stopping import best_step, stop_reason
 from comas.run.trackers import Findings, open_trackers
 from comas.types import Discussion, RewardedDiscussion, TurnKey
@@ -67,7 +67,6 @@ from comas.utils.files import (
     new_folder,
     written_aside,
 )
-from comas.utils.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +74,13 @@ BEFORE_ALL = -1
 """Stands for the step before step 0, which has a validation."""
 STEP_OF_MODELS = "step"
 """The file beside models that says after which step they were saved."""
+CHECKPOINTS = "checkpoints"
 MODELS, BEST = "models", "best"
 """The folders of the models after the last step, and of those of the best checkpoint."""
 NUM_STEPS = "num_steps"
 """The file that says how many steps a run is to make."""
-SUBFOLDERS = ("discussions", TOKENS, "checkpoints")
+SUBFOLDERS = ("discussions", TOKENS, CHECKPOINTS)
 """Folders of what belongs to a step."""
-STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
 IN_USE = "wait for it or stop it, or start a run of its own without resume="
 
 
@@ -99,6 +98,12 @@ class RunDirectory:
         self._key = user_key()  # Here, as the first checkpoint would be too late to miss it.
         self._origin = read_origin(path, self._key)[0] or new_origin()
         self._dropped = Dropped(path)
+        self._checkpoints = Checkpoints(
+            path / CHECKPOINTS,
+            run=self._origin.run,
+            key=self._key,
+            foreign=config.resume_foreign,
+        )
         with ExitStack() as stack:
             stack.enter_context(locked(path, remedy=IN_USE))
             self._prepare()
@@ -240,15 +245,12 @@ class RunDirectory:
         Then the oldest are removed, so that ``training.keep_checkpoints`` remain, and the one of
         ``training.keep_best``. (No row is written while a checkpoint is.)
         """
-        with written_aside(self.path / "checkpoints" / step_name(step)) as partial:
+        with self._checkpoints.writing(step) as partial:
             yield partial
-            seal(partial, self._key, run=self._origin.run, step=step)
         self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
         seal_origin(self.path, self._origin, self._key)
-        best = self._best_step()
-        for earlier, folder in self._checkpoints()[: -self._config.training.keep_checkpoints]:
-            if earlier != best:
-                files.remove(folder)
+        keep = self._config.training.keep_checkpoints
+        self._checkpoints.remove_old(keep=keep, best=self._best_step())
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """(step, folder) of the newest checkpoint that is as it was written, for this run and by
@@ -260,34 +262,14 @@ class RunDirectory:
             ValueError: there has been one and is none, all are damaged, or none is of this user
                 and run and ``resume_foreign`` is not set.
         """
-        checkpoints = self._checkpoints()
-        if not checkpoints:
-            self._check_that_none_was_made()
-            return None
-        foreign: ForeignError | None = None
-        for step, folder in reversed(checkpoints):
-            try:
-                with progress_bar(f"checking {folder.name}"):
-                    check_seal(folder, self._key, run=self._origin.run, step=step)
-            except DamagedError as error:
-                logger.warning("damaged checkpoint passed over: %s", error)
-                continue
-            except ForeignError as error:
-                if not self._config.resume_foreign:
-                    logger.warning("checkpoint passed over: %s", error)
-                    foreign = foreign or error
-                    continue
-                logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
-            return step, folder
-        if foreign is not None:
+        newest, step = self._checkpoints.newest(), self._origin.newest_checkpoint
+        if newest is None and step is not None:
             raise ValueError(
-                f"resume: {foreign}, and loading a checkpoint runs code in it. If you trust "
-                "whoever wrote it, add resume_foreign=true"
+                f"resume: {self.path} had a checkpoint of step {step}, but "
+                f"{self._checkpoints.folder} holds none: bring the folder back (is a disk not "
+                "mounted?), or start a new run"
             )
-        raise ValueError(
-            f"resume: every checkpoint in {self.path / 'checkpoints'} is damaged; restore one from "
-            "a copy, or start a new run"
-        )
+        return newest
 
     def best_checkpoint(self) -> tuple[int, Path]:
         """(step, folder) of the checkpoint of ``training.keep_best``, checked as the newest is.
@@ -307,17 +289,13 @@ class RunDirectory:
                 f"{self.path}: no {metric} is above that of step 0, so the best models are those "
                 "that the run began with (society.models)"
             )
-        folder = self.path / "checkpoints" / step_name(step)
-        if not folder.is_dir():
+        folder = self._checkpoints.of_step(step)
+        if folder is None:
             raise ValueError(
-                f"{folder} is not there, and {metric} was best in step {step}. It may have been "
-                "deleted, or training.keep_best was not set when it was written"
+                f"{self._checkpoints.folder / step_name(step)} is not there, and {metric} was best "
+                f"in step {step}. It may have been deleted, or training.keep_best was not set when "
+                "it was written"
             )
-        try:
-            check_seal(folder, self._key, run=self._origin.run, step=step)
-        except ForeignError as error:
-            if not self._config.resume_foreign:
-                raise ValueError(f"{error}: add resume_foreign=true if you trust it") from error
         return step, folder
 
     @contextmanager
@@ -364,7 +342,7 @@ class RunDirectory:
 
     def _paths_after(self, step: int) -> Iterator[Path]:
         for folder in (self.path / name for name in SUBFOLDERS):
-            yield from (path for later, path in _steps(folder) if later > step)
+            yield from (path for later, path in steps_in(folder) if later > step)
         for name in (MODELS, BEST):
             trained = trained_steps(self.path, name=name)
             if trained is not None and trained > step:
@@ -375,15 +353,6 @@ class RunDirectory:
         metric = self._config.training.keep_best
         return None if metric is None else best_step(read_rows(self.path / METRICS), metric)
 
-    def _check_that_none_was_made(self) -> None:
-        step = self._origin.newest_checkpoint
-        if step is not None:
-            raise ValueError(
-                f"resume: {self.path} had a checkpoint of step {step}, but "
-                f"{self.path / 'checkpoints'} holds none: bring the folder back (is a disk not "
-                "mounted?), or start a new run"
-            )
-
     def _prepare(self) -> None:
         folders = (self.path, *(self.path / name for name in SUBFOLDERS))
         with explaining_errors(self.path):
@@ -392,9 +361,6 @@ class RunDirectory:
                 for partial in folder.glob(f"{PARTIAL}*"):
                     files.remove(partial)
         note_process(self.path)
-
-    def _checkpoints(self) -> list[tuple[int, Path]]:
-        return _steps(self.path / "checkpoints")
 
 
 def _as_kept(config: Config) -> Config:
@@ -415,17 +381,6 @@ def trained_steps(run: Path, *, name: str = MODELS) -> int | None:
             f"{noted} is damaged: it should hold the number of steps. Delete {noted.parent}, and "
             f"resume={run} saves the models again from the newest checkpoint"
         ) from error
-
-
-def step_name(step: int) -> str:
-    """``10 -> "step_0010"``"""
-    return f"step_{step:04d}"
-
-
-def _steps(folder: Path) -> list[tuple[int, Path]]:
-    """The steps that ``folder`` holds something of, in order."""
-    found = ((STEP_NAME.fullmatch(path.name), path) for path in folder.iterdir())
-    return sorted((int(match[1]), path) for match, path in found if match)
 
 
 def _point_latest_at(run: Path) -> None:

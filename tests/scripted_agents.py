@@ -1,0 +1,66 @@
+"""A society without engines, for tests of the driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Self
+
+from comas.engines.cluster.recoveries import Recoveries
+from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
+
+
+class ScriptedAgents:
+    """Two agents that answer with a turn's seed, and whose weights are the number of updates."""
+
+    def __init__(self, recoveries: Recoveries) -> None:
+        self.recoveries = recoveries
+        self.weights = 0
+        self.loaded: list[int] = []
+        """The steps of the checkpoints."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    async def generate(
+        self,
+        agent: int,
+        prompt: str,
+        *,
+        turn: TurnKey,
+        seed: int,
+        temperature: float | None = None,
+    ) -> Generation:
+        text = f"\\boxed{{{seed}}} <score>1</score>"
+        return Generation((1,), (2, 3), text, (0.0, 0.0), "stop", self.weights)
+
+    def update(
+        self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
+    ) -> dict[int, UpdateStats]:
+        self.weights += 1
+        return {
+            policy: UpdateStats(
+                learning_rate=0.1, num_samples=len(own), advantages=((),) * len(own)
+            )
+            for policy, own in buffers.items()
+        }
+
+    def sync_weights(self, policies: object = None) -> None:
+        pass
+
+    def save_checkpoint(self, folder: Path) -> list[Future[None]]:
+        (folder / "state").write_text(str(self.weights))
+        return []
+
+    def load_checkpoint(self, folder: Path, *, step: int) -> None:
+        self.weights = int((folder / "state").read_text())
+        self.loaded.append(step)
+
+    def save_models(self, folder: Path) -> None:
+        for agent in range(2):
+            (folder / f"agent_{agent}").mkdir()
+            (folder / f"agent_{agent}/weights").write_text(str(self.weights))
