@@ -31,6 +31,7 @@ def run_figures(rows: Sequence[Row]) -> dict[str, Figure]:
         "Reward effectiveness": reward_effectiveness(rows),
         **({"Probe of the judges": probe(rows)} if has_probe(rows) else {}),
         "Entropy, divergence and response length": policies(rows),
+        "Instruments of collapse": collapse(rows),
         "Time": times(rows),
     }
 
@@ -109,6 +110,24 @@ def policies(rows: Sequence[Row]) -> Figure:
     for axes, (key, title) in zip(panels, titles.items(), strict=True):
         _draw_agents(axes, rows, key)
         axes.set_title(title)
+        finish(axes)
+    return figure
+
+
+def collapse(rows: Sequence[Row]) -> Figure:
+    """What a society that rewards itself for less and less shows: left without answers, right by
+    what the verifier says."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    titles = {
+        "Without answers": ("score_entropy", "commonest_evaluation", "diversity", "coupling"),
+        "Rewards against the verifier": ("noise", "skew", "self_bias"),
+    }
+    for axes, (title, names) in zip(panels, titles.items(), strict=True):
+        for number, name in enumerate(names):
+            of_steps = smoothed(points(rows, f"instruments/{name}"))
+            _draw(axes, of_steps, name.replace("_", " "), color=f"C{number}")
+        axes.set_title(f"{title} (mean of {SMOOTHING_STEPS} steps)")
         finish(axes)
     return figure
 

@@ -7,6 +7,7 @@ from statistics import fmean
 from comas.config.schema import Config
 from comas.policy_optimization.samples import variance_between_roles
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.metrics.instruments import instruments
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.types import (
     DOMAINS,
@@ -48,6 +49,7 @@ def step_metrics(
             sees_verdicts=REWARD_SCHEMES[config.reward.scheme].sees_verdicts,
         ),
         **false_accusations(discussions, verdicts=verdicts),
+        **instruments(rewards.discussions, verdicts=verdicts, num_agents=config.society.num_agents),
     }
 
 

@@ -1,0 +1,159 @@
+"""Instruments of collapse: what shows that a society rewards itself for less and less.
+
+Self-made rewards tend to rise and then to fall (arXiv 2603.08660). The first group of these values
+uses no answer, so a rule may stop a run by them (``training.stop_when``); the second compares
+rewards with what the verifier says, after the fact, and reaches no reward. arXiv 2510.08977 names
+the three quantities of the second group (noise, self-bias, symmetric bias); the formulas are ours.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from statistics import StatisticsError, correlation, fmean
+from typing import NamedTuple
+
+from comas.reward_formulation.interaction_reward import parse_score
+from comas.types import ROLES, Discussion, Metrics, RewardedDiscussion, Role, Turn
+from comas.verification.boxed import last_boxed
+from comas.verification.latex import spelling
+from comas.verification.solutions import Verdicts
+
+
+class Rewarded(NamedTuple):
+    """A solution that somebody gave, and what became of it."""
+
+    reward: float
+    confidence: float
+    """The geometric mean of its tokens' probabilities as they were sampled."""
+    truth: float | None
+    """1 when the verifier calls it correct, 0 when not; None where it failed."""
+
+
+def instruments(
+    rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts, num_agents: int
+) -> Metrics:
+    """What a step's discussions show of a collapse; a mean over nothing is None."""
+    discussions = [item.discussion for item in rewarded]
+    turns = [turn for d in discussions for turn in d.turns if not turn.is_given]
+    solutions = list(_solutions(rewarded, verdicts))
+    return {
+        **_lengths(turns),
+        **_repetition(discussions, turns),
+        "instruments/coupling": _correlation(
+            [s.confidence for s in solutions], [s.reward for s in solutions]
+        ),
+        **_influence(rewarded, num_agents=num_agents),
+        **reward_noise(solutions),
+    }
+
+
+def reward_noise(solutions: Iterable[Rewarded]) -> Metrics:
+    """How rewards r of solutions differ from the truth t (0 or 1)::
+
+        noise     = mean |r - t|
+        skew      = sum (r - t) / sum |r - t|       1: only too much is paid; -1: only too little
+        self_bias = correlation of r - t with the confidence of the solver
+
+    Example: (r, t, confidence) of (1, 0, 0.9), (0, 1, 0.3), (0.5, 0, 0.6), (1, 1, 0.6): noise
+    2.5/4, skew 0.5/2.5, self-bias 0.98.
+    """
+    known = [(s.reward - s.truth, s.confidence) for s in solutions if s.truth is not None]
+    errors = [error for error, _ in known]
+    total = math.fsum(map(abs, errors))
+    return {
+        "instruments/noise": total / len(errors) if errors else None,
+        "instruments/skew": math.fsum(errors) / total if total else None,
+        "instruments/self_bias": _correlation([c for _, c in known], errors),
+    }
+
+
+def entropy(values: Iterable[object]) -> float | None:
+    """The entropy (nats) of how often each of ``values`` occurs: 0 where all are the same.
+
+    Example: of (1, 1, 3, 3) it is ln 2.
+    """
+    counts = Counter(values)
+    total = counts.total()
+    if not total:
+        return None
+    return math.fsum(n / total * math.log(total / n) for n in counts.values())
+
+
+def _lengths(turns: Sequence[Turn]) -> Metrics:
+    """Mean tokens of the responses in each role."""
+    lengths = {
+        role: [len(t.generation.response_token_ids) for t in turns if t.role == role]
+        for role in ROLES
+    }
+    return {f"response_length/{role}": fmean(of) for role, of in lengths.items() if of}
+
+
+def _repetition(discussions: Sequence[Discussion], turns: Sequence[Turn]) -> Metrics:
+    """Whether all say the same: the entropy of scores, the share of evaluations that are the
+    step's commonest, and the share of pairs of solutions within a discussion that differ."""
+    evaluations = Counter(turn.text for turn in turns if turn.role == "evaluation")
+    pairs = [
+        float(first != second)
+        for discussion in discussions
+        for first, second in combinations(map(_answer, discussion.children(None, "solution")), 2)
+    ]
+    return {
+        "instruments/score_entropy": entropy(
+            parse_score(turn.text) for turn in turns if turn.role == "scoring"
+        ),
+        "instruments/commonest_evaluation": max(evaluations.values()) / evaluations.total()
+        if evaluations
+        else None,
+        "instruments/diversity": fmean(pairs) if pairs else None,
+    }
+
+
+def _answer(solution: Turn) -> str:
+    """The boxed answer as it is compared, or the whole text of a solution without one."""
+    boxed = last_boxed(solution.text)
+    return solution.text.strip() if boxed is None else spelling(boxed)
+
+
+def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
+    """By how much solutions that an agent evaluated (or scored) are rewarded above those that
+    others did: 0 for all is a society in which it does not matter who judges."""
+    judged: dict[tuple[Role, int], list[float]] = {}
+    for item in rewarded:
+        discussion = item.discussion
+        rewards = dict(zip((t.turn_id for t in discussion.turns), item.rewards, strict=True))
+        for solution in discussion.children(None, "solution"):
+            reward = rewards[solution.turn_id]
+            if reward is None:
+                continue
+            evaluations = discussion.children(solution, "evaluation")
+            for judge in (*evaluations, *discussion.scorings(solution)):
+                if not judge.is_given:
+                    judged.setdefault((judge.role, judge.agent_index), []).append(reward)
+    metrics: Metrics = {}
+    for role in ROLES[1:]:
+        for agent in range(num_agents):
+            own = judged.get((role, agent))
+            others = [r for (of, a), rs in judged.items() if of == role and a != agent for r in rs]
+            difference = fmean(own) - fmean(others) if own and others else None
+            metrics[f"agent_{agent}/influence/{role}"] = difference
+    return metrics
+
+
+def _solutions(rewarded: Iterable[RewardedDiscussion], verdicts: Verdicts) -> Iterable[Rewarded]:
+    for item in rewarded:
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
+            logprobs = turn.generation.rollout_logprobs
+            if turn.role != "solution" or turn.is_given or reward is None or not logprobs:
+                continue
+            verdict = verdicts.get((item.discussion.discussion_id, turn.turn_id), "failed")
+            truth = None if verdict == "failed" else float(verdict == "correct")
+            yield Rewarded(reward, math.exp(fmean(logprobs)), truth)
+
+
+def _correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Pearson's; None where one of them does not vary."""
+    try:
+        return correlation(first, second)
+    except StatisticsError:
+        return None

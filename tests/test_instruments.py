@@ -1,0 +1,109 @@
+"""Instruments of collapse, by numbers computed by hand."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from builders import discussion, turn
+
+from comas.run.metrics.instruments import Rewarded, entropy, instruments, reward_noise
+from comas.types import RewardedDiscussion, Turn
+
+
+def said(turn_id: str, text: str = "", *, agent: int = 0, probability: float = 0.5) -> Turn:
+    spoken = turn(turn_id, text, agent=agent)
+    logprobs = (math.log(probability),)
+    return replace(spoken, generation=replace(spoken.generation, rollout_logprobs=logprobs))
+
+
+def judged(name: str, *, solver: int, probability: float, reward: float) -> RewardedDiscussion:
+    """A solution that the other one of two agents evaluates and its solver scores."""
+    said_of_it = discussion(
+        said("r0.s0", rf"\boxed{{{name}}}", agent=solver, probability=probability),
+        said("r0.s0.e0", "It is wrong.", agent=1 - solver),
+        said("r0.s0.e0.t0", f"<score>{round(1 + 2 * reward)}</score>", agent=solver),
+        name=name,
+    )
+    return RewardedDiscussion(said_of_it, (reward, 1 - reward, 0.0))
+
+
+BATCH = [
+    judged("a", solver=0, probability=0.9, reward=1.0),
+    judged("b", solver=0, probability=0.3, reward=0.0),
+    judged("c", solver=1, probability=0.6, reward=0.5),
+    judged("d", solver=1, probability=0.6, reward=1.0),
+]
+VERDICTS = {
+    (name, "r0.s0"): verdict
+    for name, verdict in zip("abcd", ("wrong", "correct", "unanswered", "correct"), strict=True)
+}
+
+
+def test_noise_its_skew_and_its_self_bias_are_those_counted_by_hand():
+    known = [
+        Rewarded(1.0, 0.9, 0.0),
+        Rewarded(0.0, 0.3, 1.0),
+        Rewarded(0.5, 0.6, 0.0),
+        Rewarded(1.0, 0.6, 1.0),
+    ]
+    # Errors 1, -1, 1/2, 0 of mean 1/8; confidences 0.9, 0.3, 0.6, 0.6 of mean 0.6.
+    covariance = 0.3 * 7 / 8 + 0.3 * 9 / 8
+    norms = math.sqrt(2 * 0.3**2) * math.sqrt((7**2 + 9**2 + 3**2 + 1) / 8**2)
+    assert reward_noise([*known, Rewarded(1.0, 0.1, None)]) == pytest.approx(
+        {
+            "instruments/noise": 2.5 / 4,
+            "instruments/skew": 0.5 / 2.5,
+            "instruments/self_bias": covariance / norms,
+        }
+    )
+
+
+def test_a_reward_that_is_always_true_has_no_noise_and_no_direction_of_it():
+    assert reward_noise([Rewarded(1.0, 0.9, 1.0), Rewarded(0.0, 0.2, 0.0)]) == {
+        "instruments/noise": 0.0,
+        "instruments/skew": None,
+        "instruments/self_bias": None,
+    }
+
+
+def test_the_entropy_of_scores_is_zero_where_all_are_the_same():
+    assert entropy([3, 3, 3]) == 0.0
+    assert entropy([1, 1, 3, 3]) == pytest.approx(math.log(2))
+    assert entropy([None, 1, 2, 3]) == pytest.approx(math.log(4))
+    assert entropy([]) is None
+
+
+def test_a_batch_shows_what_its_judges_do():
+    shown = instruments(BATCH, verdicts=VERDICTS, num_agents=2)
+    # Scores 3, 1, 2, 3; every evaluation is the same; one solution in each discussion.
+    assert shown["instruments/score_entropy"] == pytest.approx(
+        0.5 * math.log(2) + 0.5 * math.log(4)
+    )
+    assert shown["instruments/commonest_evaluation"] == 1.0
+    assert shown["instruments/diversity"] is None
+    assert shown["instruments/noise"] == pytest.approx(2.5 / 4)
+    # Agent 1 evaluated the solutions with 1 and 0, agent 0 those with 0.5 and 1.
+    assert shown["agent_0/influence/evaluation"] == pytest.approx(0.25)
+    assert shown["agent_1/influence/evaluation"] == pytest.approx(-0.25)
+    assert shown["agent_0/influence/scoring"] == pytest.approx(-0.25)
+    assert shown["response_length/scoring"] == 1.0
+
+
+def test_coupling_needs_no_verdicts():
+    shown = instruments(BATCH, verdicts={}, num_agents=2)
+    # Rewards 1, 0, 1/2, 1 of mean 5/8; confidences as above.
+    covariance = 0.3 * 3 / 8 + 0.3 * 5 / 8
+    norms = math.sqrt(2 * 0.3**2) * math.sqrt((3**2 + 5**2 + 1 + 3**2) / 8**2)
+    assert shown["instruments/coupling"] == pytest.approx(covariance / norms)
+    assert shown["instruments/noise"] is None
+
+
+def test_solutions_of_a_discussion_differ_by_their_boxed_answers():
+    answers = (r"so \boxed{7}", r"\boxed{7}, surely", r"\boxed{8}")
+    spoken = discussion(*(said(f"r0.s{i}", text) for i, text in enumerate(answers)))
+    item = RewardedDiscussion(spoken, (None, None, None))
+    shown = instruments([item], verdicts={}, num_agents=1)
+    assert shown["instruments/diversity"] == pytest.approx(2 / 3)
+    assert shown["agent_0/influence/evaluation"] is None
