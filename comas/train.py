@@ -113,8 +113,8 @@ def co_evolve(
         while step < num_steps and stopping.reason() is None:
             step += 1
             clock = Stopwatch()
-            if renews_scorers(config.society, step):
-                agents.keep_scorers()
+            if share := scorer_renewal(config.society, step):
+                agents.keep_scorers(share)
             num_turns = prepared.sizes.num_turns
             discussions = discuss(config, agents, data, step=step, num_turns=num_turns)
             clock.lap("rollout_s")
@@ -207,13 +207,17 @@ def discuss(
         )
 
 
-def renews_scorers(society: Society, step: int) -> bool:
-    """Whether lagged scorers get the present weights before ``step``.
+def scorer_renewal(society: Society, step: int) -> float:
+    """By what share of the way to the present weights the scorers' move before ``step``.
 
-    Example: every 10 steps before steps 11, 21, ...; until then they have the base model's.
+    Example: with a ``scorer_lag`` of 10, lagged ones by 1 before steps 11, 21, ... and by 0 before
+    others; averaged ones by 1/10 before every step but the first. Until then they have the base
+    model's.
     """
+    if society.scorer_weights == "averaged" and step > 1:
+        return 1 / society.scorer_lag
     is_multiple = step > 1 and (step - 1) % society.scorer_lag == 0
-    return society.scorer_weights == "lagged" and is_multiple
+    return float(society.scorer_weights == "lagged" and is_multiple)
 
 
 def _restore(

@@ -957,6 +957,26 @@ def test_kept_weights_change_places_with_the_present_ones_and_survive_a_checkpoi
     assert trainer.update(samples, step=1) == plain.update(samples, step=1)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_kept_weights_move_by_a_share_of_the_way_that_no_rounding_swallows(qwen2, dtype):
+    trainer = make_trainer(qwen2, policy=replace(POLICY, dtype=dtype))
+    base = weights_of(trainer)
+    trainer.keep_weights()
+    trainer.update(make_samples(), step=0)
+    present = weights_of(trainer)
+    for _ in range(100):
+        trainer.keep_weights(1 / 50)
+        for _ in range(2):  # to serve them rounds nothing that is kept
+            trainer.swap_weights()
+    trainer.swap_weights()
+    way = 1 - (1 - 1 / 50) ** 100
+    for name, own in weights_of(trainer).items():
+        average = base[name] + way * (present[name] - base[name])
+        ulp = torch.finfo(own.dtype).eps * own.abs()
+        assert ((own - average).abs() <= 2 * ulp + 1e-6).all(), name
+    assert largest_difference(base, present) > 0
+
+
 def test_a_loaded_optimiser_makes_its_host_buffers_anew():
     """Else they are taken for states, which loading moves to the device."""
     weight = torch.nn.Parameter(torch.ones(3))

@@ -24,7 +24,7 @@ from comas.preflight.survey import prepare
 from comas.run import RunDirectory
 from comas.run.metrics.step import update_metrics
 from comas.run.records import read_rows
-from comas.train import is_due, renews_scorers, train
+from comas.train import is_due, scorer_renewal, train
 from comas.types import (
     Generation,
     Question,
@@ -133,9 +133,14 @@ def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
 
 def test_lagged_scorers_get_the_present_weights_every_so_many_steps():
     lagged = Society(scorer_weights="lagged", scorer_lag=3)
-    assert [step for step in range(1, 9) if renews_scorers(lagged, step)] == [4, 7]
+    assert [scorer_renewal(lagged, step) for step in range(1, 9)] == [0, 0, 0, 1, 0, 0, 1, 0]
     for others in ("live", "frozen"):
-        assert not any(renews_scorers(Society(scorer_weights=others), s) for s in range(1, 30))
+        assert not any(scorer_renewal(Society(scorer_weights=others), s) for s in range(1, 30))
+
+
+def test_averaged_scorers_follow_the_present_weights_in_every_step():
+    averaged = Society(scorer_weights="averaged", scorer_lag=4)
+    assert [scorer_renewal(averaged, step) for step in range(1, 5)] == [0, 0.25, 0.25, 0.25]
 
 
 def test_what_other_weights_may_have_scored_is_not_trained():

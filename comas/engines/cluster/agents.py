@@ -142,11 +142,12 @@ class Agents:
         self._send_weights(trained)
         self._tell_versions(trained)
 
-    def keep_scorers(self) -> None:
-        """Give scorers the present weights of their policies (``society.scorer_weights``)."""
+    def keep_scorers(self, share: float = 1.0) -> None:
+        """Give scorers the present weights of their policies (``society.scorer_weights``), or let
+        theirs move by ``share`` of the way to them."""
         trained = self._config.trained_policies
         ranks = _serving(trained, self._ranks)
-        self._call_all(ranks, "keeping its weights", lambda rank: rank.call("keep_weights"))
+        self._call_all(ranks, "keeping its weights", lambda rank: rank.call("keep_weights", share))
 
     def serve_scorers(self) -> None:
         """Make the rollout engines serve the weights of scorers, until ``sync_weights``.

@@ -88,6 +88,7 @@ class PolicyEngine:
         self._temperature = temperature
         self._estimator_memory: dict[Hashable, float] = {}
         self._kept_weights: list[torch.Tensor] | None = None
+        self._displaced_weights: list[torch.Tensor] | None = None
         self._rank = rank
         self._world_size = world_size
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
@@ -112,18 +113,30 @@ class PolicyEngine:
         """Name, dtype and shape of what ``named_weights`` yields, in its order."""
         return weight_metadata(self._language_model)
 
-    def keep_weights(self) -> None:
-        """Keep a copy of the present weights on the host, each rank its shard."""
-        self._kept_weights = [own.to("cpu", copy=True) for own in self._own_weights()]
+    def keep_weights(self, share: float = 1.0) -> None:
+        """Keep a copy of the present weights on the host, each rank its shard.
+
+        With a ``share`` below 1 what was kept moves by that share of the way to them, in float32:
+        in bfloat16 a small step would be rounded away.
+        """
+        present = [own.to("cpu", copy=True) for own in self._own_weights()]
+        if share < 1.0:
+            assert self._kept_weights is not None
+            pairs = zip(self._kept_weights, present, strict=True)
+            present = [kept.float().lerp_(own.float(), share) for kept, own in pairs]
+        self._kept_weights = present
 
     def swap_weights(self) -> None:
-        """Exchange the weights with those that were kept; twice changes nothing."""
-        assert self._kept_weights is not None
+        """Put those that were kept in the place of the weights; a second time, put these back."""
+        own_weights = self._own_weights()
+        source, self._displaced_weights = self._displaced_weights, None
+        if source is None:
+            source = self._kept_weights
+            self._displaced_weights = [own.to("cpu", copy=True) for own in own_weights]
+        assert source is not None
         with torch.no_grad():
-            for own, kept in zip(self._own_weights(), self._kept_weights, strict=True):
-                present = own.to("cpu", copy=True)
-                own.copy_(kept)
-                kept.copy_(present)
+            for own, other in zip(own_weights, source, strict=True):
+                own.copy_(other)
 
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy weights, optimiser, scheduler, kept weights and what the estimator remembers, each

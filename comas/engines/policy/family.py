@@ -76,13 +76,15 @@ class FamilyTrainer:
         # Trap: under ZeRO they are parts of one tensor, all of which would travel with each.
         return {name: weight.to("cpu", copy=True) for name, weight in weights}
 
-    def keep_weights(self) -> None:
-        """Keep a copy of every policy's present weights."""
+    def keep_weights(self, share: float = 1.0) -> None:
+        """Keep a copy of every policy's present weights, or let what was kept move by ``share`` of
+        the way to them."""
         for trainer in self.trainers.values():
-            trainer.keep_weights()
+            trainer.keep_weights(share)
 
     def swap_weights(self) -> None:
-        """Exchange every policy's weights with those that were kept."""
+        """Put those that were kept in the place of every policy's weights; a second time, put these
+        back."""
         for trainer in self.trainers.values():
             trainer.swap_weights()
 
