@@ -91,20 +91,40 @@ def test_parallel_deals_every_agent_as_many_evaluations_and_scorings_in_each_rou
         assert parts == {agent: 16 for agent in range(4)}
 
 
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_an_evaluation_has_as_many_scorings_as_are_asked_for(schedule):
+    [one, *_] = discuss(schedule=schedule, num_rounds=1, num_scorings=3)
+    for evaluation in (turn for turn in one.turns if turn.role == "evaluation"):
+        scorings = one.children(evaluation, "scoring")
+        assert [s.turn_id.rpartition(".")[2] for s in scorings] == ["t0", "t1", "t2"]
+        assert len({s.text for s in scorings}) == 3  # each under a seed of its own
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_nobody_scores_an_own_solution_where_others_are_to(schedule):
+    pairs = Counter()
+    for one in discuss(schedule=schedule, num_rounds=16, num_scorings=2, scorers="others"):
+        solver_of = {t.turn_id: t.agent_index for t in one.turns if t.role == "solution"}
+        for scoring in (turn for turn in one.turns if turn.role == "scoring"):
+            pairs[solver_of[".".join(scoring.turn_id.split(".")[:2])], scoring.agent_index] += 1
+    assert all(solver != scorer for solver, scorer in pairs)
+    assert len(pairs) == 4 * 3  # and everybody else does
+
+
 def test_a_deal_that_does_not_divide_differs_by_at_most_one():
     counts = Counter(deal(Random(0), num_agents=3, num_parts=8))
     assert sorted(counts.values()) == [2, 3, 3]
 
 
 def test_sequential_draws_every_agent_about_equally_often():
-    speakers = draw_speakers(Random(1), num_agents=4, num_rounds=4000, num_evaluations=1)
+    speakers = draw_speakers(Random(1), num_agents=4, rules=Interaction(num_rounds=4000))
     solvers = Counter(s.solver for s in speakers)
     # Binomial(4000, 1/4): mean 1000, standard deviation 27; 5 of them is 137.
     assert all(abs(count - 1000) < 137 for count in solvers.values())
 
 
 def test_each_role_is_played_by_the_agent_that_was_drawn_for_it(monkeypatch):
-    drawn = [Speakers(solver=3, critics=(Critics(evaluator=1, scorer=2),))]
+    drawn = [Speakers(solver=3, critics=(Critics(evaluator=1, scorers=(2,)),))]
     monkeypatch.setattr(sequential, "draw_speakers", lambda *_, **__: drawn)
     spoken = {turn.role: turn.agent_index for turn in discuss(num_rounds=1)[0].turns}
     assert spoken == {"solution": 3, "evaluation": 1, "scoring": 2}

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from comas import minimal, types
-from comas.config.schema import Optimization
+from comas.config.schema import Interaction, Optimization
 from comas.interaction.sequential import draw_speakers
 from comas.policy_optimization.advantages import AdvantageInputs, reinforce_pp
 from comas.policy_optimization.batching import (
@@ -54,8 +54,11 @@ def test_both_give_the_same_rewards(discussions):
 
 def test_both_draw_the_same_speakers():
     drawn = minimal.draw_speakers(Random("0/1/7"), num_agents=4, num_rounds=8)
-    others = draw_speakers(Random("0/1/7"), num_agents=4, num_rounds=8, num_evaluations=1)
-    assert drawn == [[one.solver, *one.critics[0]] for one in others]
+    others = draw_speakers(Random("0/1/7"), num_agents=4, rules=Interaction(num_rounds=8))
+    critics = [one.critics[0] for one in others]
+    assert drawn == [
+        [one.solver, own.evaluator, *own.scorers] for one, own in zip(others, critics, strict=True)
+    ]
 
 
 def test_both_put_the_same_turns_into_an_agents_buffer(discussions):

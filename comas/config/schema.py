@@ -92,7 +92,13 @@ class Interaction:
     num_rounds: int = key(8, at_least=1)
     """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
     num_evaluations: int = key(1, at_least=1)
-    """n in the paper: evaluations of each solution; how often each is scored is the criticism's."""
+    """n in the paper: evaluations of each solution."""
+    num_scorings: int = key(1, at_least=1)
+    """Scorings of each evaluation, or of a solution that nobody evaluates; 1 in the paper. Of
+    several the reward takes the mean; ``reward.scheme=median`` takes the median."""
+    scorers: str = key("any", one_of=("any", "others"))
+    """Who may score a solution: any agent (the paper), or any but its solver; in a society of two
+    models that is the other model."""
     horizon: int = key(2, at_least=0)
     """kappa in the paper: past rounds (sequential), drawn solutions with their evaluations
     (parallel), or drawn answers of

@@ -5,9 +5,11 @@ A new criticism is one function and one line in ``CRITICISMS``.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from random import Random
 from typing import Literal, NamedTuple
 
 from comas.config.plugins import Registry
+from comas.config.schema import Interaction
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import (
     APPROVALS,
@@ -26,7 +28,16 @@ class Critics(NamedTuple):
     """The agents that evaluate a solution and score that evaluation."""
 
     evaluator: int
-    scorer: int
+    scorers: tuple[int, ...]
+
+
+def draw_scorers(
+    rng: Random, solver: int, *, num_agents: int, rules: Interaction
+) -> tuple[int, ...]:
+    """Who scores an evaluation of a solution by ``solver``: each drawn uniformly from those that
+    ``interaction.scorers`` allows."""
+    agents = [a for a in range(num_agents) if rules.scorers == "any" or a != solver]
+    return tuple(rng.choice(agents) for _ in range(rules.num_scorings))
 
 
 @dataclass(frozen=True)
@@ -60,9 +71,11 @@ class Submission:
             "evaluation", evaluator, evaluation, parent=self.solution, index=index
         )
 
-    def score(self, weighed: Turn, template: Template = SCORING, *, index: int = 0) -> None:
-        """Have an evaluation, or the solution itself, scored; nothing waits for it."""
-        self.discussion.have_scored(self.critics.scorer, template, parent=weighed, index=index)
+    def score(self, weighed: Turn, template: Template = SCORING) -> None:
+        """Have an evaluation, or the solution itself, scored by all scorers; nothing waits for
+        it."""
+        for index, scorer in enumerate(self.critics.scorers):
+            self.discussion.have_scored(scorer, template, parent=weighed, index=index)
 
     def history_item(self, evaluation: Turn | None) -> HistoryItem:
         """Render what later rounds may see."""
@@ -106,7 +119,7 @@ async def scored(submission: Submission) -> HistoryItem | None:
 
 async def no_evaluation(submission: Submission) -> HistoryItem:
     """The paper's ablation: the solution itself is scored, and later rounds see it alone."""
-    submission.score(submission.solution, SCORING_ALONE, index=submission.index)
+    submission.score(submission.solution, SCORING_ALONE)
     return submission.history_item(None)
 
 
@@ -119,7 +132,7 @@ async def no_scoring(submission: Submission) -> HistoryItem | None:
 async def self_rated(submission: Submission) -> HistoryItem | None:
     """Self-rewarding models: who gave the solution rates it, and nobody else is asked."""
     own = submission.solution.agent_index
-    rating = await replace(submission, critics=Critics(own, own)).evaluate(RATING)
+    rating = await replace(submission, critics=Critics(own, ())).evaluate(RATING)
     return None if rating is None else submission.history_item(rating)
 
 

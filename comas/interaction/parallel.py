@@ -11,7 +11,7 @@ from itertools import product
 from random import Random
 
 from comas.config.schema import Interaction
-from comas.interaction.criticism import Critics, Submission, criticise
+from comas.interaction.criticism import Critics, Submission, criticise, draw_scorers
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Turn
@@ -28,9 +28,11 @@ def schedule(
     for round_index in range(rules.num_rounds):
         parts = list(product(critics, range(num_agents), range(rules.num_evaluations)))
         evaluators = deal(rng, num_agents=num_agents, num_parts=len(parts))
-        scorers = deal(rng, num_agents=num_agents, num_parts=len(parts))
-        for (own, solver, index), *both in zip(parts, evaluators, scorers, strict=True):
-            own[round_index, solver, index] = Critics(*both)
+        solvers = [solver for _, solver, _ in parts]
+        scorers = deal_scorers(rng, solvers, num_agents=num_agents, rules=rules)
+        critics_of = zip(parts, map(Critics, evaluators, scorers), strict=True)
+        for (own, solver, index), of_part in critics_of:
+            own[round_index, solver, index] = of_part
     return [
         _discuss(discussion, own, num_agents=num_agents)
         for discussion, own in zip(discussions, critics, strict=True)
@@ -47,6 +49,19 @@ def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
     agents = list(range(num_agents)) * full_rounds + rng.sample(range(num_agents), rest)
     rng.shuffle(agents)
     return agents
+
+
+def deal_scorers(
+    rng: Random, solvers: Sequence[int], *, num_agents: int, rules: Interaction
+) -> list[tuple[int, ...]]:
+    """The scorers of a solution by each of ``solvers``: dealt, unless ``interaction.scorers``
+    leaves somebody out."""
+    if rules.scorers != "any":
+        return [draw_scorers(rng, s, num_agents=num_agents, rules=rules) for s in solvers]
+    hands = [
+        deal(rng, num_agents=num_agents, num_parts=len(solvers)) for _ in range(rules.num_scorings)
+    ]
+    return list(zip(*hands, strict=True))
 
 
 async def _discuss(

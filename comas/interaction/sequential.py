@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 from comas.config.schema import Interaction
-from comas.interaction.criticism import Critics, Submission, criticise
+from comas.interaction.criticism import Critics, Submission, criticise, draw_scorers
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
 
@@ -30,30 +30,26 @@ def schedule(
     return [_discuss(discussion, num_agents=num_agents) for discussion in discussions]
 
 
-def draw_speakers(
-    rng: Random, *, num_agents: int, num_rounds: int, num_evaluations: int
-) -> list[Speakers]:
+def draw_speakers(rng: Random, *, num_agents: int, rules: Interaction) -> list[Speakers]:
     """Draw every role of every round uniformly at random, before anything is said."""
     return [
         Speakers(
-            rng.randrange(num_agents),
+            solver := rng.randrange(num_agents),
             tuple(
-                Critics(rng.randrange(num_agents), rng.randrange(num_agents))
-                for _ in range(num_evaluations)
+                Critics(
+                    rng.randrange(num_agents),
+                    draw_scorers(rng, solver, num_agents=num_agents, rules=rules),
+                )
+                for _ in range(rules.num_evaluations)
             ),
         )
-        for _ in range(num_rounds)
+        for _ in range(rules.num_rounds)
     ]
 
 
 async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> None:
     rules = discussion.rules
-    rounds = draw_speakers(
-        discussion.rng,
-        num_agents=num_agents,
-        num_rounds=rules.num_rounds,
-        num_evaluations=rules.num_evaluations,
-    )
+    rounds = draw_speakers(discussion.rng, num_agents=num_agents, rules=rules)
     past_rounds: list[list[HistoryItem]] = []
     for round_index, speakers in enumerate(rounds):
         shown = past_rounds[-rules.horizon :] if rules.horizon else []

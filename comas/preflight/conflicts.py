@@ -160,6 +160,12 @@ def _criticisms(config: Config) -> Iterator[Conflict]:
             f"{scheme} reads {reads}, and {name} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
+    if config.interaction.scorers == "others" and config.society.num_agents == 1:
+        yield Conflict(
+            ("interaction.scorers", "society.num_agents"),
+            "others than the solver are to score, and there is one agent",
+            "set interaction.scorers to any, or society.num_agents to 2 or more",
+        )
     least, most = criticism.min_evaluations, criticism.max_evaluations
     number = config.interaction.num_evaluations
     if number < least or (most is not None and number > most):

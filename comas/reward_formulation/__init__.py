@@ -15,7 +15,7 @@ from comas.reward_formulation.controls import (
     shuffled_reward,
     verifier_reward,
 )
-from comas.reward_formulation.interaction_reward import interaction_reward
+from comas.reward_formulation.interaction_reward import interaction_reward, median_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import (
@@ -87,6 +87,7 @@ def _as_scheme(found: Any) -> RewardScheme | None:
 
 _SHIPPED = {
     "interaction": RewardScheme(interaction_reward, reads="scores"),
+    "median": RewardScheme(median_reward, reads="scores"),
     "judgment": RewardScheme(judgment_reward, reads="judgments"),
     "flipped": RewardScheme(flipped_reward, reads="scores"),
     "shuffled": RewardScheme(shuffled_reward, reads="scores", needs=("rng",)),
