@@ -221,13 +221,18 @@ def test_rae_goes_on_from_what_it_remembers():
 # ---- Groups ----
 
 
-def advantages_of(samples: list[TrainingSample], name: str, group_by: list[str] | None = None):
+def advantages_of(
+    samples: list[TrainingSample],
+    name: str,
+    group_by: list[str] | None = None,
+    **others: object,
+):
     mask = response_mask(samples)
     advantages = compute_advantages(
         samples,
         mask=mask,
         log_ratios=torch.zeros(mask.shape),
-        optimization=Optimization(estimator=name, group_by=group_by),
+        optimization=Optimization(estimator=name, group_by=group_by, **others),
         memory={},
     )
     return advantages[:, 0].tolist()
@@ -235,6 +240,13 @@ def advantages_of(samples: list[TrainingSample], name: str, group_by: list[str] 
 
 def sample(reward: float, **fields: object) -> TrainingSample:
     return builders.sample(reward=reward, **fields)
+
+
+def test_each_role_learns_at_its_own_rate():
+    samples = [sample(1.0), sample(0.0), sample(1.0, role="scoring"), sample(0.0, role="scoring")]
+    assert advantages_of(samples, "grpo") == pytest.approx([0.5**0.5, -(0.5**0.5)] * 2)
+    slower = advantages_of(samples, "grpo", role_weights={"scoring": 0.1, "evaluation": 5})
+    assert slower == pytest.approx([0.5**0.5, -(0.5**0.5), 0.1 * 0.5**0.5, -0.1 * 0.5**0.5])
 
 
 def test_advantages_use_the_configured_groups():

@@ -354,6 +354,7 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
         ["cluster.placement=disaggregated", "cluster.gpus_per_policy=4"],
         ["cluster.device=cpu", "policy.ranks_per_policy=1"],
         ["optimization.train_batch_size=2"],
+        ["optimization.role_weights.scoring=0", "optimization.role_weights.solution=2.5"],
     ],
 )
 def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
@@ -379,6 +380,21 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "cluster.gpus_per_policy=4",
             "the GPUs of a frozen policy's trainer would do nothing",
             "set cluster.placement to colocated",
+        ),
+        (
+            "optimization.role_weights.scorer=0.1 optimization.role_weights.solution=-1",
+            "must map roles to numbers from 0 on, has scorer: 0.1, solution: -1",
+            "the roles are solution, evaluation, scoring",
+        ),
+        (
+            "reward.scheme=peer_prediction",
+            "peer_prediction compares at least 2 scorings of an evaluation",
+            "set interaction.num_scorings to 2 or more",
+        ),
+        (
+            "interaction.scorers=others society.num_agents=1",
+            "others than the solver are to score, and there is one agent",
+            "set interaction.scorers to any",
         ),
         (
             "optimization.estimator=grpo optimization.group_by=[]",

@@ -129,9 +129,12 @@ def _check_values(
     conflicts = [*_broken_bounds(values, keys), *(check(config) if check else ())]
     for conflict in sorted(conflicts, key=lambda conflict: len(conflict.keys) > 1):
         if faulty.isdisjoint(conflict.keys):  # else a consequence of a fault already listed
-            involved = (
-                settings.get(k, Setting(k, values[k], DEFAULT_ORIGIN)) for k in conflict.keys
-            )
+            involved = [
+                setting
+                for key in conflict.keys
+                for setting in [s for s in settings.values() if key in (s.key, owners[s.key])]
+                or [Setting(key, values[key], DEFAULT_ORIGIN)]
+            ]
             faults.append(Fault(tuple(involved), conflict.constraint, conflict.remedy))
         if len(conflict.keys) == 1:
             faulty.update(conflict.keys)

@@ -221,6 +221,9 @@ class Optimization:
     group_by: list[str] | None = key(None, example=["question_id", "role"])
     """Fields of a sample that make its group, such as question_id, role, agent_index; null: those
     of the estimator."""
+    role_weights: dict[str, Any] = key({}, example={"scoring": 0.1})
+    """Role -> what its advantages are multiplied with; 1 where it is not named. Below 1 an agent
+    learns more slowly in that role, at 0 not at all."""
     discount: float = key(1.0, above=0, at_most=1)
     """gamma of the token returns."""
     kl_coef: float = key(0.0, at_least=0, formerly="optimization.kl_weight")

@@ -150,8 +150,9 @@ def compute_advantages(
 ) -> torch.Tensor:
     """Advantages [N, T] of one policy's whole buffer (never of a shard of it).
 
-    ``log_ratios`` [N, T] are those to the reference model. ``memory`` is what the estimator has
-    kept from the policy's earlier updates, and is changed by those that keep something.
+    What the estimator makes is multiplied with ``optimization.role_weights``. ``log_ratios`` [N, T]
+    are those to the reference model. ``memory`` is what the estimator has kept from the policy's
+    earlier updates, and is changed by those that keep something.
     """
     estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
@@ -166,4 +167,9 @@ def compute_advantages(
         kl_coef=optimization.kl_coef,
         memory=memory,
     )
-    return estimator.advantages(inputs)
+    advantages = estimator.advantages(inputs)
+    weights = optimization.role_weights
+    if not weights:
+        return advantages
+    of_samples = torch.tensor([float(weights.get(sample.role, 1.0)) for sample in samples])
+    return advantages * of_samples.to(advantages).unsqueeze(1)

@@ -16,6 +16,7 @@ from comas.preflight.update_conflicts import (
     estimator_conflicts,
     loss_conflicts,
     preference_conflicts,
+    role_weight_conflicts,
 )
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import INSTALL_TRACKIO
@@ -39,6 +40,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
         estimator_conflicts,
         loss_conflicts,
         preference_conflicts,
+        role_weight_conflicts,
         _trackers,
         _attention,
         _adapters,
@@ -165,6 +167,12 @@ def _criticisms(config: Config) -> Iterator[Conflict]:
             ("interaction.scorers", "society.num_agents"),
             "others than the solver are to score, and there is one agent",
             "set interaction.scorers to any, or society.num_agents to 2 or more",
+        )
+    if known_scheme is not None and config.interaction.num_scorings < known_scheme.min_scorings:
+        yield Conflict(
+            ("reward.scheme", "interaction.num_scorings"),
+            f"{scheme} compares at least {known_scheme.min_scorings} scorings of an evaluation",
+            f"set interaction.num_scorings to {known_scheme.min_scorings} or more",
         )
     least, most = criticism.min_evaluations, criticism.max_evaluations
     number = config.interaction.num_evaluations

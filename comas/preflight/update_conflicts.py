@@ -1,5 +1,6 @@
 """What the keys of the update must satisfy together: estimator, groups and loss."""
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterator
 
@@ -7,6 +8,7 @@ from comas.config.faults import Conflict
 from comas.config.schema import Config
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.samples import GROUP_KEYS
+from comas.types import ROLES
 
 
 def estimator_conflicts(config: Config) -> Iterator[Conflict]:
@@ -125,4 +127,26 @@ def _group_conflicts(group_by: Collection[str]) -> Iterator[Conflict]:
             ("optimization.group_by",),
             f"must hold group keys, each once: {wrong}",
             f"choose among {', '.join(GROUP_KEYS)}, or write null for the estimator's own groups",
+        )
+
+
+def role_weight_conflicts(config: Config) -> Iterator[Conflict]:
+    """What is no weight of a role."""
+    weights = config.optimization.role_weights
+    wrong = [
+        f"{role}: {weight}"
+        for role, weight in weights.items()
+        if role not in ROLES or not isinstance(weight, int | float) or not 0 <= weight < math.inf
+    ]
+    if wrong:
+        yield Conflict(
+            ("optimization.role_weights",),
+            f"must map roles to numbers from 0 on, has {', '.join(wrong)}",
+            f"write {{scoring: 0.1}}; the roles are {', '.join(ROLES)}",
+        )
+    if weights and config.optimization.loss == "dpo":
+        yield Conflict(
+            ("optimization.role_weights", "optimization.loss"),
+            "a loss over pairs has no advantages",
+            "write {} for optimization.role_weights",
         )

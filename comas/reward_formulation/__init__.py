@@ -17,7 +17,7 @@ from comas.reward_formulation.controls import (
 )
 from comas.reward_formulation.interaction_reward import interaction_reward, median_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
-from comas.reward_formulation.majority_reward import majority_reward
+from comas.reward_formulation.majority_reward import confidence, majority_reward
 from comas.reward_formulation.maporl_reward import (
     Shaping,
     maporl_reward,
@@ -26,6 +26,8 @@ from comas.reward_formulation.maporl_reward import (
     plain,
     quality,
 )
+from comas.reward_formulation.pairwise_reward import pairwise_reward
+from comas.reward_formulation.peer_prediction import peer_prediction_reward
 from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
@@ -61,6 +63,8 @@ class RewardScheme:
     reads: Outcome | None = None
     """What it reads in the discussions; the criticism has to make it."""
     needs: tuple[Evidence, ...] = ()
+    min_scorings: int = 1
+    """Smallest ``interaction.num_scorings`` that makes sense."""
 
     @property
     def sees_verdicts(self) -> bool:
@@ -88,6 +92,8 @@ def _as_scheme(found: Any) -> RewardScheme | None:
 _SHIPPED = {
     "interaction": RewardScheme(interaction_reward, reads="scores"),
     "median": RewardScheme(median_reward, reads="scores"),
+    "peer_prediction": RewardScheme(peer_prediction_reward, reads="scores", min_scorings=2),
+    "pairwise": RewardScheme(pairwise_reward, reads="scores"),
     "judgment": RewardScheme(judgment_reward, reads="judgments"),
     "flipped": RewardScheme(flipped_reward, reads="scores"),
     "shuffled": RewardScheme(shuffled_reward, reads="scores", needs=("rng",)),
@@ -100,6 +106,7 @@ _SHIPPED = {
     "maporl_outcome": _maporl(outcome),
     "mean_rating": RewardScheme(mean_rating, reads="ratings"),
     "majority": RewardScheme(majority_reward),
+    "confident_majority": RewardScheme(partial(majority_reward, weigh=confidence)),
 }
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(
     _SHIPPED,

@@ -1,7 +1,8 @@
 """TTRL: the answer that most solutions of a question agree on takes the place of the right one."""
 
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from comas.types import Discussion, Domain, RewardedDiscussion, Rewards, Turn
@@ -12,26 +13,48 @@ VOTING_DOMAINS: tuple[Domain, ...] = ("math",)
 """Where answers can be compared as texts: not programs, nor measured numbers."""
 
 
-def majority_reward(discussions: Sequence[Discussion]) -> Rewards:
+Ballot = tuple[str | None, float]
+"""The answer that a solution votes for, and what that counts."""
+Weigh = Callable[[Turn], float]
+"""What the vote of a solution counts."""
+
+
+def one_vote(_: Turn) -> float:
+    """Every solution counts the same: TTRL's vote."""
+    return 1.0
+
+
+def confidence(solution: Turn) -> float:
+    """The geometric mean of the probabilities of its tokens, as they were sampled.
+
+    Votes by self-certainty (arXiv 2605.22620) weigh by the whole distribution at every token, of
+    which a rollout keeps the sampled token's probability alone.
+    """
+    logprobs = solution.generation.rollout_logprobs
+    return math.exp(fmean(logprobs)) if logprobs else 0.0
+
+
+def majority_reward(discussions: Sequence[Discussion], *, weigh: Weigh = one_vote) -> Rewards:
     r"""Reward a math solution by 1 when its boxed answer is the majority's, else by 0.
 
-    The vote is among all solutions of all copies of a question; two answers are the same when
-    they are spelled the same. The first given wins a tie. A solution without a boxed answer has
-    no vote and gets 0. Where nobody votes, and for coding and science, there is no label: the
-    reward is None, and no constant that whitening would turn into an advantage.
+    The vote is among all solutions of all copies of a question, each of which counts what ``weigh``
+    says; two answers are the same when they are spelled the same. The first given wins a tie. A
+    solution without a boxed answer has no vote and gets 0. Where nobody votes, and for coding and
+    science, there is no label: the reward is None, and no constant that whitening would turn into
+    an advantage.
 
     ``majority/share`` is the mean share of solutions that agree with their question's majority.
 
     Example: \boxed{7}, \boxed{8}, \boxed{7}, "no idea" get 1, 0, 1, 0; the share is 1/2.
     """
-    ballots: defaultdict[str, list[str | None]] = defaultdict(list)
+    ballots: defaultdict[str, list[Ballot]] = defaultdict(list)
     for discussion in discussions:
         if discussion.question.domain in VOTING_DOMAINS:
             solutions = discussion.children(None, "solution")
-            ballots[discussion.question.question_id] += map(_vote, solutions)
+            ballots[discussion.question.question_id] += [(_vote(s), weigh(s)) for s in solutions]
     labels = {question_id: _elect(votes) for question_id, votes in ballots.items()}
     shares = [
-        votes.count(label) / len(votes)
+        fmean(vote == label for vote, _ in votes)
         for question_id, votes in ballots.items()
         if (label := labels[question_id]) is not None
     ]
@@ -46,8 +69,11 @@ def _vote(solution: Turn) -> str | None:
     return None if boxed is None else spelling(boxed) or None
 
 
-def _elect(votes: Sequence[str | None]) -> str | None:
-    counts = Counter(vote for vote in votes if vote is not None)
+def _elect(votes: Sequence[Ballot]) -> str | None:
+    counts: defaultdict[str, float] = defaultdict(float)
+    for vote, weight in votes:
+        if vote is not None:
+            counts[vote] += weight
     return max(counts, key=counts.__getitem__, default=None)  # of equal ones, the first given
 
 
