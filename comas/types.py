@@ -59,7 +59,8 @@ class Generation:
     response_token_ids: tuple[int, ...]
     """Includes the end-of-turn token when ``finish_reason`` is "stop"."""
     response_text: str
-    """The decoded response without special tokens: what other agents read."""
+    """The decoded response without special tokens, and without what its model thought: what other
+    agents, graders and whatever parses it read."""
     rollout_logprobs: tuple[float, ...]
     """Natural log-probability of each response token, at the sampling temperature."""
     finish_reason: FinishReason
@@ -70,6 +71,11 @@ class Generation:
     spells_mark: bool = False
     """Whether the text spells a mark of its model's chat template, such as ``<|im_end|>``. It is
     read as plain text everywhere, but counted."""
+    thinking_text: str = ""
+    """What was left out of ``response_text``: thinking and its marks."""
+    num_thinking_tokens: int | None = None
+    """Response tokens up to the end of the thinking, all if it was cut off there; None: the model
+    has no thinking marks."""
 
 
 TurnKey = tuple[str, str]
@@ -108,7 +114,7 @@ class Turn:
 
     @property
     def text(self) -> str:
-        """What the agent said."""
+        """What the agent said, for others to read."""
         return self.generation.response_text
 
     @property

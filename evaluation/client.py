@@ -4,16 +4,24 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Self
+from typing import Any, Literal, Self
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
-from pydantic import AliasChoices, AliasPath, BaseModel, Field, ValidationError
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from yarl import URL
 
 from comas.types import Message
 from comas.utils.chat import ChatEncoder
 from comas.utils.files import faults_in_words
+from comas.utils.thinking import ThinkingMarks
 from evaluation.types import OverlongPromptError, RequestError
 
 CONNECT_TIMEOUT_S = 10.0
@@ -40,6 +48,10 @@ class Endpoint:
     chats: ChatEncoder | None = field(default=None, repr=False, compare=False)
     """How chats become the token ids that it is sent; None: it is sent messages, and what its own
     chat template makes of the marks that they spell is not for us to say."""
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """Variables of the chat template, where it is sent messages."""
+    thinking: ThinkingMarks | None = None
+    """Marks of what is left out of its replies' texts; None: nothing is."""
 
 
 def fault_of_address(base_url: str) -> tuple[str, str] | None:
@@ -87,9 +99,23 @@ class RequestOptions:
 
 
 class _Choice(BaseModel):
-    text: str = Field(validation_alias=AliasChoices(AliasPath("message", "content"), "text"))
+    text: str | None = Field(validation_alias=AliasChoices(AliasPath("message", "content"), "text"))
     """In a chat, the content of its message."""
+    thinking: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices(
+            AliasPath("message", "reasoning"), AliasPath("message", "reasoning_content")
+        ),
+    )
+    """What a server that tells thinking from content itself has left out of the content, which is
+    then null until the thinking ends."""
     finish_reason: Literal["stop", "length"]
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if self.text is None and self.thinking is None:
+            raise ValueError("it has no content")
+        return self
 
 
 class _Usage(BaseModel):
@@ -109,11 +135,13 @@ class Reply:
     """What a model said."""
 
     text: str
+    """Without what it thought."""
     finish_reason: str
     prompt_tokens: int
     completion_tokens: int
     wall_s: float
     """From the first attempt to the reply, retries included; queueing is not."""
+    thinking: str = ""
 
 
 class Client:
@@ -152,7 +180,7 @@ class Client:
             started = time.perf_counter()
             content = await self._post(f"{model.base_url.rstrip('/')}/{path}", body, http=http)
             wall_s = time.perf_counter() - started
-        return _read_reply(content, wall_s=wall_s)
+        return _read_reply(content, wall_s=wall_s, marks=model.thinking)
 
     def _with_system_prompt(self, messages: Sequence[Message]) -> Sequence[Message]:
         text = self._settings.system_prompt
@@ -195,9 +223,12 @@ class Client:
 def _prompt(model: Endpoint, messages: Sequence[Message]) -> tuple[str, dict[str, object]]:
     """Where a chat is sent, and as what."""
     if model.chats is None:
-        return "chat/completions", {"messages": messages}
+        kwargs = {"chat_template_kwargs": model.template_kwargs} if model.template_kwargs else {}
+        return "chat/completions", {"messages": messages, **kwargs}
     [token_ids] = model.chats.encode([messages])
-    return "completions", {"prompt": token_ids}
+    # Else a server would leave out the marks where they are special tokens.
+    shown = {"skip_special_tokens": False} if model.chats.has_special_marks else {}
+    return "completions", {"prompt": token_ids, **shown}
 
 
 def _open_http(model: Endpoint, options: RequestOptions) -> aiohttp.ClientSession:
@@ -244,16 +275,20 @@ def _asked_pause_s(headers: Mapping[str, str]) -> float:
     return float(asked) if asked.isdecimal() else 0.0
 
 
-def _read_reply(body: bytes, *, wall_s: float) -> Reply:
+def _read_reply(body: bytes, *, wall_s: float, marks: ThinkingMarks | None) -> Reply:
     try:
         completion = _Completion.model_validate_json(body)
     except ValidationError as error:
         raise RequestError(f"the server's answer is unusable: {faults_in_words(error)}") from error
     choice, usage = completion.choices[0], completion.usage
+    thinking, text = choice.thinking or "", choice.text or ""
+    if marks is not None and not thinking:
+        thinking, text = marks.split(text)
     return Reply(
-        choice.text,
+        text,
         choice.finish_reason,
         usage.prompt_tokens,
         usage.completion_tokens,
         wall_s=round(wall_s, 4),
+        thinking=thinking,
     )

@@ -9,6 +9,7 @@ from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Sett
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
 from comas.config.plugins import PluginError, Registry
+from comas.preflight.chat_conflicts import kwargs_conflicts, marks_conflicts
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.client import fault_of_address
 from evaluation.setups import SETUPS
@@ -36,6 +37,11 @@ class EvaluationConfig:
     repetition penalty) apply beside the temperature, as vLLM's server has it by default."""
     max_tokens: int = key(2048, at_least=1)
     """Tokens of a reply, at most. Models with a short context get less (see models.py)."""
+    chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
+    """Further variables of the chat template, over those that a run's agents were trained with."""
+    thinking_marks: list[str] | None = key(None, example=["<think>", "</think>"])
+    """Where thinking begins and ends, which nobody but its model reads; null: as in the run, or by
+    the model's tokenizer or chat template, of an endpoint <think> and </think>."""
     concurrency: int = key(32, at_least=1)
     """Requests of a subject in flight."""
     timeout_s: float = key(600.0, above=0)
@@ -110,6 +116,8 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     yield from _name_conflicts("benchmarks", config.benchmarks, BENCHMARKS, others=[HELD_OUT])
     yield from _name_conflicts("setups", config.setups, SETUPS, others=[])
+    yield from kwargs_conflicts("chat_template_kwargs", config.chat_template_kwargs)
+    yield from marks_conflicts("thinking_marks", config.thinking_marks)
     if config.base_url is None:
         if config.model is not None:
             remedy = "give base_url as well, or leave it out"

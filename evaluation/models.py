@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import httpx
 from pydantic import BaseModel, ValidationError
@@ -26,8 +27,10 @@ from comas.utils.model_folder import (
     folder_of,
     may_be_hub_name,
 )
+from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 from evaluation.client import Endpoint, fault_of_address, proxy_of
 from evaluation.identity import fingerprint
+from evaluation.types import ChatRules
 
 MAX_CONTEXT = 32768
 """Tokens of prompt and reply, as on the servers of the published results."""
@@ -69,11 +72,12 @@ class LocalModel:
     adapter: Path | None = None
     """Folder of the LoRA adapter that makes this model of the one in ``folder``."""
     adapter_rank: int = 0
+    chat: ChatRules = field(default_factory=ChatRules)
 
     @property
-    def identity(self) -> dict[str, str]:
+    def identity(self) -> dict[str, Any]:
         """What distinguishes it from other models."""
-        return {"fingerprint": self.fingerprint}
+        return {"fingerprint": self.fingerprint} | _told(self.chat.template_kwargs)
 
 
 @dataclass(frozen=True)
@@ -85,9 +89,14 @@ class RemoteModel:
     """None if the endpoint does not say."""
 
     @property
-    def identity(self) -> dict[str, str]:
+    def identity(self) -> dict[str, Any]:
         """What distinguishes it from other models."""
-        return {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
+        own = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
+        return own | _told(self.endpoint.template_kwargs)
+
+
+def _told(template_kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    return {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
 
 
 Model = LocalModel | RemoteModel
@@ -125,27 +134,28 @@ class Target:
         return min([wanted, *shares])
 
 
-def find_target(path: str, *, weights: str) -> Target:
+def find_target(path: str, *, weights: str, chat: ChatRules | None = None) -> Target:
     """The models behind ``path``: a run directory, a model folder or a hub name.
 
     ``weights`` is "trained" or, for run directories only, "best" (those of its best checkpoint), or
-    "untrained": the models it began with, which frozen policies still have after it.
+    "untrained": the models it began with, which frozen policies still have after it. ``chat`` comes
+    over what a run has said itself.
 
     Raises ValueError that says what ``path`` may be when nothing is found there.
     """
-    folder = Path(path)
+    folder, chat = Path(path), ChatRules() if chat is None else chat
     if (folder / "config.yaml").is_file():
-        return _run_target(folder.resolve(), weights=weights)
+        return _run_target(folder.resolve(), weights=weights, chat=chat)
     if weights != "trained":
         raise ValueError(f"weights={weights} is for a run directory, and {path} is not one")
     if folder.is_dir():
-        return Target(path, (read_model(folder),), {".": (0,)})
+        return Target(path, (replace(read_model(folder), chat=chat),), {".": (0,)})
     if not may_be_hub_name(path):
         raise ValueError(f"{path}: there is no such folder. {WHAT_IT_MAY_BE}")
-    return Target(path, (read_model(_folder_of(path)),), {".": (0,)})
+    return Target(path, (replace(read_model(_folder_of(path)), chat=chat),), {".": (0,)})
 
 
-def find_remote(base_url: str, *, model: str | None) -> Target:
+def find_remote(base_url: str, *, model: str | None, chat: ChatRules | None = None) -> Target:
     """The model ``model`` of an endpoint, or the only one that it lists.
 
     Its key is read from the environment (OPENAI_API_KEY). An endpoint need not list a model that
@@ -167,7 +177,17 @@ def find_remote(base_url: str, *, model: str | None) -> Target:
     if model is None:
         model = _only(listed, base_url).id
     context_length = next((each.max_model_len for each in listed if each.id == model), None)
-    remote = RemoteModel(Endpoint(base_url, model, api_key), context_length)
+    rules = ChatRules() if chat is None else chat
+    # Its tokenizer is not here; what its chat template opens, it closes by a mark alone.
+    start, end = rules.thinking_marks or KNOWN_MARKS[0]
+    endpoint = Endpoint(
+        base_url,
+        model,
+        api_key,
+        template_kwargs=rules.template_kwargs,
+        thinking=ThinkingMarks(start, end),
+    )
+    remote = RemoteModel(endpoint, context_length)
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})
 
 
@@ -195,7 +215,7 @@ def read_model(folder: Path) -> LocalModel:
     return LocalModel(folder, _fingerprint(folder), min(maximum, MAX_CONTEXT), dtype)
 
 
-def _run_target(run: Path, *, weights: str) -> Target:
+def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
     config = load(Config, run / "config.yaml", [])
     as_it_began = {
         policy: model
@@ -215,7 +235,11 @@ def _run_target(run: Path, *, weights: str) -> Target:
         for policy in range(config.num_policies)
     ]
     with ThreadPoolExecutor() as threads:
-        models = tuple(threads.map(read_model, folders))
+        found = threads.map(read_model, folders)
+        models = tuple(
+            replace(model, chat=_chat_rules(config, policy, chat))
+            for policy, model in enumerate(found)
+        )
     policies = config.policy_of_agent
     subjects: dict[str, tuple[int, ...]] = {
         f"agent_{agent}": (policy,) for agent, policy in enumerate(policies)
@@ -231,6 +255,15 @@ def _run_target(run: Path, *, weights: str) -> Target:
         system_prompt=config.rollout.system_prompt,
         prompts=kept_prompts(run, config),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
+    )
+
+
+def _chat_rules(config: Config, policy: int, chat: ChatRules) -> ChatRules:
+    """Those of a policy of a run, but for what ``chat`` says."""
+    return ChatRules(
+        {**config.chat_template_kwargs[policy], **chat.template_kwargs},
+        chat.thinking_marks or config.rollout.thinking_marks,
+        config.interaction.quote_reasoning,
     )
 
 

@@ -22,12 +22,18 @@ from evaluation.identity import (
     check_identity,
     fingerprint,
 )
-from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
+from evaluation.models import (
+    CONTEXT_SHARE_OF_REPLY,
+    LocalModel,
+    Target,
+    find_remote,
+    find_target,
+)
 from evaluation.report import Results, read_results
 from evaluation.results import Column, graded_columns
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
-from evaluation.types import BenchmarkTask, Setup
+from evaluation.types import BenchmarkTask, ChatRules, Setup
 
 
 @dataclass(frozen=True)
@@ -74,11 +80,12 @@ def make_plan(command: Command) -> Plan:
     results folder holds the results of another model, or when the baseline has nothing to compare.
     """
     config = command.config
+    chat = ChatRules(config.chat_template_kwargs, config.thinking_marks)
     if config.base_url is not None:
-        target = find_remote(config.base_url, model=config.model)
+        target = find_remote(config.base_url, model=config.model, chat=chat)
     else:
         assert command.path is not None
-        target = find_target(command.path, weights=config.weights)
+        target = find_target(command.path, weights=config.weights, chat=chat)
     results = Path(config.results)
     tasks = _all_tasks(config, target)
     requests = _request_options(config, target)
@@ -213,6 +220,9 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
         )
     if requests.system_prompt is not None:
         notes.append(f"chats begin with the system prompt of the run: {requests.system_prompt!r}")
+    told = [m.chat.template_kwargs for m in target.models if isinstance(m, LocalModel)]
+    if any(told):
+        notes.append(f"chat templates are told {'; '.join(str(dict(each)) for each in told)}")
     return tuple(notes)
 
 

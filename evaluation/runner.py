@@ -184,6 +184,7 @@ class _Transcript:
             prompt_tokens=reply.prompt_tokens,
             completion_tokens=reply.completion_tokens,
             wall_s=reply.wall_s,
+            thinking=reply.thinking,
         )
         self._on_call(call)
         return reply.text

@@ -147,7 +147,12 @@ def serve(
 
 
 def _encoder_of(model: LocalModel) -> ChatEncoder:
-    return ChatEncoder(load_tokenizer(model.folder), folder=model.folder)
+    return ChatEncoder(
+        load_tokenizer(model.folder),
+        folder=model.folder,
+        template_kwargs=model.chat.template_kwargs,
+        thinking_marks=model.chat.thinking_marks,
+    )
 
 
 @dataclass
@@ -176,7 +181,13 @@ class _Server:
     def endpoint_of(self, model: LocalModel, chats: ChatEncoder) -> Endpoint:
         """Where a model of this server is asked, by what name, and how."""
         name = str(model.adapter or model.folder)
-        return Endpoint(f"http://{HOST}:{self.port}/v1", name, self.environment[VARIABLE], chats)
+        return Endpoint(
+            f"http://{HOST}:{self.port}/v1",
+            name,
+            self.environment[VARIABLE],
+            chats,
+            thinking=None if model.chat.quote_reasoning else chats.thinking,
+        )
 
     def wait_until_ready(self, deadline: float) -> None:
         """Return when the server answers. Raises ServerError when it died or is too late."""

@@ -4,9 +4,9 @@ A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models;
 the answer.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from comas.types import ROLE_LETTERS, Message
 from comas.verification.forms import AnswerForm
@@ -32,6 +32,19 @@ class BenchmarkTask:
 
 
 @dataclass(frozen=True)
+class ChatRules:
+    """How a model's chats are written, and what of its replies is read: in an evaluation of a run
+    as in its training."""
+
+    template_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    """Further variables of its chat template (``rollout.chat_template_kwargs``)."""
+    thinking_marks: Sequence[str] | None = None
+    """``rollout.thinking_marks``"""
+    quote_reasoning: bool = False
+    """``interaction.quote_reasoning``"""
+
+
+@dataclass(frozen=True)
 class Call:
     """One request to a model and its reply."""
 
@@ -46,6 +59,8 @@ class Call:
     prompt_tokens: int
     completion_tokens: int
     wall_s: float
+    thinking: str = ""
+    """What the model thought, which is no part of ``response``."""
 
 
 @dataclass(frozen=True)

@@ -114,7 +114,7 @@ async def discuss_question(
     task = BenchmarkTask("question", domain, question, question, gold="")
 
     def on_call(call: Call) -> None:
-        show(turn_text(call.label, call.speaker, call.response))
+        show(turn_text(call.label, call.speaker, call.response, thinking=call.thinking))
 
     async with Client(models, options) as client:
         answer = await answer_task(
@@ -123,8 +123,8 @@ async def discuss_question(
     return answer.response
 
 
-def turn_text(turn_id: str, agent: int, text: str) -> str:
-    """A turn for the terminal.
+def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str:
+    """A turn for the terminal; of what was thought, which no other agent reads, its length.
 
     Example: ``turn_text("r0.s1.e0.t0", 0, "It holds. <score>1</score>")`` gives
     ``"round 0, agent 0: scoring of solution 1, score 1\\n    It holds. <score>1</score>"``
@@ -137,7 +137,8 @@ def turn_text(turn_id: str, agent: int, text: str) -> str:
     if role == "scoring":
         what += f", score {parse_score(text) or 'unreadable'}"
     heading = f"round {round_[1:]}, agent {agent}: {what}"
-    return "\n".join([heading, *(INDENT + line for line in text.splitlines())])
+    lines = [f"(thought in {len(thinking.split())} words)"] if thinking else []
+    return "\n".join([heading, *(INDENT + line for line in (*lines, *text.splitlines()))])
 
 
 def final_answer(solution: str, domain: Domain) -> str:

@@ -30,6 +30,15 @@ CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n<think>\n{% endif %}"
 )
+QWEN_3 = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n"
+    "{{ m['content'].split('</think>')[-1] if m['role'] == 'assistant' else m['content'] }}"
+    "<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n"
+    "{% endif %}{% endif %}"
+)
+"""What Qwen3's does of ours: thinking is left to the model, or closed before it begins."""
 LLAMA_3 = (
     "<|begin_of_text|>{% for m in messages %}<|start_header_id|>{{ m['role'] }}<|end_header_id|>"
     "\n\n{{ m['content'] | trim }}<|eot_id|>{% endfor %}{% if add_generation_prompt %}"
@@ -190,6 +199,8 @@ STYLES = {
     "qwen": Style(
         CHATML, qwen, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>", "<tool_call>")
     ),
+    "qwen 3": Style(QWEN_3, qwen, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>")),
+    "special marks": Style(QWEN_3, qwen, ("<|im_start|>", "<|im_end|>", "[THINK]", "[/THINK]")),
     "nfkc": Style(CHATML, wide_letters, ("<|im_start|>", "<|im_end|>")),
     "llama 3": Style(
         LLAMA_3,

@@ -107,6 +107,16 @@ def test_a_system_prompt_is_part_of_the_cards_chat(prepared, tmp_path):
     ]
 
 
+def test_the_variables_of_the_chat_template_are_part_of_the_cards_code(prepared, tmp_path):
+    rollout = dataclasses.replace(
+        prepared.config.rollout, chat_template_kwargs={"enable_thinking": False}
+    )
+    config = dataclasses.replace(prepared.config, rollout=rollout)
+    first, _ = cards(dataclasses.replace(prepared, config=config), tmp_path / "models")
+    assert "return_dict=True, **{'enable_thinking': False}\n" in first.text
+    assert "extra_body={'chat_template_kwargs': {'enable_thinking': False}})" in first.text
+
+
 def test_the_cards_own_code_opens_the_model(prepared, tmp_path, monkeypatch, capsys):
     cards(prepared, tmp_path / "models")
     monkeypatch.chdir(tmp_path / "models")

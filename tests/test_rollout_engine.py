@@ -86,16 +86,41 @@ def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() 
 def test_a_response_whose_bytes_spell_a_mark_is_known_by_it(text: str, spells_mark: bool) -> None:
     tokenizer = byte_tokenizer()
     chats = ChatEncoder(tokenizer, folder=Path("folder"))
-    engine = SimpleNamespace(_chats=chats, _policy_versions={None: 3}, _tokenizer=tokenizer)
+    engine = SimpleNamespace(_chats=chats, _policy_versions={None: 3}, _quote_reasoning=False)
     # Bytes, then the real end of the turn.
     sampled = [tokenizer.convert_tokens_to_ids(letter) for letter in text] + [END_OF_TURN]
-    [decoded] = RolloutEngine._decode(engine, [sampled])
+    [decoded] = chats.decode([sampled])
     assert decoded == text
     logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))
     completion = SimpleNamespace(token_ids=sampled, logprobs=logprobs, finish_reason="stop")
     prompt = SimpleNamespace(token_ids=[5], adapter=None)
     generation = RolloutEngine._as_generation(engine, completion, decoded, prompt)
     assert generation.spells_mark == spells_mark
+
+
+@pytest.mark.parametrize(
+    ("quote_reasoning", "text", "thinking"),
+    [(False, "71", "<think>8</think>"), (True, "<think>8</think>71", "")],
+)
+def test_what_others_read_is_the_answer_unless_reasoning_is_quoted(
+    quote_reasoning: bool, text: str, thinking: str
+) -> None:
+    tokenizer = byte_tokenizer()
+    marks = ["<think>", "</think>"]
+    chats = ChatEncoder(tokenizer, folder=Path("folder"), thinking_marks=marks)
+    versions = {None: 3}
+    engine = SimpleNamespace(
+        _chats=chats, _policy_versions=versions, _quote_reasoning=quote_reasoning
+    )
+    said = "<think>8</think>71"
+    sampled = [*tokenizer.convert_tokens_to_ids(list(said)), END_OF_TURN]
+    logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))
+    completion = SimpleNamespace(token_ids=sampled, logprobs=logprobs, finish_reason="stop")
+    prompt = SimpleNamespace(token_ids=[5], adapter=None)
+    generation = RolloutEngine._as_generation(engine, completion, said, prompt)
+    assert (generation.response_text, generation.thinking_text) == (text, thinking)
+    assert generation.response_token_ids == tuple(sampled)  # all of it is trained
+    assert generation.num_thinking_tokens == 16  # letters of <think>8</think>
 
 
 # ---- Settings ----

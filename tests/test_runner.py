@@ -170,7 +170,7 @@ UNUSABLE = {
     "no choices": (scripted_server.replies('{"choices": [], "usage": null}'), "choices"),
     "no content": (
         scripted_server.replies(NO_USAGE.replace('"71"', "null")),
-        "choices.0.message.content: Input should be a valid string",
+        "choices.0: Value error, it has no content",
     ),
     "no usage": (scripted_server.replies(NO_USAGE), "usage: Field required"),
     "an aborted reply": (

@@ -12,7 +12,7 @@ from comas.config.keys import key
 from comas.config.released import hint
 from comas.types import DOMAINS, NO_CHOICE
 
-Entry = TypeVar("Entry", str, int, float)
+Entry = TypeVar("Entry", str, int, float, dict[str, Any])
 """What a list of the society holds for each policy."""
 
 
@@ -30,6 +30,11 @@ class Society:
     learning_rates: list[float] | None = key(None, example=[1e-6, 5e-7])
     """Learning rate of each policy, a single entry for every policy; null gives all of them
     ``optimization.learning_rate``."""
+    chat_template_kwargs: list[dict[str, Any]] | None = key(
+        None, example=[{"enable_thinking": False}, {}]
+    )
+    """Variables of each policy's chat template, a single entry for every policy; null gives all of
+    them ``rollout.chat_template_kwargs``."""
     update_every: list[int] = key([1])
     """Steps from one update of each policy to the next, a single entry for every policy; the last
     step has one as well. An update is on all that was said since the one before. 0: the policy is
@@ -109,6 +114,9 @@ class Interaction:
     """File of prompts that words some of them differently (``comas/interaction/prompts.yaml`` says
     what it may hold); null: the shipped wording. A path that is not whole starts at the root of the
     repository."""
+    quote_reasoning: bool = key(False)
+    """Whether what stands between a model's thinking marks is read by other agents, by what reads
+    scores and by verifiers, like all else that it says. It is trained either way."""
     overlong_prompts: str = key("drop_history", one_of=("drop_history", "skip"))
     """A prompt over the limit: leave out its oldest history until it fits, or do not ask."""
 
@@ -134,6 +142,12 @@ class Rollout:
     system_prompt: str | None = key(None, example="You are careful.")
     """What every agent is told before every prompt, as the chat's system message, in training and
     validation alike; null: nothing, where a chat template may say something of its own."""
+    chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
+    """Further variables of the models' chat templates, such as Qwen3's enable_thinking; see
+    ``society.chat_template_kwargs``."""
+    thinking_marks: list[str] | None = key(None, example=["<think>", "</think>"])
+    """Where a model's thinking begins and ends in its responses; null: by the marks that its
+    tokenizer or chat template has, if any (``comas/utils/thinking.py`` knows which)."""
     max_prompt_tokens: int = key(28672, at_least=16)
     """Longest prompt, in tokens; see ``interaction.overlong_prompts``. (Only the
     quick-start's are as short as 16.)"""
@@ -451,6 +465,12 @@ class Config:
         """Learning rate of each policy."""
         rates = self.society.learning_rates
         return self._for_every_policy([self.optimization.learning_rate] if rates is None else rates)
+
+    @property
+    def chat_template_kwargs(self) -> list[dict[str, Any]]:
+        """Variables of the chat template of each policy."""
+        own = self.society.chat_template_kwargs
+        return self._for_every_policy([self.rollout.chat_template_kwargs] if own is None else own)
 
     @property
     def update_every(self) -> list[int]:

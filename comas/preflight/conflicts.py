@@ -9,6 +9,7 @@ from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.schema import Config, Society
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
+from comas.preflight.chat_conflicts import chat_conflicts
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.own_files import name_conflicts, prompt_conflicts
 from comas.preflight.stopping_conflicts import best_conflicts, condition_conflicts
@@ -30,6 +31,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
         _run_names,
         _societies,
         _criticisms,
+        chat_conflicts,
         _updates,
         _micro_batches,
         _train_batches,
@@ -114,6 +116,8 @@ def _entries_of_policies(society: Society) -> Iterator[tuple[str, Sequence[objec
     yield "models", society.models
     if society.learning_rates is not None:
         yield "learning_rates", society.learning_rates
+    if society.chat_template_kwargs is not None:
+        yield "chat_template_kwargs", society.chat_template_kwargs
     yield "update_every", society.update_every
 
 

@@ -1,10 +1,11 @@
 """Where the names of models and question files lead."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from comas import quickstart
-from comas.config.schema import Data
+from comas.config.schema import Data, Rollout
 from comas.data import RECORDS
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.quickstart.build import fingerprint, recipe_sources
@@ -15,6 +16,10 @@ from comas.utils.model_folder import (
     load_tokenizer,
     may_be_hub_name,
 )
+from comas.utils.thinking import ThinkingMarks
+
+Kwargs = Mapping[str, Any]
+"""Further variables of a chat template."""
 
 
 def locate(
@@ -65,12 +70,15 @@ def society_folder(saves: Path, *, seed: int) -> Path:
     return saves / "quickstart" / fingerprint(recipe_sources(), seed=seed)
 
 
-def check_model(model: str, *, is_embedded: bool, system_prompt: str | None = None) -> None:
+def check_model(
+    model: str, *, is_embedded: bool, rollout: Rollout, template_kwargs: Sequence[Kwargs] = ({},)
+) -> ThinkingMarks | None:
     """Raise ValueError unless ``model`` is a folder in Hugging Face format, or on the hub, with a
-    tokenizer that can be used. Of an embedded one, the tokenizer is our own.
+    tokenizer that can be used; returns its thinking marks. Of an embedded one, the tokenizer is our
+    own, and it has none.
 
-    No message may imitate the marks of its chat template, which with a ``system_prompt`` must have
-    a place for it.
+    No message may imitate the marks of its chat template, which must have a place for
+    ``rollout.system_prompt`` and read all ``template_kwargs``, those of each policy.
     """
     if not (Path(model).exists() or may_be_hub_name(model)):
         raise ValueError(
@@ -80,11 +88,19 @@ def check_model(model: str, *, is_embedded: bool, system_prompt: str | None = No
     try:
         if Path(model).exists():
             check_model_folder(Path(model))
-        if not is_embedded or system_prompt is not None:
-            folder = description_of(model)
-            tokenizer = load_tokenizer(folder)
-            ChatEncoder(tokenizer, folder=folder)
-            if system_prompt is not None:
-                check_system_prompt(tokenizer, system_prompt, folder=folder)
+        if is_embedded and rollout.system_prompt is None and not any(template_kwargs):
+            return None
+        folder = description_of(model)
+        tokenizer = load_tokenizer(folder)
+        for kwargs in template_kwargs:
+            encoder = ChatEncoder(
+                tokenizer,
+                folder=folder,
+                template_kwargs=kwargs,
+                thinking_marks=rollout.thinking_marks,
+            )
+        if rollout.system_prompt is not None:
+            check_system_prompt(tokenizer, rollout.system_prompt, folder=folder)
+        return encoder.thinking
     except ValueError as error:
         raise ValueError(f"society.models names {model!r}: {error}") from error

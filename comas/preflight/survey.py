@@ -175,10 +175,12 @@ class Survey:
             self._folders[name] = None
             self._num_parameters[name] = self._num_trained[name] = EMBEDDED_PARAMETERS
             return "built at the start"
-        check_model(
+        of_policies = zip(self.config.models, self.config.chat_template_kwargs, strict=True)
+        thinking = check_model(
             location,
             is_embedded=name.startswith(QUICKSTART_PREFIX),
-            system_prompt=self.config.rollout.system_prompt,
+            rollout=self.config.rollout,
+            template_kwargs=[kwargs for model, kwargs in of_policies if model == name],
         )
         self._folders[name] = description_of(location)
         self._num_parameters[name] = num_parameters(location)
@@ -186,7 +188,8 @@ class Survey:
         if self.config.policy.lora.rank is not None:
             shape = model_shape(str(description_of(location)))
             self._num_trained[name] = adapter_parameters(shape, self.config)
-        return "here" if is_here(location) else "downloaded at the start"
+        thinks = "" if thinking is None else f", thinks from {thinking.start} to {thinking.end}"
+        return ("here" if is_here(location) else "downloaded at the start") + thinks
 
     def _training(self) -> int:
         name = self.config.data.train

@@ -94,6 +94,7 @@ def _facts(
             wording=wording_of(config.interaction.prompts),
         ).replace("\\", "\\\\"),
         "messages": _messages(config.rollout.system_prompt),
+        **_told_to_template(config.chat_template_kwargs[config.policy_of_agent[agent]]),
         "max_tokens": config.rollout.max_response_tokens,
     }
 
@@ -104,6 +105,14 @@ def _messages(system_prompt: str | None) -> str:
     if system_prompt is None:
         return f"[{asked}]"
     return f'[{{"role": "system", "content": {system_prompt!r}}}, {asked}]'
+
+
+def _told_to_template(template_kwargs: Mapping[str, Any]) -> dict[str, str]:
+    """How the card's code tells the chat template its variables, by a tokenizer and by a server."""
+    if not template_kwargs:
+        return {"to_tokenizer": "", "to_server": ""}
+    body = {"chat_template_kwargs": template_kwargs}
+    return {"to_tokenizer": f", **{template_kwargs!r}", "to_server": f", extra_body={body!r}"}
 
 
 def _base(config: Config, agent: int) -> str:

@@ -106,6 +106,8 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         "num_response_tokens": len(turn.generation.response_token_ids),
         "policy_version": turn.generation.policy_version,
     }
+    if turn.generation.thinking_text:
+        record["thinking"] = turn.generation.thinking_text
     if turn.generation.spells_mark:
         record["spells_mark"] = True
     return record if verdict is None else record | {"verdict": verdict}

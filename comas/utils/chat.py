@@ -1,14 +1,24 @@
 """Chats as token ids, in which a message is text, whatever it spells."""
 
 import re
-from collections.abc import Collection, Sequence
+from bisect import bisect_left
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from jinja2 import TemplateError
 
 from comas.types import Message
+from comas.utils.thinking import ThinkingMarks, find_marks
+
+RESERVED_KWARGS = frozenset(
+    {"conversation", "messages", "chat_template", "add_generation_prompt", "tokenizer_kwargs"}
+    | {"continue_final_message", "tokenize", "padding", "truncation", "max_length"}
+    | {"return_tensors", "return_dict", "return_assistant_tokens_mask"}
+)
+"""Arguments of ``apply_chat_template`` that are for its caller, or make the prompt."""
 
 TEMPLATE_DATE = "26 Jul 2024"
 """The date that Llama-3's chat template itself falls back to."""
@@ -35,15 +45,33 @@ class ChatEncoder:
     and so on, and of ``45<b>`` those that it always had.
     """
 
-    def __init__(self, tokenizer: Any, *, folder: Path) -> None:
+    def __init__(
+        self,
+        tokenizer: Any,
+        *,
+        folder: Path,
+        template_kwargs: Mapping[str, Any] | None = None,
+        thinking_marks: Sequence[str] | None = None,
+    ) -> None:
         """``tokenizer`` is that of a model in ``folder``; it learns a token for ``CUT``.
 
-        Raises ValueError when a message could imitate the template's marks all the same.
+        ``template_kwargs`` are further variables of the chat template; ``thinking_marks`` are where
+        thinking begins and ends, which is found out where it is not said.
+
+        Raises ValueError when a message could imitate the template's marks all the same, or the
+        template has no such variable.
         """
         from tokenizers import AddedToken
 
         self._tokenizer = tokenizer
-        marks = _marks(tokenizer)
+        # Llama-3's template would print the day of the run: no prompt may depend on it.
+        self._template_kwargs = {"date_string": TEMPLATE_DATE, **(template_kwargs or {})}
+        _check_template_kwargs(tokenizer, template_kwargs or {}, folder=folder)
+        written = _written_by_template(tokenizer, self._template_kwargs)
+        self.thinking = _thinking_marks(tokenizer, written[-1], wanted=thinking_marks)
+        """The model's thinking marks; None: it has none."""
+        self._special_marks = _special_marks(tokenizer, self.thinking)
+        marks = _marks(tokenizer, written)
         normalised = {self._normalised(mark).strip("▁ ") for mark in marks}
         self._marks = _pattern(marks | normalised)
         tokenizer.add_tokens([AddedToken(CUT, normalized=False, special=True)], special_tokens=True)
@@ -64,10 +92,47 @@ class ChatEncoder:
             [[{**each, "content": self._cut(each["content"])} for each in chat] for chat in chats],
             add_generation_prompt=True,
             return_dict=False,
-            # Llama-3's template would print the day of the run: no prompt may depend on it.
-            date_string=TEMPLATE_DATE,
+            **self._template_kwargs,
         )
         return [self._without_cuts(token_ids) for token_ids in encoded]
+
+    def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
+        """The texts of responses, without special tokens but for thinking marks."""
+        if self._special_marks:
+            return [self._decode_with_marks(response) for response in responses]
+        # Some tokenizers "clean up" spaces by default ("a != b" to "a!= b"): text stays as sampled.
+        return self._tokenizer.batch_decode(
+            responses, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+
+    @property
+    def has_special_marks(self) -> bool:
+        """Whether a thinking mark is a special token, which texts would lack elsewhere."""
+        return bool(self._special_marks)
+
+    def num_thinking_tokens(self, response: Sequence[int], text: str) -> int | None:
+        """How many tokens of a response, whose text is ``text``, there are up to the end of its
+        thinking; None: the model has no thinking marks."""
+        if self.thinking is None:
+            return None
+        if self.thinking.is_unfinished(text):
+            return len(response)
+        end = self.thinking.end
+        return bisect_left(
+            range(len(response)),
+            text.count(end),
+            key=lambda length: self.decode([response[:length]])[0].count(end),
+        )
+
+    def _decode_with_marks(self, response: Sequence[int]) -> str:
+        return "".join(
+            "".join(map(self._special_marks.__getitem__, ids))
+            if is_mark
+            else self._tokenizer.decode(
+                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+            for is_mark, ids in groupby(response, key=self._special_marks.__contains__)
+        )
 
     def spells_mark(self, text: str) -> bool:
         """Whether a text spells what tells turns apart."""
@@ -118,18 +183,47 @@ def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> 
         )
 
 
-def _marks(tokenizer: Any) -> set[str]:
-    """The special tokens, and what the chat template writes around messages."""
+def _check_template_kwargs(
+    tokenizer: Any, template_kwargs: Mapping[str, Any], *, folder: Path
+) -> None:
+    for name in template_kwargs:
+        if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template)):
+            raise ValueError(
+                f"chat_template_kwargs: the chat template in {folder} reads no {name}: leave it out"
+            )
+
+
+def _thinking_marks(
+    tokenizer: Any, begins_response: str, *, wanted: Sequence[str] | None
+) -> ThinkingMarks | None:
+    return find_marks(
+        {token.content for token in tokenizer.added_tokens_decoder.values()},
+        template=str(tokenizer.chat_template),
+        begins_response=begins_response,
+        wanted=wanted,
+    )
+
+
+def _special_marks(tokenizer: Any, thinking: ThinkingMarks | None) -> dict[int, str]:
+    """Token id -> thinking mark, of those that decoding would leave out."""
+    if thinking is None:
+        return {}
+    added = tokenizer.added_tokens_decoder.items()
+    marks = (thinking.start, thinking.end)
+    return {i: token.content for i, token in added if token.special and token.content in marks}
+
+
+def _marks(tokenizer: Any, pieces: Sequence[str]) -> set[str]:
+    """The special tokens, and what the chat template writes around messages (``pieces``)."""
     added = tokenizer.added_tokens_decoder.values()
     marks = {token.content for token in added if token.special} - {CUT}
-    pieces = _written_by_template(tokenizer)
     # What it writes after the last message may begin the answer: <think> tells no turns apart.
     marks |= {tag for piece in pieces[:-1] for tag in _TAG.findall(piece)}
     ends = {_pattern(marks).split(piece)[0].strip() for piece in pieces[1:]}
     return marks | ends - {""}
 
 
-def _written_by_template(tokenizer: Any) -> list[str]:
+def _written_by_template(tokenizer: Any, template_kwargs: Mapping[str, Any]) -> list[str]:
     """The texts that the chat template writes before, between and after messages.
 
     Example: ``["<s>[INST] ", " [/INST] ", "</s><s>[INST] ", " [/INST]"]`` for three messages.
@@ -139,7 +233,7 @@ def _written_by_template(tokenizer: Any) -> list[str]:
         chat = [{"role": role, "content": CUT} for role in roles[first:]]
         with suppress(TemplateError):
             rendered = tokenizer.apply_chat_template(
-                chat, tokenize=False, add_generation_prompt=True, date_string=TEMPLATE_DATE
+                chat, tokenize=False, add_generation_prompt=True, **template_kwargs
             )
             return rendered.split(CUT)
     return [""]

@@ -19,7 +19,7 @@ import ray
 from ray.actor import ActorHandle
 
 from comas.config.plugins import adopt_texts, blaming_plugins
-from comas.config.schema import Config, Optimization
+from comas.config.schema import Config, Optimization, Rollout
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer
 from comas.types import Device
 
@@ -97,18 +97,21 @@ class RolloutActor:
         *,
         device: Device,
         backend: WeightTransfer,
+        rollout: Rollout,
         adapters: Adapters | None,
     ) -> None:
+        """``rollout`` are the run's settings with the chat template's variables of the policy."""
         with _importing():
             from comas.engines.rollout.engine import RolloutEngine
 
         self._engine = RolloutEngine(
             model,
-            rollout=config.rollout,
+            rollout=rollout,
             device=device,
             weight_transfer=backend,
             seed=config.seed,
             adapters=adapters,
+            quote_reasoning=config.interaction.quote_reasoning,
         )
 
     async def call(self, method: str, *arguments: Any, **named: Any) -> Any:

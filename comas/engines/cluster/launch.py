@@ -114,6 +114,10 @@ class Launch:
                 family,
                 slot,
                 environment,
+                rollout=replace(
+                    self._config.rollout,
+                    chat_template_kwargs=self._config.chat_template_kwargs[family[0]],
+                ),
                 adapters=self._adapters(family),
             )
             for family in self._config.families

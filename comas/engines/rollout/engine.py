@@ -67,15 +67,17 @@ class RolloutEngine:
         weight_transfer: WeightTransfer,
         seed: int,
         adapters: Adapters | None = None,
+        quote_reasoning: bool = False,
     ) -> None:
         """With ``adapters``, of which a request may name one, the engine's own weights never
-        change."""
+        change. ``quote_reasoning``: whether thinking is text like any other."""
         self._model_path = model_path
         self._rollout = rollout
         self._device = device
         self._weight_transfer = weight_transfer
         self._seed = seed
         self._adapters = adapters
+        self._quote_reasoning = quote_reasoning
         self._policy_versions = Counter[int | None]()  # by adapter
         self._is_updating = False
         self._prompts: dict[int, _Prompt] = {}  # of the requests in flight
@@ -95,8 +97,12 @@ class RolloutEngine:
         ValueError when there is no such model or its tokenizer cannot be used.
         """
         self._folder = await asyncio.to_thread(folder_of, self._model_path)
-        self._tokenizer = load_tokenizer(self._folder)
-        self._chats = ChatEncoder(self._tokenizer, folder=self._folder)
+        self._chats = ChatEncoder(
+            load_tokenizer(self._folder),
+            folder=self._folder,
+            template_kwargs=self._rollout.chat_template_kwargs,
+            thinking_marks=self._rollout.thinking_marks,
+        )
         await self._thread.start()
 
     async def serve(self, endpoint: Endpoint) -> None:
@@ -278,7 +284,7 @@ class RolloutEngine:
 
     def _answers(self, outputs: dict[int, RequestOutput]) -> Answers:
         completions = [output.outputs[0] for output in outputs.values()]
-        texts = self._decode([completion.token_ids for completion in completions])
+        texts = self._chats.decode([completion.token_ids for completion in completions])
         return {
             key: self._as_generation(completion, text, self._prompts.pop(key))
             for key, completion, text in zip(outputs, completions, texts, strict=True)
@@ -302,20 +308,18 @@ class RolloutEngine:
         response_token_ids = tuple(completion.token_ids)
         logprobs = tuple(completion.logprobs.logprobs)
         assert len(logprobs) == len(response_token_ids)
+        marks = None if self._quote_reasoning else self._chats.thinking
+        thinking, answer = ("", text) if marks is None else marks.split(text)
         return Generation(
             prompt_token_ids=tuple(prompt.token_ids),
             response_token_ids=response_token_ids,
-            response_text=text,
+            response_text=answer,
             rollout_logprobs=logprobs,
             finish_reason=completion.finish_reason,
             policy_version=self._policy_versions[prompt.adapter],
             spells_mark=self._chats.spells_mark(text),
-        )
-
-    def _decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
-        # Some tokenizers "clean up" spaces by default ("a != b" to "a!= b"): text stays as sampled.
-        return self._tokenizer.batch_decode(
-            responses, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            thinking_text=thinking,
+            num_thinking_tokens=self._chats.num_thinking_tokens(response_token_ids, text),
         )
 
 

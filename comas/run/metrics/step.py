@@ -90,6 +90,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     metrics["interaction/truncated_rate"] = _truncated_rate(turn for turn, _ in turns)
     metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
     metrics["response_length"] = _mean([len(t.generation.response_token_ids) for t, _ in turns])
+    metrics |= _thinking_metrics("", [turn for turn, _ in turns])
     metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t, _ in turns)
     metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t, _ in turns)
     for agent in range(num_agents):
@@ -100,6 +101,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         metrics[f"agent_{agent}/spelt_marks"] = sum(t.generation.spells_mark for t, _ in own)
         metrics[f"agent_{agent}/response_length"] = _mean(lengths)
         metrics[f"agent_{agent}/truncated_rate"] = _truncated_rate(turn for turn, _ in own)
+        metrics |= _thinking_metrics(f"agent_{agent}/", [turn for turn, _ in own])
     return metrics
 
 
@@ -221,6 +223,25 @@ def _share(verdicts: Sequence[str], wanted: str) -> float | None:
 
 def _mean_reward(turns: Iterable[tuple[Turn, float | None]], role: str) -> float | None:
     return _mean([r for turn, r in turns if turn.role == role and r is not None])
+
+
+def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
+    """Mean tokens of thinking and answer, and the share that was cut off before its answer, of the
+    responses of models that have thinking marks; nothing if there are none."""
+    lengths = [
+        (thinking, len(turn.generation.response_token_ids), turn.generation.finish_reason)
+        for turn in turns
+        if (thinking := turn.generation.num_thinking_tokens) is not None
+    ]
+    if not lengths:
+        return {}
+    return {
+        f"{prefix}thinking_length": fmean(thinking for thinking, _, _ in lengths),
+        f"{prefix}answer_length": fmean(whole - thinking for thinking, whole, _ in lengths),
+        f"{prefix}thinking_truncated_rate": fmean(
+            thinking == whole and ended == "length" for thinking, whole, ended in lengths
+        ),
+    }
 
 
 def _truncated_rate(turns: Iterable[Turn]) -> float | None:

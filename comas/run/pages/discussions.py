@@ -140,5 +140,6 @@ def _page_turn(turn: Record, verdict: str | None, scores: tuple[int | str, ...])
         finish=turn["finish_reason"],
         num_prompt_tokens=turn["num_prompt_tokens"],
         num_response_tokens=turn["num_response_tokens"],
+        thinking=turn.get("thinking", ""),
         signs=_signs(turn, verdict),
     )

@@ -89,7 +89,7 @@ function threadFits(thread, filter, sources) {
   if (asksOfTurns(filter) && !thread.turns.some((turn) => turnFits(turn, filter))) return false;
   const text = filter.text.toLowerCase();
   if (!text) return true;
-  const texts = [thread.id, thread.question, ...thread.turns.map((turn) => turn.text)];
+  const texts = [thread.id, thread.question, ...thread.turns.flatMap((turn) => [turn.text, turn.thinking])];
   return texts.some((candidate) => candidate.toLowerCase().includes(text));
 }
 

@@ -43,6 +43,8 @@ class PageTurn:
     finish: str
     num_prompt_tokens: int
     num_response_tokens: int
+    thinking: str = ""
+    """What it thought before it said ``text``."""
     signs: tuple[str, ...] = ()
     """What somebody may look for, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
 

@@ -61,6 +61,9 @@ function turnElement(turn, thread, shown, details, fits) {
   const parts = [make("div", { className: "about" }, ...aboutTurn(turn))];
   if (shown.prompt && detail) parts.push(make("pre", { className: "prompt" }, detail.prompt));
   const tokens = shown.tokens && detail?.tokens;
+  if (turn.thinking && !tokens) {
+    parts.push(make("details", { className: "thinking" }, make("summary", {}, "thinking"), make("pre", {}, turn.thinking)));
+  }
   parts.push(tokens ? tokenBoxes(detail) : make("pre", {}, turn.text));
   const answers = thread.turns.filter((other) => other.parent === turn.id);
   const element = make("article", { className: fits(turn) ? "turn matching" : "turn" }, ...parts);

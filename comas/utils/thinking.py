@@ -1,0 +1,76 @@
+"""What a reasoning model thinks, told from what it answers by the marks around its thinking."""
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+KNOWN_MARKS = (
+    ("<think>", "</think>"),
+    ("[THINK]", "[/THINK]"),
+    ("<seed:think>", "</seed:think>"),
+    ("<mm:think>", "</mm:think>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+)
+"""Those of Qwen3, DeepSeek-R1 and most others, of Magistral, Seed-OSS, MiniMax-M3 and Command A."""
+
+
+class Said(NamedTuple):
+    """A response in its two parts."""
+
+    thinking: str
+    """All that stands between thinking marks, and these."""
+    answer: str
+    """The rest: what others read."""
+
+
+@dataclass(frozen=True)
+class ThinkingMarks:
+    """Where a model's thinking begins and ends in its responses.
+
+    Example: with ``<think>`` and ``</think>``, the response ``<think>8 + 3</think> 71`` has the
+    answer ``71``. Where the chat template ``opens`` the thinking, so has ``8 + 3</think> 71``, and
+    ``8 + 3``, which was cut off, has none: its answer is empty.
+    """
+
+    start: str
+    end: str
+    opens: bool = False
+    """Whether the chat template itself begins the response with an open ``start``."""
+
+    def split(self, response: str) -> Said:
+        """A response as thinking and answer. An ``end`` without a ``start`` ends thinking that
+        began with the response."""
+        said = self.start + response if self.opens else response
+        answer = self._thinking.sub("", said).rpartition(self.end)[2]
+        if answer == response:
+            return Said("", response)
+        answer = answer.lstrip()
+        return Said(response.removesuffix(answer), answer)
+
+    def is_unfinished(self, response: str) -> bool:
+        """Whether a response ends while it thinks."""
+        said = self.start + response if self.opens else response
+        return said.rfind(self.start) > said.rfind(self.end)
+
+    @cached_property
+    def _thinking(self) -> re.Pattern[str]:
+        return re.compile(f"{re.escape(self.start)}.*?(?:{re.escape(self.end)}|\\Z)", re.DOTALL)
+
+
+def find_marks(
+    known: Collection[str], *, template: str, begins_response: str, wanted: Sequence[str] | None
+) -> ThinkingMarks | None:
+    """The thinking marks of a model: ``wanted``, or else the first of ``KNOWN_MARKS`` that are
+    among its tokens (``known``), or else in its chat template; None: it has none.
+
+    ``begins_response`` is what the template writes before a response.
+    """
+    pairs = KNOWN_MARKS if wanted is None else [(wanted[0], wanted[1])]
+    found = [pair for pair in pairs if wanted is not None or pair[1] in known]
+    found += [pair for pair in pairs if pair[1] in template]
+    if not found:
+        return None
+    start, end = found[0]
+    return ThinkingMarks(start, end, begins_response.rfind(start) > begins_response.rfind(end))

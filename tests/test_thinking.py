@@ -1,0 +1,285 @@
+"""What a model thinks is told from what it answers, in one place, by its marks."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from builders import discuss, discussion, generation, turn
+from chat_styles import STYLES
+from small_runs import REPOSITORY, make_run
+
+from comas.config import ConfigError
+from comas.preflight.configuration import load_config
+from comas.reward_formulation.interaction_reward import interaction_reward
+from comas.run.metrics.step import rollout_metrics
+from comas.run.pages.discussions import thread_of
+from comas.run.records import discussion_record
+from comas.types import Generation, Question, RewardedDiscussion, TurnKey
+from comas.utils.chat import ChatEncoder
+from comas.utils.thinking import Said, ThinkingMarks
+from evaluation.client import Endpoint, _prompt, _read_reply
+from evaluation.models import find_target
+from evaluation.types import ChatRules
+
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
+
+LEFT_TO_MODEL = ThinkingMarks("<think>", "</think>")
+OPENED = replace(LEFT_TO_MODEL, opens=True)
+
+
+def encoder(style: str, **rules) -> ChatEncoder:
+    return ChatEncoder(STYLES[style].tokenizer(), folder=Path("folder"), **rules)
+
+
+@pytest.mark.parametrize(
+    ("marks", "response", "thinking", "answer"),
+    [
+        (LEFT_TO_MODEL, "71", "", "71"),
+        (LEFT_TO_MODEL, " 71 \n", "", " 71 \n"),
+        (LEFT_TO_MODEL, "<think>8 + 3</think>\n\n71", "<think>8 + 3</think>\n\n", "71"),
+        (LEFT_TO_MODEL, "<think>8 + 3", "<think>8 + 3", ""),
+        (LEFT_TO_MODEL, "8 + 3</think>71", "8 + 3</think>", "71"),
+        (LEFT_TO_MODEL, "<think>a</think>b<think>c</think>d", None, "bd"),
+        (
+            LEFT_TO_MODEL,
+            "<think>a<think>b</think>c</think>d",
+            "<think>a<think>b</think>c</think>",
+            "d",
+        ),
+        (OPENED, "8 + 3</think>71", "8 + 3</think>", "71"),
+        (OPENED, "8 + 3", "8 + 3", ""),
+        (OPENED, "<think>8 + 3</think>71", "<think>8 + 3</think>", "71"),
+        (OPENED, "", "", ""),
+        (OPENED, "8 + 3</think>", "8 + 3</think>", ""),
+    ],
+)
+def test_an_answer_is_what_stands_outside_of_the_marks(
+    marks: ThinkingMarks, response: str, thinking: str | None, answer: str
+):
+    # Where the answer is no end of the response, all of that is kept as thinking.
+    assert marks.split(response) == Said(response if thinking is None else thinking, answer)
+
+
+@pytest.mark.parametrize(
+    ("marks", "response", "is_unfinished"),
+    [
+        (LEFT_TO_MODEL, "71", False),
+        (LEFT_TO_MODEL, "<think>8", True),
+        (LEFT_TO_MODEL, "<think>8</think>", False),
+        (OPENED, "8", True),
+        (OPENED, "8</think>7", False),
+        (OPENED, "8</think>7<think>", True),
+    ],
+)
+def test_a_response_ends_while_it_thinks_or_after(
+    marks: ThinkingMarks, response: str, is_unfinished: bool
+):
+    assert marks.is_unfinished(response) == is_unfinished
+
+
+@pytest.mark.parametrize(
+    ("style", "kwargs", "marks"),
+    [
+        ("qwen 3", {}, LEFT_TO_MODEL),
+        ("qwen 3", {"enable_thinking": False}, LEFT_TO_MODEL),
+        ("qwen", {}, OPENED),
+        ("deepseek", {}, OPENED),
+        ("special marks", {}, ThinkingMarks("[THINK]", "[/THINK]")),
+        ("gemma", {}, None),
+        ("llama 3", {}, None),
+    ],
+)
+def test_the_marks_are_those_of_tokenizer_and_template(style, kwargs, marks):
+    assert encoder(style, template_kwargs=kwargs).thinking == marks
+
+
+def test_marks_may_be_said_where_no_token_and_no_template_has_them():
+    assert encoder("gemma", thinking_marks=["<a>", "</a>"]).thinking == ThinkingMarks("<a>", "</a>")
+
+
+def test_a_variable_of_the_template_changes_the_prompt_and_another_is_refused():
+    chat = [{"role": "user", "content": "48 + 23?"}]
+    off = encoder("qwen 3", template_kwargs={"enable_thinking": False})
+    [prompt], [plain] = off.encode([chat]), encoder("qwen 3").encode([chat])
+    assert off.decode([prompt[len(plain) :]]) == ["<think>\n\n</think>\n\n"]
+    with pytest.raises(ValueError, match=r"chat_template_kwargs: .* reads no enable_thought"):
+        encoder("qwen 3", template_kwargs={"enable_thought": False})
+
+
+@pytest.mark.parametrize("style", ["qwen 3", "special marks", "gemma"])
+def test_marks_stay_in_the_text_and_thinking_is_counted_to_its_end(style: str):
+    wanted = ["<a>", "</a>"] if style == "gemma" else None
+    chats = encoder(style, thinking_marks=wanted)
+    start, end = chats.thinking.start, chats.thinking.end
+
+    def ids(text: str) -> list[int]:
+        return STYLES[style].tokenizer().encode(text, add_special_tokens=False)
+
+    thinking, answer = ids(f"{start}48 + 23{end}"), ids("71")
+    [text] = chats.decode([thinking + answer])
+    assert chats.thinking.split(text).answer.strip() == "71"
+    assert chats.num_thinking_tokens(thinking + answer, text) == len(thinking)
+    assert chats.num_thinking_tokens(thinking[:-1], chats.decode([thinking[:-1]])[0]) == (
+        len(thinking) - 1
+    )
+    assert chats.num_thinking_tokens(answer, chats.decode([answer])[0]) == 0
+
+
+def test_special_tokens_but_for_marks_are_no_text():
+    chats = encoder("special marks")
+    tokenizer = STYLES["special marks"].tokenizer()
+    ids = tokenizer.encode("[THINK]8[/THINK]71<|im_end|>", add_special_tokens=False)
+    assert chats.decode([ids, []]) == ["[THINK]8[/THINK]71", ""]
+
+
+def test_a_model_without_marks_has_no_lengths_of_thinking():
+    assert encoder("llama 3").num_thinking_tokens([5, 6], "71") is None
+
+
+# ---------------------------------------------------------------- in a discussion
+
+
+def thought(text: str, *, thinking: int, whole: int, ended: str = "stop"):
+    of_model = generation(text, num_tokens=whole, finish_reason=ended)
+    return replace(of_model, thinking_text="<think>8</think>", num_thinking_tokens=thinking)
+
+
+async def think(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+    """A reasoning model as the engine answers for it: its text is the answer alone."""
+    text = f"{turn[1]} <score>3</score>"
+    return replace(
+        generation(text), thinking_text=f"<think>secret {turn[1]} <score>1</score></think>"
+    )
+
+
+@pytest.mark.parametrize("schedule", ["sequential", "parallel"])
+def test_no_prompt_no_score_and_no_history_holds_what_was_thought(schedule: str):
+    [held] = discuss(
+        [Question("a", "math", "1 + 1?")], think, schedule=schedule, num_rounds=3, prompt_reuse=1
+    )
+    assert not any("secret" in turn.prompt for turn in held.turns)
+    assert any("r0.s0 <score>3" in turn.prompt for turn in held.turns)
+    [rewarded] = interaction_reward([held]).discussions
+    scored = [r for t, r in zip(held.turns, rewarded.rewards, strict=True) if t.role == "solution"]
+    assert scored == [1.0] * len(scored)  # all scores are 3
+
+
+def test_the_records_keep_the_thinking_apart():
+    own = replace(turn("r0.s0"), generation=thought("71", thinking=2, whole=3))
+    record = discussion_record(RewardedDiscussion(discussion(own), (1.0,)), verdicts={})
+    [said] = record["turns"]
+    assert (said["response"], said["thinking"]) == ("71", "<think>8</think>")
+    [shown] = thread_of(record, step=1).turns
+    assert (shown.text, shown.thinking) == ("71", "<think>8</think>")
+    plain = discussion_record(
+        RewardedDiscussion(discussion(turn("r0.s0", "71")), (1.0,)), verdicts={}
+    )
+    assert "thinking" not in plain["turns"][0]
+
+
+def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
+    said = [
+        thought("71", thinking=6, whole=10),
+        thought("", thinking=8, whole=8, ended="length"),  # cut off before its answer
+        thought("7", thinking=1, whole=8, ended="length"),  # and within it
+        generation("71", num_tokens=4),  # of another model, which has no marks
+    ]
+    turns = [
+        replace(turn(f"r0.s{i}", agent=int(i == 3)), generation=of) for i, of in enumerate(said)
+    ]
+    item = RewardedDiscussion(discussion(*turns), (1.0,) * 4)
+    metrics = rollout_metrics([item], num_agents=2)
+    assert metrics["thinking_length"] == metrics["agent_0/thinking_length"] == 5  # (6 + 8 + 1) / 3
+    assert metrics["answer_length"] == pytest.approx(11 / 3)  # (4 + 0 + 7) / 3
+    assert metrics["thinking_truncated_rate"] == pytest.approx(1 / 3)
+    assert metrics["interaction/truncated_rate"] == 0.5
+    assert "agent_1/thinking_length" not in metrics
+
+
+# ---------------------------------------------------------------- keys
+
+
+@pytest.mark.parametrize(
+    ("override", "said"),
+    [
+        ("rollout.chat_template_kwargs.tokenize=true", "tokenize: whoever asks decides it"),
+        ("society.chat_template_kwargs=[{messages: 1}]", "messages: whoever asks decides it"),
+        ("society.chat_template_kwargs=[{a: 1}, {}, {}]", "must have one entry, or 2"),
+        ("society.chat_template_kwargs=[1]", "must be a list of mappings, or null"),
+        ("rollout.thinking_marks=[<think>]", "the mark before the thinking and another"),
+        ("rollout.thinking_marks=[a, a]", "the mark before the thinking and another"),
+    ],
+)
+def test_what_no_chat_can_have_is_refused(override: str, said: str):
+    with pytest.raises(ConfigError) as caught:
+        load_config(QUICKSTART, [override])
+    [fault] = caught.value.faults
+    assert said in str(fault)
+
+
+def test_adapters_of_one_model_have_one_chat_template():
+    own = "society.chat_template_kwargs=[{enable_thinking: true}, {enable_thinking: false}]"
+    lora = ["policy.lora.rank=8", "society.models=[quickstart/models/qwen2]"]
+    with pytest.raises(ConfigError, match="share its rollout engines"):
+        load_config(QUICKSTART, [own, *lora])
+    assert load_config(QUICKSTART, [own]).chat_template_kwargs == [
+        {"enable_thinking": True},
+        {"enable_thinking": False},
+    ]
+
+
+def test_policies_have_the_same_variables_unless_they_have_their_own():
+    config = load_config(QUICKSTART, ["rollout.chat_template_kwargs.enable_thinking=false"])
+    assert config.chat_template_kwargs == [{"enable_thinking": False}] * 2
+
+
+# ---------------------------------------------------------------- in an evaluation
+
+
+def reply(text: str | None, **message: str) -> bytes:
+    choice = {"message": {"content": text, **message}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1, "completion_tokens": 2}
+    return json.dumps({"choices": [choice], "usage": usage}).encode()
+
+
+@pytest.mark.parametrize(
+    ("body", "text", "thinking"),
+    [
+        (reply("<think>8</think>71"), "71", "<think>8</think>"),
+        (reply("71", reasoning="8"), "71", "8"),
+        (reply(None, reasoning_content="8"), "", "8"),
+        (reply("71"), "71", ""),
+    ],
+)
+def test_a_reply_is_what_was_answered(body: bytes, text: str, thinking: str):
+    read = _read_reply(body, wall_s=0.0, marks=LEFT_TO_MODEL)
+    assert (read.text, read.thinking) == (text, thinking)
+
+
+def test_an_endpoint_is_told_the_variables_of_its_chat_template():
+    kwargs = {"enable_thinking": False}
+    chat = [{"role": "user", "content": "?"}]
+    assert _prompt(Endpoint("u", "m", template_kwargs=kwargs), chat) == (
+        "chat/completions",
+        {"messages": chat, "chat_template_kwargs": kwargs},
+    )
+    assert _prompt(Endpoint("u", "m"), chat) == ("chat/completions", {"messages": chat})
+
+
+def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path: Path):
+    own = (
+        "society.chat_template_kwargs=[{enable_thinking: false}, {}]",
+        "rollout.thinking_marks=[<a>, </a>]",
+        "interaction.quote_reasoning=true",
+    )
+    run = str(make_run(tmp_path, *own))
+    models = find_target(run, weights="trained").models
+    off, plain = (model.chat for model in models)
+    assert (off.template_kwargs, plain.template_kwargs) == ({"enable_thinking": False}, {})
+    assert (list(off.thinking_marks), off.quote_reasoning) == (["<a>", "</a>"], True)
+    assert models[0].identity["chat_template_kwargs"] == {"enable_thinking": False}
+    over = find_target(run, weights="trained", chat=ChatRules({"enable_thinking": True})).models
+    assert [model.chat.template_kwargs for model in over] == [{"enable_thinking": True}] * 2
