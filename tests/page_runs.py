@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import Tokenizer, models, pre_tokenizers
@@ -41,11 +42,17 @@ def generation(prompt: str, response: str) -> Generation:
 
 
 def discussion(
-    step: int, *, answer: str = "71", score: str = "3", question: Question = QUESTION
+    step: int,
+    *,
+    answer: str = "71",
+    score: str = "3",
+    question: Question = QUESTION,
+    thinking: str = "",
 ) -> RewardedDiscussion:
-    """Agent 0 answers, agent 1 evaluates, agent 0 scores."""
+    """Agent 0 answers, after ``thinking``, agent 1 evaluates, agent 0 scores."""
     is_approved = score == "3"
-    solution = Turn("r0.s0", None, 0, "solution", 0, "", generation("What is 48 + 23", answer))
+    said = replace(generation("What is 48 + 23", answer), thinking_text=thinking)
+    solution = Turn("r0.s0", None, 0, "solution", 0, "", said)
     said = generation("Wrong. ?", "Right." if is_approved else "Wrong.")
     evaluation = Turn("r0.s0.e0", "r0.s0", 0, "evaluation", 1, "", said)
     said = Generation((1, 2), (10,), f"<score>{score}</score>", (-0.1,), "stop", 1)

@@ -276,6 +276,21 @@ def test_two_runs_on_a_page_are_told_apart_and_share_questions(browser, source, 
         assert page.locator(".occurrences button").count() == 3
 
 
+def test_what_was_thought_is_folded_until_it_is_asked_for(browser: Browser, tmp_path: Path):
+    item = discussion(1, thinking="<think>48 and <b>23</b></think>")
+    path = tmp_path / "thinking.html"
+    write_page(path, [run_source(write_run(tmp_path / "saves", "thinks", {1: [item]}))])
+    for page in opened(browser, path):
+        page.keyboard.press("d")
+        thinking = page.locator("details.thinking")
+        expect(thinking).to_have_count(1)
+        expect(thinking.locator("pre")).to_be_hidden()
+        thinking.locator("summary").click()
+        expect(thinking.locator("pre")).to_have_text("<think>48 and <b>23</b></think>")
+        page.fill("#search", "48 and")
+        assert count(page) == "1 of 1 discussions"
+
+
 def test_what_one_looks_for_is_found(page: Page):
     page.keyboard.press("d")
     page.select_option("select[name='look for']", "approved though wrong")

@@ -1,0 +1,204 @@
+"""Models of several architectures, with and without thinking, are trained as they are."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import REPOSITORY, record, write_records
+from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
+from transformers import AutoModelForCausalLM as Models
+from transformers import (
+    AutoTokenizer,
+    Gemma2Config,
+    GemmaConfig,
+    GPT2Config,
+    LlamaConfig,
+    PretrainedConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from comas.engines.policy.model import load_response_model
+from comas.preflight.configuration import load_config
+from comas.preflight.locations import check_model
+from comas.preflight.survey import prepare
+from comas.run import RunDirectory
+from comas.run.records import TOKENS, read_rows, read_tokens
+from comas.train import train
+from comas.utils.chat import ChatEncoder
+from comas.utils.model_folder import load_tokenizer
+
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
+QWEN_3 = CHAT_TEMPLATE.replace(
+    "assistant\n{% endif",
+    "assistant\n{% if enable_thinking is defined and not enable_thinking %}"
+    "<think>\n\n</think>\n\n{% endif %}{% endif",
+)
+"""Leaves it to the model whether it thinks, unless it is told not to."""
+DEEPSEEK = CHAT_TEMPLATE.replace("assistant\n{% endif", "assistant\n<think>\n{% endif")
+"""Opens the thinking."""
+NO_SYSTEM = (
+    "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    + CHAT_TEMPLATE
+)
+
+ARCHITECTURES: dict[str, tuple[type[PretrainedConfig], dict[str, Any], str | None]] = {
+    "qwen3": (Qwen3Config, {"tie_word_embeddings": True}, QWEN_3),
+    "llama": (LlamaConfig, {"tie_word_embeddings": False}, DEEPSEEK),
+    "gemma": (GemmaConfig, {"tie_word_embeddings": True}, NO_SYSTEM),
+    "qwen2": (Qwen2Config, {"tie_word_embeddings": True}, CHAT_TEMPLATE),
+    "gemma2": (Gemma2Config, {}, NO_SYSTEM),
+    "gpt2": (GPT2Config, {"n_embd": 64, "n_head": 2, "n_layer": 2}, CHAT_TEMPLATE),
+    "no template": (Qwen2Config, {}, None),
+}
+THINKING = (QWEN_3, DEEPSEEK)
+
+
+def save(folder: Path, name: str) -> Path:
+    kind, own, template = ARCHITECTURES[name]
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = template
+    if template in THINKING:
+        tokenizer.add_tokens(["<think>", "</think>"])
+    shape = SHAPE | {"head_dim": 32, "vocab_size": len(tokenizer)}
+    torch.manual_seed(0)
+    model = Models.from_config(kind(**(shape | own)))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def run_of(folder: Path, names: list[str], *overrides: str) -> Path:
+    """A run of one agent of each architecture, of two steps."""
+    models = [str(save(folder / "base" / name, name)) for name in names]
+    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
+    keys = [
+        *("data.probe=null", f"society.num_agents={len(names)}"),
+        f"society.models=[{','.join(models)}]",
+        *(f"data.train={questions}", f"data.validation={questions}", f"saves={folder / 'saves'}"),
+        *("interaction.num_rounds=2", "rollout.batch_size=2", "rollout.max_prompt_tokens=8000"),
+        *("rollout.max_response_tokens=64", "rollout.cpu_kv_cache_mib=64", "cluster.device=cpu"),
+        *("optimization.mask_truncated=false", "optimization.warmup_steps=0"),
+        *("training.num_steps=2", "training.validate_every=2", "validation.num_questions=1"),
+        *("interaction.schedule=sequential", "interaction.horizon=1", *overrides),
+    ]
+    prepared = prepare(load_config(QUICKSTART, keys))
+    with RunDirectory.create(prepared.config) as directory:
+        train(prepared.config, prepared, directory)
+    return directory.path
+
+
+@pytest.mark.stack
+@pytest.mark.slow
+def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path: Path):
+    kwargs = "society.chat_template_kwargs=[{enable_thinking: true},{},{},{}]"
+    run = run_of(tmp_path, ["qwen3", "llama", "gemma", "qwen2"], kwargs)
+    _, *steps = read_rows(run / "metrics.jsonl")
+    for row in steps:
+        assert all(row[f"agent_{i}/rollout_mismatch/max"] < 1e-3 for i in range(4))
+        assert all(row[f"agent_{i}/policy/num_samples"] > 0 for i in range(4))
+        assert row["agent_1/thinking_length"] > 32  # its template opens the thinking
+        assert "agent_2/thinking_length" not in row
+    assert_no_prompt_holds_a_thought(run)
+
+
+def assert_no_prompt_holds_a_thought(run: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(run / "models/agent_0")
+    tokens = read_tokens(run / TOKENS)
+    prompts = [tokenizer.decode(of["prompt_token_ids"]) for of in tokens.values()]
+    thoughts, answers = [], []
+    for path in (run / "discussions").glob("*.jsonl"):
+        for line in path.read_text().splitlines():
+            for turn in json.loads(line)["turns"]:
+                thoughts += [turn["thinking"]] if "thinking" in turn else []
+                answers += [turn["response"]] if turn["role"] != "scoring" else []
+    assert thoughts
+    assert not any(thought[:24] in prompt for thought in thoughts for prompt in prompts)
+    readable = [answer for answer in answers if len(answer) > 24 and "\ufffd" not in answer]
+    assert all(any(answer[:8] in prompt for prompt in prompts) for answer in readable)
+
+
+@pytest.mark.stack
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["qwen3", "gemma"])
+def test_a_model_is_trained_sharded_and_in_bfloat16(name: str, tmp_path: Path):
+    run = run_of(
+        tmp_path,
+        [name],
+        *("policy.ranks_per_policy=2", "policy.zero_stage=3", "policy.dtype=bfloat16"),
+        *("rollout.dtype=bfloat16", "optimization.mismatch_warning=1"),
+        "rollout.vllm_options={max_logprobs: 5, block_size: 32}",
+        "policy.deepspeed_options={zero_optimization: {overlap_comm: true}}",
+    )
+    _, *steps = read_rows(run / "metrics.jsonl")
+    assert all(row["agent_0/rollout_mismatch/mean"] < 0.05 for row in steps)
+    assert all(row["agent_0/policy/gradient_norm"] > 0 for row in steps)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("gemma2", "attn_logit_softcapping"), ("gpt2", "attn_pdrop")],
+)
+def test_attention_that_is_not_plain_is_refused(name: str, said: str, tmp_path: Path):
+    folder = save(tmp_path / name, name)
+    with pytest.raises(ValueError, match=said):
+        load_response_model(
+            folder, dtype=torch.float32, attn_implementation="sdpa", temperature=1.0
+        )
+
+
+def test_a_model_without_a_chat_template_is_refused(tmp_path: Path):
+    with pytest.raises(ValueError, match="has no chat template"):
+        check_model(
+            str(save(tmp_path / "m", "no template")),
+            is_embedded=False,
+            rollout=load_config(None, []).rollout,
+        )
+
+
+@pytest.mark.parametrize(
+    ("name", "kwargs", "said"),
+    [
+        ("gemma", ["rollout.system_prompt=Be kind."], "takes no system message"),
+        (
+            "qwen2",
+            ["rollout.chat_template_kwargs.enable_thinking=false"],
+            "reads no enable_thinking",
+        ),
+        ("qwen3", ["rollout.chat_template_kwargs.enable_thinking=false"], None),
+    ],
+)
+def test_a_template_has_a_place_for_what_it_is_told(name, kwargs, said, tmp_path: Path):
+    rollout = load_config(None, kwargs).rollout
+    model = str(save(tmp_path / name, name))
+
+    def check() -> Any:
+        return check_model(
+            model,
+            is_embedded=False,
+            rollout=rollout,
+            template_kwargs=[rollout.chat_template_kwargs],
+        )
+
+    if said is None:
+        assert check().end == "</think>"
+    else:
+        with pytest.raises(ValueError, match=said):
+            check()
+
+
+def test_the_tiny_templates_open_and_close_thinking_as_the_large_ones_do(tmp_path: Path):
+    opened = {
+        name: ChatEncoder(load_tokenizer(folder), folder=folder).thinking
+        for name in ("qwen3", "llama", "gemma")
+        if (folder := save(tmp_path / name, name))
+    }
+    assert opened["gemma"] is None
+    assert (opened["qwen3"].opens, opened["llama"].opens) == (False, True)
