@@ -65,6 +65,7 @@ def save(folder: Path, name: str) -> Path:
     if template in THINKING:
         tokenizer.add_tokens(["<think>", "</think>"])
     shape = SHAPE | {"head_dim": 32, "vocab_size": len(tokenizer)}
+    shape["max_position_embeddings"] = 8192
     torch.manual_seed(0)
     model = Models.from_config(kind(**(shape | own)))
     with torch.no_grad():
