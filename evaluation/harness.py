@@ -24,7 +24,7 @@ from evaluation.client import Endpoint, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.execution import served
 from evaluation.grading import grade_folder
-from evaluation.models import LocalModel, Target, find_target
+from evaluation.models import Target, find_target
 from evaluation.runner import run_inference
 from evaluation.setups import SETUPS
 from evaluation.tasks import held_out_tasks
@@ -55,7 +55,7 @@ def compare(target: Target, *, lm_eval: str) -> Iterator[str]:
     """
     if target.held_out is None or target.system_prompt is not None:
         raise ValueError("the harness asks a run's agents without a system prompt: name such a run")
-    if any(isinstance(m, LocalModel) and m.chat.template_kwargs for m in target.models):
+    if any(model.chat.template_kwargs for model in target.models):
         raise ValueError("the harness sets no variables of chat templates: name a run without any")
     tasks = held_out_tasks(
         target.held_out, target.held_out_rules, limit=None, prompts=target.prompts

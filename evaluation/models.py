@@ -30,7 +30,7 @@ from comas.utils.model_folder import (
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 from evaluation.client import Endpoint, fault_of_address, proxy_of
 from evaluation.identity import fingerprint
-from evaluation.types import ChatRules
+from evaluation.types import UNCHANGED_CHAT, ChatRules
 
 MAX_CONTEXT = 32768
 """Tokens of prompt and reply, as on the servers of the published results."""
@@ -72,12 +72,12 @@ class LocalModel:
     adapter: Path | None = None
     """Folder of the LoRA adapter that makes this model of the one in ``folder``."""
     adapter_rank: int = 0
-    chat: ChatRules = field(default_factory=ChatRules)
+    chat: ChatRules = UNCHANGED_CHAT
 
     @property
     def identity(self) -> dict[str, Any]:
         """What distinguishes it from other models."""
-        return {"fingerprint": self.fingerprint} | _told(self.chat.template_kwargs)
+        return {"fingerprint": self.fingerprint} | self.chat.identity
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,13 @@ class RemoteModel:
     endpoint: Endpoint
     context_length: int | None
     """None if the endpoint does not say."""
+    chat: ChatRules = UNCHANGED_CHAT
 
     @property
     def identity(self) -> dict[str, Any]:
         """What distinguishes it from other models."""
         own = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
-        return own | _told(self.endpoint.template_kwargs)
-
-
-def _told(template_kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    return {"chat_template_kwargs": dict(template_kwargs)} if template_kwargs else {}
+        return own | self.chat.identity
 
 
 Model = LocalModel | RemoteModel
@@ -134,7 +131,7 @@ class Target:
         return min([wanted, *shares])
 
 
-def find_target(path: str, *, weights: str, chat: ChatRules | None = None) -> Target:
+def find_target(path: str, *, weights: str, chat: ChatRules = UNCHANGED_CHAT) -> Target:
     """The models behind ``path``: a run directory, a model folder or a hub name.
 
     ``weights`` is "trained" or, for run directories only, "best" (those of its best checkpoint), or
@@ -143,7 +140,7 @@ def find_target(path: str, *, weights: str, chat: ChatRules | None = None) -> Ta
 
     Raises ValueError that says what ``path`` may be when nothing is found there.
     """
-    folder, chat = Path(path), ChatRules() if chat is None else chat
+    folder = Path(path)
     if (folder / "config.yaml").is_file():
         return _run_target(folder.resolve(), weights=weights, chat=chat)
     if weights != "trained":
@@ -155,7 +152,7 @@ def find_target(path: str, *, weights: str, chat: ChatRules | None = None) -> Ta
     return Target(path, (replace(read_model(_folder_of(path)), chat=chat),), {".": (0,)})
 
 
-def find_remote(base_url: str, *, model: str | None, chat: ChatRules | None = None) -> Target:
+def find_remote(base_url: str, *, model: str | None, chat: ChatRules = UNCHANGED_CHAT) -> Target:
     """The model ``model`` of an endpoint, or the only one that it lists.
 
     Its key is read from the environment (OPENAI_API_KEY). An endpoint need not list a model that
@@ -177,17 +174,16 @@ def find_remote(base_url: str, *, model: str | None, chat: ChatRules | None = No
     if model is None:
         model = _only(listed, base_url).id
     context_length = next((each.max_model_len for each in listed if each.id == model), None)
-    rules = ChatRules() if chat is None else chat
     # Its tokenizer is not here; what its chat template opens, it closes by a mark alone.
-    start, end = rules.thinking_marks or KNOWN_MARKS[0]
+    start, end = chat.thinking_marks or KNOWN_MARKS[0]
     endpoint = Endpoint(
         base_url,
         model,
         api_key,
-        template_kwargs=rules.template_kwargs,
+        template_kwargs=chat.template_kwargs,
         thinking=ThinkingMarks(start, end),
     )
-    remote = RemoteModel(endpoint, context_length)
+    remote = RemoteModel(endpoint, context_length, chat)
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})
 
 

@@ -22,13 +22,7 @@ from evaluation.identity import (
     check_identity,
     fingerprint,
 )
-from evaluation.models import (
-    CONTEXT_SHARE_OF_REPLY,
-    LocalModel,
-    Target,
-    find_remote,
-    find_target,
-)
+from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
 from evaluation.report import Results, read_results
 from evaluation.results import Column, graded_columns
 from evaluation.setups import SETUPS
@@ -220,9 +214,9 @@ def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -
         )
     if requests.system_prompt is not None:
         notes.append(f"chats begin with the system prompt of the run: {requests.system_prompt!r}")
-    told = [m.chat.template_kwargs for m in target.models if isinstance(m, LocalModel)]
+    told = [dict(model.chat.template_kwargs) for model in target.models]
     if any(told):
-        notes.append(f"chat templates are told {'; '.join(str(dict(each)) for each in told)}")
+        notes.append(f"chat templates are told {'; '.join(map(str, told))}")
     return tuple(notes)
 
 

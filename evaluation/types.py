@@ -43,6 +43,15 @@ class ChatRules:
     quote_reasoning: bool = False
     """``interaction.quote_reasoning``"""
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is said here, of what makes replies differ."""
+        return {name: value for name, value in vars(self).items() if value}
+
+
+UNCHANGED_CHAT = ChatRules()
+"""Of a model that is asked as its tokenizer and its chat template say."""
+
 
 @dataclass(frozen=True)
 class Call:

@@ -133,7 +133,8 @@ def test_a_model_is_updated_sharded_and_in_bfloat16(name: str, tmp_path: Path):
     run = run_of(
         tmp_path,
         [name],
-        *("policy.ranks_per_policy=2", "policy.zero_stage=3", "policy.dtype=bfloat16"),
+        *("policy.ranks_per_policy=2", "policy.zero_stage=3"),
+        *("policy.dtype=bfloat16", "rollout.dtype=bfloat16"),
         "optimization.mismatch_warning=1",
         "rollout.vllm_options={max_logprobs: 5, async_scheduling: true}",
         "policy.deepspeed_options={zero_optimization: {overlap_comm: true}}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from builders import discuss, discussion, generation, turn
 from chat_styles import STYLES
 from small_runs import REPOSITORY, make_run
+from transformers import PreTrainedTokenizerBase
 
 from comas.config import ConfigError
 from comas.preflight.configuration import load_config
@@ -18,7 +20,7 @@ from comas.run.metrics.step import rollout_metrics
 from comas.run.pages.discussions import thread_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, RewardedDiscussion, TurnKey
-from comas.utils.chat import ChatEncoder
+from comas.utils.chat import RESERVED_KWARGS, ChatEncoder
 from comas.utils.thinking import Said, ThinkingMarks
 from evaluation.client import Endpoint, _prompt, _read_reply
 from evaluation.models import find_target
@@ -220,6 +222,12 @@ def test_what_no_chat_can_have_is_refused(override: str, said: str):
     assert said in str(fault)
 
 
+def test_what_only_the_caller_of_a_chat_template_decides_is_reserved():
+    arguments = inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters
+    of_templates = {"self", "kwargs", "tools", "documents"}
+    assert arguments.keys() - of_templates == RESERVED_KWARGS - {"messages"}
+
+
 def test_adapters_of_one_model_have_one_chat_template():
     own = "society.chat_template_kwargs=[{enable_thinking: true}, {enable_thinking: false}]"
     lora = ["policy.lora.rank=8", "society.models=[quickstart/models/qwen2]"]
@@ -280,6 +288,7 @@ def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path: Path):
     off, plain = (model.chat for model in models)
     assert (off.template_kwargs, plain.template_kwargs) == ({"enable_thinking": False}, {})
     assert (list(off.thinking_marks), off.quote_reasoning) == (["<a>", "</a>"], True)
-    assert models[0].identity["chat_template_kwargs"] == {"enable_thinking": False}
+    assert models[0].identity["template_kwargs"] == {"enable_thinking": False}
+    assert "template_kwargs" not in plain.identity
     over = find_target(run, weights="trained", chat=ChatRules({"enable_thinking": True})).models
     assert [model.chat.template_kwargs for model in over] == [{"enable_thinking": True}] * 2

@@ -88,7 +88,8 @@ def check_model(
     try:
         if Path(model).exists():
             check_model_folder(Path(model))
-        if is_embedded and rollout.system_prompt is None and not any(template_kwargs):
+        asks_nothing = rollout.system_prompt is None and rollout.thinking_marks is None
+        if is_embedded and asks_nothing and not any(template_kwargs):
             return None
         folder = description_of(model)
         tokenizer = load_tokenizer(folder)

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from comas.types import Message
-from comas.utils.thinking import ThinkingMarks, find_marks
+from comas.utils.thinking import ThinkingMarks, known_marks
 
 RESERVED_KWARGS = frozenset(
     {"conversation", "messages", "chat_template", "add_generation_prompt", "tokenizer_kwargs"}
@@ -196,12 +196,13 @@ def _check_template_kwargs(
 def _thinking_marks(
     tokenizer: Any, begins_response: str, *, wanted: Sequence[str] | None
 ) -> ThinkingMarks | None:
-    return find_marks(
-        {token.content for token in tokenizer.added_tokens_decoder.values()},
-        template=str(tokenizer.chat_template),
-        begins_response=begins_response,
-        wanted=wanted,
-    )
+    tokens = {token.content for token in tokenizer.added_tokens_decoder.values()}
+    marks = wanted or known_marks(tokens, str(tokenizer.chat_template))
+    if marks is None:
+        return None
+    start, end = marks
+    opens = begins_response.rfind(start) > begins_response.rfind(end)
+    return ThinkingMarks(start, end, opens)
 
 
 def _special_marks(tokenizer: Any, thinking: ThinkingMarks | None) -> dict[int, str]:

@@ -1,7 +1,7 @@
 """What a reasoning model thinks, told from what it answers by the marks around its thinking."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -20,7 +20,8 @@ class Said(NamedTuple):
     """A response in its two parts."""
 
     thinking: str
-    """All that stands between thinking marks, and these."""
+    """All that stands between thinking marks, and these; where there is more than one stretch of
+    it, the whole response."""
     answer: str
     """The rest: what others read."""
 
@@ -59,18 +60,9 @@ class ThinkingMarks:
         return re.compile(f"{re.escape(self.start)}.*?(?:{re.escape(self.end)}|\\Z)", re.DOTALL)
 
 
-def find_marks(
-    known: Collection[str], *, template: str, begins_response: str, wanted: Sequence[str] | None
-) -> ThinkingMarks | None:
-    """The thinking marks of a model: ``wanted``, or else the first of ``KNOWN_MARKS`` that are
-    among its tokens (``known``), or else in its chat template; None: it has none.
-
-    ``begins_response`` is what the template writes before a response.
-    """
-    pairs = KNOWN_MARKS if wanted is None else [(wanted[0], wanted[1])]
-    found = [pair for pair in pairs if wanted is not None or pair[1] in known]
-    found += [pair for pair in pairs if pair[1] in template]
-    if not found:
-        return None
-    start, end = found[0]
-    return ThinkingMarks(start, end, begins_response.rfind(start) > begins_response.rfind(end))
+def known_marks(tokens: Collection[str], template: str) -> tuple[str, str] | None:
+    """The first of ``KNOWN_MARKS`` that are among a model's ``tokens``, or else in its chat
+    template; None: it has none."""
+    return next(
+        (pair for where in (tokens, template) for pair in KNOWN_MARKS if pair[1] in where), None
+    )

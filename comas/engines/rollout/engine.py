@@ -317,7 +317,7 @@ class RolloutEngine:
             rollout_logprobs=logprobs,
             finish_reason=completion.finish_reason,
             policy_version=self._policy_versions[prompt.adapter],
-            spells_mark=self._chats.spells_mark(text),
+            spells_mark=self._chats.spells_mark(answer),
             thinking_text=thinking,
             num_thinking_tokens=self._chats.num_thinking_tokens(response_token_ids, text),
         )

@@ -151,4 +151,5 @@ def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> 
         # ("CPU Generator does not use offset"), so every prompt is prefilled whole.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(max_model_len, max_num_seqs, _CPU_PREFILL_TOKENS),
+        "worker_extension_cls": "comas.engines.rollout.cpu.amx.AmxWorker",
     }
