@@ -5,6 +5,7 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import LostEngineError
 from comas.interaction import run_discussions
+from comas.interaction.asking import Inquiry
 from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import CheckpointWriter, RunDirectory
@@ -31,7 +33,7 @@ from comas.run.validation import validate_agents
 from comas.types import Discussion, Metrics
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
-from comas.verification.solutions import verify_solutions
+from comas.verification.solutions import verify_asked, verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -120,8 +122,17 @@ def co_evolve(
             clock.lap("rollout_s")
             # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
             wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
-            evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=step)
+            evidence = offer_evidence(
+                wait_for_verdicts,
+                seed=config.seed,
+                step=step,
+                inquiry=partial(open_inquiry, config, agents, discussions),
+            )
             rewards = reward_scheme(discussions, evidence=evidence)
+            discussions = [item.discussion for item in rewards.discussions]
+            wait_for_asked = verify_asked(verifier, discussions, answers=data.answers)
+            if reward_scheme.asks:
+                clock.lap("rollout_s")
             buffers.add(
                 collect_samples(
                     rewards.discussions,
@@ -137,15 +148,16 @@ def co_evolve(
             clock.lap("update_s")
             agents.sync_weights(stats)
             clock.lap("sync_s")
-            verdicts = wait_for_verdicts()
-            metrics = step_metrics(rewards, due, stats, verdicts, config=config) | clock.times()
+            verdicts, of_asked = wait_for_verdicts(), wait_for_asked()
+            metrics = step_metrics(rewards, due, stats, verdicts, of_asked, config=config)
+            metrics |= clock.times()
             watch.see(metrics)
             end = num_steps if stopping.reason({"step": step} | metrics) is None else step
             if is_due(step, every=config.training.validate_every, num_steps=end):
                 metrics |= validate()
             # Before anything of this step is on record: at most one step can be lost.
             checkpoints.wait()
-            run.save_discussions(step, rewards.discussions, verdicts=verdicts)
+            run.save_discussions(step, rewards.discussions, verdicts={**verdicts, **of_asked})
             run.save_tokens(step, discussions, advantages=advantages_by_turn(due, stats))
             stopping.see(_report(run, bar, step, metrics | agents.recoveries.take_metrics(step)))
             end = num_steps if stopping.reason() is None else step
@@ -205,6 +217,26 @@ def discuss(
                 ),
             )
         )
+
+
+def open_inquiry(config: Config, agents: Agents, discussions: Sequence[Discussion]) -> Inquiry:
+    """What the reward scheme asks agents through: scorers with the weights that they score by
+    (``society.scorer_weights``), the others with their present ones."""
+
+    def serve(scorers: bool) -> None:
+        if scorers:
+            agents.serve_scorers()
+        else:
+            agents.sync_weights(())
+
+    return Inquiry(
+        discussions,
+        generate=agents.generate,
+        num_agents=config.society.num_agents,
+        rules=config.interaction,
+        seed=config.seed,
+        serve=None if config.society.scorer_weights == "live" else serve,
+    )
 
 
 def scorer_renewal(society: Society, step: int) -> float:

@@ -138,6 +138,8 @@ class Discussion:
     turns: tuple[Turn, ...]
     num_overlong_prompts: int = 0
     """Number of prompts over the limit, which were shortened or skipped, as configured."""
+    asked: tuple[Turn, ...] = ()
+    """What the reward scheme asked for when all was said; nobody is trained on it."""
 
     def children(self, parent: Turn | None, role: Role) -> list[Turn]:
         """The turns of ``role`` that respond to ``parent`` (None: the question), in order.

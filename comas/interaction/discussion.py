@@ -88,7 +88,7 @@ class OpenDiscussion:
         built on the turn is then not asked either.
         """
         round_index = round_index if parent is None else parent.round_index
-        turn_id = _turn_id(role, index, parent=parent, round_index=round_index)
+        turn_id = turn_id_of(role, index, parent=parent, round_index=round_index)
         num_dropped = len(history) if self.rules.overlong_prompts == "drop_history" else 0
         for first in range(num_dropped + 1):
             prompt = fill(
@@ -128,7 +128,7 @@ class OpenDiscussion:
 
     def give(self, role: Role, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""
-        turn_id = _turn_id(role, index, parent=parent, round_index=parent.round_index)
+        turn_id = turn_id_of(role, index, parent=parent, round_index=parent.round_index)
         generation = Generation((), (), text, (), "given", policy_version=0)
         turn = Turn(turn_id, parent.turn_id, parent.round_index, role, agent, "", generation)
         self._turns[turn_id] = turn
@@ -183,7 +183,8 @@ def set_partners(discussions: Sequence[OpenDiscussion]) -> None:
                 discussion.partner = None if others is own else others[place % len(others)]
 
 
-def _turn_id(role: Role, index: int, *, parent: Turn | None, round_index: int) -> str:
+def turn_id_of(role: Role, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
+    """The name of a turn: "r0.s1.e0" is the first evaluation of solution 1 of round 0."""
     root = f"r{round_index}" if parent is None else parent.turn_id
     return f"{root}.{ROLE_LETTERS[role]}{index}"
 

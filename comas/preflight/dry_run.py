@@ -87,7 +87,8 @@ def describe_tokens(config: Config, sizes: Sizes, measured: MeasuredRun | None) 
             f"tokens of a step: about {measured.prompt_tokens:,.0f} of prompts and "
             f"{measured.response_tokens:,.0f} of responses, as in {measured.folder}"
         )
-    turns = sizes.num_discussions * sum(sizes.turns_per_discussion.values())
+    of_a_discussion = sizes.turns_per_discussion, sizes.asked_per_discussion
+    turns = sizes.num_discussions * sum(sum(counts.values()) for counts in of_a_discussion)
     rollout = config.rollout
     return (
         f"tokens of a step: {turns:,} prompts of at most {rollout.max_prompt_tokens:,} and "

@@ -26,6 +26,7 @@ from comas.config.schema import Config
 from comas.policy_optimization.losses import needs_pass_beforehand
 from comas.preflight.memory import ModelShape, adapter_parameters
 from comas.preflight.needs import Need
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Sizes
 
 WEIGHT_BYTES = 2
@@ -109,8 +110,9 @@ def one_step(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions
 
 
 def is_known(config: Config) -> bool:
-    """Whether its discussions are chains as this arithmetic has them."""
-    return config.interaction.criticism == "scored" and config.interaction.schedule in CHAINS
+    """Whether its discussions are chains as this arithmetic has them, and nothing else is asked."""
+    is_chain = config.interaction.criticism == "scored" and config.interaction.schedule in CHAINS
+    return is_chain and not REWARD_SCHEMES[config.reward.scheme].asks
 
 
 def hours_interval(

@@ -14,13 +14,12 @@ from comas.interaction.prompts import wording_of
 from comas.interaction.wording import WordingError, location_of, read_wording
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.preflight.needs import Checklist, Need
-from comas.preflight.sizes import silent_discussions
+from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
 from comas.types import DOMAINS, Rewards
 from comas.verification.forms import Verdict
-from comas.verification.solutions import Verdicts
 from comas.verification.verifiers import VERIFIERS
 
 CHOICES: dict[str, Registry[Any]] = {
@@ -119,15 +118,8 @@ def _trial(config: Config, key: str, name: str, train: QuestionSet | None) -> Ca
 
 def _try_reward(config: Config) -> None:
     discussions = silent_discussions(config, num_questions=2)
-    unanswered: Verdicts = {
-        (discussion.discussion_id, turn.turn_id): "unanswered"
-        for discussion in discussions
-        for turn in discussion.turns
-        if turn.role == "solution"
-    }
-    evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0)
     scheme = config.reward.scheme
-    rewards = REWARD_SCHEMES[scheme](discussions, evidence=evidence)
+    rewards = silent_rewards(config, discussions)
     if not isinstance(rewards, Rewards) or len(rewards.discussions) != len(discussions):
         raise ValueError(
             f"reward.scheme={scheme}: for {len(discussions)} discussions it returned "

@@ -3,13 +3,18 @@
 import asyncio
 import math
 from collections import Counter
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from comas.config.schema import Config, Training
 from comas.data import count_steps
 from comas.interaction import run_discussions
+from comas.interaction.asking import Inquiry
 from comas.policy_optimization.batching import num_optimizer_steps
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.prepared import Sizes
-from comas.types import ROLES, Discussion, Generation, Question, Role, TurnKey
+from comas.types import ROLES, Discussion, Generation, Question, Rewards, Role, Turn, TurnKey
+from comas.verification.solutions import Verdicts
 
 
 def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
@@ -42,6 +47,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_discussions=num_discussions,
         turns_per_discussion=turns,
         num_turns=num_turns,
+        asked_per_discussion=_asked_of_one_discussion(config),
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(
             _optimizer_steps(config, n, num_steps=every) for n, every in own
@@ -66,6 +72,7 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
         f"({config.interaction.schedule})",
+        *_describe_asked(config, sizes),
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
@@ -86,21 +93,41 @@ def silent_discussions(config: Config, *, num_questions: int, step: int = 0) -> 
 
     Not to be called while an event loop runs.
     """
-    silence = Generation((0,), (0,), "", (0.0,), "stop", 0)
-
-    async def stay_silent(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-        return silence
-
     return asyncio.run(
         run_discussions(
             [Question(f"{step}/{number}", "math", "") for number in range(num_questions)],
-            generate=stay_silent,
+            generate=_stay_silent,
             num_agents=config.society.num_agents,
             rules=config.interaction,
             seed=config.seed,
             step=step,
         )
     )
+
+
+def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards:
+    """What the reward scheme makes of discussions in which nobody says anything, not even when it
+    asks; raises what it raises."""
+    unanswered: Verdicts = {
+        (discussion.discussion_id, turn.turn_id): "unanswered"
+        for discussion in discussions
+        for turn in discussion.turns
+        if turn.role == "solution"
+    }
+    inquiry = partial(
+        Inquiry,
+        discussions,
+        generate=_stay_silent,
+        num_agents=config.society.num_agents,
+        rules=config.interaction,
+        seed=config.seed,
+    )
+    evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0, inquiry=inquiry)
+    return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
+
+
+async def _stay_silent(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+    return Generation((0,), (0,), "", (0.0,), "stop", 0)
 
 
 def _optimizer_steps(config: Config, samples_per_step: int, *, num_steps: int) -> int:
@@ -128,6 +155,15 @@ def _adapted(config: Config) -> str:
     num_bases = len(config.families)
     models = f"{num_bases} base model{'s' * (num_bases != 1)}"
     return f", LoRA adapters of rank {config.policy.lora.rank} over {models}"
+
+
+def _describe_asked(config: Config, sizes: Sizes) -> list[str]:
+    """What the reward scheme asks for in a discussion, if it asks."""
+    if not REWARD_SCHEMES[config.reward.scheme].asks:
+        return []
+    asked = ", ".join(f"{num} {role}s" for role, num in sizes.asked_per_discussion.items())
+    scheme = f"reward.scheme={config.reward.scheme}"
+    return [f"after it {scheme} asks for: {asked or 'nothing'} (not trained)"]
 
 
 def _describe_ends(training: Training) -> list[str]:
@@ -161,8 +197,19 @@ def _describe_updates(config: Config) -> list[str]:
 
 
 def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
-    discussion = silent_discussions(config, num_questions=2)[0]
-    roles = Counter(turn.role for turn in discussion.turns if not turn.is_given)
+    return _by_role(silent_discussions(config, num_questions=2)[0].turns)
+
+
+def _asked_of_one_discussion(config: Config) -> dict[Role, int]:
+    if not REWARD_SCHEMES[config.reward.scheme].asks:
+        return {}
+    rewards = silent_rewards(config, silent_discussions(config, num_questions=2))
+    return _by_role(rewards.discussions[0].discussion.asked)
+
+
+def _by_role(turns: Iterable[Turn]) -> dict[Role, int]:
+    """How many an agent is asked for."""
+    roles = Counter(turn.role for turn in turns if not turn.is_given)
     return {role: roles[role] for role in ROLES if role in roles}
 
 

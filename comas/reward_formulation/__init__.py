@@ -4,10 +4,12 @@ one line here."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from inspect import isgeneratorfunction
 from random import Random
 from typing import Any, Literal
 
 from comas.config.plugins import Registry
+from comas.interaction.asking import Formulating, Inquiry
 from comas.interaction.criticism import Outcome
 from comas.reward_formulation.controls import (
     as_if_scored,
@@ -15,6 +17,7 @@ from comas.reward_formulation.controls import (
     shuffled_reward,
     verifier_reward,
 )
+from comas.reward_formulation.improvement_reward import improvement_reward
 from comas.reward_formulation.interaction_reward import interaction_reward, median_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import confidence, majority_reward
@@ -32,20 +35,30 @@ from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
 
-Evidence = Literal["verdicts", "rng"]
-"""What a scheme may ask for beside the discussions, by the name of its argument.
+Evidence = Literal["verdicts", "rng", "ask"]
+"""What a scheme may need beside the discussions.
 
-``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that asks for them is
+``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
 not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-(``Random``).
+(``Random``). Both are arguments of these names. ``ask``: more turns of agents
+(``comas.interaction.asking``); it is no argument, but makes the scheme a generator.
 """
 
 
 def offer_evidence(
-    wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step: int
-) -> dict[Evidence, Callable[[], object]]:
-    """What a scheme may choose from at ``step``; nothing is computed before it is asked for."""
-    return {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
+    wait_for_verdicts: Callable[[], Verdicts],
+    *,
+    seed: int,
+    step: int,
+    inquiry: Callable[[], Inquiry] | None = None,
+) -> dict[Evidence, Callable[[], Any]]:
+    """What a scheme may choose from at ``step``; nothing is computed before it is needed.
+
+    ``inquiry`` opens one into the discussions; None: nobody can be asked.
+    """
+    offered: dict[Evidence, Callable[[], Any]]
+    offered = {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
+    return offered if inquiry is None else offered | {"ask": inquiry}
 
 
 @dataclass(frozen=True)
@@ -56,15 +69,28 @@ class RewardScheme:
     the discussions of one question; ``evidence`` holds what ``needs`` names and nothing else.
 
     Example: ``RewardScheme(agreement_with_gold, needs=("verdicts",))`` has
-    ``agreement_with_gold(discussions, verdicts=...)`` called.
+    ``agreement_with_gold(discussions, verdicts=...)`` called. With ``needs=("ask",)`` it is a
+    generator function, which yields lists of ``Ask`` and is sent the answers
+    (``comas.interaction.asking.Formulating``): as pure as the others.
     """
 
-    formulate: Callable[..., Rewards]
+    formulate: Callable[..., Rewards | Formulating]
     reads: Outcome | None = None
     """What it reads in the discussions; the criticism has to make it."""
     needs: tuple[Evidence, ...] = ()
     min_scorings: int = 1
     """Smallest ``interaction.num_scorings`` that makes sense."""
+
+    def __post_init__(self) -> None:
+        if isgeneratorfunction(self.formulate) != self.asks:
+            raise ValueError(
+                'a reward scheme that yields what it asks for has needs=("ask",), and no other has'
+            )
+
+    @property
+    def asks(self) -> bool:
+        """Whether it asks agents for more turns before it pays."""
+        return "ask" in self.needs
 
     @property
     def sees_verdicts(self) -> bool:
@@ -72,10 +98,15 @@ class RewardScheme:
         return "verdicts" in self.needs
 
     def __call__(
-        self, discussions: Sequence[Discussion], *, evidence: dict[Evidence, Callable[[], object]]
+        self, discussions: Sequence[Discussion], *, evidence: dict[Evidence, Callable[[], Any]]
     ) -> Rewards:
         """Reward a batch; of ``evidence`` only what is needed is computed and handed over."""
-        return self.formulate(discussions, **{need: evidence[need]() for need in self.needs})
+        if missing := set(self.needs) - set(evidence):
+            raise ValueError(f"the reward scheme needs {', '.join(missing)}, not to be had here")
+        given = {need: evidence[need]() for need in self.needs}
+        inquiry = given.pop("ask", None)
+        formulated: Any = self.formulate(discussions, **given)
+        return formulated if inquiry is None else inquiry.hear_out(formulated)
 
 
 def _maporl(shaping: Shaping) -> RewardScheme:
@@ -83,10 +114,11 @@ def _maporl(shaping: Shaping) -> RewardScheme:
 
 
 def _as_scheme(found: Any) -> RewardScheme | None:
-    """A bare function needs nothing but the discussions."""
+    """A bare function needs nothing but the discussions, and where it yields, to ask."""
     if isinstance(found, RewardScheme):
         return found
-    return RewardScheme(found) if callable(found) else None
+    needs: tuple[Evidence, ...] = ("ask",) if isgeneratorfunction(found) else ()
+    return RewardScheme(found, needs=needs) if callable(found) else None
 
 
 _SHIPPED = {
@@ -107,6 +139,7 @@ _SHIPPED = {
     "mean_rating": RewardScheme(mean_rating, reads="ratings"),
     "majority": RewardScheme(majority_reward),
     "confident_majority": RewardScheme(partial(majority_reward, weigh=confidence)),
+    "improvement": RewardScheme(improvement_reward, reads="scores", needs=("ask",)),
 }
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(
     _SHIPPED,

@@ -73,23 +73,27 @@ def _parse_row(line: bytes) -> Row:
 
 
 def discussion_record(item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str]) -> Record:
-    """The question, and every turn with its reward; agent null: nobody said it, it was given.
+    """The question, and every turn with its reward; agent null: nobody said it, it was given. What
+    the reward scheme asked for, if anything, is under ``asked``.
 
     Prompts are left out: they repeat the question and earlier turns, and would make the
     files many times as large.
     """
     discussion = item.discussion
-    return {
+    key = discussion.discussion_id
+    record = {
         "discussion_id": discussion.discussion_id,
         "question_id": discussion.question.question_id,
         "domain": discussion.question.domain,
         "question": discussion.question.text,
         "num_overlong_prompts": discussion.num_overlong_prompts,
         "turns": [
-            _turn_record(turn, reward, verdicts.get((discussion.discussion_id, turn.turn_id)))
+            _turn_record(turn, reward, verdicts.get((key, turn.turn_id)))
             for turn, reward in zip(discussion.turns, item.rewards, strict=True)
         ],
     }
+    asked = [_turn_record(t, None, verdicts.get((key, t.turn_id))) for t in discussion.asked]
+    return record | {"asked": asked} if asked else record
 
 
 def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Record:
@@ -130,7 +134,7 @@ def token_records(
     """
     missing = dict(advantages)
     for discussion in discussions:
-        for turn in discussion.turns:
+        for turn in (*discussion.turns, *discussion.asked):
             if not turn.is_given:
                 of_turn = missing.pop((discussion.discussion_id, turn.turn_id), None)
                 yield _key(discussion.discussion_id, turn.turn_id) | _said(turn) | _gained(of_turn)

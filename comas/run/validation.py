@@ -11,6 +11,7 @@ from comas.config.schema import Config, Interaction
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
 from comas.interaction import run_discussions
+from comas.interaction.asking import Inquiry
 from comas.interaction.prompts import SHIPPED, SOLUTION, fill, wording_of
 from comas.interaction.wording import Wording
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
@@ -165,7 +166,10 @@ def validate_discussions(
         )
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
-    evidence = offer_evidence(wait_for_verdicts, seed=seed, step=0)
+    inquiry = partial(
+        Inquiry, discussions, generate=generate, num_agents=num_agents, rules=rules, seed=seed
+    )
+    evidence = offer_evidence(wait_for_verdicts, seed=seed, step=0, inquiry=inquiry)
     rewards = reward_scheme(discussions, evidence=evidence)
     verdicts = wait_for_verdicts()
     last = last_solutions(discussions, verdicts)

@@ -1,6 +1,7 @@
 """The verifier on discussions: verdicts by turn, on every solution."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from comas.types import AnswerKey, Discussion, TurnKey
 from comas.utils.progress import progress_bar
@@ -30,3 +31,11 @@ def verify_solutions(
             return dict(zip(turns, pending.result(), strict=True))
 
     return wait
+
+
+def verify_asked(
+    verifier: Verifier, discussions: Sequence[Discussion], *, answers: AnswerKey
+) -> Callable[[], Verdicts]:
+    """Likewise every solution that the reward scheme asked for."""
+    asked = [replace(discussion, turns=discussion.asked) for discussion in discussions]
+    return verify_solutions(verifier, asked, answers=answers)

@@ -7,6 +7,7 @@ from statistics import fmean
 from comas.config.schema import Config
 from comas.policy_optimization.samples import variance_between_roles
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.metrics.asked import asked_metrics
 from comas.run.metrics.instruments import instruments
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.types import (
@@ -33,10 +34,12 @@ def step_metrics(
     buffers: Mapping[int, Sequence[TrainingSample]],
     stats: Mapping[int, UpdateStats],
     verdicts: Verdicts,
+    of_asked: Verdicts,
     *,
     config: Config,
 ) -> Metrics:
-    """What a step's discussions and updates say; ``buffers`` are what policies were updated on."""
+    """What a step's discussions and updates say; ``buffers`` are what policies were updated on,
+    ``of_asked`` the verdicts on what the reward scheme asked for."""
     discussions = [item.discussion for item in rewards.discussions]
     return {
         **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
@@ -50,6 +53,12 @@ def step_metrics(
         ),
         **false_accusations(discussions, verdicts=verdicts),
         **instruments(rewards.discussions, verdicts=verdicts, num_agents=config.society.num_agents),
+        **asked_metrics(
+            discussions,
+            verdicts=verdicts,
+            of_asked=of_asked,
+            num_agents=config.society.num_agents,
+        ),
     }
 
 
@@ -61,9 +70,10 @@ class Stopwatch:
         self._times: dict[str, float] = {}
 
     def lap(self, name: str) -> None:
-        """End the phase ``name``, which began when the one before ended."""
+        """End the phase ``name``, or a part of it, which began when the one before ended."""
         now = time.monotonic()
-        self._times[f"time/{name}"] = now - self._last
+        before = self._times.get(f"time/{name}", 0.0)
+        self._times[f"time/{name}"] = before + now - self._last
         self._last = now
 
     def times(self) -> dict[str, float]:
@@ -74,7 +84,8 @@ class Stopwatch:
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
     """Rewards by role and agent, response lengths in tokens, and what went wrong, by count.
 
-    Of a role in which nobody spoke there is nothing.
+    Of a role in which nobody spoke there is nothing. ``tokens/`` count all that was sampled, what
+    the reward asked for included; nothing else is of that.
     """
     turns = [
         (turn, reward)
@@ -91,8 +102,10 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
     metrics["response_length"] = _mean([len(t.generation.response_token_ids) for t, _ in turns])
     metrics |= _thinking_metrics("", [turn for turn, _ in turns])
-    metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t, _ in turns)
-    metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t, _ in turns)
+    sampled = [turn for turn, _ in turns]
+    sampled += [turn for item in rewarded for turn in item.discussion.asked]
+    metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t in sampled)
+    metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t in sampled)
     for agent in range(num_agents):
         own = [(turn, reward) for turn, reward in turns if turn.agent_index == agent]
         lengths = [len(turn.generation.response_token_ids) for turn, _ in own]

@@ -1,6 +1,7 @@
 """The discussions of a run as threads of the page."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -36,14 +37,21 @@ def read_threads(step: int, path: Path) -> list[Thread]:
 
 def thread_of(record: Record, *, step: int) -> Thread:
     """A discussion, each turn of it with the verdict on its solution and the scores it led to."""
-    turns: Sequence[Record] = record["turns"]
-    verdicts = {turn["turn_id"]: turn.get("verdict") for turn in turns if _is_root(turn)}
+    turns: Sequence[Record] = [
+        *record["turns"],
+        *({**turn, "is_asked": True} for turn in record.get("asked", ())),
+    ]
+    verdicts = {turn["turn_id"]: turn.get("verdict") for turn in turns}
     scores = {turn["turn_id"]: _own_score(turn) for turn in turns}
 
     def scores_around(turn: Record) -> tuple[int | str, ...]:
-        """Its own score, or those of all turns below it."""
-        below = f"{turn['turn_id']}."
-        ids = [t for t in scores if t == turn["turn_id"] or t.startswith(below)]
+        """Its own score, or those of all turns below it about the same solution."""
+        own, below = turn["turn_id"], f"{turn['turn_id']}."
+        ids = [
+            t
+            for t in scores
+            if t == own or (t.startswith(below) and _solution_id(t) == _solution_id(own))
+        ]
         return tuple(score for turn_id in ids if (score := scores[turn_id]) is not None)
 
     return Thread(
@@ -55,7 +63,8 @@ def thread_of(record: Record, *, step: int) -> Thread:
         labels={},
         chunk=str(step),
         turns=tuple(
-            _page_turn(turn, verdicts.get(_root_id(turn)), scores_around(turn)) for turn in turns
+            _page_turn(turn, verdicts.get(_solution_id(turn["turn_id"])), scores_around(turn))
+            for turn in turns
         ),
     )
 
@@ -96,9 +105,10 @@ def _is_root(turn: Record) -> bool:
     return turn["parent_turn_id"] is None
 
 
-def _root_id(turn: Record) -> str:
-    """``r0.s1.e0.t0`` is about ``r0.s1``."""
-    return ".".join(turn["turn_id"].split(".")[:2])
+def _solution_id(turn_id: str) -> str:
+    """The solution that a turn is about: ``r0.s1.e0.t0`` is about ``r0.s1``, and ``r0.s1.e0.s0.t0``
+    about a revision of it."""
+    return re.sub(r"(\.s\d+)(\.[^s.]\d+)*$", r"\1", turn_id)
 
 
 def _own_score(turn: Record) -> int | str | None:
@@ -130,7 +140,7 @@ def _page_turn(turn: Record, verdict: str | None, scores: tuple[int | str, ...])
     return PageTurn(
         id=turn["turn_id"],
         parent=turn["parent_turn_id"],
-        role=turn["role"],
+        role=turn["role"] + ", asked by the reward" * turn.get("is_asked", False),
         agent=turn["agent"],
         round=turn["round"],
         text=turn["response"],
