@@ -30,6 +30,7 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import check_gpus, plan_policy
 from comas.engines.cluster.recoveries import Recoveries
 from comas.interaction import run_discussions
+from comas.interaction.asking import Inquiry
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs
@@ -152,7 +153,19 @@ def scripted_buffers(config: Config) -> dict[int, list[TrainingSample]]:
         for turn in talk.turns
         if turn.role == "solution"
     }
-    evidence = offer_evidence(lambda: verdicts, seed=config.seed, step=1)  # type: ignore[arg-type, return-value]
+    inquiry = Inquiry(
+        discussions,
+        generate=read_from_script,
+        num_agents=config.society.num_agents,
+        rules=config.interaction,
+        seed=config.seed,
+    )
+    evidence = offer_evidence(
+        lambda: verdicts,  # type: ignore[arg-type, return-value]
+        seed=config.seed,
+        step=1,
+        inquiry=lambda: inquiry,
+    )
     rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
     metrics = rollout_metrics(rewards.discussions, num_agents=config.society.num_agents)
     assert metrics["reward/solution"] is not None
