@@ -11,18 +11,24 @@ from typing import Any
 import pytest
 from builders import discuss, discussion, generation, turn
 from page_runs import discussion as page_discussion
+from scripted_agents import ScriptedAgents
 from test_plugins import arguments_of, written
 
+from comas import train as driver
 from comas.__main__ import main
 from comas.config.schema import Interaction
+from comas.engines.cluster.recoveries import Recoveries
+from comas.engines.cluster.supervision import LostEngineError
 from comas.interaction.asking import Ask, Inquiry
 from comas.interaction.prompts import SCORING, SOLUTION, HistoryItem, fill
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.hours import is_known
 from comas.preflight.sizes import derive_sizes, describe_sizes
+from comas.preflight.survey import prepare
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme
 from comas.reward_formulation.improvement_reward import improvement_reward
+from comas.run import RunDirectory
 from comas.run.metrics.asked import asked_metrics
 from comas.run.metrics.step import rollout_metrics
 from comas.run.pages.discussions import thread_of
@@ -373,3 +379,71 @@ def test_every_schedule_can_be_asked_about(tmp_path):
         item = inquiry(held, Agents()).hear_out(improvement_reward(held)).discussions[0]
         evaluations = [t for t in held[0].turns if t.role == "evaluation"]
         assert len(item.discussion.asked) == 2 * len(evaluations) > 0
+
+
+# ---------------------------------------------------------------- runs
+
+
+class FrozenScorers(ScriptedAgents):
+    """A society that notes by which weights it was asked for what, and is lost as the reward asks
+    in the step of its name."""
+
+    def __init__(self, recoveries: Recoveries, *, lost_in: list[str]) -> None:
+        super().__init__(recoveries)
+        self.asked_by: set[tuple[str, str]] = set()
+        self._lost_in, self._weights_of = lost_in, "solver"
+
+    async def generate(
+        self, agent: int, prompt: str, *, turn: TurnKey, seed: int, temperature: float | None = None
+    ) -> Generation:
+        discussion_id, turn_id = turn
+        step = discussion_id.partition("/")[0]
+        if turn_id.count(".s") > 1:
+            if step in self._lost_in:
+                self._lost_in.remove(step)
+                raise LostEngineError(f"rollout engine 0 was lost in {step}")
+            self.asked_by.add(("scorer" if ".t" in turn_id else "solver", self._weights_of))
+        return await super().generate(agent, prompt, turn=turn, seed=seed)
+
+    def serve_scorers(self) -> None:
+        self._weights_of = "scorer"
+
+    def sync_weights(self, policies: object = None) -> None:
+        self._weights_of = "solver"
+
+
+def train(
+    saves: Path, monkeypatch: pytest.MonkeyPatch, *, lost_in: list[str]
+) -> tuple[Path, list[FrozenScorers]]:
+    """A run of three steps with a checkpoint after each."""
+    societies = []
+
+    def agents_of(config: Any, prepared: Any, recoveries: Recoveries) -> FrozenScorers:
+        societies.append(FrozenScorers(recoveries, lost_in=lost_in))
+        return societies[-1]
+
+    monkeypatch.setattr(driver, "agents_of", agents_of)
+    overrides = ["training.num_steps=3", "training.save_every=1", "rollout.batch_size=2"]
+    overrides += ["cluster.device=cpu", "society.scorer_weights=frozen", f"saves={saves}"]
+    config = load_config(EXPERIMENT, overrides)
+    with RunDirectory.create(config) as run:
+        driver.train(config, prepare(config), run)
+    return run.path, societies
+
+
+@pytest.mark.stack
+def test_a_society_that_is_lost_while_the_reward_asks_repeats_the_step_with_each_ones_weights(
+    saves, monkeypatch
+):
+    undisturbed, _ = train(saves, monkeypatch, lost_in=[])
+    disturbed, societies = train(saves, monkeypatch, lost_in=["step2"])
+    assert len(societies) == 2
+    assert all(
+        society.asked_by == {("solver", "solver"), ("scorer", "scorer")} for society in societies
+    )
+    for file in (undisturbed / "discussions").iterdir():
+        assert (disturbed / "discussions" / file.name).read_bytes() == file.read_bytes()
+    rows = [json.loads(line) for line in (disturbed / "metrics.jsonl").read_text().splitlines()]
+    # 2 questions, each with 4 evaluations that are followed by a revision and a scoring.
+    assert [row["asked/turns"] for row in rows[1:]] == [16] * 3
+    assert all(row["agent_0/asked/turns"] + row["agent_1/asked/turns"] == 16 for row in rows[1:])
