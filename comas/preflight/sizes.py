@@ -163,7 +163,7 @@ def _describe_asked(config: Config, sizes: Sizes) -> list[str]:
         return []
     asked = ", ".join(f"{num} {role}s" for role, num in sizes.asked_per_discussion.items())
     scheme = f"reward.scheme={config.reward.scheme}"
-    return [f"after it {scheme} asks for: {asked or 'nothing'} (not trained)"]
+    return [f"after it {scheme} asks for: {asked or 'nothing, of who say nothing'} (not trained)"]
 
 
 def _describe_ends(training: Training) -> list[str]:
