@@ -102,6 +102,23 @@ def test_an_evaluation_that_could_not_be_followed_so_far_is_not_trained():
     assert item.rewards == (0.0, None, 0.0)
 
 
+def test_of_several_scorers_each_weighs_both_versions_and_the_mean_pays():
+    solution, evaluation, scoring = criticised(ONE).turns
+    held = discussion(solution, evaluation, scoring, turn("r0.s0.e0.t1", TWO, agent=1))
+    asking = improvement_reward([held])
+    next(asking)
+    assert [ask.agent for ask in asking.send([REVISION])] == [2, 1]
+    again = [
+        said(f"r0.s0.e0.s0.t{i}", text, parent=REVISION.turn_id)
+        for i, text in enumerate((TWO, ONE))
+    ]
+    [item] = paid(improvement_reward([held]), [REVISION], again).discussions
+    assert item.rewards == (0.25, 0.0, 0.0, 0.0)  # 0.5 and -0.5
+    again[1] = None
+    [item] = paid(improvement_reward([held]), [REVISION], again).discussions
+    assert item.rewards == (0.25, 0.5, 0.0, 0.0)
+
+
 def test_the_change_is_counted_with_its_sign():
     again = [said("r0.s0.e0.s0.t0", text, parent=REVISION.turn_id) for text in (THREE, ONE, NONE)]
     three = [

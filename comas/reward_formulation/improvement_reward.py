@@ -1,5 +1,6 @@
 """A criticism is paid by what it changes: the solver revises, the scorer weighs both versions."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
@@ -16,9 +17,9 @@ def improvement_reward(discussions: Sequence[Discussion]) -> Formulating:
 
     s' is what the solver of s says when it is shown s and e as a second round would show them.
     V(s, e) is from the scoring in the discussion, V(s', e) by the same scorer, who weighs e against
-    s' instead. So an evaluation is paid if it is accepted, and the revision no longer deserves it.
-    Without one of the scores it gets 0; where the prompts were too long, None. Metrics: the mean of
-    V(s', e) - V(s, e), and the share of them above 0.
+    s' instead (of several scorers the mean). So an evaluation is paid if it is accepted, and the
+    revision no longer deserves it. Without one of the scores it gets 0; where the prompts were too
+    long, None. Metrics: the mean of V(s', e) - V(s, e), and the share of them above 0.
 
     Source: the diagnostic reward of CoNL (arXiv 2601.21464), the sum of max(0, V_final - V_init)
     over those whom an agent criticised. Our choices: V is the score (there a Bradley-Terry strength
@@ -30,44 +31,48 @@ def improvement_reward(discussions: Sequence[Discussion]) -> Formulating:
     scored = [found for discussion in discussions for found in _scored(discussion)]
     revisions = yield [
         Ask(d, "solution", s.agent_index, SOLUTION, e, history=[HistoryItem(s.text, e.text)])
-        for d, s, e, _ in scored
+        for d, s, e in scored
     ]
-    revised = [(*of, s) for of, s in zip(scored, revisions, strict=True) if s is not None]
-    scorings = yield [Ask(d, "scoring", t.agent_index, SCORING, s) for d, _, _, t, s in revised]
-    changes = {
-        (d.discussion_id, e.turn_id): _change(before, after)
-        for (d, _, e, before, _), after in zip(revised, scorings, strict=True)
-        if after is not None
-    }
-    paid = interaction_reward(discussions)
-    known = [change for change in changes.values() if change is not None]
+    weighed = [
+        ((d.discussion_id, e.turn_id), before, Ask(d, "scoring", before.agent_index, SCORING, s))
+        for (d, _, e), s in zip(scored, revisions, strict=True)
+        if s is not None
+        for before in d.children(e, "scoring")
+    ]
+    scorings = yield [ask for *_, ask in weighed]
+    changes: defaultdict[TurnKey, list[float]] = defaultdict(list)
+    for (key, before, _), after in zip(weighed, scorings, strict=True):
+        if after is not None:
+            changes[key] += _change(before, after)
+    known = [fmean(of_evaluation) for of_evaluation in changes.values() if of_evaluation]
     metrics = {
         "improvement/change": fmean(known) if known else None,
         "improvement/paid_rate": fmean(change > 0 for change in known) if known else None,
     }
+    paid = interaction_reward(discussions)
     return Rewards([_paid(item, changes) for item in paid.discussions], paid.metrics | metrics)
 
 
-def _scored(discussion: Discussion) -> list[tuple[Discussion, Turn, Turn, Turn]]:
-    """Every solution with an evaluation that somebody gave, and the scoring of that."""
+def _scored(discussion: Discussion) -> list[tuple[Discussion, Turn, Turn]]:
+    """Every solution with an evaluation that somebody gave and somebody scored."""
     return [
-        (discussion, solution, evaluation, scoring)
+        (discussion, solution, evaluation)
         for solution in discussion.children(None, "solution")
         for evaluation in discussion.children(solution, "evaluation")
-        for scoring in discussion.children(evaluation, "scoring")[:1]
-        if not evaluation.is_given
+        if not evaluation.is_given and discussion.children(evaluation, "scoring")
     ]
 
 
-def _change(before: Turn, after: Turn) -> float | None:
+def _change(before: Turn, after: Turn) -> list[float]:
+    """From the one scoring to the other; nothing where one holds no score."""
     first, second = parse_score(before.text), parse_score(after.text)
-    return None if first is None or second is None else (second - first) / 2
+    return [] if first is None or second is None else [(second - first) / 2]
 
 
-def _paid(item: RewardedDiscussion, changes: Mapping[TurnKey, float | None]) -> RewardedDiscussion:
+def _paid(item: RewardedDiscussion, changes: Mapping[TurnKey, list[float]]) -> RewardedDiscussion:
     rewards: list[float | None] = []
     for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-        key = (item.discussion.discussion_id, turn.turn_id)
-        of_change = max(0.0, changes[key] or 0.0) if key in changes else None
+        of_turn = changes.get((item.discussion.discussion_id, turn.turn_id))
+        of_change = None if of_turn is None else max(0.0, fmean(of_turn or [0.0]))
         rewards.append(of_change if turn.role == "evaluation" else reward)
     return RewardedDiscussion(item.discussion, tuple(rewards))
