@@ -120,13 +120,15 @@ class Talk:
 SCORES = {"r0.s0": 1, "r0.s1": 2, "r1.s0": 3, "r1.s1": 2}
 
 
-def discuss(talk: Talk, *, gold: str = "right") -> dict[str, float | None]:
+def discuss(
+    talk: Talk, *, gold: str = "right", scheme: str = "interaction"
+) -> dict[str, float | None]:
     return validate_discussions(
         QuestionSet(tuple(QUESTIONS), {question.question_id: gold for question in QUESTIONS}),
         generate=talk,
         num_agents=2,
         rules=Interaction(schedule="parallel", num_rounds=2, prompt_reuse=4),
-        reward_scheme=REWARD_SCHEMES["interaction"],
+        reward_scheme=REWARD_SCHEMES[scheme],
         seed=0,
         verifier=Judge(),  # type: ignore[arg-type]
     )
@@ -137,6 +139,13 @@ def test_a_discussions_accuracy_is_that_of_the_last_round():
     assert metrics["validation/discussion/accuracy"] == 1 / 2  # of two solutions in round 1
     assert metrics["validation/discussion/accuracy/math"] == 1 / 2
     assert metrics["validation/discussion/verifier_failures"] == 0
+
+
+def test_a_reward_that_asks_also_asks_after_held_out_discussions():
+    plain, asking = Talk(SCORES), Talk(SCORES)
+    assert discuss(asking, scheme="improvement") == discuss(plain)  # which is of solutions
+    # 3 questions with 4 evaluations: a revision of each, and a scoring of that.
+    assert len(asking.asked) - len(plain.asked) == 3 * 4 * 2
 
 
 def test_reward_effectiveness_is_over_all_solutions_of_the_discussions():
