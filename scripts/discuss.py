@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain
-from comas.utils.terminal import command
+from comas.utils.terminal import command, printable
 from comas.verification.boxed import last_boxed
 from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.config import EvaluationConfig
@@ -149,8 +149,8 @@ def final_answer(solution: str, domain: Domain) -> str:
 
 
 def show(text: str) -> None:
-    """Write at once, also where the output is no terminal."""
-    sys.stdout.write(f"{text}\n")
+    """Write at once, also where the output is no terminal; models may say anything."""
+    sys.stdout.write(f"{printable(text)}\n")
     sys.stdout.flush()
 
 

@@ -10,7 +10,7 @@ import termios
 
 import pytest
 
-from comas.utils.terminal import WIPE, folded
+from comas.utils.terminal import WIPE, folded, printable
 
 SAYS = """
 import logging
@@ -83,3 +83,16 @@ def test_messages_are_folded_on_a_terminal_alone():
         "  six seven",
         "      eight nine",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("so 7,\n\tor \u00e9\u4e09", "so 7,\n\tor \u00e9\u4e09"),
+        ("\x1b[2J\x1b]0;title\x07fine", r"\x1b[2J\x1b]0;title\x07fine"),
+        ("wrong\rright", r"wrong\rright"),
+        ("a\u202eb\u200bc\x9b", r"a\u202eb\u200bc\x9b"),
+    ],
+)
+def test_what_a_model_says_moves_no_cursor(text, shown):
+    assert printable(text) == shown

@@ -8,6 +8,7 @@ import re
 import signal
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import FrameType
@@ -90,6 +91,20 @@ def folded(line: str, columns: int) -> str:
         break_on_hyphens=False,
     )
     return text.replace(NO_BREAK, " ")
+
+
+def printable(text: str) -> str:
+    r"""What somebody else wrote, for a terminal: a character that could move the cursor, change the
+    window or turn text around is spelled, and lines and tabs stay.
+
+    Example: ``printable("\x1b[2Jfine") == r"\x1b[2Jfine"``
+    """
+    return "".join(
+        character
+        if character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf")
+        else character.encode("unicode_escape").decode()
+        for character in text
+    )
 
 
 def command(
