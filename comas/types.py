@@ -8,14 +8,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
-Domain = Literal["math", "coding", "science"]
+Domain = Literal["math", "coding", "science", "choice", "reasoning"]
 Role = Literal["solution", "evaluation", "scoring"]
 FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
-DOMAINS: tuple[Domain, ...] = get_args(Domain)
-NO_CHOICE = "choice questions can be evaluated on, but not trained on"
-"""Why the form "choice" has no domain: there are no prompts to discuss such questions."""
+DOMAINS: tuple[Domain, ...] = ("math", "coding", "science")
+"""Those of the paper, which the quick-start's society is made of."""
+ALL_DOMAINS: tuple[Domain, ...] = get_args(Domain)
+"""The paper's, and those that a user's questions may be of besides."""
 ROLES: tuple[Role, ...] = get_args(Role)
 ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
 """The letter of each role in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from comas.config import Config, load
 from comas.config.schema import Data
 from comas.interaction.wording import location_of
-from comas.preflight.locations import locate, reading_rules
+from comas.preflight.locations import held_out_rules, locate
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
 from comas.run.origin import SOURCES, kept_source, read_inputs
@@ -247,7 +247,7 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
         models=models,
         subjects=subjects,
         held_out=locations[config.data.validation],
-        held_out_rules=reading_rules(config.data.validation, config.data),
+        held_out_rules=held_out_rules(config),
         system_prompt=config.rollout.system_prompt,
         prompts=kept_prompts(run, config),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),

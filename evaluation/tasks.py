@@ -12,7 +12,6 @@ from comas.data import RECORDS, Faulty, Record, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill, wording_of
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.benchmarks.benchmark import gold_with_options
 from evaluation.types import BenchmarkTask
 
 HELD_OUT = "held_out"
@@ -44,9 +43,7 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
             faults.append(f"{location}: {record.reason}")
         else:
             query = f"{record.prompt}\n\n{benchmark.closing_sentence}"
-            is_choice = record.task == "choice"
-            gold = gold_with_options(record.answer, record.prompt) if is_choice else record.answer
-            tasks.append(BenchmarkTask(record.id, record.task, record.prompt, query, gold))
+            tasks.append(BenchmarkTask(record.id, record.task, record.prompt, query, record.gold))
     if faults or not tasks:
         listed = "; ".join(faults[:MAX_LISTED_FAULTS]) or "it holds no tasks"
         raise ValueError(

@@ -4,7 +4,7 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/check_data.sh FILE|hub:OWNER/NAME/CONFIG/SPLIT ... [key=value ...]
+usage: bash scripts/check_data.sh FILE|hub:OWNER/NAME/CONFIG/SPLIT|reasoning_gym ... [key=value ...]
 
 Makes the environment (.venv) where there is none, then checks questions (data/README.md describes
 them) and lists the faulty ones, a line for each kind of fault: keys and their types, ids that occur
@@ -30,7 +30,7 @@ fi
 named=()
 for argument in "$@"; do
   case "$argument" in
-    hub:* | *=*) named+=("$argument") ;;
+    hub:* | reasoning_gym | *=*) named+=("$argument") ;;
     *) named+=("$(realpath -m -- "$argument")") ;;
   esac
 done

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from comas.data import Record
+from comas.data.choices import gold_with_options
 from comas.data.preparation import Item, LeftOut
 from comas.data.preparation.build import TRAINING_SETS
 from comas.data.preparation.record_set import convert_rows
 from comas.verification import Verifier
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.benchmarks.benchmark import gold_with_options
 from evaluation.tasks import PAPER_BENCHMARKS
 
 ALL_SETS = [*TRAINING_SETS.values(), *BENCHMARKS.values()]

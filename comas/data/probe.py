@@ -8,7 +8,8 @@ from typing import Annotated
 from pydantic import AfterValidator, TypeAdapter
 from pydantic_core import PydanticCustomError
 
-from comas.data.records import Text, Trained, read_records, sound_records
+from comas.data.records import Text, read_records, sound_records
+from comas.types import Domain
 
 _EXAMPLE = json.dumps(
     {
@@ -34,7 +35,7 @@ class ProbeItem:
     """
 
     id: Text
-    task: Trained
+    task: Domain
     prompt: Text
     solution: Text
     mistake: Text | None

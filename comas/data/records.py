@@ -9,12 +9,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
-from pydantic import AfterValidator, BeforeValidator, TypeAdapter, ValidationError
+from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, to_json
 
 from comas.config.schema import Columns, Data
+from comas.data import reasoning_gym
+from comas.data.choices import gold_with_options, with_choices
 from comas.data.rows import DataError, Faulty, json_texts, read_rows, source_of
-from comas.types import NO_CHOICE, AnswerKey, Domain, Question
+from comas.types import AnswerKey, Domain, Question
 from comas.utils.files import faults_in_words
 
 MAX_LISTED_FAULTS = 20
@@ -42,12 +44,6 @@ def _not_blank(text: str) -> str:
     return text
 
 
-def _no_choice(domain: Any) -> Any:
-    if domain == "choice":
-        raise PydanticCustomError("choice", NO_CHOICE)
-    return domain
-
-
 def _not_endless(text: str) -> str:
     if len(text) > MAX_PROMPT_CHARS:
         raise PydanticCustomError(
@@ -58,7 +54,6 @@ def _not_endless(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_not_blank)]
-Trained = Annotated[Domain, BeforeValidator(_no_choice)]
 Form = TypeVar("Form", bound=str)
 
 
@@ -87,8 +82,14 @@ class Record(Generic[Form]):
     answer: Text
     source: Text
 
+    @property
+    def gold(self) -> str:
+        """The answer as verifiers know it: of choice, with the options that end the prompt."""
+        is_choice = self.task == "choice"
+        return gold_with_options(self.answer, self.prompt) if is_choice else self.answer
 
-QUESTION: TypeAdapter[Record[Domain]] = TypeAdapter(Record[Trained])
+
+QUESTION: TypeAdapter[Record[Domain]] = TypeAdapter(Record[Domain])
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ def load_questions(name: str | Path, rules: Data = RECORDS) -> QuestionSet:
     """
     records = sound_records(str(name), read_questions(name, rules), example=_EXAMPLE)
     questions = tuple(Question(record.id, record.task, record.prompt) for record in records)
-    return QuestionSet(questions, {record.id: record.answer for record in records})
+    return QuestionSet(questions, {record.id: record.gold for record in records})
 
 
 def sound_records(
@@ -139,10 +140,14 @@ def sound_records(
 def read_questions(
     name: str | Path, rules: Data = RECORDS
 ) -> Iterator[tuple[str, Record[Domain] | Faulty]]:
-    """(location, record) of each row of a file, or of a dataset on the hub; ids must differ.
+    """(location, record) of each row of a file or of a dataset on the hub, or of each question that
+    is generated; ids must differ.
 
     Raises DataError when it cannot be read.
     """
+    if name == reasoning_gym.NAME:
+        generated = reasoning_gym.generated_rows(rules)
+        return _validated(((place, to_json(row)) for place, row in generated), QUESTION)
     rows, source = read_rows(str(name)), source_of(str(name))
     texts = (
         (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
@@ -193,17 +198,27 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
         return to_json(row)
     columns = _by_key(rules.columns)
     known = {"id": name, "task": rules.domain, "source": source}
-    found = {key: _as_text(row.get(column)) for key, column in columns.items()}
+    found = {key: row.get(column) for key, column in columns.items()}
     record = known | {key: value for key, value in found.items() if value is not None}
     faults = [_missing(key, columns[key], row) for key in NEEDED if record.get(key) is None]
     if faults:
         return Faulty("; ".join(faults))
-    mark, answer = rules.answer_after, record["answer"]
-    if mark is not None and isinstance(answer, str):
-        if mark not in answer:
-            return Faulty(f"answer: has no {mark!r}, behind which data.answer_after looks for it")
-        record["answer"] = answer.rpartition(mark)[2].strip()
-    return to_json(record)
+    try:
+        record["answer"] = _after_mark(record["answer"], rules.answer_after)
+        if record["task"] == "choice":
+            record = with_choices(record, row, columns=rules.columns.choices)
+    except ValueError as error:
+        return Faulty(str(error))
+    return to_json({key: _as_text(value) for key, value in record.items()})
+
+
+def _after_mark(answer: Any, mark: str | None) -> Any:
+    """What follows the last mark in an answer that is a text. Raises ValueError where none does."""
+    if mark is None or not isinstance(answer, str):
+        return answer
+    if mark not in answer:
+        raise ValueError(f"answer: has no {mark!r}, behind which data.answer_after looks for it")
+    return answer.rpartition(mark)[2].strip()
 
 
 def _by_key(columns: Columns) -> dict[str, str | None]:

@@ -21,7 +21,7 @@ from comas.interaction.prompts import (
     HistoryItem,
     Template,
 )
-from comas.types import Turn
+from comas.types import Domain, Turn
 
 
 class Critics(NamedTuple):
@@ -141,9 +141,14 @@ async def uncriticised(submission: Submission) -> HistoryItem:
     return submission.history_item(None)
 
 
+def approval_of(domain: Domain) -> str:
+    """An evaluation that finds nothing; beyond the paper's domains it is that of math."""
+    return APPROVALS.get(domain, APPROVALS["math"])
+
+
 async def muted(submission: Submission) -> HistoryItem:
     """A control: nobody is asked for an evaluation, and an approval is scored."""
-    approval = APPROVALS[submission.discussion.question.domain]
+    approval = approval_of(submission.discussion.question.domain)
     given = submission.give(approval, index=submission.index)
     submission.score(given)
     return submission.history_item(given)

@@ -1,7 +1,8 @@
 """Files of prompts: what each role is told by domain, and how the history is shown.
 
-The shipped one is ``prompts.yaml``, which says what a file may hold; a user's own
-(``interaction.prompts``) holds what is worded differently.
+The shipped one is ``prompts.yaml``, which says what a file may hold, with ``further_prompts.yaml``
+beside it for the domains that the paper does not train on; a user's own (``interaction.prompts``)
+holds what is worded differently.
 """
 
 import re
@@ -15,9 +16,10 @@ import yaml
 
 from comas.config.faults import one_line
 from comas.config.sources import REPOSITORY
-from comas.types import DOMAINS
+from comas.types import ALL_DOMAINS
 
 SHIPPED_FILE = Path(__file__).parent / "prompts.yaml"
+FURTHER_FILE = Path(__file__).parent / "further_prompts.yaml"
 
 Wording = Mapping[str, Mapping[str, str]]
 """Section -> key -> text. A section is a role, whose keys are the domains, or the history."""
@@ -50,6 +52,21 @@ FIELDS_OF_HISTORY: dict[str, Fields] = {
 """Of the parts of {discussion}."""
 
 
+class Texts(dict[str, str]):
+    """The texts of a section, and behind them those of ``further_prompts.yaml``.
+
+    The quick-start's tokenizers are made of all texts that the shipped sections hold, and its
+    agents know no others: so those of further domains are found, but not held.
+    """
+
+    def __init__(self, section: str, texts: Mapping[str, str]) -> None:
+        super().__init__(texts)
+        self._section = section
+
+    def __missing__(self, key: str) -> str:
+        return read_wording(FURTHER_FILE)[self._section][key]
+
+
 class WordingError(ValueError):
     """Every fault of a file of prompts, each with its line."""
 
@@ -73,12 +90,15 @@ def read_wording(path: Path) -> Wording:
     faults = list(_read_sections(root, found))
     if faults:
         raise WordingError("\n   ".join([f"{path}:", *faults]))
-    return found
+    return {section: Texts(section, texts) for section, texts in found.items()}
 
 
 def merged(own: Wording, shipped: Wording) -> Wording:
     """``shipped`` with everything that ``own`` words differently."""
-    return {section: {**texts, **own.get(section, {})} for section, texts in shipped.items()}
+    return {
+        section: Texts(section, {**texts, **own.get(section, {})})
+        for section, texts in shipped.items()
+    }
 
 
 def _read_sections(root: yaml.Node | None, found: dict[str, dict[str, str]]) -> Iterator[str]:
@@ -105,7 +125,7 @@ def _fields_of(section: str) -> dict[str, Fields] | None:
     """Key -> fields of a section; None: there is no such section."""
     if section == "history":
         return FIELDS_OF_HISTORY
-    return dict.fromkeys(DOMAINS, FIELDS[section]) if section in FIELDS else None
+    return dict.fromkeys(ALL_DOMAINS, FIELDS[section]) if section in FIELDS else None
 
 
 def _read_texts(

@@ -12,6 +12,7 @@ from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
 from comas.preflight.chat_conflicts import chat_conflicts
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.own_files import name_conflicts, prompt_conflicts
+from comas.preflight.question_conflicts import question_conflicts
 from comas.preflight.stopping_conflicts import best_conflicts, condition_conflicts
 from comas.preflight.update_conflicts import (
     estimator_conflicts,
@@ -28,6 +29,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
     checks = (
         name_conflicts,
         prompt_conflicts,
+        question_conflicts,
         _run_names,
         _societies,
         _criticisms,

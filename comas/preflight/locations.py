@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from comas import quickstart
-from comas.config.schema import Data, Rollout
-from comas.data import RECORDS
+from comas.config.schema import Config, Data, Rollout
+from comas.data import RECORDS, reasoning_gym
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.quickstart.build import fingerprint, recipe_sources
 from comas.utils.chat import ChatEncoder, check_system_prompt
@@ -60,9 +60,20 @@ def locate(
     return locations
 
 
-def reading_rules(name: str, data: Data) -> Data:
-    """How the questions of ``name`` are read: as ``data`` says, unless they are embedded ones."""
-    return RECORDS if name.startswith(QUICKSTART_PREFIX) else data
+def training_rules(config: Config) -> Data:
+    """How the questions of ``data.train`` are read: as ``data`` says, unless they are embedded
+    ones."""
+    if config.data.train.startswith(QUICKSTART_PREFIX):
+        return RECORDS
+    num_steps = config.training.num_steps
+    asked = None if num_steps is None else num_steps * config.rollout.batch_size
+    return reasoning_gym.endless_rules(config.data, num_questions=asked)
+
+
+def held_out_rules(config: Config) -> Data:
+    """How the questions of ``data.validation`` are read, likewise."""
+    embedded = config.data.validation.startswith(QUICKSTART_PREFIX)
+    return RECORDS if embedded else reasoning_gym.held_out_rules(config.data)
 
 
 def society_folder(saves: Path, *, seed: int) -> Path:

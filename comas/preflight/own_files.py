@@ -18,7 +18,7 @@ from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
-from comas.types import DOMAINS, Rewards
+from comas.types import ALL_DOMAINS, Rewards
 from comas.verification.forms import Verdict
 from comas.verification.verifiers import VERIFIERS
 
@@ -27,7 +27,7 @@ CHOICES: dict[str, Registry[Any]] = {
     "interaction.criticism": CRITICISMS,
     "reward.scheme": REWARD_SCHEMES,
     "optimization.estimator": ADVANTAGE_ESTIMATORS,
-    **{f"verification.{domain}": VERIFIERS for domain in DOMAINS},
+    **{f"verification.{domain}": VERIFIERS for domain in ALL_DOMAINS},
     "logging.trackers": TRACKERS,
 }
 """Key -> the registry in which its value, or each of its values, is a name."""

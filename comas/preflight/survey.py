@@ -19,9 +19,10 @@ from comas.preflight.hours import is_known, sequences_need
 from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
     check_model,
+    held_out_rules,
     locate,
-    reading_rules,
     society_folder,
+    training_rules,
 )
 from comas.preflight.machine import (
     Machine,
@@ -59,7 +60,9 @@ from comas.run.prepared import Prepared, Sizes
 from comas.run.seal import look_for_key
 from comas.types import DOMAINS, Device
 from comas.utils.model_folder import description_of, is_here
+from comas.verification.reasoning_gym import try_tasks
 from comas.verification.sandbox import Isolation
+from comas.verification.verifiers import SANDBOXED
 
 SHARED_MEMORY = Path("/dev/shm")
 EMBEDDED_QUESTIONS = {
@@ -197,7 +200,7 @@ class Survey:
         if location is None:
             number = EMBEDDED_QUESTIONS[name]
         else:
-            self.train = load_questions(location, reading_rules(name, self.config.data))
+            self.train = load_questions(location, training_rules(self.config))
             number = len(self.train.questions)
         self.sizes = derive_sizes(self.config, num_questions=number)
         return number
@@ -207,7 +210,7 @@ class Survey:
         location = self._locate(name, embedded=EMBEDDED_QUESTIONS)
         if location is None:
             return EMBEDDED_QUESTIONS[name]
-        held_out = load_questions(location, reading_rules(name, self.config.data))
+        held_out = load_questions(location, held_out_rules(self.config))
         asked = fixed_subset(held_out.questions, self.config.validation.num_questions)
         self.validation = QuestionSet(tuple(asked), held_out.answers)
         return len(held_out.questions)
@@ -240,13 +243,22 @@ class Survey:
     def _look_at_sandbox(self) -> None:
         known = [questions for questions in (self.train, self.validation) if questions is not None]
         domains = {question.domain for of_file in known for question in of_file.questions}
-        if "coding" in domains:
+        if not domains.isdisjoint(SANDBOXED):
             wanted = self.config.verification.sandbox
             self.isolation = self.needs.find(
                 "sandbox for programs",
                 wanted or "as strict as can be",
                 lambda: settle_isolation(wanted, key="verification.sandbox"),
             )
+        if "reasoning" in domains and self.config.verification.reasoning == "reasoning":
+            golds = [
+                of_file.answers[question.question_id]
+                for of_file in known
+                for question in of_file.questions
+                if question.domain == "reasoning"
+            ]
+            find = partial(try_tasks, golds)
+            self.needs.find("tasks of reasoning_gym", "that judge their own answer right", find)
 
     def _look_at_memory(self) -> None:
         if len(self._num_parameters) < len(set(self.config.models)):

@@ -12,7 +12,8 @@ from functools import partial
 from typing import NamedTuple
 
 from comas.data.probe import ProbeItem
-from comas.interaction.prompts import APPROVALS, EVALUATION, SCORING, SHIPPED, fill
+from comas.interaction.criticism import approval_of
+from comas.interaction.prompts import EVALUATION, SCORING, SHIPPED, fill
 from comas.interaction.wording import Wording
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Domain, Generate, Metrics
@@ -84,7 +85,7 @@ def queries_about(items: Sequence[ProbeItem], wording: Wording = SHIPPED) -> Ite
         yield Query(item, "evaluation", prompt, "")
         shown = {"false_accusation": item.false_accusation}
         if item.true_accusation is not None:
-            shown = {"true_accusation": item.true_accusation, "approval": APPROVALS[item.task]}
+            shown = {"true_accusation": item.true_accusation, "approval": approval_of(item.task)}
         for kind, evaluation in shown.items():
             prompt = about(SCORING, solution=item.solution, evaluation=evaluation)
             yield Query(item, "scoring", prompt, kind)
@@ -94,7 +95,7 @@ def read(query: Query, text: str) -> Iterator[Finding]:
     """What a response tells; a scoring without a score tells nothing."""
     item = query.item
     if query.role == "evaluation":
-        approves = APPROVALS[item.task] in text
+        approves = approval_of(item.task) in text
         if item.true_accusation is None:
             yield Finding("accuses", item.task, None, not approves)
         else:

@@ -23,7 +23,7 @@ from comas.config.plugins import adopt_texts, blaming_plugins, texts_read
 from comas.verification import coding
 from comas.verification.forms import Grader, Verdict
 from comas.verification.sandbox import Isolation, Sandbox
-from comas.verification.verifiers import CPU_LIMIT_S, verify
+from comas.verification.verifiers import CPU_LIMIT_S, SANDBOXED, verify
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ class Verifier:
         another thread.
         """
         items = list(items)
-        if not self._is_settled and any(form == "coding" for form, _, _ in items):
+        if not self._is_settled and any(form in SANDBOXED for form, _, _ in items):
             _warn_unless_isolated()
         batch = _Batch(items, schedule=partial(self._schedule, grader), on_verdict=on_verdict)
         self._batches.add(batch)

@@ -12,6 +12,7 @@ from comas.verification.published import (
     verify_math_published,
     verify_science_published,
 )
+from comas.verification.reasoning_gym import verify_reasoning_gym
 from comas.verification.science import verify_science
 
 Verify = Callable[[str, str], Verdict]
@@ -23,6 +24,7 @@ VERIFIERS: Registry[Verify] = Registry(
         "science": verify_science,
         "coding": verify_coding,
         "choice": verify_choice,
+        "reasoning": verify_reasoning_gym,
     },
     group="comas.verifiers",
     wanted="a function from a response and its gold answer to a Verdict",
@@ -37,9 +39,13 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
         "science": verify_science_published,
         "coding": verify_coding_published,
         "choice": verify_choice_published,
+        "reasoning": verify_reasoning_gym,  # of which nothing is published
     },
 }
 """grader -> form -> verifier."""
+
+SANDBOXED: frozenset[str] = frozenset({"coding", "reasoning"})
+"""The forms whose verifiers run what a model writes."""
 
 CPU_LIMIT_S: dict[Grader, float] = {
     "strict": 10.0,

@@ -1,7 +1,5 @@
-"""What a benchmark is: a dataset, the form of its answers, how many tasks are drawn; and how the
-options of a multiple choice are listed."""
+"""What a benchmark is: a dataset, the form of its answers, how many tasks are drawn."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +17,10 @@ CLOSING_SENTENCES: dict[AnswerForm, str] = {
         "Work through it step by step and finish with the letter of the one right option inside "
         r"\boxed{}, for example \boxed{B}."
     ),
+    "reasoning": (
+        "Work through it step by step and finish with the answer, in the form that is asked for, "
+        r"inside \boxed{}."
+    ),
     "coding": (
         "Give the complete Python code in exactly one fenced block, which begins with ```python "
         "and ends with ```."
@@ -27,7 +29,7 @@ CLOSING_SENTENCES: dict[AnswerForm, str] = {
 """The last sentence of a task, by the form of its answer."""
 
 LETTERS = "ABCD"
-_FIRST = f"\n\n({LETTERS[0]}) "
+"""Of the options in the benchmarks of choice."""
 
 
 @dataclass(frozen=True)
@@ -45,15 +47,3 @@ class Benchmark(RecordSet):
     def records_path(self, data: Path) -> Path:
         """The file that ``scripts/prepare_data.sh`` builds in the folder ``data``."""
         return data / benchmark_file(self.name)
-
-
-def list_options(options: Sequence[str]) -> str:
-    """Example: ``list_options(["2", "3"])`` gives the lines ``(A) 2`` and ``(B) 3``."""
-    lettered = zip(LETTERS, options, strict=False)
-    return "\n".join(f"({letter}) {option.strip()}" for letter, option in lettered)
-
-
-def gold_with_options(letter: str, prompt: str) -> str:
-    """The letter with the options below it, which end ``prompt``: what strict grading knows."""
-    _, first, rest = prompt.rpartition(_FIRST)
-    return f"{letter}\n{first.strip()} {rest}" if first else letter

@@ -2,8 +2,9 @@
 
 import random
 
+from comas.data.choices import list_options
 from comas.data.preparation import Item, LeftOut, Row, Source
-from evaluation.benchmarks.benchmark import LETTERS, Benchmark, list_options
+from evaluation.benchmarks.benchmark import LETTERS, Benchmark
 
 
 def convert(row: Row) -> Item | LeftOut:

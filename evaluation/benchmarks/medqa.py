@@ -1,7 +1,8 @@
 """MedQA (Jin et al., 2020): questions from the United States medical licensing exam, 4 options."""
 
+from comas.data.choices import list_options
 from comas.data.preparation import Item, LeftOut, Row, Source
-from evaluation.benchmarks.benchmark import LETTERS, Benchmark, list_options
+from evaluation.benchmarks.benchmark import LETTERS, Benchmark
 
 
 def convert(row: Row) -> Item | LeftOut:

@@ -1,7 +1,8 @@
 """MMLU (Hendrycks et al., 2021): questions on 57 subjects, 4 options in the dataset's order."""
 
+from comas.data.choices import list_options
 from comas.data.preparation import Item, LeftOut, Row, Source
-from evaluation.benchmarks.benchmark import LETTERS, Benchmark, list_options
+from evaluation.benchmarks.benchmark import LETTERS, Benchmark
 
 
 def convert(row: Row) -> Item | LeftOut:

@@ -13,8 +13,7 @@ from comas.interaction import SCHEDULES, hold
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Discussion, Domain, Generation, Question, Turn, TurnKey
-from comas.verification.forms import AnswerForm
+from comas.types import Discussion, Generation, Question, Turn, TurnKey
 from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
@@ -24,21 +23,10 @@ RULES = Interaction(
     schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2, overlong_prompts="drop_history"
 )
 
-DOMAIN_OF_FORM: dict[AnswerForm, Domain] = {
-    "math": "math",
-    "science": "science",
-    "coding": "coding",
-    "choice": "math",
-}
-"""Whose prompts are used. Multiple choice has none of its own: those of math want a boxed
-answer too, and the task itself says that it is a letter."""
-
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
     """Discuss the task, and pick a solution."""
     num_agents = ask.num_models if ask.num_models > 1 else NUM_AGENTS_OF_ONE_MODEL
-    # Apart from choice, the prompts say themselves in what form the answer is wanted.
-    text = task.query if task.form == "choice" else task.question
 
     async def generate(
         agent_index: int, prompt: str, *, turn: TurnKey, seed: int
@@ -51,7 +39,8 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
         return Generation((), (), text, (), "stop", policy_version=0)
 
     opened = OpenDiscussion(
-        Question(task.task_id, DOMAIN_OF_FORM[task.form], text),
+        # The prompts of the form say themselves what answer is wanted.
+        Question(task.task_id, task.form, task.question),
         discussion_id=task.task_id,
         seed_text=task.task_id,
         rules=RULES,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from comas.interaction.setup_prompts import CONSISTENCY_SAMPLES
-from comas.verification.boxed import last_boxed_list
+from comas.verification.boxed import last_boxed, last_boxed_list
 from comas.verification.choice import read_letter
 from comas.verification.coding import last_python_block
 from comas.verification.forms import AnswerForm
@@ -83,6 +83,7 @@ BALLOTS: dict[AnswerForm, Ballot] = {
     "math": Ballot(last_boxed_list, same_expression),
     "science": Ballot(last_boxed_list, same_number),
     "choice": Ballot(last_boxed_list, same_letter),
+    "reasoning": Ballot(last_boxed, str.__eq__),
     "coding": Ballot(last_python_block, same_program),
 }
 

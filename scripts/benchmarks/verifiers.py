@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import count, islice
 from typing import get_args
 
-from comas.verification import ANSWER_FORMS, AnswerForm, Grader, Item, Verifier
+from comas.verification import AnswerForm, Grader, Item, Verifier
 from comas.verification.verifiers import verify
 from scripts.command import read_arguments, say
 
@@ -43,7 +43,7 @@ def main(arguments: Arguments) -> None:
     say(f"{'grader':<10} {'form':<8} {'loop/s':>9} {'pool/s':>9} {'ratio':>6}")
     with Verifier(num_workers=arguments.workers) as verifier:
         for grader in get_args(Grader):
-            for form in ANSWER_FORMS:
+            for form in RESPONSES:
                 items = answers(form)
                 looped = loop_rate(items, grader, seconds=arguments.seconds)
                 num = min(int(looped * arguments.seconds) + 1, MAX_POOLED)

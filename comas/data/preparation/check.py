@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from comas.config import load
 from comas.config.faults import ConfigError
 from comas.config.schema import Config, Data
-from comas.data import DataError, Faulty, Record, grouped, read_questions
+from comas.data import DataError, Faulty, Record, grouped, read_questions, reasoning_gym
 from comas.data.preparation.record_set import is_decimal_number
 from comas.interaction.prompts import SOLUTION, fill, wording_of
 from comas.interaction.wording import WordingError
@@ -22,10 +22,13 @@ from comas.utils.chat import chat_messages
 from comas.utils.terminal import EXIT_FAULT
 from comas.verification import Verdict, Verifier
 from comas.verification.coding import can_fail, examine_checker
+from comas.verification.reasoning_gym import Gold
 
 EMPTY_PROGRAM = "```python\npass\n```"
 NUM_SHOWN = 2
 """Questions that are shown as they will be asked."""
+NUM_OF_A_STREAM = 100
+"""Questions that are checked where they have no end."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,10 @@ def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -
     faults: dict[str, str] = {}
     own: dict[str, tuple[Domain, str, str]] = {}
     for location, record in records.items():
-        domain, answer = record.task, record.answer
-        if fault := _fault_of_text(domain, answer):
+        if fault := _fault_of_text(record.task, record.answer):
             faults[location] = fault
-        else:
-            response = EMPTY_PROGRAM if domain == "coding" else f"\\boxed{{{answer}}}"
-            own[location] = (domain, response, answer)
+        elif (response := _own_response(record)) is not None:
+            own[location] = (record.task, response, record.gold)
     # The answer itself is right even where nobody can read it; no answer is judged on its gold.
     none = [(domain, "", answer) for domain, _, answer in own.values()]
     verdicts = verifier.verify_batch([*own.values(), *none])
@@ -75,6 +76,14 @@ def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -
         if fault := _fault_of_verdict(domain, answer, verdicts[number], is_read=is_read):
             faults[location] = fault
     return faults
+
+
+def _own_response(record: Record[Domain]) -> str | None:
+    """A response with the record's answer; of coding one that must not pass. None: it has none."""
+    if record.task == "coding":
+        return EMPTY_PROGRAM
+    own = Gold.read(record.answer).own_answer if record.task == "reasoning" else record.answer
+    return None if own is None else f"\\boxed{{{own}}}"
 
 
 def _fault_of_text(domain: Domain, answer: str) -> str | None:
@@ -87,6 +96,11 @@ def _fault_of_text(domain: Domain, answer: str) -> str | None:
             return "the checker has no assert, and raises nothing: it cannot judge a program"
     if domain == "science" and not is_decimal_number(answer):
         return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
+    if domain == "reasoning":
+        try:
+            Gold.read(answer)
+        except ValueError as error:
+            return str(error)
     if domain == "math" and "\\boxed" in answer:
         return f"the answer {answer!r} must be what stands within \\boxed{{}}, without it"
     return None
@@ -102,6 +116,8 @@ def _fault_of_verdict(
         }.get(verdict)
     if verdict == "correct" and is_read:
         return None
+    if domain == "reasoning":
+        return f"the task's own answer in a box is judged {verdict}: agents could not get it right"
     because = f"\\boxed{{{answer}}} is judged {verdict}"
     if verdict == "correct":
         because = "nothing but the same letters would be correct"
@@ -119,10 +135,11 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(f"{error}\n")
         return EXIT_FAULT
     num_faulty = 0
+    rules = reasoning_gym.endless_rules(config.data, num_questions=NUM_OF_A_STREAM)
     with Verifier(chosen=config.verifiers) as verifier:
         for name in names:
             try:
-                report = check_questions(name, config.data, verifier=verifier)
+                report = check_questions(name, rules, verifier=verifier)
             except DataError as error:
                 sys.stdout.write(f"{error}\n")
                 num_faulty += 1
@@ -155,7 +172,10 @@ def _as_asked(record: Record[Domain], config: Config) -> Iterator[str]:
         yield f"  {message['role']}:"
         yield from _indented(message["content"])
     yield "  and its answer, for the verifier alone:"
-    yield from _indented(record.answer)
+    answer = record.answer
+    if record.task == "reasoning":
+        answer = Gold.read(answer).own_answer or "(whatever the task's score_answer takes)"
+    yield from _indented(answer)
 
 
 def _indented(text: str) -> Iterator[str]:

@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT, SCORE_LABELS
 from comas.run.records import Row
-from comas.types import DOMAINS, ROLES
+from comas.types import ALL_DOMAINS, ROLES
 
 SMOOTHING_STEPS = 5
 """What differs from step to step is shown as the mean of so many steps."""
@@ -47,7 +47,7 @@ def accuracy(rows: Sequence[Row]) -> Figure:
         _draw(axes, greedy, "held out, greedy", color="black", marker="v", linestyle="--")
     discussed = points(rows, "validation/discussion/accuracy")
     _draw(by_domain, discussed, "held out, discussed", color="black", marker="s", linestyle=":")
-    for number, domain in enumerate(DOMAINS):
+    for number, domain in enumerate(ALL_DOMAINS):
         in_training = smoothed(points(rows, f"train/accuracy/{domain}"))
         _draw(by_domain, in_training, None, color=f"C{number}", linestyle=":", linewidth=1)
         held_out = points(rows, f"validation/accuracy/{domain}")

@@ -11,7 +11,7 @@ from comas.run.metrics.asked import asked_metrics
 from comas.run.metrics.instruments import instruments
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.types import (
-    DOMAINS,
+    ALL_DOMAINS,
     ROLES,
     Discussion,
     Domain,
@@ -169,7 +169,7 @@ def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> M
 def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
     """Share of correct answers among all that were asked, in all and by domain."""
     metrics: Metrics = {f"{prefix}/accuracy": share_correct([verdict for _, verdict in judged])}
-    for domain in DOMAINS:
+    for domain in ALL_DOMAINS:
         of_domain = [verdict for of, verdict in judged if of == domain]
         if of_domain:
             metrics[f"{prefix}/accuracy/{domain}"] = share_correct(of_domain)

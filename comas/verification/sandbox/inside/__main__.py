@@ -7,6 +7,7 @@ never reads them: they go from pipe to pipe, and so are in the memory of no proc
 that is to run them, nor in that of any later one.
 """
 
+import contextlib
 import gc
 import importlib
 import json
@@ -15,6 +16,7 @@ import os
 import select
 import sys
 import time
+import types
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -37,10 +39,11 @@ _LOOK_EVERY_S = 0.02
 class Server:
     """Runs one program after the other, until its caller is gone."""
 
-    def __init__(self, mode: str, system_call_filter: str) -> None:
+    def __init__(self, mode: str, system_call_filter: str, *preloaded: str) -> None:
         """``mode``: isolated or bare. ``system_call_filter``: BPF as hexadecimal digits.
+        ``preloaded``: none, or a file to import and the folder of the installed packages.
 
-        Raises OSError where the machine does not allow it.
+        Raises OSError where the machine does not allow it, ImportError where a package is missing.
         """
         self._is_isolated = mode == "isolated"
         self._filter = bytes.fromhex(system_call_filter)
@@ -48,6 +51,8 @@ class Server:
         # From here on nothing is imported but from Python's own read-only library.
         sys.path.remove(os.environ["PYTHONPATH"])
         sys.executable = os.path.realpath(sys.executable)  # a virtual environment is left behind
+        if preloaded:
+            _import_file(*preloaded)
         os.environ.clear()
         _preload()
         self.landlock = None if self._is_isolated else self._find_landlock()
@@ -112,6 +117,17 @@ class Server:
         _pass_on(request["program"], program_end)
         _pass_on(request["checker"], checker_end)
         return report, cell
+
+
+def _import_file(file: str, packages: str) -> None:
+    """Import a module by its file, with the packages that are installed in a folder; what it
+    prints is lost, as the output is for answers."""
+    sys.path.append(packages)
+    with open("/dev/null", "w") as null, contextlib.redirect_stdout(null):
+        name = os.path.basename(file).removesuffix(".py")
+        module = sys.modules[name] = types.ModuleType(name)
+        with open(file) as source:
+            exec(compile(source.read(), file, "exec"), vars(module))
 
 
 def _preload() -> None:
@@ -179,7 +195,7 @@ def answer(reply: dict[str, Any]) -> None:
 def main() -> None:
     try:
         server = Server(*sys.argv[1:])
-    except OSError as error:
+    except (OSError, ImportError) as error:
         answer({"error": str(error)})
         return
     answer({"missing": server.missing, "landlock": server.landlock})

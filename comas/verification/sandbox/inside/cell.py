@@ -173,7 +173,8 @@ def _import_from(library: int) -> None:
             f"Python's library at {os.path.dirname(os.__file__)}; install Python where all users "
             "can read it, or run as another user"
         )
-    sys.path[:] = [place, f"{place}/lib-dynload"]
+    packages = namespaces.package_folders()
+    sys.path[:] = [place, f"{place}/lib-dynload", *packages]
 
 
 def _limit(limits: Limits) -> None:

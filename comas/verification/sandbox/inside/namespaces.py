@@ -14,8 +14,14 @@ PIVOT_ROOT_NUMBERS = {"x86_64": 155, "aarch64": 41}
 
 
 def library_folders() -> list[str]:
-    """The folders that a Python program reads: Python itself and the system's libraries."""
-    return ["/usr", "/lib", "/lib64", os.path.realpath(sys.base_prefix)]
+    """The folders that a Python program reads: Python itself, the system's libraries, and installed
+    packages."""
+    return ["/usr", "/lib", "/lib64", os.path.realpath(sys.base_prefix), *package_folders()]
+
+
+def package_folders() -> list[str]:
+    """The folder of installed packages, where the server was given it."""
+    return [path for path in sys.path if os.path.basename(path) == "site-packages"]
 
 
 def isolate() -> None:
