@@ -89,7 +89,7 @@ def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog
     ("key", "content", "said"),
     [
         ("train", json.dumps(RECORD) + "\n{not json\n", ", line 2"),
-        ("train", json.dumps(RECORD | {"task": "choice", "answer": "A"}), "not trained on"),
+        ("train", json.dumps(RECORD | {"task": "choice", "answer": "A"}), "lists no options"),
         ("validation", "", " holds no record"),
     ],
     ids=["no JSON", "a choice", "empty"],

@@ -84,7 +84,8 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
         '"prompt": "What is 48 + 23?", "answer": "71", "source": "x"}:',
         f"{path}, line 2: Invalid JSON: EOF while parsing a string at line 1 column 11",
         f"{path}, line 3: Input should be an object, not [1]",
-        f"{path}, line 4: task: Input should be 'math', 'coding' or 'science', not 'poetry'; "
+        f"{path}, line 4: task: Input should be 'math', 'coding', 'science', 'choice' or "
+        "'reasoning', not 'poetry'; "
         "prompt: must not be empty; answer: Input should be a valid string, not True",
         f"{path}, line 5: source: must not be empty",
     ]

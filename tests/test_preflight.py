@@ -20,7 +20,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.groups import group_needs, lone_shares
 from comas.preflight.hours import sequences_need
 from comas.preflight.lengths import context_length, length_needs
-from comas.preflight.locations import reading_rules
+from comas.preflight.locations import held_out_rules, training_rules
 from comas.preflight.machine import (
     Gpus,
     Machine,
@@ -513,7 +513,8 @@ def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_pr
         "data.probe=null",
     ]
     config = load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
-    assert reading_rules("quickstart/validation.jsonl", config.data) == Data()  # embedded ones
+    embedded = load_config(REPOSITORY / "configs/quickstart.yaml", ["data.domain=math"])
+    assert training_rules(embedded) == held_out_rules(embedded) == Data()
     prepared = prepare(config)
     assert [question.text for question in prepared.train.questions] == ["1 + 1?", "2 + 2?"]
     assert prepared.train.answers == {"mine/1": "2", "mine/2": "4"}

@@ -97,7 +97,7 @@ def test_a_prompt_over_the_limit_names_nothing():
     [
         ({"mistake": None}, "both null"),
         ({"true_accusation": None}, "both null"),
-        ({"task": "choice"}, "task"),
+        ({"task": "poetry"}, "task"),
         ({"solution": " "}, "solution"),
     ],
 )

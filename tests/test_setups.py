@@ -250,11 +250,13 @@ def test_discussion_solves_criticises_and_scores_with_the_prompts_of_training(tm
         assert sorted(models) == ["agent_0", "agent_0", "agent_1", "agent_1"]
 
 
-def test_discussion_asks_for_a_letter_where_the_task_does(tmp_path):
+def test_discussion_asks_by_the_prompts_of_choice_for_a_letter(tmp_path):
     task = BenchmarkTask("gsm8k/17", "choice", "Which?", "Which? Box its letter.", "A")
     answered, requests = answer(tmp_path, "discussion", Script(lambda label: label), task=task)
     assert len(requests) == 24  # 2 rounds x 4 agents x (solve, evaluate, score)
-    assert all("Which? Box its letter." in r["messages"][0]["content"] for r in requests)
+    prompts = [r["messages"][0]["content"] for r in requests]
+    assert all("Which?" in prompt and "Box its letter" not in prompt for prompt in prompts)
+    assert all(("letter" in p) == p.startswith("You and other experts") for p in prompts)
     assert answered.response == "r1.s0"  # no score can be read: the first of the latest round
 
 

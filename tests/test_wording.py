@@ -106,13 +106,13 @@ evaluation: x
         "rating, scoring, scoring_alone, history",
         "line 4: scoring.math lacks {evaluation}",
         "line 4: scoring.math must ask for what is read, between <score> and </score>",
-        "line 5: scoring.maths is not known: scoring has math, coding, science",
+        "line 5: scoring.maths is not known: scoring has math, coding, science, choice, reasoning",
         "line 6: scoring.science must be a text",
         "line 8: solution.math quotes {}: it may quote {question}, {discussion} (for braces that "
         "are meant, write {{ and }})",
         "line 9: solution.coding has a brace by itself (Single '{' encountered in format string): "
         "write {{ and }} for those that are meant",
-        "line 10: evaluation must hold texts, by math, coding, science",
+        "line 10: evaluation must hold texts, by math, coding, science, choice, reasoning",
     ]
     assert faults(tmp_path, "- a\n") == ["line 1: it does not hold roles"]
     assert "twice" in faults(tmp_path, "history:\n  empty: a\n  empty: b\n")[0]

@@ -56,8 +56,8 @@ def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None
     options = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
     if not isinstance(options, list):
         raise ValueError(
-            f"choices: column {columns[0]!r} holds no list; name the columns of the options, as in "
-            "data.columns.choices=[A,B,C,D]"
+            f"choices: column {columns[0]!r} holds no list; name the columns of the options, as "
+            "data.columns.choices=[A,B,C,D] does"
         )
     if not 2 <= len(options) <= len(LETTERS):
         raise ValueError(f"choices: {len(options)} options; there must be 2 to {len(LETTERS)}")

@@ -32,7 +32,7 @@ _KEY = "data.reasoning_gym"
 
 def held_out_rules(rules: Data) -> Data:
     """How questions are generated to validate on: those of other seeds, and fewer."""
-    own = rules.reasoning_gym
+    own: ReasoningGym = rules.reasoning_gym
     tasks = {
         name: {
             option: value + HELD_OUT if option == "seed" else value

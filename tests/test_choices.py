@@ -1,0 +1,102 @@
+"""Questions of choice: from columns or prompts to options, letters and golds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from comas.config.schema import Columns, Data
+from comas.data import DataError, load_questions
+from comas.data.choices import with_choices
+from comas.interaction.criticism import approval_of
+from comas.interaction.prompts import SCORING, SOLUTION, fill
+from comas.interaction.wording import FIELDS, FURTHER_FILE, read_wording
+from comas.types import ALL_DOMAINS, DOMAINS, Question
+from comas.verification.verifiers import verify
+
+OPTIONS = ["red", "blue", "7"]
+
+
+def chosen(answer: object, **row: object) -> dict[str, object]:
+    record = {"task": "choice", "prompt": "Which?", "answer": answer}
+    return with_choices(record, {"choices": OPTIONS} | row, columns=["choices"])
+
+
+@pytest.mark.parametrize(("answer", "letter"), [("C", "C"), (1, "B"), (0, "A"), ("blue", "B")])
+def test_an_answer_is_a_letter_a_number_from_0_or_the_text_of_an_option(answer, letter):
+    record = chosen(answer)
+    assert record["answer"] == letter
+    assert record["prompt"] == "Which?\n\n(A) red\n(B) blue\n(C) 7"
+
+
+@pytest.mark.parametrize("answer", ["D", "c", 3, -1, True, None, "green", "1", "7"])
+def test_what_names_no_option_or_counts_from_nobody_knows_where_is_a_fault(answer):
+    with pytest.raises(ValueError, match=r"none of the options; write a letter from A to C"):
+        chosen(answer)
+
+
+@pytest.mark.parametrize(
+    ("choices", "said"),
+    [
+        (["red"], "1 options; there must be 2 to 26"),
+        (["red", " "], "must not be empty"),
+        (["red", "red "], "must differ"),
+        ("red, blue", r"holds no list; name the columns of the options, .*=\[A,B,C,D\]"),
+    ],
+)
+def test_options_that_are_none_are_a_fault(choices, said):
+    with pytest.raises(ValueError, match=said):
+        chosen("A", choices=choices)
+
+
+def test_a_csv_holds_options_in_columns_of_their_own(tmp_path: Path) -> None:
+    path = tmp_path / "quiz.csv"
+    path.write_text("q,A,B,right\nBigger?,2,3,B\nSmaller?,2,3,#### A\n")
+    columns = Columns(prompt="q", answer="right", choices=["A", "B"])
+    rules = Data(columns=columns, domain="choice", answer_after=None)
+    with pytest.raises(DataError, match=r"line 3: answer: '#### A' is none of the options"):
+        load_questions(path, rules)
+    path.write_text("q,A,B,right\nBigger?,2,3,B\n")
+    found = load_questions(path, rules)
+    assert found.questions == (Question("quiz/1", "choice", "Bigger?\n\n(A) 2\n(B) 3"),)
+    assert found.answers == {"quiz/1": "B\n(A) 2\n(B) 3"}
+    with pytest.raises(DataError, match=r"no column C; data\.columns\.choices names them"):
+        load_questions(
+            path, Data(columns=Columns("q", "right", choices=["A", "C"]), domain="choice")
+        )
+
+
+def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_path: Path) -> None:
+    path = tmp_path / "quiz.jsonl"
+    record = {"task": "choice", "prompt": "Which?\n\n(A) red\n(B) blue", "answer": "B"}
+    path.write_text(json.dumps(record))
+    [gold] = load_questions(path).answers.values()
+    assert verify("choice", r"\boxed{B, blue}", gold) == "correct"
+    assert verify("choice", r"\boxed{(A)}", gold) == "wrong"
+    assert verify("choice", r"\boxed{B, red}", gold) == "unanswered"
+    path.write_text(json.dumps(record | {"prompt": "Which?"}))
+    with pytest.raises(DataError, match=r"lists no options; list the options below the question"):
+        load_questions(path)
+
+
+def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path: Path) -> None:
+    path = tmp_path / "mixed.jsonl"
+    path.write_text(json.dumps({"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}))
+    assert load_questions(path).answers == {"mixed/1": "2"}
+
+
+def test_every_role_has_a_prompt_in_every_domain_beyond_the_papers() -> None:
+    further = read_wording(FURTHER_FILE)
+    beyond = set(ALL_DOMAINS) - set(DOMAINS)
+    assert {role: set(texts) for role, texts in further.items()} == dict.fromkeys(FIELDS, beyond)
+
+
+def test_prompts_beyond_the_papers_domains_are_found_but_not_held() -> None:
+    """The quick-start's tokenizers are made of what a role holds."""
+    assert set(SOLUTION) == set(DOMAINS)
+    assert "letter" in fill(SOLUTION, "choice", question="Which?")
+    asked = fill(SCORING, "reasoning", question="Q", solution="S", evaluation="E")
+    assert asked.endswith("# Task\nQ\n\n# Solution\nS\n\n# Evaluation\nE")
+    assert approval_of("choice") == approval_of("math") != approval_of("coding")
