@@ -9,14 +9,14 @@ usage: bash scripts/check_data.sh FILE|hub:OWNER/NAME/CONFIG/SPLIT|reasoning_gym
 Makes the environment (.venv) where there is none, then checks questions (data/README.md describes
 them) and lists the faulty ones, a line for each kind of fault: keys and their types, ids that occur
 twice, empty and endless prompts, math and science answers that no grader can read, letters of no
-option, and checker code that cannot run in the sandbox or asserts nothing. Shows the first ones as agents will read them,
-and the command that trains on all.
+option, checker code that cannot run in the sandbox or asserts nothing, and tasks of reasoning_gym
+that judge their own answer wrong. Shows the first ones as agents will read them, and the command
+that trains on all.
 
   FILE       JSONL, JSON, CSV or Parquet
-  reasoning_gym
-             the questions that it makes of "data.reasoning_gym.tasks={chain_sum: {max_terms: 3}}"
   key=value  as for training: data.columns.prompt=question data.domain=math; what YAML would take
-             for something else is quoted for it as well: "data.answer_after='####'"
+             for something else is quoted for it as well: "data.answer_after='####'";
+             for reasoning_gym: "data.reasoning_gym.tasks={chain_sum: {max_terms: 3}, gcd: {}}"
 USAGE
 }
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import DOMAINS, Domain
+from comas.types import ALL_DOMAINS, Domain
 from comas.utils.terminal import command, printable
 from comas.verification.boxed import last_boxed
 from evaluation.client import Client, Endpoint, RequestOptions
@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     arguments.add_argument("--base-url")
     arguments.add_argument("--name")
     arguments.add_argument("--untrained", action="store_true")
-    arguments.add_argument("--domain", choices=DOMAINS, default="math")
+    arguments.add_argument("--domain", choices=ALL_DOMAINS, default="math")
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--temperature", type=float, default=RequestOptions.temperature)
     return arguments

@@ -265,7 +265,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("training.num_steps=many", "must be a whole number, or null"),
         ("seed=${nothing}", "Interpolation key 'nothing' not found"),
         ("data.train=???", "Missing mandatory value"),
-        ("data.domain=choice", "choice questions can be evaluated on, but not trained on"),
         ("seed=[1", "is not YAML"),
         ("rollout.temperature=0.001", "must be at least 0.01"),
         ("cluster.heartbeat_timeout_s=2", "must be at least 10"),
