@@ -521,7 +521,7 @@ def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(
 
 
 class FakeTrackio:
-    """Trackio's documented functions as far as a run calls them (version 0.36)."""
+    """Trackio's documented functions as far as a run calls them (version 0.43)."""
 
     def __init__(self) -> None:
         self.asked: dict[str, Any] = {}
