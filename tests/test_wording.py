@@ -14,6 +14,7 @@ from test_plugins import arguments_of, begun
 from comas.__main__ import main
 from comas.config import ConfigError
 from comas.config.schema import Interaction
+from comas.data import QuestionSet
 from comas.interaction import run_discussions
 from comas.interaction.prompts import (
     EVALUATION,
@@ -163,9 +164,15 @@ def test_the_preflight_refuses_a_faulty_file_and_warns_the_quick_start(tmp_path,
     assert main(arguments_of(tmp_path, f"interaction.prompts={own}")) == 0
     assert "scoring.math, history.empty" in caplog.text and "no doubts" in caplog.text
     quickstart = REPOSITORY / "configs/quickstart.yaml"
-    [need] = prompt_needs(load_config(quickstart, [f"interaction.prompts={own}"]))
+    [need] = prompt_needs(load_config(quickstart, [f"interaction.prompts={own}"]), None)
     assert "only know the shipped wording" in need.doubt
-    assert list(prompt_needs(load_config(quickstart, []))) == []
+    assert list(prompt_needs(load_config(quickstart, []), None)) == []
+    asked = QuestionSet((Question("1", "choice", "?"), Question("2", "math", "?")), {})
+    [need] = prompt_needs(load_config(quickstart, []), asked)
+    assert (need.present, "only know prompts of math, coding, science" in need.doubt) == (
+        "choice",
+        True,
+    )
 
 
 def test_a_run_keeps_its_prompts_and_a_resume_compares_them(tmp_path):

@@ -18,7 +18,7 @@ from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
-from comas.types import ALL_DOMAINS, Rewards
+from comas.types import ALL_DOMAINS, DOMAINS, Rewards
 from comas.verification.forms import Verdict
 from comas.verification.verifiers import VERIFIERS
 
@@ -70,13 +70,22 @@ def prompt_conflicts(config: Config) -> Iterator[Conflict]:
         yield Conflict(("interaction.prompts",), str(error), remedy)
 
 
-def prompt_needs(config: Config) -> Iterator[Need]:
-    """What the user's file of prompts words differently, and whether the agents understand it."""
+def prompt_needs(config: Config, train: QuestionSet | None) -> Iterator[Need]:
+    """What the user's file of prompts words differently, and whether the agents understand it and
+    the prompts of all domains."""
     prompts = config.interaction.prompts
+    embedded = [model for model in config.models if model.startswith(QUICKSTART_PREFIX)]
+    further = {q.domain for q in train.questions} - {*DOMAINS} if train is not None else set()
+    if embedded and further:
+        names = ", ".join(sorted(further))
+        doubt = (
+            f"data.train={config.data.train}: the quick-start's agents ({embedded[0]}) only know "
+            f"prompts of {', '.join(DOMAINS)}; they learn nothing from {names}"
+        )
+        yield Need("domains of the questions", "that the agents know", names, doubt=doubt)
     if prompts is None:
         return
     own = read_wording(location_of(prompts))
-    embedded = [model for model in config.models if model.startswith(QUICKSTART_PREFIX)]
     doubt = None
     if embedded:
         doubt = (

@@ -113,7 +113,7 @@ class Survey:
         self._look_at_inputs()
         self._look_at_questions()
         self._look_at_discussions()
-        self.needs += [*plugin_needs(config, self.train), *prompt_needs(config)]
+        self.needs += [*plugin_needs(config, self.train), *prompt_needs(config, self.train)]
         self._look_at_sandbox()
         self._look_at_memory()
         self._look_at_disk()
