@@ -170,8 +170,8 @@ class TrackioTracker:
     """A Trackio run named like the run directory, with discussions of every step as traces.
 
     Where it is kept is Trackio's own choice: below TRACKIO_DIR on this machine, unless
-    TRACKIO_SPACE_ID names a Space, which may be public, or TRACKIO_SERVER_URL a server. Steps that a run repeats are there
-    twice, as in wandb.
+    TRACKIO_SPACE_ID names a Space, which may be public, or TRACKIO_SERVER_URL a server. Steps that
+    a run repeats are there twice, as in wandb.
     """
 
     def __init__(self, config: Config, run: Path) -> None:
