@@ -72,28 +72,27 @@ def prompt_conflicts(config: Config) -> Iterator[Conflict]:
 
 def prompt_needs(config: Config, train: QuestionSet | None) -> Iterator[Need]:
     """What the user's file of prompts words differently, and whether the agents understand it and
-    the prompts of all domains."""
+    the prompts of every domain."""
     prompts = config.interaction.prompts
     embedded = [model for model in config.models if model.startswith(QUICKSTART_PREFIX)]
+    only_know = f"the quick-start's agents ({', '.join(embedded[:1])}) only know"
     further = {q.domain for q in train.questions} - {*DOMAINS} if train is not None else set()
     if embedded and further:
-        names = ", ".join(sorted(further))
-        doubt = (
-            f"data.train={config.data.train}: the quick-start's agents ({embedded[0]}) only know "
-            f"prompts of {', '.join(DOMAINS)}; they learn nothing from {names}"
-        )
+        names, known = ", ".join(sorted(further)), ", ".join(DOMAINS)
+        learns = f"prompts of {known}, and learn nothing from {names}; use models that can read"
+        doubt = f"data.train={config.data.train}: {only_know} {learns}"
         yield Need("domains of the questions", "that the agents know", names, doubt=doubt)
     if prompts is None:
         return
     own = read_wording(location_of(prompts))
-    doubt = None
-    if embedded:
-        doubt = (
-            f"interaction.prompts={prompts}: the quick-start's agents ({embedded[0]}) only know "
-            "the shipped wording, and say nothing sensible to any other; use models that can read"
-        )
     words = ", ".join(f"{section}.{key}" for section, texts in own.items() for key in texts)
-    yield Need(f"interaction.prompts {prompts}", "prompts by role", words, doubt=doubt)
+    says = "the shipped wording, and say nothing sensible to any other; use models that can read"
+    yield Need(
+        f"interaction.prompts {prompts}",
+        "prompts by role",
+        words,
+        doubt=f"interaction.prompts={prompts}: {only_know} {says}" if embedded else None,
+    )
 
 
 def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
