@@ -20,8 +20,6 @@ class Rules:
     at_most: float | None = None
     above: float | None = None
     one_of: tuple[str, ...] | None = None
-    why: str | None = None
-    """Why it is so, where somebody may expect another value."""
     example: Any = None
     """A value to show where the default is null."""
     formerly: str | None = None
@@ -100,8 +98,7 @@ def broken_bound(value: Any, rules: Rules) -> str | None:
     Example: ``broken_bound(0, Rules(at_least=1)) == "must be at least 1"``
     """
     if rules.one_of is not None and value is not None and value not in rules.one_of:
-        why = "" if rules.why is None else f" ({rules.why})"
-        return f"must be one of {', '.join(rules.one_of)}{why}"
+        return f"must be one of {', '.join(rules.one_of)}"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, float) and not math.isfinite(value):

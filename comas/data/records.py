@@ -204,8 +204,10 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
     if faults:
         return Faulty("; ".join(faults))
     try:
-        record["answer"] = _after_mark(record["answer"], rules.answer_after)
-        if record["task"] == "choice":
+        is_choice = record["task"] == "choice"
+        answer = record["answer"] if is_choice else _as_text(record["answer"])
+        record["answer"] = _after_mark(answer, rules.answer_after)
+        if is_choice:
             record = with_choices(record, row, columns=rules.columns.choices)
     except ValueError as error:
         return Faulty(str(error))
