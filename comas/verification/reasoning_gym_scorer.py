@@ -35,7 +35,7 @@ def parse_formula(text: str, local_dict: dict[str, Any] | None = None) -> Any:
     Raises ValueError on any other name, and on quotes, brackets and further statements.
     """
     names = {name for name in _NAME.findall(text) if len(name) > 1} - _FUNCTIONS
-    if names - set(local_dict or ()) or not re.fullmatch(r"[\w\s+\-*/^().,]*", text):
+    if names - set(local_dict or ()) or not re.fullmatch(r"[\w\s+\-*/^().,]*", text, re.ASCII):
         raise ValueError("not a formula")
     return _parse_any(text, local_dict=local_dict)
 
