@@ -5,7 +5,7 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -13,27 +13,26 @@ from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.config.schema import Config, Society
-from comas.data import QuestionSet, draw_batch
+from comas.data import draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import LostEngineError
 from comas.interaction import run_discussions
 from comas.interaction.asking import Inquiry
-from comas.policy_optimization.samples import Buffers, advantages_by_turn, collect_samples
+from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
-from comas.run import CheckpointWriter, RunDirectory
+from comas.run import RunDirectory
+from comas.run.bookkeeping import Bookkeeping, StepOutcome
 from comas.run.directory import BEFORE_ALL, BEST, MODELS
-from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
-from comas.run.metrics.step import Stopwatch, step_line, step_metrics
+from comas.run.metrics.step import Stopwatch
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
-from comas.run.records import METRICS, Row, read_rows
-from comas.run.stopping import Stopping
+from comas.run.records import METRICS, read_rows
 from comas.run.validation import validate_agents
-from comas.types import Discussion, Metrics
+from comas.types import Discussion, Rewards
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
-from comas.verification.solutions import verify_asked, verify_solutions
+from comas.verification.solutions import Verdicts, verify_asked, verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -86,53 +85,27 @@ def co_evolve(
     after: int,
 ) -> None:
     """Discuss, reward, update and sync in all steps beyond ``after``, and save the models."""
-    data, num_steps = prepared.train, prepared.sizes.num_steps
-    reward_scheme = REWARD_SCHEMES[config.reward.scheme]
+    answers, num_steps = prepared.train.answers, prepared.sizes.num_steps
     # Empty after every step that has a checkpoint (see the checks of society.update_every), so
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
-    empty_updates, skipped_updates = EmptyUpdates(), SkippedUpdates()
-    earlier = read_rows(run.path / METRICS)
-    watch = Watch(earlier, mismatch_limit=config.optimization.mismatch_warning)
-    stopping = Stopping(config, earlier)
-    validate = partial(
-        validate_agents,
-        prepared.validation,
-        prepared.probe,
-        config,
-        generate=agents.generate,
-        verifier=verifier,
-    )
-    checkpoints = CheckpointWriter(
-        run, agents.save_checkpoint, timeout_s=config.cluster.call_timeout_s
-    )
-    with checkpoints:
+    with bookkeeping_of(config, prepared, run, agents, verifier, bar) as books:
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
         step = after
         if step == 0:
-            stopping.see(_report(run, bar, 0, validate()))
-        while step < num_steps and stopping.reason() is None:
+            books.begin()
+        while step < num_steps and books.reason_to_end() is None:
             step += 1
             clock = Stopwatch()
             if share := scorer_renewal(config.society, step):
                 agents.keep_scorers(share)
-            num_turns = prepared.sizes.num_turns
-            discussions = discuss(config, agents, data, step=step, num_turns=num_turns)
-            clock.lap("rollout_s")
+            discussions = discuss(config, agents, prepared, step=step)
             # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
-            wait_for_verdicts = verify_solutions(verifier, discussions, answers=data.answers)
-            evidence = offer_evidence(
-                wait_for_verdicts,
-                seed=config.seed,
-                step=step,
-                inquiry=partial(open_inquiry, config, agents, discussions),
-            )
-            rewards = reward_scheme(discussions, evidence=evidence)
-            discussions = [item.discussion for item in rewards.discussions]
-            wait_for_asked = verify_asked(verifier, discussions, answers=data.answers)
-            if reward_scheme.asks:
-                clock.lap("rollout_s")
+            verdicts = verify_solutions(verifier, discussions, answers=answers)
+            rewards = formulate_rewards(config, agents, discussions, verdicts, step=step)
+            of_asked = verify_asked(verifier, rewards.discussions, answers=answers)
+            clock.lap("rollout_s")
             buffers.add(
                 collect_samples(
                     rewards.discussions,
@@ -142,38 +115,14 @@ def co_evolve(
                 )
             )
             due = buffers.take_due(step, num_steps=num_steps)
-            empty_updates.check(due, rewards.discussions, policy_of_agent=config.policy_of_agent)
             stats = agents.update(due, step=step)
-            skipped_updates.check(stats)
             clock.lap("update_s")
             agents.sync_weights(stats)
             clock.lap("sync_s")
-            verdicts, of_asked = wait_for_verdicts(), wait_for_asked()
-            metrics = step_metrics(rewards, due, stats, verdicts, of_asked, config=config)
-            metrics |= clock.times()
-            watch.see(metrics)
-            end = num_steps if stopping.reason({"step": step} | metrics) is None else step
-            if is_due(step, every=config.training.validate_every, num_steps=end):
-                metrics |= validate()
-            # Before anything of this step is on record: at most one step can be lost.
-            checkpoints.wait()
-            run.save_discussions(step, rewards.discussions, verdicts={**verdicts, **of_asked})
-            run.save_tokens(step, discussions, advantages=advantages_by_turn(due, stats))
-            stopping.see(_report(run, bar, step, metrics | agents.recoveries.take_metrics(step)))
-            end = num_steps if stopping.reason() is None else step
-            if is_due(step, every=config.training.save_every, num_steps=end) or stopping.is_best():
-                checkpoints.save(step)
+            books.enter(StepOutcome(step, rewards, due, stats, verdicts, of_asked, clock))
         if step < num_steps:
-            log.warning("ended after step %d of %d: %s", step, num_steps, stopping.reason())
+            log.warning("ended after step %d of %d: %s", step, num_steps, books.reason_to_end())
         save_models(prepared, run, agents, step=step)
-
-
-def is_due(step: int, *, every: int, num_steps: int) -> bool:
-    """Whether what is done ``every`` so many steps, and after the last, is done after ``step``.
-
-    Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
-    """
-    return step % every == 0 or step == num_steps
 
 
 def agents_of(config: Config, prepared: Prepared, recoveries: Recoveries) -> Agents:
@@ -187,22 +136,44 @@ def agents_of(config: Config, prepared: Prepared, recoveries: Recoveries) -> Age
     )
 
 
-def discuss(
+def bookkeeping_of(
     config: Config,
+    prepared: Prepared,
+    run: RunDirectory,
     agents: Agents,
-    data: QuestionSet,
-    *,
-    step: int,
-    num_turns: int | None = None,
-) -> list[Discussion]:
-    """The discussions of a step's batch, all at once; ``num_turns`` is how many are expected."""
+    verifier: Verifier,
+    bar: tqdm,
+) -> Bookkeeping:
+    """The bookkeeping of a run whose steps ``agents`` make."""
+    validate = partial(
+        validate_agents,
+        prepared.validation,
+        prepared.probe,
+        config,
+        generate=agents.generate,
+        verifier=verifier,
+    )
+    return Bookkeeping(
+        config,
+        run,
+        bar,
+        validate=validate,
+        begin_checkpoint=agents.save_checkpoint,
+        take_recoveries=agents.recoveries.take_metrics,
+    )
+
+
+def discuss(config: Config, agents: Agents, prepared: Prepared, *, step: int) -> list[Discussion]:
+    """The discussions of a step's batch, all at once."""
     questions = draw_batch(
-        data.questions,
+        prepared.train.questions,
         step=step - 1,
         batch_size=config.rollout.batch_size,
         seed=config.seed,
         shuffle=config.data.shuffle,
     )
+    serve = None if config.society.scorer_weights == "live" else agents.serve_scorers
+    num_turns = prepared.sizes.num_turns
     with progress_bar(f"step {step}, rollout", unit="turn", total=num_turns) as bar:
         return asyncio.run(
             run_discussions(
@@ -212,11 +183,28 @@ def discuss(
                 rules=config.interaction,
                 seed=config.seed,
                 step=step,
-                before_scoring=(
-                    None if config.society.scorer_weights == "live" else agents.serve_scorers
-                ),
+                before_scoring=serve,
             )
         )
+
+
+def formulate_rewards(
+    config: Config,
+    agents: Agents,
+    discussions: Sequence[Discussion],
+    wait_for_verdicts: Callable[[], Verdicts],
+    *,
+    step: int,
+) -> Rewards:
+    """What ``reward.scheme`` pays; it may ask agents for more turns, and the discussions then hold
+    what was said."""
+    evidence = offer_evidence(
+        wait_for_verdicts,
+        seed=config.seed,
+        step=step,
+        inquiry=partial(open_inquiry, config, agents, discussions),
+    )
+    return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
 
 
 def open_inquiry(config: Config, agents: Agents, discussions: Sequence[Discussion]) -> Inquiry:
@@ -266,14 +254,6 @@ def _restore(
     run.go_back_to(step)
     log.info("continuing after step %d of %d", step, prepared.sizes.num_steps)
     return step
-
-
-def _report(run: RunDirectory, bar: tqdm, step: int, metrics: Metrics) -> Row:
-    """Write a step's metrics, and show them as one line; returns what was written."""
-    row = run.log_metrics(step, metrics)
-    log.info(step_line(step, bar.total, metrics))
-    bar.update(step - bar.n)
-    return row
 
 
 def export_best(config: Config, prepared: Prepared, run: RunDirectory) -> Path:

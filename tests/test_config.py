@@ -21,7 +21,7 @@ from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.preflight.conflicts import find_conflicts
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.train import is_due
+from comas.run.bookkeeping import is_due
 
 REPOSITORY = Path(__file__).parents[1]
 CONFIGS = REPOSITORY / "configs"

@@ -22,9 +22,10 @@ from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import prepare
 from comas.run import RunDirectory
+from comas.run.bookkeeping import is_due
 from comas.run.metrics.step import update_metrics
 from comas.run.records import read_rows
-from comas.train import is_due, scorer_renewal, train
+from comas.train import scorer_renewal, train
 from comas.types import (
     Generation,
     Question,

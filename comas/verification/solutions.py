@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from comas.types import AnswerKey, Discussion, TurnKey
+from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
 from comas.utils.progress import progress_bar
 from comas.verification.forms import Verdict
 from comas.verification.pool import Verifier
@@ -34,8 +34,8 @@ def verify_solutions(
 
 
 def verify_asked(
-    verifier: Verifier, discussions: Sequence[Discussion], *, answers: AnswerKey
+    verifier: Verifier, rewarded: Sequence[RewardedDiscussion], *, answers: AnswerKey
 ) -> Callable[[], Verdicts]:
     """Likewise every solution that the reward scheme asked for."""
-    asked = [replace(discussion, turns=discussion.asked) for discussion in discussions]
+    asked = [replace(item.discussion, turns=item.discussion.asked) for item in rewarded]
     return verify_solutions(verifier, asked, answers=answers)

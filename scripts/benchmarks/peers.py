@@ -96,7 +96,7 @@ def train(
     seconds, discussions = [], []
     for step in steps:
         started = time.perf_counter()
-        discussions.append(discuss(config, agents, prepared.train, step=step))
+        discussions.append(discuss(config, agents, prepared, step=step))
         rewards = REWARD_SCHEMES[config.reward.scheme](discussions[-1], evidence={})
         buffers = collect_samples(
             rewards.discussions,

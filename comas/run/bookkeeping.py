@@ -1,0 +1,138 @@
+"""What a run does about a step that is over: it measures, watches, writes down and decides whether
+to go on."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from tqdm import tqdm
+
+from comas.config.schema import Config
+from comas.policy_optimization.samples import advantages_by_turn
+from comas.run.checkpoint_writer import Begin, CheckpointWriter
+from comas.run.directory import RunDirectory
+from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
+from comas.run.metrics.step import Stopwatch, step_line, step_metrics
+from comas.run.records import METRICS, read_rows
+from comas.run.stopping import Stopping
+from comas.types import Metrics, Rewards, TrainingSample, UpdateStats
+from comas.verification.solutions import Verdicts
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """What one step made."""
+
+    step: int
+    rewards: Rewards
+    buffers: Mapping[int, Sequence[TrainingSample]]
+    """Policy -> what it was updated on."""
+    stats: Mapping[int, UpdateStats]
+    wait_for_verdicts: Callable[[], Verdicts]
+    """Those on the solutions."""
+    wait_for_asked: Callable[[], Verdicts]
+    """Those on what the reward scheme asked for."""
+    clock: Stopwatch
+
+
+class Bookkeeping:
+    """The records of a run as it goes on; a context manager that finishes its last checkpoint."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: RunDirectory,
+        bar: tqdm,
+        *,
+        validate: Callable[[], Metrics],
+        begin_checkpoint: Begin,
+        take_recoveries: Callable[[int], Metrics],
+    ) -> None:
+        """``validate`` is called where a validation is due, ``begin_checkpoint`` where a checkpoint
+        is; ``take_recoveries`` says what was started again before a step."""
+        earlier = read_rows(run.path / METRICS)
+        self._config = config
+        self._run = run
+        self._bar = bar
+        self._validate = validate
+        self._take_recoveries = take_recoveries
+        self._empty_updates, self._skipped_updates = EmptyUpdates(), SkippedUpdates()
+        self._watch = Watch(earlier, mismatch_limit=config.optimization.mismatch_warning)
+        self._stopping = Stopping(config, earlier)
+        self._checkpoints = CheckpointWriter(
+            run, begin_checkpoint, timeout_s=config.cluster.call_timeout_s
+        )
+
+    def __enter__(self) -> Self:
+        self._checkpoints.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._checkpoints.__exit__(kind, error, trace)
+
+    def reason_to_end(self) -> str | None:
+        """Why the run ends before its last step; None: it goes on."""
+        return self._stopping.reason()
+
+    def begin(self) -> None:
+        """Validate the agents as they are before the first step."""
+        self._report(0, self._validate())
+
+    def enter(self, outcome: StepOutcome) -> None:
+        """Take down a step, after which a run that is killed goes on with the next.
+
+        Raises RuntimeError when updates have changed nothing, or had no gradient that is finite,
+        too often in a row.
+        """
+        step, rewards, due = outcome.step, outcome.rewards, outcome.buffers
+        self._empty_updates.check(
+            due, rewards.discussions, policy_of_agent=self._config.policy_of_agent
+        )
+        self._skipped_updates.check(outcome.stats)
+        verdicts, of_asked = outcome.wait_for_verdicts(), outcome.wait_for_asked()
+        metrics = step_metrics(rewards, due, outcome.stats, verdicts, of_asked, config=self._config)
+        metrics |= outcome.clock.times()
+        self._watch.see(metrics)
+        if self._is_due(self._config.training.validate_every, step, metrics):
+            metrics |= self._validate()
+        # Before anything of this step is on record: at most one step can be lost.
+        self._checkpoints.wait()
+        self._run.save_discussions(step, rewards.discussions, verdicts={**verdicts, **of_asked})
+        self._run.save_tokens(
+            step,
+            [item.discussion for item in rewards.discussions],
+            advantages=advantages_by_turn(due, outcome.stats),
+        )
+        self._report(step, metrics | self._take_recoveries(step))
+        if self._is_due(self._config.training.save_every, step) or self._stopping.is_best():
+            self._checkpoints.save(step)
+
+    def _is_due(self, every: int, step: int, metrics: Metrics | None = None) -> bool:
+        """Whether what is done ``every`` so many steps, and after the last, is done after
+        ``step``; that may be the last by its ``metrics``, which are not on record yet."""
+        row = None if metrics is None else {"step": step, **metrics}
+        ends = self._stopping.reason(row) is not None
+        return is_due(step, every=every, num_steps=step if ends else self._bar.total)
+
+    def _report(self, step: int, metrics: Metrics) -> None:
+        """Write a step's metrics, and show them as one line."""
+        self._stopping.see(self._run.log_metrics(step, metrics))
+        log.info(step_line(step, self._bar.total, metrics))
+        self._bar.update(step - self._bar.n)
+
+
+def is_due(step: int, *, every: int, num_steps: int) -> bool:
+    """Whether what is done ``every`` so many steps, and after the last, is done after ``step``.
+
+    Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
+    """
+    return step % every == 0 or step == num_steps
