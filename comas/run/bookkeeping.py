@@ -4,8 +4,7 @@ to go on."""
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from tqdm import tqdm
 
@@ -71,13 +70,8 @@ class Bookkeeping:
         self._checkpoints.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._checkpoints.__exit__(kind, error, trace)
+    def __exit__(self, *error: Any) -> None:
+        self._checkpoints.__exit__(*error)
 
     def reason_to_end(self) -> str | None:
         """Why the run ends before its last step; None: it goes on."""
