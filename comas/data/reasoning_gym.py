@@ -65,10 +65,11 @@ def generated_rows(rules: Data) -> list[tuple[str, dict[str, str]]]:
 @cache
 def _generate(wanted: str) -> tuple[tuple[str, dict[str, str]], ...]:
     settings = ReasoningGym(**json.loads(wanted))
+    options = _options_of_tasks(settings)
     _check_package(settings.version)
     process = subprocess.run(
         [sys.executable, "-m", "comas.data.reasoning_gym"],
-        input=json.dumps(_options_of_tasks(settings)),
+        input=json.dumps(options),
         capture_output=True,
         text=True,
         check=False,
