@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from config_faults import faults, only_fault
 
 from comas.config import (
     ConfigError,
@@ -26,18 +27,6 @@ from comas.run.bookkeeping import is_due
 REPOSITORY = Path(__file__).parents[1]
 CONFIGS = REPOSITORY / "configs"
 ROLES = ("solution", "evaluation", "scoring")
-
-
-def faults(*overrides: str, file: Path | None = None) -> list[str]:
-    """The faults that the overrides (on top of a file, or of the defaults) have."""
-    with pytest.raises(ConfigError) as caught:
-        load_config(file, overrides)
-    return [str(fault) for fault in caught.value.faults]
-
-
-def only_fault(*overrides: str) -> str:
-    [fault] = faults(*overrides)
-    return fault
 
 
 # ---------------------------------------------------------------- the shipped configurations

@@ -6,8 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from config_faults import only_fault
 
-from comas.config import ConfigError, config_as_yaml
+from comas.config import config_as_yaml
 from comas.config.schema import Config, Optimization, Policy, Rollout
 from comas.engines.policy.deepspeed_options import deepspeed_config
 from comas.engines.rollout.vllm_options import engine_arguments
@@ -21,13 +22,6 @@ from comas.preflight.engine_options import (
 )
 
 EAGER = "rollout.vllm_options.enforce_eager"
-
-
-def only_fault(*overrides: str, file: Path | None = None) -> str:
-    with pytest.raises(ConfigError) as caught:
-        load_config(file, overrides)
-    [fault] = caught.value.faults
-    return str(fault)
 
 
 def test_an_option_comes_over_what_the_keys_make():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from config_faults import only_fault
 from small_runs import REPOSITORY
 
 from comas.config import ConfigError
@@ -25,9 +26,7 @@ from comas.preflight.configuration import load_config
     ],
 )
 def test_a_key_of_the_released_code_is_refused_with_ours(key: str, remedy: str):
-    with pytest.raises(ConfigError) as caught:
-        load_config(None, [f"{key}=1"])
-    assert f"-> a key of the paper's released code: here {remedy}" in str(caught.value)
+    assert f"-> a key of the paper's released code: here {remedy}" in only_fault(f"{key}=1")
 
 
 def test_a_key_of_a_section_of_ours_is_none_of_the_released_code():

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from config_faults import only_fault
 from scripted_agents import ScriptedAgents
 from small_runs import REPOSITORY
 
@@ -60,10 +61,9 @@ def test_a_condition_is_read_with_its_relation_its_bound_and_how_long():
     ],
 )
 def test_what_is_no_condition_is_a_fault_of_the_configuration(text: str, said: str):
-    with pytest.raises(ConfigError) as error:
-        config(f'training.stop_when=["{text}"]')
-    assert "training.stop_when" in str(error.value) and said in str(error.value)
-    assert 'write "scoring/invalid_rate > 0.5 for 10"' in str(error.value)
+    fault = only_fault(f'training.stop_when=["{text}"]', file=QUICKSTART)
+    assert "training.stop_when" in fault and said in fault
+    assert 'write "scoring/invalid_rate > 0.5 for 10"' in fault
 
 
 def test_all_entries_that_are_no_conditions_are_told_at_once():

@@ -1,0 +1,23 @@
+"""What is wrong with a configuration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from comas.config import ConfigError
+from comas.preflight.configuration import load_config
+
+
+def faults(*overrides: str, file: Path | None = None) -> list[str]:
+    """The faults that the overrides (on top of a file, or of the defaults) have."""
+    with pytest.raises(ConfigError) as caught:
+        load_config(file, overrides)
+    return [str(fault) for fault in caught.value.faults]
+
+
+def only_fault(*overrides: str, file: Path | None = None) -> str:
+    """The one fault that there is."""
+    [fault] = faults(*overrides, file=file)
+    return fault
