@@ -1,0 +1,132 @@
+"""The engines that sample and train, and where they run."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from comas.config.keys import key
+
+
+@dataclass
+class Rollout:
+    """Sampling: one or more vLLM engines for each policy."""
+
+    batch_size: int = key(64, at_least=1)
+    """Questions per step; each is discussed ``interaction.prompt_reuse`` times."""
+    temperature: float = key(1.0, at_least=0.01)
+    """Sampling temperature in training; validation has its own. Below 0.01, vLLM would sample at
+    0.01, and the update compute log-probs at another."""
+    system_prompt: str | None = key(None, example="You are careful.")
+    """What every agent is told before every prompt, as the chat's system message, in training and
+    validation alike; null: nothing, where a chat template may say something of its own."""
+    chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
+    """Further variables of the models' chat templates, such as Qwen3's enable_thinking; see
+    ``society.chat_template_kwargs``."""
+    thinking_marks: list[str] | None = key(None, example=["<think>", "</think>"])
+    """Where a model's thinking begins and ends in its responses; null: by the marks that its
+    tokenizer or chat template has, if any (``comas/utils/thinking.py`` knows which)."""
+    max_prompt_tokens: int = key(28672, at_least=16)
+    """Longest prompt, in tokens; see ``interaction.overlong_prompts``. (Only the
+    quick-start's are as short as 16.)"""
+    max_response_tokens: int = key(4096, at_least=1)
+    """Longest response, in tokens; a longer one is cut off (``optimization.mask_truncated``)."""
+    min_response_tokens: int = key(0, at_least=0)
+    """Shortest response: before it no stop token is drawn. What is drawn instead is not quite from
+    the distribution that is trained, which ``rollout_mismatch`` shows."""
+    engines_per_policy: int = key(2, at_least=1)
+    """vLLM engines, one GPU each."""
+    dtype: str = key("bfloat16", one_of=("float32", "bfloat16", "float16"))
+    """Number format of weights and activations."""
+    gpu_memory_utilization: float = key(
+        0.6, above=0, at_most=1, formerly="rollout.gpu_memory_share"
+    )
+    """Share of a GPU's memory that an engine may fill (ignored on CPU)."""
+    cpu_kv_cache_mib: int = key(128, at_least=16)
+    """KV cache of an engine on CPU, in MiB (ignored on GPU)."""
+    max_num_seqs: int = key(256, at_least=1, formerly="rollout.max_concurrent_requests")
+    """Sequences that an engine decodes at once."""
+    vllm_options: dict[str, Any] = key({}, example={"enforce_eager": True})
+    """Further arguments of vLLM's ``EngineArgs``, over those that the other keys make; what the run
+    relies on is refused (comas/preflight/engine_options.py)."""
+
+
+@dataclass
+class Lora:
+    """Policies as LoRA adapters (arXiv 2106.09685) over their base models, which stay as they are.
+
+    Those of the same base model are a family: they share its rollout engines and its DeepSpeed
+    group, and whatever is said of the engines, ranks and GPUs of a policy is of the family.
+    """
+
+    rank: int | None = key(None, at_least=1, at_most=512, example=16)
+    """r: the rank of each update B A; null: policies are whole models, and nothing else here is
+    read."""
+    alpha: int = key(32, at_least=1)
+    """The update is weighed by alpha / rank."""
+    target_modules: list[str] | None = key(None, example=["q_proj", "v_proj"])
+    """Names of the linear layers that are adapted; null: all but the output layer."""
+
+
+@dataclass
+class Policy:
+    """Training: one DeepSpeed group for each policy."""
+
+    ranks_per_policy: int = key(2, at_least=1)
+    """Processes that train a policy together, one GPU each."""
+    dtype: str = key("bfloat16", one_of=("float32", "bfloat16"))
+    """Number format of weights and activations in the update."""
+    zero_stage: int | None = key(None, at_least=0, at_most=3, example=2)
+    """What DeepSpeed's ZeRO divides among the ranks: 0 nothing, 1 optimiser states, 2 also
+    gradients, 3 also weights; null: the cheapest that fits (comas/preflight/sharding.py)."""
+    adam_offload: bool | None = key(None, example=False)
+    """Keep the optimiser states in host memory (no effect on CPU); null: where nothing else
+    fits."""
+    gradient_checkpointing: bool | None = key(None, example=True)
+    """Recompute activations in the backward pass: less memory, more time; null: only those of a
+    sample that is longer than ``micro_batch_tokens`` alone."""
+    attn_implementation: str = key(
+        "sdpa", one_of=("sdpa", "flash_attention_2"), formerly="policy.attention"
+    )
+    """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
+    micro_batch_size: int | None = key(None, at_least=1, example=2)
+    """Samples (dpo: pairs) that a rank puts through the model at once; null: by
+    ``micro_batch_tokens``."""
+    micro_batch_tokens: int | None = key(6144, at_least=1)
+    """Tokens that a rank puts through the model at once, a longer sample alone; null: by
+    ``micro_batch_size``."""
+    deepspeed_options: dict[str, Any] = key({}, example={"wall_clock_breakdown": True})
+    """Further entries of DeepSpeed's configuration, over those that the other keys make; what the
+    run relies on is refused (comas/preflight/engine_options.py)."""
+    lora: Lora = field(default_factory=Lora)
+
+
+@dataclass
+class Cluster:
+    """Where the engines run."""
+
+    device: str = key("auto", one_of=("auto", "cpu", "cuda"))
+    """auto: cuda where there is a GPU, else cpu."""
+    placement: str = key(
+        "colocated",
+        one_of=("colocated", "disaggregated"),
+        former_values={"split": "disaggregated"},
+    )
+    """GPU: rollout and training of a policy share its GPUs, or have their own."""
+    gpus_per_policy: int = key(2, at_least=1)
+    """Colocated: ranks = engines = GPUs; disaggregated: ranks + engines = GPUs."""
+    policies_per_gpu: int = key(1, at_least=1)
+    """Policies that share each of their GPUs; above 1 for tiny models only."""
+    ray_address: str | None = key(None, example="auto")
+    """An existing Ray cluster, whose nodes share ``saves``; null joins the one that RAY_ADDRESS in
+    the environment names, or else starts one on this machine for the run."""
+    object_store_mib: int = key(512, at_least=80)
+    """Memory of Ray's object store, in MiB: it holds the samples of an update."""
+    start_timeout_s: float = key(600.0, above=0)
+    """Limit on the start of all engines, in seconds."""
+    call_timeout_s: float = key(3600.0, above=0)
+    """Limit on any single update, weight sync or checkpoint, in seconds."""
+    heartbeat_timeout_s: float = key(120.0, at_least=10)
+    """How long an engine that is waited for may give no sign of life, in seconds. (It gives one
+    every 2 s, or after what it is at.)"""
+    max_recoveries: int = key(3, at_least=0)
+    """How often in a row, without a new step in between, engines that were lost are started again;
+    0 ends the run at the first."""

@@ -1,0 +1,83 @@
+"""Who discusses, how, and what a discussion pays."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from comas.config.keys import key
+
+
+@dataclass
+class Society:
+    """Who discusses. An agent is a participant of the discussion, a policy a set of weights."""
+
+    num_agents: int = key(4, at_least=1)
+    """l in the paper: participants of each discussion."""
+    models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"])
+    """Base model of each policy (folder or hub name); a single entry serves every policy.
+    "quickstart/models/..." names an embedded tiny model."""
+    policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
+    """Index of each agent's policy, from 0 without gaps; null gives every agent its own."""
+    learning_rates: list[float] | None = key(None, example=[1e-6, 5e-7])
+    """Learning rate of each policy, a single entry for every policy; null gives all of them
+    ``optimization.learning_rate``."""
+    chat_template_kwargs: list[dict[str, Any]] | None = key(
+        None, example=[{"enable_thinking": False}, {}]
+    )
+    """Variables of each policy's chat template, a single entry for every policy; null gives all of
+    them ``rollout.chat_template_kwargs``."""
+    update_every: list[int] = key([1])
+    """Steps from one update of each policy to the next, a single entry for every policy; the last
+    step has one as well. An update is on all that was said since the one before. 0: the policy is
+    frozen, has no trainer and stays its base model."""
+    scorer_weights: str = key("live", one_of=("live", "frozen", "lagged", "averaged"))
+    """By which weights an agent scores: its present ones (the paper's), those of its base model,
+    earlier ones, or an exponential average of all since the base model's. Unless they are live,
+    scorings wait until all else is said, and are not trained."""
+    scorer_lag: int = key(10, at_least=1)
+    """Steps after which lagged scorers get the present weights again. Averaged ones move by 1 /
+    ``scorer_lag`` of the way to the present weights in each step."""
+
+
+@dataclass
+class Interaction:
+    """The discussion: who speaks when, about what."""
+
+    schedule: str = key("sequential")
+    """Name in ``comas.interaction.SCHEDULES``, or a plug-in."""
+    criticism: str = key("scored")
+    """Name in ``comas.interaction.CRITICISMS``, or a plug-in: what happens to a solution once it is
+    given."""
+    num_rounds: int = key(8, at_least=1)
+    """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
+    num_evaluations: int = key(1, at_least=1)
+    """n in the paper: evaluations of each solution."""
+    num_scorings: int = key(1, at_least=1)
+    """Scorings of each evaluation, or of a solution that nobody evaluates; 1 in the paper. Of
+    several the reward takes the mean; ``reward.scheme=median`` takes the median."""
+    scorers: str = key("any", one_of=("any", "others"))
+    """Who may score a solution: any agent (the paper), or any but its solver; in a society of two
+    models that is the other model."""
+    horizon: int = key(2, at_least=0)
+    """kappa in the paper: past rounds (sequential), drawn solutions with their evaluations
+    (parallel), or drawn answers of
+    others beside one's own (debate) in a prompt."""
+    prompt_reuse: int = key(4, at_least=1)
+    """Independent discussions of each question in a batch."""
+    prompts: str | None = key(None, example="prompts.yaml")
+    """File of prompts that words some of them differently (``comas/interaction/prompts.yaml`` says
+    what it may hold); null: the shipped wording. A path that is not whole starts at the root of the
+    repository."""
+    quote_reasoning: bool = key(False)
+    """Whether what stands between a model's thinking marks is read by other agents, by what reads
+    scores and by verifiers, like all else that it says. It is trained either way."""
+    overlong_prompts: str = key("drop_history", one_of=("drop_history", "skip"))
+    """A prompt over the limit: leave out its oldest history until it fits, or do not ask."""
+
+
+@dataclass
+class Reward:
+    """How a discussion becomes rewards."""
+
+    scheme: str = key("interaction")
+    """Name in ``comas.reward_formulation.REWARD_SCHEMES``, or a plug-in: ``path/to/file.py:object``
+    or ``module:object``."""

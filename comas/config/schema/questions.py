@@ -1,0 +1,105 @@
+"""What is asked, and how answers to it are judged."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from comas.config.keys import key
+from comas.types import ALL_DOMAINS
+
+
+@dataclass
+class Columns:
+    """The columns that hold the parts of a record; one that is null is not read."""
+
+    prompt: str = key("prompt")
+    """The bare question."""
+    answer: str = key("answer")
+    """Its reference answer, in the form of its domain."""
+    task: str | None = key("task", example="task")
+    """Its domain; where there is none: ``data.domain``."""
+    id: str | None = key("id", example="id")
+    """Unlike all others; where there is none: the number of the row."""
+    source: str | None = key("source", example="source")
+    """Where it is from; where there is none: the name of the file or dataset."""
+    choices: list[str] = key(["choices"])
+    """Of questions of choice: the column that holds the list of options, or the columns that hold
+    one each; a record without them lists its options in its prompt."""
+
+
+@dataclass
+class ReasoningGym:
+    """Generated questions, where ``data.train`` or ``data.validation`` is reasoning_gym."""
+
+    tasks: dict[str, Any] = key({}, example={"chain_sum": {"max_terms": 3}, "countdown": {}})
+    """The tasks, each with options of its generator, among which may be a size and a seed of its
+    own; {} for those that it has anyway."""
+    size: int | None = key(500, at_least=1)
+    """Training questions of each task; null: as many as ``training.num_steps`` ask, none of them
+    twice."""
+    seed: int = key(0, at_least=0, at_most=2**31 - 1)
+    """Of the training questions. Held-out ones have seeds of their own."""
+    validation_size: int = key(50, at_least=1)
+    """Held-out questions of each task."""
+    version: str = key("0.1.25")
+    """Of the package that has to be installed: others may make other questions."""
+
+
+@dataclass
+class Data:
+    """Questions with their answer keys; only verification sees the answers."""
+
+    train: str = key("data/train.jsonl")
+    """Training questions: a JSONL, JSON, CSV or Parquet file, a dataset on the hub such as
+    hub:openai/gsm8k/main/train, or reasoning_gym (data/README.md)."""
+    validation: str = key("data/validation.jsonl")
+    """Held-out questions, likewise, read by the same keys."""
+    probe: str | None = key(None, example="quickstart/probe.jsonl")
+    """Planted solutions with known mistakes, about which every agent is asked as a judge at each
+    validation (``comas/data/probe.py`` says what a line holds); null: none."""
+    columns: Columns = field(default_factory=Columns)
+    domain: str | None = key(None, one_of=ALL_DOMAINS, example="math")
+    """Domain of questions that name none; null: each of them names one."""
+    answer_after: str | None = key(None, example="####")
+    """The answer is only what follows the last of these marks in its column; null: all of it."""
+    shuffle: bool = key(True)
+    """Whether each epoch has an order of its own, drawn from the seed, or that of the file."""
+    reasoning_gym: ReasoningGym = field(default_factory=ReasoningGym)
+
+
+@dataclass
+class Validation:
+    """Held-out questions: each agent answers alone, the verifier judges; nobody is trained."""
+
+    num_questions: int | None = key(None, at_least=1, example=100)
+    """Questions asked at each validation, the same every time; null: all."""
+    temperature: float = key(0.7, at_least=0)
+    """0 is greedy."""
+    greedy: bool = key(True)
+    """Whether the agents answer greedily as well, which shows how much of a gain is that they
+    sample what was the likeliest before."""
+    discussions: bool = key(False)
+    """Whether the agents also discuss every question, as in training: accuracy of the last round,
+    and how well the rewards tell correct solutions from others."""
+
+
+@dataclass
+class Verification:
+    """How answers are judged: the verifier of each domain is a name in
+    ``comas.verification.verifiers.VERIFIERS``, or a plug-in."""
+
+    math: str = key("math")
+    """Verifier of math."""
+    science: str = key("science")
+    """Verifier of science."""
+    coding: str = key("coding")
+    """Verifier of coding."""
+    choice: str = key("choice")
+    """Verifier of choice."""
+    reasoning: str = key("reasoning")
+    """Verifier of reasoning."""
+    sandbox: str | None = key(
+        None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
+    )
+    """Whether model-written programs run where the machine isolates them by no namespaces:
+    require_namespaces runs none (such a run does not start), allow_degraded warns of what is
+    missing; null: require_namespaces where the machine has them, else allow_degraded."""

@@ -1,0 +1,172 @@
+"""A whole run: all sections, its length, and what it writes."""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeVar
+
+from comas.config.keys import key
+from comas.config.released import hint
+from comas.config.schema.engines import Cluster, Policy, Rollout
+from comas.config.schema.interaction import Interaction, Reward, Society
+from comas.config.schema.optimization import Optimization
+from comas.config.schema.questions import Data, Validation, Verification
+
+Entry = TypeVar("Entry", str, int, float, dict[str, Any])
+"""What a list of the society holds for each policy."""
+
+
+@dataclass
+class Training:
+    """Length of the run, and what is kept of it."""
+
+    num_epochs: int = key(1, at_least=1)
+    """Passes over the training questions."""
+    num_steps: int | None = key(None, at_least=1, example=10)
+    """Rollout steps; null: as many whole batches as ``num_epochs`` hold."""
+    save_every: int = key(10, at_least=1)
+    """Steps from one checkpoint to the next; the last step has one as well. It is written beside
+    the next step, which waits for a copy in memory only."""
+    keep_checkpoints: int = key(2, at_least=1)
+    """Newest checkpoints that remain; older ones are removed."""
+    validate_every: int = key(5, at_least=1, formerly="training.eval_every")
+    """Steps from one validation to the next; the first follows the start, the last the end."""
+    keep_best: str | None = key(None, example="validation/greedy/accuracy")
+    """A metric of the validations: the checkpoint of its highest value is kept besides the newest,
+    and written where none is due; null: none is. --export-best writes its models."""
+    patience: int | None = key(None, at_least=1, example=5)
+    """Validations without a higher value of ``keep_best`` after which the run ends; null: it makes
+    all of its steps."""
+    stop_when: list[str] = key([], example=["scoring/invalid_rate > 0.5 for 10"])
+    """Conditions of which each ends the run: a metric, a relation (> >= < <=), a number, and for
+    how many of its latest values it has held (one a step, or one a validation)."""
+
+
+@dataclass
+class Logging:
+    """What is written besides metrics.jsonl and the discussions' texts."""
+
+    wandb: str = key("disabled", one_of=("disabled", "offline", "online"))
+    """offline writes into the run directory, for `wandb sync`."""
+    wandb_project: str = key("comas")
+    """The project that the run belongs to at wandb."""
+    tensorboard: bool = key(False)
+    """Whether the run directory gets a folder tensorboard/."""
+    trackers: list[str] = key([])
+    """Further trackers: plug-ins that are called with the configuration and the run's folder, and
+    return a ``comas.run.trackers.Tracker``."""
+    trackio: bool = key(False)
+    """Whether Trackio, which has to be installed, gets the metrics, and discussions as traces."""
+    trackio_project: str = key("comas")
+    """The project that the run belongs to in Trackio."""
+    tokens: bool = key(True)
+    """Whether the run directory gets a folder tokens/: every prompt and response as token ids, with
+    log-probs and advantages. About 7 bytes per response token."""
+
+
+@dataclass
+class Config:
+    """A whole run. ``configs/comas.yaml`` holds the paper's values, with their sources."""
+
+    hint_for: ClassVar = staticmethod(hint)
+    """What to write for a key of the paper's released code."""
+
+    name: str = key("comas")
+    """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
+    seed: int = key(0, at_least=0, at_most=2**32 - 1)
+    """The seed of everything that is drawn; vLLM takes 32 bits."""
+    saves: str = key("saves")
+    """Folder of all run directories."""
+    resume: str | None = key(None, example="saves/latest")
+    """Run directory to continue."""
+    resume_changed: bool = key(False)
+    """Whether a resumed run may go on with other settings than it had, on the command line or as
+    its config.yaml or inputs.json was edited."""
+    resume_foreign: bool = key(False)
+    """Whether a run that this user did not begin, or a checkpoint that this user did not write for
+    it, is trusted: going on acts on its config.yaml and runs code in the checkpoint."""
+    society: Society = field(default_factory=Society)
+    data: Data = field(default_factory=Data)
+    interaction: Interaction = field(default_factory=Interaction)
+    reward: Reward = field(default_factory=Reward)
+    rollout: Rollout = field(default_factory=Rollout)
+    policy: Policy = field(default_factory=Policy)
+    optimization: Optimization = field(default_factory=Optimization)
+    training: Training = field(default_factory=Training)
+    validation: Validation = field(default_factory=Validation)
+    verification: Verification = field(default_factory=Verification)
+    cluster: Cluster = field(default_factory=Cluster)
+    logging: Logging = field(default_factory=Logging)
+
+    @property
+    def policy_of_agent(self) -> list[int]:
+        """Policy index of each agent: the configured map, or one policy per agent."""
+        return self.society.policy_of_agent or list(range(self.society.num_agents))
+
+    @property
+    def num_policies(self) -> int:
+        """How many sets of weights there are, frozen ones included."""
+        return max(self.policy_of_agent) + 1
+
+    @property
+    def models(self) -> list[str]:
+        """Base model of each policy."""
+        return self._for_every_policy(self.society.models)
+
+    @property
+    def learning_rates(self) -> list[float]:
+        """Learning rate of each policy."""
+        rates = self.society.learning_rates
+        return self._for_every_policy([self.optimization.learning_rate] if rates is None else rates)
+
+    @property
+    def chat_template_kwargs(self) -> list[dict[str, Any]]:
+        """Variables of the chat template of each policy."""
+        own = self.society.chat_template_kwargs
+        return self._for_every_policy([self.rollout.chat_template_kwargs] if own is None else own)
+
+    @property
+    def update_every(self) -> list[int]:
+        """Steps from one update of each policy to the next; 0: it is frozen."""
+        return self._for_every_policy(self.society.update_every)
+
+    @property
+    def trained_policies(self) -> list[int]:
+        """The policies that are not frozen."""
+        return [policy for policy, every in enumerate(self.update_every) if every > 0]
+
+    @property
+    def verifiers(self) -> dict[str, str]:
+        """Domain -> the name of its verifier."""
+        return {
+            "math": self.verification.math,
+            "science": self.verification.science,
+            "coding": self.verification.coding,
+            "choice": self.verification.choice,
+            "reasoning": self.verification.reasoning,
+        }
+
+    @property
+    def families(self) -> list[tuple[int, ...]]:
+        """The policies that share engines: adapters over one base model; else each alone.
+
+        Example: LoRA policies of the models a, b, a are the families ``[(0, 2), (1,)]``.
+        """
+        if self.policy.lora.rank is None:
+            return [(policy,) for policy in range(self.num_policies)]
+        of_model: dict[str, tuple[int, ...]] = {}
+        for policy, model in enumerate(self.models):
+            of_model[model] = (*of_model.get(model, ()), policy)
+        return list(of_model.values())
+
+    @property
+    def trained_families(self) -> list[tuple[int, ...]]:
+        """The families that have a policy that is not frozen."""
+        trained = set(self.trained_policies)
+        return [family for family in self.families if not trained.isdisjoint(family)]
+
+    @property
+    def adapter_policies(self) -> list[int]:
+        """The policies that are LoRA adapters; one that is frozen is its base model."""
+        return [] if self.policy.lora.rank is None else self.trained_policies
+
+    def _for_every_policy(self, entries: list[Entry]) -> list[Entry]:
+        return entries * self.num_policies if len(entries) == 1 else entries
