@@ -25,7 +25,8 @@ from transformers import (
 from comas.engines.policy.model import load_response_model
 from comas.preflight.configuration import load_config
 from comas.preflight.locations import check_model
-from comas.preflight.survey import prepare
+from comas.preflight.needs import faults_of
+from comas.preflight.survey import Survey, prepare
 from comas.run import RunDirectory
 from comas.run.records import TOKENS, read_rows, read_tokens
 from comas.train import train
@@ -148,12 +149,23 @@ def test_a_model_is_updated_sharded_and_in_bfloat16(name: str, tmp_path: Path):
     ("name", "said"),
     [("gemma2", "attn_logit_softcapping"), ("gpt2", "attn_pdrop")],
 )
-def test_attention_that_is_not_plain_is_refused(name: str, said: str, tmp_path: Path):
+def test_attention_that_is_not_plain_is_refused_also_by_the_dry_run(
+    name: str, said: str, tmp_path: Path
+):
     folder = save(tmp_path / name, name)
     with pytest.raises(ValueError, match=said):
         load_response_model(
             folder, dtype=torch.float32, attn_implementation="sdpa", temperature=1.0
         )
+    keys = [
+        f"society.models=[{folder},quickstart/models/llama]",
+        f"saves={tmp_path / 'saves'}",
+        "cluster.device=cpu",
+    ]
+    trained = Survey(load_config(QUICKSTART, keys))
+    frozen = Survey(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
+    assert [said in fault for fault in faults_of(trained.needs)] == [True]
+    assert faults_of(frozen.needs) == []
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path):

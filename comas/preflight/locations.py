@@ -116,3 +116,13 @@ def check_model(
         return encoder.thinking
     except ValueError as error:
         raise ValueError(f"society.models names {model!r}: {error}") from error
+
+
+def check_architecture(model: str) -> None:
+    """Raise ValueError unless a policy of this model can be trained, as its config.json says."""
+    from comas.engines.policy.architecture import check_trainable, without_weights
+
+    try:
+        check_trainable(without_weights(description_of(model)))
+    except ValueError as error:
+        raise ValueError(f"society.models names {model!r}: {error}") from error

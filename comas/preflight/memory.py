@@ -216,19 +216,16 @@ def tokens_at_once(config: Config) -> int:
 def model_shape(model: str) -> ModelShape:
     """Read the shape of a model (folder or hub name) from its config.json, without its weights.
 
-    Raises OSError when there is no such model, or the hub cannot be reached.
+    Raises what ``without_weights`` does.
     """
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from comas.engines.policy.architecture import without_weights
 
-    config = AutoConfig.from_pretrained(model)
-    with torch.device("meta"):
-        parameters = AutoModelForCausalLM.from_config(config).parameters()
-    text = config.get_text_config()
+    modules = without_weights(model)
+    text = modules.config.get_text_config()
     head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     return ModelShape(
-        num_parameters=sum(parameter.numel() for parameter in parameters),
+        num_parameters=sum(parameter.numel() for parameter in modules.parameters()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
         intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,

@@ -18,6 +18,7 @@ from comas.preflight.groups import group_needs
 from comas.preflight.hours import is_known, sequences_need
 from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
+    check_architecture,
     check_model,
     held_out_rules,
     locate,
@@ -173,24 +174,28 @@ class Survey:
         return None
 
     def _model(self, name: str) -> str:
+        config = self.config
         location = self._locate(name, embedded=EMBEDDED_MODELS)
         if location is None:
             self._folders[name] = None
             self._num_parameters[name] = self._num_trained[name] = EMBEDDED_PARAMETERS
             return "built at the start"
-        of_policies = zip(self.config.models, self.config.chat_template_kwargs, strict=True)
+        is_embedded = name.startswith(QUICKSTART_PREFIX)
+        of_policies = zip(config.models, config.chat_template_kwargs, strict=True)
         thinking = check_model(
             location,
-            is_embedded=name.startswith(QUICKSTART_PREFIX),
-            rollout=self.config.rollout,
+            is_embedded=is_embedded,
+            rollout=config.rollout,
             template_kwargs=[kwargs for model, kwargs in of_policies if model == name],
         )
+        if not is_embedded and name in {config.models[p] for p in config.trained_policies}:
+            check_architecture(location)
         self._folders[name] = description_of(location)
         self._num_parameters[name] = num_parameters(location)
         self._num_trained[name] = self._num_parameters[name]
-        if self.config.policy.lora.rank is not None:
+        if config.policy.lora.rank is not None:
             shape = model_shape(str(description_of(location)))
-            self._num_trained[name] = adapter_parameters(shape, self.config)
+            self._num_trained[name] = adapter_parameters(shape, config)
         thinks = "" if thinking is None else f", thinks from {thinking.start} to {thinking.end}"
         return ("here" if is_here(location) else "downloaded at the start") + thinks
 

@@ -8,13 +8,10 @@ from typing import Any
 import torch
 from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers import AttentionInterface, PreTrainedModel
+from transformers import AttentionInterface
 
 PACKED = "packed"
 """Name of ``packed_attention`` among transformers' attention implementations."""
-
-NOT_PLAIN = ("attn_logit_softcapping", "attention_dropout", "attn_pdrop")
-"""Settings of models that make attention more than ``packed_attention`` computes."""
 
 
 def packed_attention(
@@ -91,28 +88,6 @@ def _flash_attention(
 def takes_groups(attend: Callable[..., Any]) -> bool:
     """Whether keys and values may have fewer heads: ``varlen_attn`` takes them from torch 2.12."""
     return "enable_gqa" in inspect.signature(attend).parameters
-
-
-def check_attention(model: PreTrainedModel) -> None:
-    """Refuse a model whose samples would not be kept apart in one row.
-
-    Raises:
-        ValueError: its attention is not plain causal attention over all earlier tokens.
-    """
-    config = model.config
-    layer_types = getattr(config, "layer_types", None)
-    faults = [f"{key} = {getattr(config, key)}" for key in NOT_PLAIN if getattr(config, key, None)]
-    if layer_types is not None and set(layer_types) != {"full_attention"}:
-        faults.append(f"layer_types = {sorted(set(layer_types))}")
-    if layer_types is None and getattr(config, "sliding_window", None) is not None:
-        faults.append(f"sliding_window = {config.sliding_window}")
-    if not model.is_backend_compatible() or model._is_stateful:
-        faults.append(f"model_type = {config.model_type}")
-    if faults:
-        raise ValueError(
-            f"society.models: {config.name_or_path} sets {', '.join(faults)}; only models with "
-            "plain causal attention in every layer can be trained, choose one of those"
-        )
 
 
 AttentionInterface.register(PACKED, packed_attention)

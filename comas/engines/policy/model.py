@@ -6,12 +6,10 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
-from comas.engines.policy.attention import PACKED, check_attention
+from comas.engines.policy.architecture import check_trainable
+from comas.engines.policy.attention import PACKED
 from comas.policy_optimization.batching import MicroBatch
 from comas.policy_optimization.logprobs import token_logprobs
-
-LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
-"""Settings of models (Gemma 2, Cohere, Granite) whose logits are more than a linear map."""
 
 
 class ResponseHead(nn.Module):
@@ -72,34 +70,12 @@ def load_response_model(
     with wrong weights.
 
     Raises:
-        ValueError: the model's logits are not a product with one matrix, or its attention is
-            not plain causal attention.
+        ValueError: it cannot be trained (see ``check_trainable``).
     """
     language_model = AutoModelForCausalLM.from_pretrained(
         folder,
         dtype=dtype,
         attn_implementation=PACKED if attn_implementation == "sdpa" else attn_implementation,
     )
-    check_attention(language_model)
-    check_logits(language_model)
+    check_trainable(language_model)
     return ResponseModel(language_model, temperature=temperature)
-
-
-def check_logits(language_model: PreTrainedModel) -> None:
-    """Refuse a model whose log-probs ``ResponseHead`` would get wrong.
-
-    Raises:
-        ValueError: its logits are more than its last hidden states times one matrix.
-    """
-    config = language_model.config
-    settings = {key: getattr(config, key, None) for key in LOGIT_TRANSFORMS}
-    faults = [
-        f"sets {key} = {value}" for key, value in settings.items() if value not in (None, 1.0)
-    ]
-    if getattr(language_model.get_output_embeddings(), "bias", None) is not None:
-        faults.append("has a bias in its output layer")
-    if faults:
-        raise ValueError(
-            f"society.models: {config.name_or_path} {' and '.join(faults)}; models that transform "
-            "their logits are not supported, choose one that does not"
-        )
