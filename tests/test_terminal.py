@@ -32,6 +32,18 @@ except KeyboardInterrupt:
     print("interrupted")
 """
 
+LEAVES = """
+import atexit, sys, threading, time
+from comas.utils.terminal import leave
+class Told:
+    def __del__(self): print("cleared")
+told = Told()
+sys.modules["kept"] = told
+atexit.register(print, "tidied")
+threading.Thread(target=lambda: (time.sleep(0.2), print("worked"))).start()
+sys.stdout.write("said ")
+leave(3)
+"""
 
 BATCH = "  rollout: batch_size=24, dtype=float32"
 TRAIN = "bash scripts/train_comas.sh"
@@ -46,6 +58,11 @@ def test_a_closed_session_ends_a_command_as_ctrl_c_does_but_not_under_nohup():
 
     assert said() == "interrupted\n"
     assert said("nohup") == "went on\n"
+
+
+def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
+    left = subprocess.run([sys.executable, "-c", LEAVES], capture_output=True, text=True)
+    assert (left.returncode, left.stdout, left.stderr) == (3, "said worked\ntidied\n", "")
 
 
 @pytest.mark.parametrize(

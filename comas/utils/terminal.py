@@ -1,5 +1,6 @@
 """What the commands of this project share at a terminal: messages, signals, exit statuses."""
 
+import atexit
 import functools
 import logging
 import multiprocessing.util
@@ -8,6 +9,7 @@ import re
 import signal
 import sys
 import textwrap
+import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -151,7 +153,20 @@ def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
     except FileError as error:
         sys.stderr.write(f"error: {error}\n")
         status = EXIT_FAULT
-    sys.exit(status)
+    leave(status)
+
+
+def leave(status: int) -> NoReturn:
+    """Exit as ``sys.exit`` does, but for the interpreter's clearing of its modules.
+
+    Trap: Ray holds objects beyond that, and Triton, which transformers imports, then prints a page
+    about leaks.
+    """
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from page_runs import discussion, row, verdicts_of, write_run
+from page_runs import discussion, generation, row, verdicts_of, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from comas.preflight.configuration import load_config
@@ -23,7 +23,7 @@ from comas.run.pages.live import LiveRun
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import LiveServer
-from comas.types import Question
+from comas.types import Question, Turn
 
 NUM_STEPS, PER_STEP = 60, 50
 """Of the large run: 3000 discussions."""
@@ -289,6 +289,30 @@ def test_what_was_thought_is_folded_until_it_is_asked_for(browser: Browser, tmp_
         expect(thinking.locator("pre")).to_have_text("<think>48 and <b>23</b></think>")
         page.fill("#search", "48 and")
         assert count(page) == "1 of 1 discussions"
+
+
+def test_what_the_reward_asked_for_stands_below_what_it_answers(browser: Browser, tmp_path: Path):
+    item = discussion(1, answer="61", score="1")
+    _, evaluation, _ = item.discussion.turns
+    revision = Turn(
+        f"{evaluation.turn_id}.s0",
+        *(evaluation.turn_id, 0, "solution", 0, ""),
+        generation("Wrong. What is 48 + 23", "71"),
+    )
+    item = replace(item, discussion=replace(item.discussion, asked=(revision,)))
+    path = tmp_path / "asked.html"
+    write_page(path, [run_source(write_run(tmp_path / "saves", "asks", {1: [item]}))])
+    for page in opened(browser, path):
+        page.keyboard.press("d")
+        page.select_option("select[name=role]", "solution, asked by the reward")
+        assert count(page) == "1 of 1 discussions"
+        asked = page.locator(".turn .turn .turn", has_text="asked by the reward")
+        expect(asked).to_have_class("turn matching")
+        assert "✓ correct" in asked.locator(".about").inner_text()
+        page.keyboard.press("t")
+        expect(asked.locator(".token")).to_have_count(1)
+        page.keyboard.press("p")
+        expect(asked.locator(".prompt")).to_have_text("Wrong. What is 48 + 23")
 
 
 def test_what_one_looks_for_is_found(page: Page):
