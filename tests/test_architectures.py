@@ -23,6 +23,7 @@ from transformers import (
 )
 
 from comas.engines.policy.model import load_response_model
+from comas.engines.rollout.cpu.head_size import HEAD_SIZES
 from comas.preflight.configuration import load_config
 from comas.preflight.locations import check_model
 from comas.preflight.needs import faults_of
@@ -166,6 +167,23 @@ def test_attention_that_is_not_plain_is_refused_also_by_the_dry_run(
     frozen = Survey(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
     assert [said in fault for fault in faults_of(trained.needs)] == [True]
     assert faults_of(frozen.needs) == []
+
+
+def test_a_model_whose_heads_vllm_does_not_know_on_a_cpu_is_refused(tmp_path: Path):
+    ours = save(tmp_path / "ours", "qwen3")
+    theirs = save(tmp_path / "theirs", "qwen3")
+    config = json.loads((theirs / "config.json").read_text())
+    (theirs / "config.json").write_text(json.dumps({**config, "head_dim": 16}))
+    keys = [f"society.models=[{ours},{theirs}]", f"saves={tmp_path / 'saves'}"]
+    [fault] = faults_of(Survey(load_config(QUICKSTART, [*keys, "cluster.device=cpu"])).needs)
+    assert f"{theirs}'" in fault and "the size 16, and vLLM on a CPU only knows 32, 64" in fault
+
+
+@pytest.mark.stack
+def test_head_sizes_are_those_of_vllm():
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    assert list(HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path):

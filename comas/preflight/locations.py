@@ -7,8 +7,10 @@ from typing import Any
 from comas import quickstart
 from comas.config.schema import Config, Data, Rollout
 from comas.data import RECORDS, reasoning_gym
+from comas.preflight.memory import head_size_of
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.quickstart.build import fingerprint, recipe_sources
+from comas.types import Device
 from comas.utils.chat import ChatEncoder, check_system_prompt
 from comas.utils.model_folder import (
     check_model_folder,
@@ -118,11 +120,17 @@ def check_model(
         raise ValueError(f"society.models names {model!r}: {error}") from error
 
 
-def check_architecture(model: str) -> None:
-    """Raise ValueError unless a policy of this model can be trained, as its config.json says."""
+def check_architecture(model: str, *, is_trained: bool, device: Device) -> None:
+    """Raise ValueError unless a model of its kind, by its config.json, can be sampled from on
+    ``device`` and, where ``is_trained``, be trained."""
     from comas.engines.policy.architecture import check_trainable, without_weights
+    from comas.engines.rollout.cpu.head_size import check_head_size
 
     try:
-        check_trainable(without_weights(description_of(model)))
+        modules = without_weights(description_of(model))
+        if is_trained:
+            check_trainable(modules)
+        if device == "cpu":
+            check_head_size(head_size_of(modules.config))
     except ValueError as error:
         raise ValueError(f"society.models names {model!r}: {error}") from error

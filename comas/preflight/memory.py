@@ -8,7 +8,7 @@ import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from safetensors import safe_open
 
@@ -17,6 +17,9 @@ from comas.engines.policy.deepspeed_options import BUCKET_ELEMENTS
 from comas.engines.rollout.vllm_options import gpu_batched_tokens
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 from comas.utils.model_folder import description_of
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 MIB = 1 << 20
@@ -222,16 +225,21 @@ def model_shape(model: str) -> ModelShape:
 
     modules = without_weights(model)
     text = modules.config.get_text_config()
-    head_size = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
     kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
     return ModelShape(
         num_parameters=sum(parameter.numel() for parameter in modules.parameters()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
         intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-        kv_size=kv_heads * head_size,
+        kv_size=kv_heads * head_size_of(modules.config),
         vocab_size=text.vocab_size,
     )
+
+
+def head_size_of(config: "PretrainedConfig") -> int:
+    """Size of an attention head, in the part of a model that reads text."""
+    text = config.get_text_config()
+    return getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
 
 
 def num_parameters(model: str) -> int:

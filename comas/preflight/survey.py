@@ -188,8 +188,9 @@ class Survey:
             rollout=config.rollout,
             template_kwargs=[kwargs for model, kwargs in of_policies if model == name],
         )
-        if not is_embedded and name in {config.models[p] for p in config.trained_policies}:
-            check_architecture(location)
+        if not is_embedded:
+            trained = {config.models[policy] for policy in config.trained_policies}
+            check_architecture(location, is_trained=name in trained, device=self.device)
         self._folders[name] = description_of(location)
         self._num_parameters[name] = num_parameters(location)
         self._num_trained[name] = self._num_parameters[name]
