@@ -127,7 +127,7 @@ def count(page: Page) -> str:
 
 
 def test_it_opens_with_the_report(page: Page):
-    assert page.locator("#report figure:not(.curve) svg").count() == 5
+    assert page.locator("#report figure:not(.curve) svg").count() == 6
     assert "society.num_agents" in page.inner_text("#report")
 
 
