@@ -32,7 +32,7 @@ from comas.run.validation import validate_agents
 from comas.types import Discussion, Rewards
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
-from comas.verification.solutions import Verdicts, verify_asked, verify_solutions
+from comas.verification.solutions import Verdicts, run_tests, verify_asked, verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -103,7 +103,7 @@ def co_evolve(
             discussions = discuss(config, agents, prepared, step=step)
             # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
             verdicts = verify_solutions(verifier, discussions, answers=answers)
-            rewards = formulate_rewards(config, agents, discussions, verdicts, step=step)
+            rewards = formulate_rewards(config, agents, verifier, discussions, verdicts, step=step)
             of_asked = verify_asked(verifier, rewards.discussions, answers=answers)
             clock.lap("rollout_s")
             buffers.add(
@@ -191,6 +191,7 @@ def discuss(config: Config, agents: Agents, prepared: Prepared, *, step: int) ->
 def formulate_rewards(
     config: Config,
     agents: Agents,
+    verifier: Verifier,
     discussions: Sequence[Discussion],
     wait_for_verdicts: Callable[[], Verdicts],
     *,
@@ -202,6 +203,7 @@ def formulate_rewards(
         wait_for_verdicts,
         seed=config.seed,
         step=step,
+        run_tests=partial(run_tests, verifier),
         inquiry=partial(open_inquiry, config, agents, discussions),
     )
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)

@@ -122,7 +122,13 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
         rules=config.interaction,
         seed=config.seed,
     )
-    evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0, inquiry=inquiry)
+    evidence = offer_evidence(
+        lambda: unanswered,
+        seed=config.seed,
+        step=0,
+        run_tests=lambda pairs: ["unanswered"] * len(pairs),
+        inquiry=inquiry,
+    )
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
 
 

@@ -17,6 +17,7 @@ from comas.reward_formulation.controls import (
     shuffled_reward,
     verifier_reward,
 )
+from comas.reward_formulation.executable_reward import RunTests, executable_reward
 from comas.reward_formulation.improvement_reward import improvement_reward
 from comas.reward_formulation.interaction_reward import interaction_reward, median_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
@@ -35,12 +36,13 @@ from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
 
-Evidence = Literal["verdicts", "rng", "ask"]
+Evidence = Literal["verdicts", "rng", "run_tests", "ask"]
 """What a scheme may need beside the discussions.
 
 ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
 not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-(``Random``). Both are arguments of these names. ``ask``: more turns of agents
+(``Random``). ``run_tests``: runs programs with tests that agents wrote (``RunTests``). All three
+are arguments of these names. ``ask``: more turns of agents
 (``comas.interaction.asking``); it is no argument, but makes the scheme a generator.
 """
 
@@ -50,14 +52,18 @@ def offer_evidence(
     *,
     seed: int,
     step: int,
+    run_tests: RunTests | None = None,
     inquiry: Callable[[], Inquiry] | None = None,
 ) -> dict[Evidence, Callable[[], Any]]:
     """What a scheme may choose from at ``step``; nothing is computed before it is needed.
 
-    ``inquiry`` opens one into the discussions; None: nobody can be asked.
+    ``run_tests`` is handed over as it is. ``inquiry`` opens one into the discussions; None: nobody
+    can be asked. None of either: a scheme that needs it is refused.
     """
     offered: dict[Evidence, Callable[[], Any]]
     offered = {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
+    if run_tests is not None:
+        offered["run_tests"] = lambda: run_tests
     return offered if inquiry is None else offered | {"ask": inquiry}
 
 
@@ -139,6 +145,7 @@ _SHIPPED = {
     "mean_rating": RewardScheme(mean_rating, reads="ratings"),
     "majority": RewardScheme(majority_reward),
     "confident_majority": RewardScheme(partial(majority_reward, weigh=confidence)),
+    "executable": RewardScheme(executable_reward, reads="scores", needs=("run_tests",)),
     "improvement": RewardScheme(improvement_reward, reads="scores", needs=("ask",)),
 }
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(

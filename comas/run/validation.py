@@ -24,7 +24,7 @@ from comas.utils.progress import counted, progress_bar
 from comas.utils.seeds import sampling_seed
 from comas.verification import Verifier
 from comas.verification.forms import Verdict
-from comas.verification.solutions import Verdicts, verify_solutions
+from comas.verification.solutions import Verdicts, run_tests, verify_solutions
 
 SAMPLED, GREEDY = "validation", "validation/greedy"
 """Prefixes of the metrics of answers given alone, at ``validation.temperature`` and at 0."""
@@ -169,7 +169,13 @@ def validate_discussions(
     inquiry = partial(
         Inquiry, discussions, generate=generate, num_agents=num_agents, rules=rules, seed=seed
     )
-    evidence = offer_evidence(wait_for_verdicts, seed=seed, step=0, inquiry=inquiry)
+    evidence = offer_evidence(
+        wait_for_verdicts,
+        seed=seed,
+        step=0,
+        run_tests=partial(run_tests, verifier),
+        inquiry=inquiry,
+    )
     rewards = reward_scheme(discussions, evidence=evidence)
     verdicts = wait_for_verdicts()
     last = last_solutions(discussions, verdicts)

@@ -51,6 +51,22 @@ def verify_coding(response: str, gold: str) -> Verdict:
     return "correct" if passed else "wrong"
 
 
+def verify_test(response: str, evaluation: str) -> Verdict:
+    """Whether the program in ``response`` passes the test in ``evaluation``: both were written by
+    models, and both are run in the sandbox alone.
+
+    unanswered: there is no program; failed: no test that can be run, and could fail.
+    """
+    test = last_python_block(evaluation)
+    if test is None:
+        return "failed"
+    try:
+        examine_checker(test)
+    except ValueError:
+        return "failed"
+    return verify_coding(response, test) if can_fail(test) else "failed"
+
+
 def verify_coding_published(response: str, gold: str) -> Verdict:
     """Whether any fenced python block, with ``gold`` appended, runs to its end.
 

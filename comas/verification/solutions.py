@@ -33,6 +33,13 @@ def verify_solutions(
     return wait
 
 
+def run_tests(verifier: Verifier, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+    """What programs do with tests that agents wrote: (response, evaluation) -> verdict of
+    ``comas.verification.coding.verify_test``. No reference answer is part of it."""
+    with progress_bar("running tests"):
+        return verifier.verify_batch(("test", *pair) for pair in pairs)
+
+
 def verify_asked(
     verifier: Verifier, rewarded: Sequence[RewardedDiscussion], *, answers: AnswerKey
 ) -> Callable[[], Verdicts]:

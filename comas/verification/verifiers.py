@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from comas.config.plugins import Registry
 from comas.verification.choice import verify_choice
-from comas.verification.coding import verify_coding, verify_coding_published
+from comas.verification.coding import verify_coding, verify_coding_published, verify_test
 from comas.verification.forms import Grader, Verdict
 from comas.verification.math import verify_math
 from comas.verification.published import (
@@ -25,6 +25,7 @@ VERIFIERS: Registry[Verify] = Registry(
         "coding": verify_coding,
         "choice": verify_choice,
         "reasoning": verify_reasoning_gym,
+        "test": verify_test,
     },
     group="comas.verifiers",
     wanted="a function from a response and its gold answer to a Verdict",
@@ -44,7 +45,7 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
 }
 """grader -> form -> verifier."""
 
-SANDBOXED: frozenset[str] = frozenset({"coding", "reasoning"})
+SANDBOXED: frozenset[str] = frozenset({"coding", "reasoning", "test"})
 """The forms whose verifiers run what a model writes."""
 
 CPU_LIMIT_S: dict[Grader, float] = {
