@@ -52,7 +52,7 @@ def test_a_test_is_paid_for_telling_what_other_tests_tell():
         ("a", "test 0"): "correct",
         ("a", "test 1"): "correct",
         ("b", "test 0"): "wrong",
-        ("b", "test 1"): "unanswered",
+        ("b", "test 1"): "wrong",
         ("c", "test 2"): "wrong",
     }
     rewards, of_turns = paid(discussion(*turns, question=CODING), table)
@@ -61,7 +61,7 @@ def test_a_test_is_paid_for_telling_what_other_tests_tell():
     assert (of_turns["r0.s0.e0"], of_turns["r1.s0.e0"]) == (1.0, 1.0)
     assert of_turns["r2.s0.e0"] == 0.0  # it tells nothing apart
     assert of_turns["r0.s0.e0.t0"] == 0.0
-    assert rewards.metrics["tests/runnable_rate"] == 1.0
+    assert rewards.metrics["tests/run_rate"] == 1.0
     assert rewards.metrics["tests/pass_rate"] == 2 / 5
 
 
@@ -73,12 +73,19 @@ def test_a_test_that_contradicts_the_others_loses_and_one_that_cannot_run_loses_
         for test, passing in by_test.items()
         for s in "abcd"
     }
-    table |= {(s, "test 3"): "failed" for s in "abcd"}
+    table |= {(s, "test 3"): "unanswered" for s in "abcd"}
     rewards, of_turns = paid(discussion(*turns, question=CODING), table)
     assert [of_turns[f"r{i}.s0"] for i in range(4)] == pytest.approx([2 / 3, 2 / 3, 1 / 3, 1 / 3])
     # Test 0: a, b are worth (1 + 0) / 2 by tests 1 and 2, c and d likewise. Test 2: c, d worth 0.
     assert [of_turns[f"r{i}.s0.e0"] for i in range(4)] == [0.0, 0.0, -1.0, -1.0]
-    assert rewards.metrics["tests/runnable_rate"] == 3 / 4
+    assert rewards.metrics["tests/run_rate"] == 3 / 4
+
+
+def test_what_the_sandbox_could_not_run_is_paid_as_in_the_paper():
+    _, of_turns = paid(
+        discussion(*solution(0, 0, "a"), question=CODING), {("a", "test 0"): "failed"}
+    )
+    assert tuple(of_turns.values()) == (0.5, 0.5, 0.0)
 
 
 def test_what_nobody_else_tested_and_other_domains_are_paid_as_in_the_paper():
@@ -89,21 +96,23 @@ def test_what_nobody_else_tested_and_other_domains_are_paid_as_in_the_paper():
     for held, expected in ((alone, (1.0, 0.0, 0.0)), (math, (0.5, 0.5, 0.0))):
         rewards, of_turns = paid(held, {})
         assert tuple(of_turns.values()) == expected
-        assert rewards.metrics["tests/runnable_rate"] is None
+        assert rewards.metrics["tests/run_rate"] is None
 
 
 @pytest.mark.parametrize(
-    ("response", "evaluation", "verdict"),
+    "evaluation",
     [
-        (RIGHT, "I see no mistake.", "failed"),
-        (RIGHT, "```python\nassert double(3 == 6\n```", "failed"),
-        (RIGHT, "```python\nimport numpy\nassert double(3) == 6\n```", "failed"),
-        (RIGHT, "```python\ndouble(3)\n```", "failed"),
-        ("I do not know.", "```python\ndouble(3)\n```", "failed"),
+        "I see no mistake.",
+        "```python\nassert double(3 == 6\n```",
+        "```python\nimport numpy\nassert double(3) == 6\n```",
+        "```python\ndouble(3)\n```",
+        f"```python\nassert f{'()' * 900}\n```",
+        f"```python\nassert {'-' * 9000}1\n```",
     ],
+    ids=lambda text: text[:40],
 )
-def test_what_is_no_test_is_told_without_running_anything(response, evaluation, verdict):
-    assert verify_test(response, evaluation) == verdict
+def test_what_is_no_test_is_told_without_running_anything(evaluation):
+    assert verify_test(RIGHT, evaluation) == "unanswered"
 
 
 @pytest.mark.stack
@@ -112,13 +121,13 @@ def test_programs_are_run_with_the_tests_of_others_in_the_sandbox():
     pairs = [(RIGHT, GOOD_TEST), (WRONG, GOOD_TEST), (RIGHT, BAD_TEST), ("?", GOOD_TEST)]
     with Verifier(num_workers=1, chosen={"coding": "math"}) as verifier:
         verdicts = run_tests(verifier, [*pairs, (RIGHT, leaves)])
-    assert verdicts == ["correct", "wrong", "wrong", "unanswered", "wrong"]
+    assert verdicts == ["correct", "wrong", "wrong", "wrong", "wrong"]
 
 
 def test_it_wants_prompts_that_ask_for_tests():
     chosen = ["reward.scheme=executable"]
     with pytest.raises(
-        ConfigError, match=r"set interaction.prompts to comas/interaction/test_prompts.yaml"
+        ConfigError, match=r"set interaction.prompts to comas/interaction/prompts_for_tests.yaml"
     ):
         load_config(None, chosen)
-    load_config(None, [*chosen, "interaction.prompts=comas/interaction/test_prompts.yaml"])
+    load_config(None, [*chosen, "interaction.prompts=comas/interaction/prompts_for_tests.yaml"])

@@ -268,7 +268,10 @@ def test_calls_that_need_nothing_of_each_other_are_made_at_once(
     tmp_path, setup_name, num_in_flight
 ):
     together = {"concurrency": 16, "timeout_s": 10, "num_retries": 0}
-    answer(tmp_path, setup_name, Script(lambda label: label), gather=num_in_flight, **together)
+    script = Script(lambda label: label)
+    # The server replies to nobody before so many wait, and each waits 10 s at most.
+    answered, _ = answer(tmp_path, setup_name, script, gather=num_in_flight, **together)
+    assert len(answered.calls) >= num_in_flight
 
 
 @pytest.mark.parametrize("num_models", [2, 3, 4])

@@ -23,9 +23,6 @@ from comas.preflight.update_conflicts import (
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import INSTALL_TRACKIO
 
-TEST_PROMPTS = "comas/interaction/test_prompts.yaml"
-"""The wording in which evaluators of programs are asked for tests."""
-
 
 def find_conflicts(config: Config) -> list[Conflict]:
     """Every conflict of ``config``, which is only read."""
@@ -171,11 +168,11 @@ def _criticisms(config: Config) -> Iterator[Conflict]:
             f"{scheme} reads {reads}, and {name} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
-    if scheme == "executable" and config.interaction.prompts is None:
+    if known_scheme is not None and known_scheme.prompts and config.interaction.prompts is None:
         yield Conflict(
             ("reward.scheme", "interaction.prompts"),
-            "executable runs tests, which the shipped wording asks no evaluator for",
-            f"set interaction.prompts to {TEST_PROMPTS}, or to a file of your own that does",
+            f"{scheme} reads what the prompts of prompts.yaml ask nobody for",
+            f"set interaction.prompts to {known_scheme.prompts}, or to a file of your own",
         )
     if config.interaction.scorers == "others" and config.society.num_agents == 1:
         yield Conflict(

@@ -17,6 +17,7 @@ from comas.utils.model_folder import (
     description_of,
     load_tokenizer,
     may_be_hub_name,
+    without_weights,
 )
 from comas.utils.thinking import ThinkingMarks
 
@@ -123,11 +124,11 @@ def check_model(
 def check_architecture(model: str, *, is_trained: bool, device: Device) -> None:
     """Raise ValueError unless a model of its kind, by its config.json, can be sampled from on
     ``device`` and, where ``is_trained``, be trained."""
-    from comas.engines.policy.architecture import check_trainable, without_weights
+    from comas.engines.policy.architecture import check_trainable
     from comas.engines.rollout.cpu.head_size import check_head_size
 
     try:
-        modules = without_weights(description_of(model))
+        modules = without_weights(str(description_of(model)))
         if is_trained:
             check_trainable(modules)
         if device == "cpu":

@@ -6,7 +6,6 @@ keeps for its backward pass was counted with ``torch.autograd.graph.saved_tensor
 
 import math
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,7 +15,7 @@ from comas.config.schema import Config
 from comas.engines.policy.deepspeed_options import BUCKET_ELEMENTS
 from comas.engines.rollout.vllm_options import gpu_batched_tokens
 from comas.policy_optimization.logprobs import CHUNK_SIZE
-from comas.utils.model_folder import description_of
+from comas.utils.model_folder import description_of, without_weights
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -215,14 +214,11 @@ def tokens_at_once(config: Config) -> int:
     return longest * (config.policy.micro_batch_size or 1)
 
 
-@cache
 def model_shape(model: str) -> ModelShape:
     """Read the shape of a model (folder or hub name) from its config.json, without its weights.
 
     Raises what ``without_weights`` does.
     """
-    from comas.engines.policy.architecture import without_weights
-
     modules = without_weights(model)
     text = modules.config.get_text_config()
     kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads

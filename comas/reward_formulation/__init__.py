@@ -86,6 +86,8 @@ class RewardScheme:
     needs: tuple[Evidence, ...] = ()
     min_scorings: int = 1
     """Smallest ``interaction.num_scorings`` that makes sense."""
+    prompts: str | None = None
+    """A file for ``interaction.prompts`` that asks for what it reads; None: the usual ones do."""
 
     def __post_init__(self) -> None:
         if isgeneratorfunction(self.formulate) != self.asks:
@@ -145,7 +147,12 @@ _SHIPPED = {
     "mean_rating": RewardScheme(mean_rating, reads="ratings"),
     "majority": RewardScheme(majority_reward),
     "confident_majority": RewardScheme(partial(majority_reward, weigh=confidence)),
-    "executable": RewardScheme(executable_reward, reads="scores", needs=("run_tests",)),
+    "executable": RewardScheme(
+        executable_reward,
+        reads="scores",
+        needs=("run_tests",),
+        prompts="comas/interaction/prompts_for_tests.yaml",
+    ),
     "improvement": RewardScheme(improvement_reward, reads="scores", needs=("ask",)),
 }
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(

@@ -1,8 +1,9 @@
 """Models, given as a folder in Hugging Face format or as a name on the hub."""
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import huggingface_hub
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
@@ -10,6 +11,9 @@ from pydantic import TypeAdapter
 from safetensors import SafetensorError, safe_open
 
 from comas.utils.files import read_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 ADAPTER_CONFIG = "adapter_config.json"
 """By which PEFT, and everybody, knows the folder of an adapter."""
@@ -135,6 +139,21 @@ def description_of(model: str) -> Path:
     return Path(model) if Path(model).is_dir() else _download(model, DESCRIPTION_FILES)
 
 
+@cache
+def without_weights(model: str) -> "PreTrainedModel":
+    """The modules of a model (folder or hub name), made from its config.json alone.
+
+    Raises OSError when there is no such model or the hub cannot be reached, ValueError when
+    transformers knows no causal language model of its kind.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+
+
 def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
     """The layers that LoRA adapts, by the last part of their names: ``["down_proj", ...]``.
 
@@ -143,10 +162,8 @@ def adapted_layers(folder: Path, wanted: Sequence[str] | None) -> list[str]:
     Raises ValueError when the model in ``folder`` lacks one that is asked for.
     """
     import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
 
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))
+    model = without_weights(str(folder))
     head = model.get_output_embeddings()
     known = {
         name.rpartition(".")[2]

@@ -55,16 +55,16 @@ def verify_test(response: str, evaluation: str) -> Verdict:
     """Whether the program in ``response`` passes the test in ``evaluation``: both were written by
     models, and both are run in the sandbox alone.
 
-    unanswered: there is no program; failed: no test that can be run, and could fail.
+    unanswered: it is the evaluation that holds no test that can be run and can fail. Without a
+    program the test is not passed: wrong. Raises SandboxError when the sandbox cannot run.
     """
     test = last_python_block(evaluation)
-    if test is None:
-        return "failed"
     try:
-        examine_checker(test)
-    except ValueError:
-        return "failed"
-    return verify_coding(response, test) if can_fail(test) else "failed"
+        if test is None or not is_test(test):
+            return "unanswered"
+    except (ValueError, RecursionError):  # nested too deeply to be read
+        return "unanswered"
+    return "correct" if verify_coding(response, test) == "correct" else "wrong"
 
 
 def verify_coding_published(response: str, gold: str) -> Verdict:
@@ -139,6 +139,12 @@ def can_fail(gold: str) -> bool:
         or (isinstance(node, ast.Attribute) and node.attr.startswith(("assert", "fail")))
         for node in ast.walk(ast.parse(gold))
     )
+
+
+def is_test(code: str) -> bool:
+    """Whether code can be run as a checker and can fail; raises ValueError where it cannot run."""
+    examine_checker(code)
+    return can_fail(code)
 
 
 def foreign_imports(tree: ast.AST) -> set[str]:

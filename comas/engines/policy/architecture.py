@@ -1,26 +1,11 @@
 """Which models can be trained: what the update computes is theirs only if they are plain."""
 
-from pathlib import Path
-
-import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 
 NOT_PLAIN = ("attn_logit_softcapping", "attention_dropout", "attn_pdrop")
 """Settings that make attention more than ``packed_attention`` computes."""
 LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling")
 """Settings of models (Gemma 2, Cohere, Granite) whose logits are more than a linear map."""
-
-
-def without_weights(model: Path | str) -> PreTrainedModel:
-    """The modules of a model (folder or hub name), made from its config.json alone.
-
-    Raises:
-        OSError: there is no such model, or the hub cannot be reached.
-        ValueError: transformers knows no causal language model of its kind.
-    """
-    config = AutoConfig.from_pretrained(model, trust_remote_code=False)
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
 
 
 def check_trainable(model: PreTrainedModel) -> None:
