@@ -8,7 +8,13 @@ from dataclasses import replace
 import pytest
 from builders import discussion, turn
 
-from comas.run.metrics.instruments import Rewarded, entropy, instruments, reward_noise
+from comas.run.metrics.instruments import (
+    Rewarded,
+    entropy,
+    instruments,
+    reliability,
+    reward_noise,
+)
 from comas.types import RewardedDiscussion, Turn
 
 
@@ -68,6 +74,26 @@ def test_a_reward_that_is_always_true_has_no_noise_and_no_direction_of_it():
     }
 
 
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        # Equal answers are 0.5 apart, different ones 1 and 0.5.
+        ({"q": [("7", 1.0), ("7", 0.5), ("8", 0.0)]}, 1 - 0.25 / ((1 + 0.25) / 2)),
+        ({"q": [("7", 1.0), ("7", 1.0), ("8", 0.0)]}, 1.0),
+        # Other questions are not compared with: those two pairs alone.
+        ({"q": [("7", 1.0), ("7", 0.0)], "r": [("7", 1.0), ("8", 0.0)]}, 0.0),
+        ({"q": [("7", 1.0), ("7", 0.0)], "r": [("7", 0.5), ("8", 0.0)]}, -3.0),
+        ({"q": [("7", 1.0), ("8", 0.0)]}, None),
+        ({"q": [("7", 1.0), ("7", 0.0), ("8", 1.0), ("8", 1.0)]}, 1 - 0.5 / 0.5),
+        ({"q": [("7", 1.0), ("7", 1.0), ("8", 1.0)]}, None),
+        ({}, None),
+    ],
+)
+def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected: float | None):
+    found = reliability(answers)
+    assert found == (None if expected is None else pytest.approx(expected))
+
+
 def test_the_entropy_of_scores_is_zero_where_all_are_the_same():
     assert entropy([3, 3, 3]) == 0.0
     assert entropy([1, 1, 3, 3]) == pytest.approx(math.log(2))
@@ -106,4 +132,19 @@ def test_solutions_of_a_discussion_differ_by_their_boxed_answers():
     item = RewardedDiscussion(spoken, (None, None, None))
     shown = instruments([item], verdicts={}, num_agents=1)
     assert shown["instruments/diversity"] == pytest.approx(2 / 3)
+    assert shown["instruments/reliability"] is None
     assert shown["agent_0/influence/evaluation"] is None
+
+
+def test_reliability_compares_the_solutions_of_a_question_in_all_its_discussions():
+    first, second = (
+        discussion(*(said(f"r0.s{i}", rf"\boxed{{{n}}}") for i, n in enumerate(numbers)))
+        for numbers in ((7, 7, 8), (8, 8))
+    )
+    rewarded = [
+        RewardedDiscussion(first, (1.0, 0.5, 0.0)),
+        RewardedDiscussion(second, (0.5, None)),
+    ]
+    shown = instruments(rewarded, verdicts={}, num_agents=1)
+    # Sevens are 0.5 apart, eights, too; a seven and an eight 1, 0.5, 0.5 and 0.
+    assert shown["instruments/reliability"] == pytest.approx(1 - 0.25 / (1.5 / 4))

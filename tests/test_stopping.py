@@ -47,16 +47,17 @@ def test_a_condition_is_read_with_its_relation_its_bound_and_how_long():
     assert parse_condition("a/b > 0.5 for 10") == Condition("a/b", ">", 0.5, 10)
     assert parse_condition("agent_0/policy/entropy<=1e-3 for 1").relation == "<="
     assert str(parse_condition("a  <  2 for 3")) == "a < 2 for 3"
+    assert str(parse_condition("a < 2  over 3")) == "a < 2 over 3"
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a > 0.5", "for N"),
+        ("a > 0.5", "for N or over N"),
         ("a = 1 for 2", "a relation"),
         ("a > x for 2", "x, which is not a number"),
         ("a > nan for 2", "nan, which is not a number"),
-        ("a > 1 for 0", "at least 1 value"),
+        ("a > 1 for 0", "1 value at least"),
         ("__import__('os') > 1 for 2", "is not a metric"),
     ],
 )
@@ -69,7 +70,7 @@ def test_what_is_no_condition_is_a_fault_of_the_configuration(text: str, said: s
 def test_all_entries_that_are_no_conditions_are_told_at_once():
     with pytest.raises(ConfigError) as error:
         config('training.stop_when=["a over 1", "b > 1 for 2", "c > 1 for 0"]')
-    assert "'a over 1' is not" in str(error.value) and "'c > 1 for 0' must hold" in str(error.value)
+    assert "'a over 1' is not" in str(error.value) and "'c > 1 for 0' must look" in str(error.value)
     assert "b >" not in str(error.value).partition("(command line)")[2]
 
 
@@ -87,6 +88,20 @@ def test_all_entries_that_are_no_conditions_are_told_at_once():
 def test_a_condition_ends_a_run_once_its_latest_values_have_met_it(values, ends: bool):
     found = stop_reason(config('training.stop_when=["x > 0.5 for 2"]'), rows("x", *values))
     assert found == ("x > 0.5 for 2 (training.stop_when)" if ends else None)
+
+
+@pytest.mark.parametrize(
+    ("values", "ends"),
+    [
+        ([0.9, 0.9], False),  # fewer values than asked for
+        ([0.1, 0.3, 0.8], True),  # a mean of 0.55
+        ([0.1, 0.8, None, 0.1], False),  # of 0.45
+        ([0.1, 0.1, 0.9, 0.3], True),
+    ],
+)
+def test_a_condition_over_values_compares_their_mean(values, ends: bool):
+    found = stop_reason(config('training.stop_when=["x > 0.5 over 2"]'), rows("x", *values))
+    assert found == ("x > 0.5 over 2 (training.stop_when)" if ends else None)
 
 
 def test_a_run_ends_only_right_after_an_update_of_every_policy():

@@ -10,47 +10,54 @@ import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from statistics import fmean
 
 from comas.config.schema import Config, Training
 from comas.run.records import Row
 
 RELATIONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
-CONDITION = re.compile(r"\s*([\w/.-]+)\s*(>=|<=|>|<)\s*(\S+)\s+for\s+(\d+)\s*")
+CONDITION = re.compile(r"\s*([\w/.-]+)\s*(>=|<=|>|<)\s*(\S+)\s+(for|over)\s+(\d+)\s*")
 EXAMPLE = "scoring/invalid_rate > 0.5 for 10"
 
 
 @dataclass(frozen=True)
 class Condition:
     """An entry of ``training.stop_when``: what the latest ``num_values`` values are compared
-    with."""
+    with, each of them (for) or their mean (over)."""
 
     metric: str
     relation: str
     bound: float
     num_values: int
+    of_mean: bool = False
 
     def __str__(self) -> str:
-        return f"{self.metric} {self.relation} {self.bound:g} for {self.num_values}"
+        span = "over" if self.of_mean else "for"
+        return f"{self.metric} {self.relation} {self.bound:g} {span} {self.num_values}"
 
     def holds(self, rows: Sequence[Row]) -> bool:
-        """Whether the latest values are all so; of a metric that has fewer, they are not."""
-        latest = []
-        for _, value in _values(reversed(rows), self.metric):
-            latest.append(RELATIONS[self.relation](value, self.bound))
-            if len(latest) == self.num_values:
-                return all(latest)
-        return False
+        """Whether the latest values are so; of a metric that has fewer, they are not."""
+        found = (value for _, value in _values(reversed(rows), self.metric))
+        latest = list(islice(found, self.num_values))
+        if len(latest) < self.num_values:
+            return False
+        compared = [fmean(latest)] if self.of_mean else latest
+        return all(RELATIONS[self.relation](value, self.bound) for value in compared)
 
 
 def parse_condition(text: str) -> Condition:
-    """``"reward/solution < 0.05 for 20"`` -> ``Condition("reward/solution", "<", 0.05, 20)``
+    """``"reward/solution < 0.05 for 20"`` -> ``Condition("reward/solution", "<", 0.05, 20)``; of
+    ``over 20`` in its place the mean is compared.
 
     Raises ValueError, in words, when ``text`` is none.
     """
     match = CONDITION.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is not a metric, a relation (> >= < <=), a number and for N")
-    metric, relation, bound, num_values = match.groups()
+        raise ValueError(
+            f"{text!r} is not a metric, a relation (> >= < <=), a number and for N or over N"
+        )
+    metric, relation, bound, span, num_values = match.groups()
     try:
         number = float(bound)
     except ValueError:
@@ -58,8 +65,8 @@ def parse_condition(text: str) -> Condition:
     if not math.isfinite(number):
         raise ValueError(f"{text!r} compares with {bound}, which is not a number")
     if int(num_values) < 1:
-        raise ValueError(f"{text!r} must hold for at least 1 value")
-    return Condition(metric, relation, number, int(num_values))
+        raise ValueError(f"{text!r} must look at 1 value at least")
+    return Condition(metric, relation, number, int(num_values), of_mean=span == "over")
 
 
 def best_step(rows: Iterable[Row], metric: str) -> int | None:

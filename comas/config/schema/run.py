@@ -36,8 +36,9 @@ class Training:
     """Validations without a higher value of ``keep_best`` after which the run ends; null: it makes
     all of its steps."""
     stop_when: list[str] = key([], example=["scoring/invalid_rate > 0.5 for 10"])
-    """Conditions of which each ends the run: a metric, a relation (> >= < <=), a number, and for
-    how many of its latest values it has held (one a step, or one a validation)."""
+    """Conditions of which each ends the run: a metric, a relation (> >= < <=), a number, and how
+    many of its latest values (one a step, or one a validation) have all been so (for 10), or had
+    such a mean (over 10)."""
 
 
 @dataclass

@@ -120,7 +120,13 @@ def collapse(rows: Sequence[Row]) -> Figure:
     figure = Figure(figsize=(13, 4), layout="constrained")
     panels = figure.subplots(1, 2)
     titles = {
-        "Without answers": ("score_entropy", "commonest_evaluation", "diversity", "coupling"),
+        "Without answers": (
+            "reliability",
+            "score_entropy",
+            "commonest_evaluation",
+            "diversity",
+            "coupling",
+        ),
         "Rewards against the verifier": ("noise", "skew", "self_bias"),
     }
     for axes, (title, names) in zip(panels, titles.items(), strict=True):

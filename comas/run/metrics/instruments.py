@@ -7,8 +7,8 @@ the three quantities of the second group (noise, self-bias, symmetric bias); the
 """
 
 import math
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from statistics import StatisticsError, correlation, fmean
 from typing import NamedTuple
@@ -43,6 +43,7 @@ def instruments(
         "instruments/coupling": _correlation(
             [s.confidence for s in solutions], [s.reward for s in solutions]
         ),
+        "instruments/reliability": reliability(rewards_of_answers(rewarded)),
         **_influence(rewarded, num_agents=num_agents),
         **reward_noise(solutions),
     }
@@ -66,6 +67,46 @@ def reward_noise(solutions: Iterable[Rewarded]) -> Metrics:
         "instruments/skew": math.fsum(errors) / total if total else None,
         "instruments/self_bias": _correlation([c for _, c in known], errors),
     }
+
+
+Answers = Mapping[str, Sequence[tuple[str, float]]]
+"""By question: the answer of each solution that was given, and its reward."""
+
+
+def reliability(answers: Answers) -> float | None:
+    """Whether a reward depends on what is answered, r and r' being rewards of two solutions of a
+    question::
+
+        reliability = 1 - mean (r - r')^2 where the answers are the same
+                          / mean (r - r')^2 where they differ
+
+    1: equal answers are paid alike. 0: two equal answers are paid as differently as two that
+    differ, so the reward says nothing about which is right, and there is nothing to learn from it.
+    Judges that agree may all be wrong, so a high value promises nothing. The idea that agreement
+    shows information without any truth is that of peer prediction (Dasgupta and Ghosh 2013); the
+    formula is ours. None where no answers are the same, or none differ in what they are paid.
+
+    Example: one question with (7, 1), (7, 0.5), (8, 0): 1 - 0.25 / ((1 + 0.25) / 2) = 0.6.
+    """
+    same: list[float] = []
+    different: list[float] = []
+    for of_question in answers.values():
+        for (answer, reward), (other, paid) in combinations(of_question, 2):
+            (same if answer == other else different).append((reward - paid) ** 2)
+    if not same or not any(different):
+        return None
+    return 1 - fmean(same) / fmean(different)
+
+
+def rewards_of_answers(rewarded: Iterable[RewardedDiscussion]) -> Answers:
+    """What each answer of a step was paid."""
+    answers: dict[str, list[tuple[str, float]]] = defaultdict(list)
+    for item in rewarded:
+        of_question = answers[item.discussion.question.question_id]
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
+            if turn.role == "solution" and not turn.is_given and reward is not None:
+                of_question.append((_answer(turn), reward))
+    return answers
 
 
 def entropy(values: Iterable[object]) -> float | None:
