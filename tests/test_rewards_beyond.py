@@ -28,6 +28,72 @@ def scorings_paid(*discussions: Discussion) -> list[tuple[float | None, ...]]:
     return [item.rewards[2:] for item in paid("peer_prediction", *discussions).discussions]
 
 
+# ---------------------------------------------------------------- consistency
+
+
+def judged(question_id: str, *solutions: tuple[str, int | None]) -> Discussion:
+    """Solutions with these boxed answers, each with an evaluation and a scoring of it."""
+    said = [
+        said
+        for i, (answer, score) in enumerate(solutions)
+        for said in (
+            turn(f"r0.s{i}", rf"\boxed{{{answer}}}"),
+            turn(f"r0.s{i}.e0"),
+            turn(f"r0.s{i}.e0.t0", "none" if score is None else f"<score>{score}</score>"),
+        )
+    ]
+    question = Question(question_id, "math", "?")
+    return discussion(*said, question=question, name=f"{question_id}/{len(said)}")
+
+
+def consistently(*discussions: Discussion) -> list[list[tuple[float | None, ...]]]:
+    """(r(s), r(e), r(t)) of every solution, by discussion."""
+    found = [item.rewards for item in paid("consistency", *discussions).discussions]
+    return [[own[i : i + 3] for i in range(0, len(own), 3)] for own in found]
+
+
+def test_judges_are_paid_for_what_tells_answers_apart():
+    # 7s agree with each other fully and with the 8 not at all; the 8 has no equal.
+    assert consistently(judged("a", ("7", 3), ("7", 3), ("8", 1))) == [
+        [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0)]
+    ]
+    # The other way round pays as well: nobody sees what is right.
+    assert consistently(judged("a", ("7", 1), ("7", 1), ("8", 3)))[0][0] == (0.0, 1.0, 1.0)
+    # A judge of 7 who differs: agreement 0.5 with the 7s' other, 0.5 with the 8.
+    assert consistently(judged("a", ("7", 3), ("7", 2), ("8", 1)))[0] == [
+        (1.0, 0.5, 0.5),
+        (0.5, 0.0, 0.0),
+        (0.0, 0.0, 0.0),
+    ]
+
+
+@pytest.mark.parametrize("score", [1, 2, 3])
+def test_a_judge_who_always_says_the_same_is_paid_nothing(score: int):
+    (rewards,) = consistently(judged("a", ("7", score), ("7", score), ("8", score)))
+    assert {own[1:] for own in rewards} == {(0.0, 0.0)}
+
+
+def test_answers_are_compared_within_a_question_in_all_its_discussions():
+    first = judged("a", ("7", 3), ("8", 1))
+    second = judged("a", (" 7 ", 2))
+    elsewhere = judged("b", ("7", 1), ("7", 1))
+    assert consistently(first, second, elsewhere) == [
+        [(1.0, 0.5, 0.5), (0.0, 0.0, 0.0)],
+        [(0.5, 0.0, 0.0)],
+        [(0.0, 0.0, 0.0), (0.0, 0.0, 0.0)],
+    ]
+
+
+def test_a_scoring_without_a_score_is_paid_as_in_the_paper():
+    (rewards,) = consistently(judged("a", ("7", None), ("7", 1), ("8", 3)))
+    assert rewards == [(0.0, 1.0, -1.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0)]
+
+
+def test_what_nobody_scored_is_not_trained():
+    alone = discussion(turn("r0.s0", r"\boxed{7}"), turn("r0.s0.e0"))
+    assert paid("consistency", alone).discussions[0].rewards == (None, None)
+
+
 # ---------------------------------------------------------------- peer prediction
 
 

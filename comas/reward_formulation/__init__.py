@@ -11,6 +11,7 @@ from typing import Any, Literal
 from comas.config.plugins import Registry
 from comas.interaction.asking import Formulating, Inquiry
 from comas.interaction.criticism import Outcome
+from comas.reward_formulation.consistency_reward import consistency_reward
 from comas.reward_formulation.controls import (
     as_if_scored,
     flipped_reward,
@@ -133,6 +134,7 @@ _SHIPPED = {
     "interaction": RewardScheme(interaction_reward, reads="scores"),
     "median": RewardScheme(median_reward, reads="scores"),
     "peer_prediction": RewardScheme(peer_prediction_reward, reads="scores", min_scorings=2),
+    "consistency": RewardScheme(consistency_reward, reads="scores"),
     "pairwise": RewardScheme(pairwise_reward, reads="scores"),
     "judgment": RewardScheme(judgment_reward, reads="judgments"),
     "flipped": RewardScheme(flipped_reward, reads="scores"),

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 
 from comas.types import Discussion, Domain, RewardedDiscussion, Rewards, Turn
-from comas.verification.boxed import last_boxed
-from comas.verification.latex import spelling
+from comas.verification.latex import spelled_answer
 
 VOTING_DOMAINS: tuple[Domain, ...] = ("math",)
 """Where answers can be compared as texts: not programs, nor measured numbers."""
@@ -51,7 +50,9 @@ def majority_reward(discussions: Sequence[Discussion], *, weigh: Weigh = one_vot
     for discussion in discussions:
         if discussion.question.domain in VOTING_DOMAINS:
             solutions = discussion.children(None, "solution")
-            ballots[discussion.question.question_id] += [(_vote(s), weigh(s)) for s in solutions]
+            ballots[discussion.question.question_id] += [
+                (spelled_answer(s.text), weigh(s)) for s in solutions
+            ]
     labels = {question_id: _elect(votes) for question_id, votes in ballots.items()}
     shares = [
         fmean(vote == label for vote, _ in votes)
@@ -62,11 +63,6 @@ def majority_reward(discussions: Sequence[Discussion], *, weigh: Weigh = one_vot
         [_reward(d, labels.get(d.question.question_id)) for d in discussions],
         {"majority/share": fmean(shares) if shares else None},
     )
-
-
-def _vote(solution: Turn) -> str | None:
-    boxed = last_boxed(solution.text)
-    return None if boxed is None else spelling(boxed) or None
 
 
 def _elect(votes: Sequence[Ballot]) -> str | None:
@@ -81,7 +77,9 @@ def _reward(discussion: Discussion, label: str | None) -> RewardedDiscussion:
     return RewardedDiscussion(
         discussion,
         tuple(
-            None if label is None or turn.role != "solution" else float(_vote(turn) == label)
+            None
+            if label is None or turn.role != "solution"
+            else float(spelled_answer(turn.text) == label)
             for turn in discussion.turns
         ),
     )

@@ -5,6 +5,7 @@ import unicodedata
 from collections.abc import Callable
 from itertools import groupby
 
+from comas.verification.boxed import last_boxed
 from comas.verification.brackets import outside, unwrap
 
 _UNICODE = {
@@ -260,6 +261,12 @@ def spelling(answer: str) -> str:
     if len(answer) > MAX_ANSWER_CHARS:
         return answer
     return join_thousands(normalize(answer)).replace(" ", "").replace(r"\lor", ",")
+
+
+def spelled_answer(response: str) -> str | None:
+    r"""The ``spelling`` of the answer in the last ``\boxed{}`` of a response; None without one."""
+    boxed = last_boxed(response)
+    return None if boxed is None else spelling(boxed) or None
 
 
 def _in_latex(text: str) -> str:

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ROLES, Discussion, Metrics, RewardedDiscussion, Role, Turn
-from comas.verification.boxed import last_boxed
-from comas.verification.latex import spelling
+from comas.verification.latex import spelled_answer
 from comas.verification.solutions import Verdicts
 
 
@@ -152,8 +151,7 @@ def _repetition(discussions: Sequence[Discussion], turns: Sequence[Turn]) -> Met
 
 def _answer(solution: Turn) -> str:
     """The boxed answer as it is compared, or the whole text of a solution without one."""
-    boxed = last_boxed(solution.text)
-    return solution.text.strip() if boxed is None else spelling(boxed)
+    return spelled_answer(solution.text) or solution.text.strip()
 
 
 def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
