@@ -37,14 +37,7 @@ from comas.reproduction.claims import (
 )
 from comas.reproduction.experiments import LEARNING_RATES, PLANS, TUNED, TUNING_SEEDS
 from comas.reproduction.frozen import FROZEN, of_today
-from comas.reproduction.report import (
-    accuracy_table,
-    claims_section,
-    effectiveness_table,
-    machines_table,
-    probe_table,
-    write_tuning,
-)
+from comas.reproduction.report import claims_section, write_tuning
 from comas.reproduction.results import (
     ALONG_TRAINING,
     GREEDY,
@@ -63,6 +56,12 @@ from comas.reproduction.runs import (
     seconds_of,
 )
 from comas.reproduction.settings import Settings, find_conflicts
+from comas.reproduction.tables import (
+    accuracy_table,
+    effectiveness_table,
+    machines_table,
+    probe_table,
+)
 from comas.run.origin import INPUTS, inputs_as_json
 from comas.utils.files import FileError
 from comas.utils.terminal import EXIT_FAULT

@@ -3,16 +3,24 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import hypot, sqrt
-from statistics import fmean, stdev, variance
+from statistics import fmean, variance
 
-import pandas as pd
-
-from comas.reproduction.answers import KINDS, WEIGHTS
-from comas.reproduction.claims import MARGIN, Claim, by_seed, claims_of, decide
-from comas.reproduction.experiments import LONG_STEPS, MAIN, NUM_SEEDS, Experiment, Plan
-from comas.reproduction.outcomes import CONFIDENCE, POWER, detectable, interval
-from comas.reproduction.results import GREEDY, QUALITIES, WINDOW, Results
-from comas.types import DOMAINS
+from comas.reproduction.answers import KINDS
+from comas.reproduction.claims import MARGIN, Claim, claims_of, decide
+from comas.reproduction.experiments import MAIN, NUM_SEEDS, Plan
+from comas.reproduction.outcomes import CONFIDENCE, POWER, detectable
+from comas.reproduction.results import WINDOW, Results
+from comas.reproduction.tables import (
+    accuracy_table,
+    answers_table,
+    course_table,
+    domains_table,
+    effectiveness_table,
+    machines_table,
+    mean_and_spread,
+    probe_table,
+    table,
+)
 from evaluation.setups import SETUPS
 
 LIMITS = f"""\
@@ -123,7 +131,7 @@ def write_tuning(ended: Mapping[str, Mapping[float, Sequence[float]]], *, headin
         "between seeds",
         f"{NUM_SEEDS} seeds find",
     ]
-    return "\n\n".join(["# Learning rates", heading, _table(heads, rows), POWER_LEGEND]) + "\n"
+    return "\n\n".join(["# Learning rates", heading, table(heads, rows), POWER_LEGEND]) + "\n"
 
 
 def _spread(groups: Iterable[Sequence[float]]) -> float:
@@ -143,144 +151,4 @@ def claims_section(
         for claim, (outcome, evidence) in zip(claims, found, strict=True)
     ]
     counted = f"Of {len(claims)}: {', '.join(f'{n} {outcome}' for outcome, n in counts.items())}."
-    return counted, _table(["claim", "decided by", "outcome", "numbers"], rows)
-
-
-def accuracy_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """Untrained and trained accuracy, and what CoMAS has more with the same seeds."""
-    rows = []
-    for experiment in experiments:
-        runs = results.loc[experiment.name]
-        more = ""
-        if experiment.name != MAIN:
-            ours, theirs = by_seed(results, "gain", MAIN, experiment.name)
-            more = str(interval(ours - theirs)) if len(ours) > 1 else ""
-        rows.append(
-            [
-                f"{experiment.name} ({experiment.kind})",
-                experiment.about,
-                mean_and_spread(runs["untrained"]),
-                mean_and_spread(runs["trained"]),
-                mean_and_spread(runs["gain"], sign=True),
-                more,
-                mean_and_spread(runs["sampled_untrained"]),
-                mean_and_spread(runs["sampled_trained"]),
-                str(len(runs)),
-            ]
-        )
-    heads = [
-        "experiment",
-        "what it is",
-        "greedy, untrained",
-        "trained",
-        "gain",
-        "CoMAS gains more",
-        "sampled, untrained",
-        "trained",
-        "seeds",
-    ]
-    return _table(heads, rows)
-
-
-def domains_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """Greedy accuracy before and after training in each domain."""
-    keys = [f"{GREEDY}/{domain}" for domain in DOMAINS]
-    return _changes(results, experiments, keys, ("before", "after"))
-
-
-def answers_table(results: Results, names: Sequence[str]) -> str:
-    """Shares of answers before and after training, of the runs that have been asked."""
-    rows = []
-    for name in names:
-        keys = [f"answers.{weights}/{name}" for weights in WEIGHTS]
-        both = 100 * results.reindex(columns=keys).dropna()
-        if len(both):
-            ends = [mean_and_spread(both[key]) for key in keys]
-            rows.append(
-                [name.rpartition("/")[2], *ends, str(interval(both[keys[1]] - both[keys[0]]))]
-            )
-    return _table(["", *WEIGHTS, "change"], rows) if rows else "Nobody has been asked."
-
-
-def course_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """Greedy accuracy after every fifth of the long runs."""
-    steps = range(0, LONG_STEPS + 1, LONG_STEPS // 5)
-    rows = []
-    for experiment in experiments:
-        if experiment.kind == "long":
-            runs = 100 * results.loc[experiment.name].reindex(
-                columns=[f"course.{s}" for s in steps]
-            )
-            cells = [mean_and_spread(runs[column].dropna()) for column in runs]
-            rows.append([experiment.name, experiment.about, *cells])
-    return _table(["experiment", "what it is", *map(str, steps)], rows) if rows else "None was run."
-
-
-def probe_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """What judges make of planted solutions, before and after training."""
-    measures = ("names", "overlooks", "accuses", "accepts_true", "accepts_false")
-    keys = [f"probe/{measure}" for measure in measures]
-    return _changes(results, experiments, keys, ("before", "after"))
-
-
-def effectiveness_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """How well the reward tells correct solutions from others, along training."""
-    keys = [f"reward_effectiveness/from_score_2/{quality}" for quality in QUALITIES]
-    return _changes(results, experiments, keys, ("first", "last"))
-
-
-def machines_table(
-    results: Results, elsewhere: Mapping[str, Results], experiments: Sequence[Experiment]
-) -> str:
-    """Trained accuracy on every machine, and how far the same seed moves between them."""
-    if not elsewhere:
-        return "These experiments have been run on this machine only."
-    machines = {"this machine": results, **elsewhere}
-    trained = pd.DataFrame({name: table["trained"] for name, table in machines.items()})
-    rows = []
-    for experiment in experiments:
-        runs = trained.loc[experiment.name]
-        cells = [mean_and_spread(runs[machine].dropna()) for machine in machines]
-        rows.append([experiment.name, *cells, _largest_move(runs)])
-    return _table(["trained", *machines, "the same seed, apart at most"], rows)
-
-
-def mean_and_spread(values: Iterable[float], *, sign: bool = False) -> str:
-    """``75.4 ± 1.7``: mean and sample standard deviation; nothing for no values."""
-    values = list(values)
-    if not values:
-        return ""
-    mean = f"{fmean(values):+.1f}" if sign else f"{fmean(values):.1f}"
-    return f"{mean} ± {stdev(values):.1f}" if len(values) > 1 else mean
-
-
-def _changes(
-    results: Results,
-    experiments: Sequence[Experiment],
-    keys: Sequence[str],
-    moments: tuple[str, str],
-) -> str:
-    """A row for each experiment, a column for each key: its mean at two moments, in percent."""
-    rows = []
-    for experiment in experiments:
-        runs = results.loc[experiment.name]
-        cells = []
-        for key in keys:
-            both = 100 * runs.reindex(columns=[f"{moment}.{key}" for moment in moments]).dropna()
-            cells.append(
-                " -> ".join(f"{fmean(both[end]):.0f}" for end in both) if len(both) else ""
-            )
-        rows.append([experiment.name, *cells])
-    return _table(["experiment", *(key.rpartition("/")[2].replace("_", " ") for key in keys)], rows)
-
-
-def _largest_move(trained: pd.DataFrame) -> str:
-    """How far apart the same seed ends on different machines (columns) at most."""
-    shared = trained[trained.count(axis="columns") > 1]
-    moves = shared.max(axis="columns") - shared.min(axis="columns")
-    return f"{moves.max():.1f}" if len(moves) else ""
-
-
-def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [heads, ["---"] * len(heads), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+    return counted, table(["claim", "decided by", "outcome", "numbers"], rows)
