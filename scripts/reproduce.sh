@@ -4,7 +4,8 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/reproduce.sh [--list | --report | --tune | --freeze] [--paper] [key=value ...]
+usage: bash scripts/reproduce.sh [--list | --report | --tune | --freeze] [--paper | --lasting]
+                                 [key=value ...]
 
 Trains CoMAS, its ablations, controls and baselines with five seeds each, one after the other, asks
 the agents of CoMAS some more questions, and writes results/reproduction/report.md: the paper's
@@ -20,6 +21,8 @@ within a run.
                 runs are made or reported there
   --paper       with the paper's models, on GPUs (it takes days), in place of the quick-start's
                 tiny agents; say saves= and results= of their own
+  --lasting     another study: rewards and judges beyond the paper's, over 300 steps, against the
+                verifier's reward; into saves/lasting and results/lasting
   seeds=[0,1]   other seeds
   only=[comas,muted]   these experiments alone
   num_steps=5   shorter runs, to try the command out

@@ -20,7 +20,7 @@ from comas.config.faults import ConfigError
 from comas.preflight.configuration import load_config
 from comas.preflight.locations import society_folder
 from comas.reproduction import __main__ as reproduction
-from comas.reproduction import runs
+from comas.reproduction import claims, outcomes, runs
 from comas.reproduction.__main__ import describe, save_report
 from comas.reproduction.claims import (
     Claim,
@@ -36,7 +36,7 @@ from comas.reproduction.claims import (
     rises,
 )
 from comas.reproduction.experiments import LEARNING_RATES, PLANS, TUNED, TUNING_SEEDS
-from comas.reproduction.frozen import FROZEN, of_today
+from comas.reproduction.frozen import FROZEN, Frozen, of_today
 from comas.reproduction.report import claims_section, write_tuning
 from comas.reproduction.results import (
     ALONG_TRAINING,
@@ -285,7 +285,8 @@ def begin(planned: PlannedRun, *, finished: bool, changed: str | None = None) ->
         {"step": 1, SAMPLED: 0.3, **dict.fromkeys(ACCURACIES, 0.5), "time/step_s": 4.0},
     ]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    versions = [{"git": {"commit": "0123456789", "dirty": False}}]
+    began = "2099-01-01T00:00:00+00:00"
+    versions = [{"started": began, "git": {"commit": "0123456789", "dirty": False}}]
     (folder / "versions.json").write_text(json.dumps(versions))
     if finished:
         (folder / "models/step").write_text("1\n")
@@ -306,7 +307,7 @@ def test_the_plan_knows_what_is_finished(tmp_path: Path):
         "comas, seed 1",
         "muted, seed 1",
     ]
-    assert describe(plan, society="quickstart", every=False) == [
+    assert describe(plan, study="quickstart", every=False) == [
         "4 runs, 0 of them finished; the others take about 6 minutes, as on 2 cores"
     ]
     begin(plan[0], finished=True)
@@ -318,7 +319,7 @@ def test_the_plan_knows_what_is_finished(tmp_path: Path):
     moved = (tmp_path / "saves").rename(tmp_path / "moved")
     assert plan_runs(settings(tmp_path, "only=[comas]", "seeds=[0]", f"saves={moved}"))[0].finished
     moved.rename(tmp_path / "saves")
-    lines = describe(plan, society="quickstart", every=True)
+    lines = describe(plan, study="quickstart", every=True)
     assert lines[0].startswith("2 runs, 1 of them finished; the others take about 0 minutes")
     assert "finished" in lines[1]
     assert "finished" not in lines[2]
@@ -385,8 +386,19 @@ def test_a_frozen_study_is_run_and_reported_as_it_was_frozen(tmp_path: Path, mon
         assert f"when it was frozen: {said}. Restore that" in caplog.text
 
 
+def test_runs_of_a_frozen_study_are_of_its_society_however_its_code_is_written(tmp_path: Path):
+    chosen = settings(tmp_path, "only=[comas]", "seeds=[0]")
+    folder = begin(plan_runs(chosen)[0], finished=True)
+    name = "quickstart/train.jsonl"
+    (folder / INPUTS).write_text(inputs_as_json(folder, {name: str(tmp_path)}))
+    frozen = Frozen("2098-01-01T00:00:00Z", "0" * 12, "0" * 12, {})
+    assert plan_runs(chosen, frozen)[0].finished
+    with pytest.raises(ValueError, match="makes another society"):
+        plan_runs(chosen, replace(frozen, date="2099-02-01T00:00:00Z"))  # made before that
+
+
 def test_what_is_frozen_says_how_experiments_differ():
-    frozen = of_today(configurations(Settings()))
+    frozen = of_today(configurations(Settings()), (claims, outcomes))
     assert frozen.settings["comas"]["optimization.kl_coef"] == "0.02"
     assert frozen.settings["flipped"] == {"name": "quickstart_flipped", "reward.scheme": "flipped"}
     assert frozen.settings["long_frozen_joint"]["society.scorer_weights"] == "frozen"
@@ -406,8 +418,8 @@ def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
         settings(tmp_path, "only=[muteed]")
     with pytest.raises(ConfigError, match="must hold seeds, each once"):
         settings(tmp_path, "seeds=[1,1]")
-    with pytest.raises(ConfigError, match="must be one of quickstart, paper"):
-        settings(tmp_path, "society=big")
+    with pytest.raises(ConfigError, match="must be one of quickstart, paper, lasting"):
+        settings(tmp_path, "study=big")
 
 
 @pytest.mark.parametrize("flags", [["--lst"], ["-l"], ["--list", "--seeds=[0]"]])
@@ -417,7 +429,7 @@ def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monke
     assert reproduction.main([*flags, f"saves={tmp_path}", f"results={tmp_path}"]) == EXIT_FAULT
     assert not started
     assert f"error: {flags[-1]}: there is no such option" in caplog.text
-    assert "--list, --report, --paper, --freeze, --tune" in caplog.text
+    assert "--list, --report, --paper, --lasting, --freeze, --tune" in caplog.text
 
 
 @pytest.mark.stack

@@ -4,18 +4,22 @@ import logging
 import re
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
 from statistics import fmean
+from types import ModuleType
+from typing import NamedTuple
 
 from comas.config import load
+from comas.reproduction import claims, lasting, outcomes, stop_rule
 from comas.reproduction.answers import ask_agents, read_answers
 from comas.reproduction.claims import missing_runs
 from comas.reproduction.experiments import LEARNING_RATES, PLANS, TUNED, TUNING_SEEDS
-from comas.reproduction.figures import draw_figures
+from comas.reproduction.figures import draw_courses, draw_figures
 from comas.reproduction.frozen import FROZEN, Frozen, check_frozen, freeze, of_today
+from comas.reproduction.lasting import write_lasting
 from comas.reproduction.report import write_report, write_tuning
 from comas.reproduction.results import GREEDY, as_table, read_result, read_results, write_results
 from comas.reproduction.runs import PlannedRun, configurations, make_runs, plan_runs, seconds_of
@@ -26,8 +30,12 @@ from comas.utils.terminal import command
 
 log = logging.getLogger("comas")
 
-SECONDS_PER_RUN = {("quickstart", False): 90.0, ("quickstart", True): 400.0}
-"""Time of a run with its start on 2 cores, by society and whether it is a long one, while none has
+SECONDS_PER_RUN = {
+    ("quickstart", False): 90.0,
+    ("quickstart", True): 400.0,
+    ("lasting", True): 400.0,
+}
+"""Time of a run with its start on 2 cores, by study and whether it is a long one, while none has
 been finished to tell."""
 TUNING = (
     f"seeds={list(TUNING_SEEDS)}",
@@ -36,7 +44,9 @@ TUNING = (
     "saves=saves/tuning",
 )
 """What ``--tune`` stands for."""
-FLAGS = ("--list", "--report", "--paper", "--freeze", "--tune")
+LASTING = ("study=lasting", "saves=saves/lasting", "results=results/lasting")
+"""What ``--lasting`` stands for."""
+FLAGS = ("--list", "--report", "--paper", "--lasting", "--freeze", "--tune")
 """Whatever else there is to say is ``key=value``."""
 
 
@@ -50,29 +60,53 @@ def main(arguments: Sequence[str]) -> int:
     flags = {argument for argument in arguments if argument.startswith("-")}
     overrides = [argument for argument in arguments if argument not in flags]
     if "--paper" in flags:
-        overrides.append("society=paper")
+        overrides.append("study=paper")
     check_flags(flags)
+    if "--lasting" in flags:
+        overrides = [*LASTING, *overrides]
     if "--tune" in flags:
         overrides = [*TUNING, *overrides]
     settings = load(Settings, None, overrides, check=find_conflicts)
-    folder, today = Path(settings.results), of_today(configurations(settings))
+    folder, today = Path(settings.results), _frozen_today(settings)
     if "--freeze" in flags:
         log.info("frozen: %s; commit it before the first run", freeze(folder, today))
         return 0
     frozen = None if settings.learning_rates else check_frozen(folder, today)
-    runs = plan_runs(settings)
-    for line in describe(runs, society=settings.society, every="--list" in flags):
+    runs = plan_runs(settings, frozen)
+    for line in describe(runs, study=settings.study, every="--list" in flags):
         log.info(line)
     if "--list" in flags:
         return 0
     if "--report" not in flags:
         make_runs(runs)
         for run in runs:
-            if run.experiment.name in PLANS[settings.society].asked and not run.learning_rate:
+            if run.experiment.name in PLANS[settings.study].asked and not run.learning_rate:
                 ask_agents(run)
     save = save_tuning if settings.learning_rates else partial(save_report, frozen=frozen)
     log.info("report: %s", save(runs, settings))
     return 0
+
+
+class Page(NamedTuple):
+    """How a study is reported."""
+
+    write: Callable[..., str]
+    draw: Callable[..., list[str]]
+    rules: tuple[ModuleType, ...]
+    """What decides what its runs show."""
+
+
+_REPRODUCTION = Page(write_report, draw_figures, (claims, outcomes))
+PAGES = {
+    "quickstart": _REPRODUCTION,
+    "paper": _REPRODUCTION,
+    "lasting": Page(write_lasting, draw_courses, (lasting, stop_rule, outcomes)),
+}
+"""By study."""
+
+
+def _frozen_today(settings: Settings) -> Frozen:
+    return of_today(configurations(settings), PAGES[settings.study].rules)
 
 
 def check_flags(flags: Collection[str]) -> None:
@@ -85,12 +119,12 @@ def check_flags(flags: Collection[str]) -> None:
         )
 
 
-def describe(runs: Sequence[PlannedRun], *, society: str, every: bool) -> list[str]:
+def describe(runs: Sequence[PlannedRun], *, study: str, every: bool) -> list[str]:
     """What there is to do, and for how long; with ``every``, run by run."""
     taken = {run: seconds for run in runs if (seconds := seconds_of(run)) is not None}
     missing = [run for run in runs if run not in taken]
     lines = [f"{len(runs)} runs, {len(taken)} of them finished"]
-    expected = [_expected_seconds(run, taken, society=society) for run in missing]
+    expected = [_expected_seconds(run, taken, study=study) for run in missing]
     known = [seconds for seconds in expected if seconds is not None]
     if missing and len(known) == len(missing):
         source = "as the finished ones took" if taken else "as on 2 cores"
@@ -105,11 +139,11 @@ def describe(runs: Sequence[PlannedRun], *, society: str, every: bool) -> list[s
 
 
 def _expected_seconds(
-    run: PlannedRun, taken: Mapping[PlannedRun, float], *, society: str
+    run: PlannedRun, taken: Mapping[PlannedRun, float], *, study: str
 ) -> float | None:
     is_long = run.experiment.kind == "long"
     alike = [s for other, s in taken.items() if (other.experiment.kind == "long") == is_long]
-    return fmean(alike) if alike else SECONDS_PER_RUN.get((society, is_long))
+    return fmean(alike) if alike else SECONDS_PER_RUN.get((study, is_long))
 
 
 def save_tuning(runs: Sequence[PlannedRun], settings: Settings) -> Path:
@@ -156,9 +190,10 @@ def save_report(
         for path in sorted(target.glob("*.json"))
         if path.name not in (own.name, FROZEN)
     )
-    plan = PLANS[settings.society]
+    plan = PLANS[settings.study]
     report = target / "report.md"
-    text = write_report(
+    page = PAGES[settings.study]
+    text = page.write(
         results,
         plan,
         seeds=settings.seeds,
@@ -173,7 +208,7 @@ def save_report(
             frozen=frozen,
         ),
         elsewhere=elsewhere,
-        figures=draw_figures(target, plan, finished, results),
+        figures=page.draw(target, plan, finished, results),
     )
     write_text(report, text)
     return report
@@ -195,7 +230,7 @@ def _heading(
     if frozen is not None:
         fixed = f"Society, settings and rules were frozen on {frozen.date} ([{FROZEN}]({FROZEN}))."
     return (
-        f"`bash scripts/reproduce.sh`, society {settings.society}, seeds {seeds}; {machine}, "
+        f"`bash scripts/reproduce.sh`, study {settings.study}, seeds {seeds}; {machine}, "
         f"{today}, code {', '.join(commits)}.{mixed} {fixed} Values are means over seeds ± "
         f"their standard deviation.{unfinished}"
     )

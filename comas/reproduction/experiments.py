@@ -37,13 +37,15 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Plan:
-    """The experiments on one kind of society."""
+    """The experiments of a study."""
 
     experiments: tuple[Experiment, ...]
     """In the order in which they run."""
-    by_number: tuple[str, ...]
+    main: str = MAIN
+    """What all others are compared with."""
+    by_number: tuple[str, ...] = ()
     """Experiments that differ in the number of agents, fewest first."""
-    by_diversity: tuple[str, str]
+    by_diversity: tuple[str, str] = ("", "")
     """A pair of like agents, and the same with unlike ones; agent 0 is the same in both."""
     plants_mistakes: bool = False
     """Whether agents have been taught to be mostly wrong."""
@@ -101,17 +103,70 @@ WHITENING: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 
-def _long_runs(config: str) -> Iterator[Experiment]:
+LONG = (f"training.num_steps={LONG_STEPS}", "training.validate_every=20")
+LONG_MAIN = "long_live_joint"
+LONG_BOUND = "long_verifier"
+
+
+def _long(name: str, about: str, *overrides: str, config: str = "quickstart.yaml") -> Experiment:
+    about = f"{LONG_STEPS} steps, {about}"
+    return Experiment(f"long_{name}", Path("configs", config), "long", about, LONG + overrides)
+
+
+def _scorers_and_whitening() -> Iterator[Experiment]:
     """Every kind of scorer with every whitening, far beyond the steps of the others."""
     for (scorer, who), (whitening, (how, overrides)) in product(SCORERS.items(), WHITENING.items()):
-        settings = (
-            f"training.num_steps={LONG_STEPS}",
-            "training.validate_every=20",
-            f"society.scorer_weights={scorer}",
-            *overrides,
-        )
-        name, about = f"long_{scorer}_{whitening}", f"{LONG_STEPS} steps, {who}, {how}"
-        yield Experiment(name, Path(config), "long", about, settings)
+        weights = f"society.scorer_weights={scorer}"
+        yield _long(f"{scorer}_{whitening}", f"{who}, {how}", weights, *overrides)
+
+
+def _lasting() -> Iterator[Experiment]:
+    """CoMAS over many steps, its bound, and each idea of what might last, one change at a time.
+
+    A discussion with more turns has fewer others beside it, so that all sample as many responses.
+    """
+    yield from (
+        experiment for experiment in _scorers_and_whitening() if experiment.name == LONG_MAIN
+    )
+    yield _long(
+        "verifier", "the verifier's verdict as the reward", config="quickstart/verifier.yaml"
+    )
+    yield _long("srlm", "agents rate their own solutions; DPO", config="quickstart/srlm.yaml")
+    yield _long("averaged", "scorers have averaged weights", "society.scorer_weights=averaged")
+    yield _long("others", "nobody scores an own solution", "interaction.scorers=others")
+    yield _long("kl", "a KL penalty of 0.1", "optimization.kl_coef=0.1")
+    yield _long(
+        "slow_scoring",
+        "scorers learn at a tenth of the rate",
+        "optimization.role_weights={scoring: 0.1}",
+    )
+    yield _long(
+        "solutions_alone",
+        "evaluations and scorings are not trained",
+        "optimization.role_weights={evaluation: 0, scoring: 0}",
+    )
+    yield _long(
+        "median",
+        "the median of three scorings",
+        "reward.scheme=median",
+        "interaction.num_scorings=3",
+        "rollout.batch_size=14",
+    )
+    yield _long(
+        "peer_prediction",
+        "scorers are paid for agreeing beyond chance",
+        "reward.scheme=peer_prediction",
+        "interaction.num_scorings=2",
+        "rollout.batch_size=18",
+    )
+    yield _long("pairwise", "solutions are compared", "reward.scheme=pairwise")
+    yield _long("consistency", "judges are paid for telling apart", "reward.scheme=consistency")
+    yield _long(
+        "improvement",
+        "criticism is paid by what a revision gains",
+        "rollout.batch_size=14",
+        config="quickstart/improvement.yaml",
+    )
 
 
 PLANS = {
@@ -128,7 +183,7 @@ PLANS = {
                     "ttrl_on_test": ("baseline", "TTRL on the held-out questions themselves"),
                 },
             ),
-            *_long_runs("configs/quickstart.yaml"),
+            *_scorers_and_whitening(),
         ),
         by_number=("agents_1", "agents_2", "agents_4"),
         by_diversity=("agents_2", MAIN),
@@ -149,5 +204,6 @@ PLANS = {
         by_number=("agents_1", "agents_2", MAIN),
         by_diversity=("agents_2", "agents_2_heterogeneous"),
     ),
+    "lasting": Plan(tuple(_lasting()), main=LONG_MAIN, plants_mistakes=True),
 }
-"""By ``society``."""
+"""By ``study``."""

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from comas.reproduction.experiments import MAIN, Plan
-from comas.reproduction.results import GREEDY, Results
+from comas.reproduction.results import GREEDY, OF_VALIDATIONS, Results
 from comas.reproduction.runs import PlannedRun
 from comas.run.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.run.records import Row, read_rows
@@ -19,6 +19,18 @@ from comas.utils.files import explaining_errors
 
 COMPARED = (MAIN, "no_evaluation", "no_scoring", "muted")
 """Experiments whose rewards along training are drawn together."""
+
+PROBED = {
+    "mistakes named": "probe/names",
+    "right solutions accused": "probe/accuses",
+    "true accusations accepted": "probe/accepts_true",
+    "false accusations accepted": "probe/accepts_false",
+}
+WITHOUT_ANSWERS = {
+    name.replace("_", " "): f"instruments/{name}"
+    for name in ("reliability", "diversity", "commonest_evaluation")
+}
+NUM_COLUMNS = 5
 
 Runs = dict[str, list[list[Row]]]
 """The steps of every run, by experiment."""
@@ -28,10 +40,7 @@ def draw_figures(
     folder: Path, plan: Plan, finished: Mapping[PlannedRun, Path], results: Results
 ) -> list[str]:
     """Draw every figure into ``folder``, from the folders of finished runs; returns their names."""
-    rows: Runs = defaultdict(list)
-    for run, path in finished.items():
-        steps = [row for row in read_rows(path / "metrics.jsonl") if row["step"] > 0]
-        rows[run.experiment.name].append(steps)
+    rows = _rows(finished, since=1)
     figures = {
         "dynamics.png": _dynamics(rows),
         "ablations.png": _ablations(rows),
@@ -40,10 +49,64 @@ def draw_figures(
     long = [experiment.name for experiment in plan.experiments if experiment.kind == "long"]
     if any(name in rows for name in long):
         figures["long.png"] = _long(rows, long)
+    return _save(folder, figures)
+
+
+def draw_courses(
+    folder: Path, plan: Plan, finished: Mapping[PlannedRun, Path], results: Results
+) -> list[str]:
+    """Likewise, for experiments that are looked at along training: a panel for each."""
+    rows = _rows(finished, since=0)
+    names = [experiment.name for experiment in plan.experiments if experiment.name in rows]
+    return _save(
+        folder,
+        {
+            "accuracy.png": _panels(rows, names, {"greedy accuracy": GREEDY}, beside=plan.main),
+            "judges.png": _panels(rows, names, PROBED),
+            "instruments.png": _panels(rows, names, WITHOUT_ANSWERS),
+        },
+    )
+
+
+def _rows(finished: Mapping[PlannedRun, Path], *, since: int) -> Runs:
+    rows: Runs = defaultdict(list)
+    for run, path in finished.items():
+        steps = [row for row in read_rows(path / "metrics.jsonl") if row["step"] >= since]
+        rows[run.experiment.name].append(steps)
+    return rows
+
+
+def _save(folder: Path, figures: Mapping[str, Figure]) -> list[str]:
     for name, figure in figures.items():
         with explaining_errors(folder / name):
             figure.savefig(folder / name, dpi=120)
     return list(figures)
+
+
+def _panels(
+    rows: Runs, names: Sequence[str], keys: Mapping[str, str], *, beside: str | None = None
+) -> Figure:
+    """Some metrics (label -> key) along the runs of each experiment, in one panel for each; with
+    those of one experiment, ``beside``, in grey in all of them."""
+    num_rows = -(-len(names) // NUM_COLUMNS)
+    figure = Figure(figsize=(13, 2.6 * num_rows), layout="constrained")
+    panels = figure.subplots(num_rows, NUM_COLUMNS, squeeze=False, sharex=True, sharey=True).flat
+    for name, axes in zip(names, panels, strict=False):
+        for number, (label, key) in enumerate(keys.items()):
+            smooth = not key.startswith(OF_VALIDATIONS)
+            if beside in rows:
+                of_seeds = [points(run, key) for run in rows[beside]]
+                _band(axes, of_seeds, label=beside, color="0.6", smooth=smooth)
+            of_seeds = [points(run, key) for run in rows[name]]
+            _band(axes, of_seeds, label=label, color=f"C{number}", smooth=smooth)
+        axes.set_title(name, fontsize="medium")
+    for axes in panels:
+        axes.set_axis_off()
+    first = figure.axes[0]
+    first.set_ylim(0, 1)
+    if first.has_data():
+        first.legend(fontsize="small")
+    return figure
 
 
 def _dynamics(rows: Runs) -> Figure:

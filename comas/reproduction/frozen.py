@@ -7,11 +7,12 @@ anything else. Experiments and keys that came later are no part of it.
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
+from types import ModuleType
 
 from pydantic import TypeAdapter
 
@@ -22,7 +23,6 @@ from comas.quickstart.examples import discussion_examples
 from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import records
 from comas.quickstart.world import HABITS, Mixture
-from comas.reproduction import claims, outcomes
 from comas.utils.files import read_json, write_text
 
 FROZEN = "frozen.json"
@@ -50,13 +50,18 @@ class Frozen:
 _FROZEN = TypeAdapter(Frozen)
 
 
-def of_today(configs: Mapping[str, Config]) -> Frozen:
-    """What would be frozen now; ``configs`` are those of all experiments, without a seed."""
+def of_today(configs: Mapping[str, Config], rules: Sequence[ModuleType]) -> Frozen:
+    """What would be frozen now.
+
+    Args:
+        configs: those of all experiments, without a seed.
+        rules: the modules that decide what the runs show.
+    """
     first = next(iter(configs.values()))
     return Frozen(
         date=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
         society=_digest(*_taught(), *map(_source, (models, tokenizers, muon, warm_start))),
-        rules=_digest(*map(_source, (claims, outcomes))),
+        rules=_digest(*map(_source, rules)),
         settings={
             name: {
                 key: value
@@ -125,8 +130,9 @@ def _taught() -> Iterator[str]:
     yield json.dumps(probe_records(seed=0))
 
 
-def _source(module: object) -> str:
-    return Path(module.__file__).read_text()  # type: ignore[attr-defined]
+def _source(module: ModuleType) -> str:
+    assert module.__file__
+    return Path(module.__file__).read_text()
 
 
 def _digest(*parts: str) -> str:

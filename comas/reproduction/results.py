@@ -12,6 +12,7 @@ from annotated_types import MinLen
 from pydantic import TypeAdapter
 
 from comas.reproduction.experiments import Experiment
+from comas.reproduction.stop_rule import stopping_step
 from comas.run.records import Row, read_rows
 from comas.types import Metrics
 from comas.utils.files import read_json, write_text
@@ -23,6 +24,16 @@ GREEDY, SAMPLED = "validation/greedy/accuracy", "validation/accuracy"
 training. The first is what is compared: the second also rises when an agent merely samples its
 likeliest answer more often."""
 QUALITIES = ("accuracy", "balanced_accuracy", "precision", "recall", "specificity")
+INSTRUMENTS = (
+    "reliability",
+    "score_entropy",
+    "commonest_evaluation",
+    "diversity",
+    "coupling",
+    "noise",
+    "skew",
+    "self_bias",
+)
 ALONG_TRAINING = (
     "train/accuracy",
     "reward/solution",
@@ -31,6 +42,7 @@ ALONG_TRAINING = (
     "evaluation/false_accusation_rate",
     "scoring/false_accusations_accepted",
     *(f"reward_effectiveness/from_score_2/{name}" for name in QUALITIES),
+    *(f"instruments/{name}" for name in INSTRUMENTS),
 )
 """Metrics of a step that are kept."""
 FIRST_AGENT = "agent_0/"
@@ -59,6 +71,8 @@ class RunResult:
     """Greedy accuracy by the step after which it was measured, from 0 to 1."""
     answers: Metrics = field(default_factory=dict)
     """What ``comas.reproduction.answers`` has measured of the agents before and after."""
+    stopped: int | None = None
+    """The step after which ``stop_rule.STOP_RULE`` would have ended the run; None: it would not."""
 
 
 @dataclass(frozen=True)
@@ -74,9 +88,10 @@ _RECORD = TypeAdapter(_Record)
 
 Results: TypeAlias = pd.DataFrame
 """A row for each run, by (experiment, seed); a column for each number, such as
-``last.reward/solution`` or ``course.60``, NaN where there is none; and ``untrained``, ``trained``
-and ``gain``, the greedy accuracy in percent, with ``sampled_untrained`` and so on beside it, and
-the gains of the first agent alone: ``first_gain``, and in math ``first_math_gain``."""
+``last.reward/solution``, ``course.60`` or ``stopped``, NaN where there is none; and ``untrained``,
+``trained`` and ``gain``, the greedy accuracy in percent, with ``sampled_untrained`` and so on
+beside it, and the gains of the first agent alone: ``first_gain``, and in math
+``first_math_gain``."""
 
 
 def read_result(
@@ -102,6 +117,7 @@ def read_result(
         last=means(steps[-WINDOW:]),
         course={row["step"]: row[GREEDY] for row in validations},
         answers=answers or {},
+        stopped=stopping_step(run, rows),
     )
 
 
@@ -160,6 +176,8 @@ def _validation(row: Row) -> Metrics:
 def _flat(record: Mapping[str, object]) -> dict[str, object]:
     flat: dict[str, object] = {}
     for name, value in record.items():
-        parts = value.items() if isinstance(value, Mapping) else [("", value)]
-        flat |= {f"{name}.{key}" if key else name: part for key, part in parts}
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": part for key, part in value.items()}
+        else:
+            flat[name] = value
     return flat

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 
 from tqdm import tqdm
@@ -19,10 +20,12 @@ from comas.preflight.configuration import load_config
 from comas.preflight.locations import society_folder
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reproduction.experiments import PLANS, Experiment
+from comas.reproduction.frozen import Frozen
 from comas.reproduction.results import GREEDY, read_result, seconds_of_rows
 from comas.reproduction.settings import Settings
 from comas.run.directory import trained_steps
 from comas.run.origin import read_inputs
+from comas.run.provenance import began
 from comas.run.records import read_rows
 
 log = logging.getLogger(__name__)
@@ -79,8 +82,11 @@ class PlannedRun:
         return folder if folder and trained_steps(folder) is not None else None
 
 
-def plan_runs(settings: Settings) -> list[PlannedRun]:
+def plan_runs(settings: Settings, frozen: Frozen | None = None) -> list[PlannedRun]:
     """Every run that the settings ask for, seed by seed, with what has been done of it.
+
+    Where the study is ``frozen``, all runs since then are of that society, whatever has been
+    rewritten in its code.
 
     Raises:
         ValueError: a configuration is wrong, or a run was made with other settings or another
@@ -88,12 +94,14 @@ def plan_runs(settings: Settings) -> list[PlannedRun]:
     """
     experiments = [
         experiment
-        for experiment in PLANS[settings.society].experiments
+        for experiment in PLANS[settings.study].experiments
         if settings.only is None or experiment.name in settings.only
     ]
     rates: Sequence[float | None] = settings.learning_rates or [None]
     return [
-        _checked(PlannedRun(experiment, seed, Path(settings.saves), settings.num_steps, rate))
+        _checked(
+            PlannedRun(experiment, seed, Path(settings.saves), settings.num_steps, rate), frozen
+        )
         for seed in settings.seeds
         for experiment in experiments
         for rate in rates
@@ -101,11 +109,11 @@ def plan_runs(settings: Settings) -> list[PlannedRun]:
 
 
 def configurations(settings: Settings) -> dict[str, Config]:
-    """The configuration of every experiment of the society, without a seed."""
+    """The configuration of every experiment of the study, without a seed."""
     steps = [] if settings.num_steps is None else [f"training.num_steps={settings.num_steps}"]
     return {
         experiment.name: load_config(experiment.config, [*experiment.overrides, *steps])
-        for experiment in PLANS[settings.society].experiments
+        for experiment in PLANS[settings.study].experiments
     }
 
 
@@ -138,12 +146,13 @@ def seconds_of(run: PlannedRun) -> float | None:
     return seconds_of_rows(read_rows(folder / "metrics.jsonl")) if folder else None
 
 
-def _checked(run: PlannedRun) -> PlannedRun:
+def _checked(run: PlannedRun, frozen: Frozen | None) -> PlannedRun:
     config = load_config(run.experiment.config, run.overrides)
     folder = run.folder
     if folder is not None:
         _check_settings(folder, config)
-        _check_society(folder, config)
+        if frozen is None or began(folder) < datetime.fromisoformat(frozen.date):
+            _check_society(folder, config)
     return run
 
 

@@ -12,8 +12,9 @@ from comas.reproduction.experiments import NUM_SEEDS, PLANS
 class Settings:
     """Which experiments, and where everything goes."""
 
-    society: str = key("quickstart", one_of=tuple(PLANS))
-    """quickstart: the embedded tiny agents; paper: the paper's models, on GPUs."""
+    study: str = key("quickstart", one_of=tuple(PLANS))
+    """quickstart: the paper's experiments with the embedded tiny agents; paper: with its models, on
+    GPUs; lasting: rewards and judges over many steps."""
     seeds: list[int] = key([*range(NUM_SEEDS)])
     """Each experiment is run once with each."""
     only: list[str] | None = key(None, example=["comas", "muted"])
@@ -31,13 +32,13 @@ class Settings:
 
 def find_conflicts(settings: Settings) -> Iterator[Conflict]:
     """What is wrong with the settings beside single values."""
-    plan = PLANS.get(settings.society)
+    plan = PLANS.get(settings.study)
     known = [] if plan is None else [experiment.name for experiment in plan.experiments]
     unknown = sorted(set(settings.only or []) - set(known))
     if plan is not None and unknown:
         yield Conflict(
             ("only",),
-            f"names {', '.join(unknown)}, which society={settings.society} does not have",
+            f"names {', '.join(unknown)}, which study={settings.study} does not have",
             f"choose from {', '.join(known)}",
         )
     if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):

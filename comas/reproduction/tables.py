@@ -13,14 +13,14 @@ from comas.reproduction.results import GREEDY, QUALITIES, Results
 from comas.types import DOMAINS
 
 
-def accuracy_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """Untrained and trained accuracy, and what CoMAS has more with the same seeds."""
+def accuracy_table(results: Results, experiments: Sequence[Experiment], *, main: str = MAIN) -> str:
+    """Untrained and trained accuracy, and what CoMAS (``main``) has more with the same seeds."""
     rows = []
     for experiment in experiments:
         runs = results.loc[experiment.name]
         more = ""
-        if experiment.name != MAIN:
-            ours, theirs = by_seed(results, "gain", MAIN, experiment.name)
+        if experiment.name != main:
+            ours, theirs = by_seed(results, "gain", main, experiment.name)
             more = str(interval(ours - theirs)) if len(ours) > 1 else ""
         rows.append(
             [
@@ -125,7 +125,7 @@ def changes_table(
     results: Results,
     experiments: Sequence[Experiment],
     keys: Sequence[str],
-    moments: tuple[str, str],
+    moments: tuple[str, str] = ("first", "last"),
 ) -> str:
     """A row for each experiment, a column for each key: its mean at two moments, in percent."""
     rows = []

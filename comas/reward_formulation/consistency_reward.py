@@ -6,7 +6,7 @@ from statistics import fmean
 
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
 from comas.types import Discussion, RewardedDiscussion, Rewards, Turn, TurnKey
-from comas.verification.latex import spelled_answer
+from comas.verification.latex import compared_as
 
 
 def consistency_reward(discussions: Sequence[Discussion]) -> Rewards:
@@ -36,7 +36,7 @@ def consistency_reward(discussions: Sequence[Discussion]) -> Rewards:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             if turn.role == "solution" and reward is not None:
                 key = (item.discussion.discussion_id, turn.turn_id)
-                of_question.append((key, spelled_answer(turn.text) or turn.text.strip(), reward))
+                of_question.append((key, compared_as(turn.text), reward))
     worth: dict[TurnKey, float] = {}
     for of_question in by_question.values():
         worth |= _worths(of_question)

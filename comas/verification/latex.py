@@ -269,6 +269,12 @@ def spelled_answer(response: str) -> str | None:
     return None if boxed is None else spelling(boxed) or None
 
 
+def compared_as(response: str) -> str:
+    """The text that two responses share when they say the same: that of ``spelled_answer``, or of
+    the whole where nothing is boxed, as in a program."""
+    return spelled_answer(response) or response.strip()
+
+
 def _in_latex(text: str) -> str:
     r"""Mathematical signs of Unicode as LaTeX: ``x^{12}`` of x and two small digits."""
     return "".join(

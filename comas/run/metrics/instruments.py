@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ROLES, Discussion, Metrics, RewardedDiscussion, Role, Turn
-from comas.verification.latex import spelled_answer
+from comas.verification.latex import compared_as
 from comas.verification.solutions import Verdicts
 
 
@@ -104,7 +104,7 @@ def rewards_of_answers(rewarded: Iterable[RewardedDiscussion]) -> Answers:
         of_question = answers[item.discussion.question.question_id]
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             if turn.role == "solution" and not turn.is_given and reward is not None:
-                of_question.append((_answer(turn), reward))
+                of_question.append((compared_as(turn.text), reward))
     return answers
 
 
@@ -136,7 +136,9 @@ def _repetition(discussions: Sequence[Discussion], turns: Sequence[Turn]) -> Met
     pairs = [
         float(first != second)
         for discussion in discussions
-        for first, second in combinations(map(_answer, discussion.children(None, "solution")), 2)
+        for first, second in combinations(
+            (compared_as(s.text) for s in discussion.children(None, "solution")), 2
+        )
     ]
     return {
         "instruments/score_entropy": entropy(
@@ -147,11 +149,6 @@ def _repetition(discussions: Sequence[Discussion], turns: Sequence[Turn]) -> Met
         else None,
         "instruments/diversity": fmean(pairs) if pairs else None,
     }
-
-
-def _answer(solution: Turn) -> str:
-    """The boxed answer as it is compared, or the whole text of a solution without one."""
-    return spelled_answer(solution.text) or solution.text.strip()
 
 
 def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
