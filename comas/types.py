@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
-Role = Literal["solution", "evaluation", "scoring"]
+Role = Literal["solution", "evaluation", "scoring", "proposal"]
 FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
@@ -18,7 +18,13 @@ DOMAINS: tuple[Domain, ...] = ("math", "coding", "science")
 ALL_DOMAINS: tuple[Domain, ...] = get_args(Domain)
 """The paper's, and those that a user's questions may be of besides."""
 ROLES: tuple[Role, ...] = get_args(Role)
-ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
+JUDGES: tuple[Role, ...] = ("evaluation", "scoring")
+ROLE_LETTERS: dict[Role, str] = {
+    "solution": "s",
+    "evaluation": "e",
+    "scoring": "t",
+    "proposal": "p",
+}
 """The letter of each role in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of
 solution 1 of round 0."""
 
@@ -99,7 +105,7 @@ class Turn:
 
     Its parent is the turn that it responds to: for a scoring the evaluation that it weighs (the
     solution, if there is no evaluation), for an evaluation the solution that it evaluates. A
-    solution has none.
+    solution has none, nor has the proposal of a question.
 
     Example: in round 0 agent 2 evaluates the solution turn "r0.s1":
     ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``

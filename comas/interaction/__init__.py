@@ -7,7 +7,7 @@ from typing import Protocol
 
 from comas.config.plugins import Registry
 from comas.config.schema import Interaction
-from comas.interaction import debate, parallel, sequential
+from comas.interaction import debate, parallel, proposed, sequential
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.discussion import OpenDiscussion, Scorings, set_partners
 from comas.types import Discussion, Generate, Question
@@ -44,6 +44,7 @@ SCHEDULES: Registry[Schedule] = Registry(
         "sequential": sequential.schedule,
         "parallel": parallel.schedule,
         "debate": debate.schedule,
+        "proposed": proposed.schedule,
     },
     group="comas.schedules",
     wanted="a function from open discussions to a coroutine for each (Schedule)",

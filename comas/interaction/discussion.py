@@ -21,6 +21,9 @@ from comas.types import (
 )
 from comas.utils.seeds import sampling_seed
 
+PROPOSED = "proposed"
+"""Ends the id of a question that an agent proposed."""
+
 
 class Scorings(NamedTuple):
     """Where the scorings of a batch run, and when they may begin."""
@@ -114,6 +117,16 @@ class OpenDiscussion:
         self._was_asked[turn_id].set()
         return self._turns.get(turn_id)
 
+    def take_up(self, proposal: Turn) -> None:
+        """Go on with the question that ``proposal`` is the text of, under an id of its own; unless
+        it is empty or the one that the discussion began with, which then stays.
+
+        Nobody knows its answer, so the verifier is not asked about it."""
+        text = proposal.text.strip()
+        if text and text != self.question.text.strip():
+            proposed_id = f"{self._discussion_id}/{PROPOSED}"
+            self.question = Question(proposed_id, self.question.domain, text)
+
     def have_scored(self, scorer: int, template: Template, *, parent: Turn, index: int = 0) -> None:
         """Have ``scorer`` asked for a scoring of ``parent`` as soon as scorings may begin; nothing
         in the discussion waits for it, as a scoring never enters the history."""
@@ -160,6 +173,11 @@ class OpenDiscussion:
             texts.setdefault(turn.role, turn.text)
             turn = self._turns.get(turn.parent_turn_id or "")
         return texts
+
+
+def is_taken_up(discussion: Discussion) -> bool:
+    """Whether a discussion is about a question that an agent proposed."""
+    return discussion.question.question_id == f"{discussion.discussion_id}/{PROPOSED}"
 
 
 def set_partners(discussions: Sequence[OpenDiscussion]) -> None:

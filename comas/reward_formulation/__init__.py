@@ -19,6 +19,7 @@ from comas.reward_formulation.controls import (
     verifier_reward,
 )
 from comas.reward_formulation.executable_reward import RunTests, executable_reward
+from comas.reward_formulation.frontier_reward import frontier_reward
 from comas.reward_formulation.improvement_reward import improvement_reward
 from comas.reward_formulation.interaction_reward import interaction_reward, median_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
@@ -155,6 +156,7 @@ _SHIPPED = {
         needs=("run_tests",),
         prompts="comas/interaction/prompts_for_tests.yaml",
     ),
+    "frontier": RewardScheme(frontier_reward, reads="scores"),
     "improvement": RewardScheme(improvement_reward, reads="scores", needs=("ask",)),
 }
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(

@@ -15,11 +15,18 @@ Verdicts = Mapping[TurnKey, Verdict]
 def verify_solutions(
     verifier: Verifier, discussions: Sequence[Discussion], *, answers: AnswerKey
 ) -> Callable[[], Verdicts]:
-    """Have every solution judged, beside whatever the caller goes on with; the result waits.
+    """Have every solution judged, beside whatever the caller goes on with; the result waits. None
+    is of a question without a reference answer, which an agent has proposed.
 
     Example: ``verify_solutions(...)() == {("step1/math/17/copy0", "r0.s0"): "correct"}``
     """
-    solutions = [(d, turn) for d in discussions for turn in d.turns if turn.role == "solution"]
+    solutions = [
+        (d, turn)
+        for d in discussions
+        if d.question.question_id in answers
+        for turn in d.turns
+        if turn.role == "solution"
+    ]
     items = [
         (d.question.domain, turn.text, answers[d.question.question_id]) for d, turn in solutions
     ]

@@ -14,7 +14,7 @@ from statistics import StatisticsError, correlation, fmean
 from typing import NamedTuple
 
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import ROLES, Discussion, Metrics, RewardedDiscussion, Role, Turn
+from comas.types import JUDGES, ROLES, Discussion, Metrics, RewardedDiscussion, Role, Turn
 from comas.verification.latex import compared_as
 from comas.verification.solutions import Verdicts
 
@@ -167,7 +167,7 @@ def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Me
                 if not judge.is_given:
                     judged.setdefault((judge.role, judge.agent_index), []).append(reward)
     metrics: Metrics = {}
-    for role in ROLES[1:]:
+    for role in JUDGES:
         for agent in range(num_agents):
             own = judged.get((role, agent))
             others = [r for (of, a), rs in judged.items() if of == role and a != agent for r in rs]
