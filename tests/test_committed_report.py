@@ -1,0 +1,76 @@
+"""The report in results/reproduction follows from its numbers, and README.md from both."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from small_runs import REPOSITORY
+
+from comas.reproduction.claims import claims_of
+from comas.reproduction.experiments import MAIN, NUM_SEEDS, PLANS
+from comas.reproduction.frozen import FROZEN
+from comas.reproduction.report import claims_section
+from comas.reproduction.results import Results, read_results
+from comas.reproduction.tables import (
+    accuracy_table,
+    answers_table,
+    course_table,
+    domains_table,
+    effectiveness_table,
+    mean_and_spread,
+    probe_table,
+)
+
+FOLDER = REPOSITORY / "results/reproduction"
+PLAN = PLANS["quickstart"]
+REPORT = (FOLDER / "report.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    [numbers] = [path for path in FOLDER.glob("*.json") if path.name != FROZEN]
+    machine, found = read_results(numbers)
+    assert machine in REPORT
+    return found
+
+
+def test_every_experiment_was_run_with_every_seed(results: Results):
+    expected = {(e.name, seed) for e in PLAN.experiments for seed in range(NUM_SEEDS)}
+    assert set(results.index) == expected
+    assert "Not finished" not in REPORT
+
+
+def test_every_claim_is_decided_as_the_numbers_say(results: Results):
+    for source in ("paper", "ours"):
+        claims = [claim for claim in claims_of(PLAN) if claim.source == source]
+        for part in claims_section(claims, results, seeds=range(NUM_SEEDS)):
+            assert part in REPORT
+
+
+@pytest.mark.parametrize(
+    "table", [accuracy_table, domains_table, course_table, probe_table, effectiveness_table]
+)
+def test_every_table_is_of_the_numbers(table, results: Results):
+    assert table(results, PLAN.experiments) in REPORT
+
+
+def test_what_agents_were_asked_is_of_the_numbers(results: Results):
+    assert answers_table(results, ("T=0.7", "T=1", "pass@8")) in REPORT
+
+
+def test_the_study_was_frozen_before_its_report():
+    frozen = json.loads((FOLDER / FROZEN).read_text())
+    assert f"were frozen on {frozen['date']}" in REPORT
+
+
+def test_the_table_of_the_readme_is_of_the_numbers(results: Results):
+    readme = (REPOSITORY / "README.md").read_text()
+    rows = [line.split(" | ") for line in readme.splitlines() if line.startswith("| `")]
+    known = {e.name for e in PLAN.experiments}
+    shown = [cells for cells in rows if cells[0].strip("| `") in known]
+    assert [cells[0].strip("| `") for cells in shown][:1] == [MAIN]
+    for name, _, *cells in shown:
+        runs = results.loc[name.strip("| `")]
+        columns = ("untrained", "trained", "sampled_untrained", "sampled_trained")
+        assert [c.strip(" |*") for c in cells] == [mean_and_spread(runs[c]) for c in columns]
