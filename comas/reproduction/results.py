@@ -34,18 +34,20 @@ INSTRUMENTS = (
     "skew",
     "self_bias",
 )
+FIRST_AGENT = "agent_0/"
+BETWEEN_ROLES = f"{FIRST_AGENT}policy/advantage_between_roles"
 ALONG_TRAINING = (
     "train/accuracy",
     "reward/solution",
     "reward/evaluation",
     "response_length",
+    BETWEEN_ROLES,
     "evaluation/false_accusation_rate",
     "scoring/false_accusations_accepted",
     *(f"reward_effectiveness/from_score_2/{name}" for name in QUALITIES),
     *(f"instruments/{name}" for name in INSTRUMENTS),
 )
 """Metrics of a step that are kept."""
-FIRST_AGENT = "agent_0/"
 OF_VALIDATIONS = ("validation/", "probe/", f"{FIRST_AGENT}validation/")
 """Beginnings of the metrics of a validation that are kept."""
 

@@ -9,7 +9,7 @@ from comas.reproduction.answers import WEIGHTS
 from comas.reproduction.claims import by_seed
 from comas.reproduction.experiments import LONG_STEPS, MAIN, Experiment
 from comas.reproduction.outcomes import interval
-from comas.reproduction.results import GREEDY, QUALITIES, Results
+from comas.reproduction.results import BETWEEN_ROLES, GREEDY, QUALITIES, Results
 from comas.types import DOMAINS
 
 
@@ -91,9 +91,10 @@ def probe_table(results: Results, experiments: Sequence[Experiment]) -> str:
 
 
 def effectiveness_table(results: Results, experiments: Sequence[Experiment]) -> str:
-    """How well the reward tells correct solutions from others, along training."""
+    """How well the reward tells correct solutions from others, along training; and how much of the
+    variance of advantages lies between roles."""
     keys = [f"reward_effectiveness/from_score_2/{quality}" for quality in QUALITIES]
-    return changes_table(results, experiments, keys, ("first", "last"))
+    return changes_table(results, experiments, [*keys, BETWEEN_ROLES])
 
 
 def machines_table(
