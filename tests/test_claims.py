@@ -164,15 +164,15 @@ def test_the_ends_of_a_run_are_means_of_ten_steps(tmp_path: Path):
         read_result(tmp_path, PLANS["quickstart"].experiments[0], seed=3)
 
 
-@pytest.mark.parametrize("society", PLANS)
-def test_every_experiment_has_a_configuration_and_every_claim_its_experiments(society):
-    plan = PLANS[society]
+@pytest.mark.parametrize("study", PLANS)
+def test_every_experiment_has_a_configuration_and_every_claim_its_experiments(study):
+    plan = PLANS[study]
     for experiment in plan.experiments:
         assert load_config(REPOSITORY / experiment.config, experiment.overrides).seed == 0
     known = {experiment.name for experiment in plan.experiments}
     for claim in claims_of(plan):
         assert set(claim.needs) <= known, claim.statement
-    assert {*plan.by_number, *plan.by_diversity} <= known
+    assert {*plan.by_number, *filter(None, plan.by_diversity), plan.main} <= known
 
 
 def test_numbers_survive_their_file(tmp_path: Path):
