@@ -14,7 +14,8 @@ from comas.reproduction import __main__ as reproduction
 from comas.reproduction import lasting, outcomes, stop_rule
 from comas.reproduction.experiments import LONG_BOUND, LONG_MAIN, PLANS
 from comas.reproduction.frozen import FROZEN
-from comas.reproduction.lasting import standing, standings_table, stops_table
+from comas.reproduction.lasting import standing
+from comas.reproduction.lasting_page import standings_table, stops_table
 from comas.reproduction.results import ALONG_TRAINING, GREEDY, SAMPLED, RunResult, as_table
 from comas.reproduction.runs import PlannedRun, plan_runs
 from comas.reproduction.settings import Settings, find_conflicts

@@ -19,7 +19,7 @@ from comas.reproduction.claims import missing_runs
 from comas.reproduction.experiments import LEARNING_RATES, PLANS, TUNED, TUNING_SEEDS
 from comas.reproduction.figures import draw_courses, draw_figures
 from comas.reproduction.frozen import FROZEN, Frozen, check_frozen, freeze, of_today
-from comas.reproduction.lasting import write_lasting
+from comas.reproduction.lasting_page import write_lasting
 from comas.reproduction.report import write_report, write_tuning
 from comas.reproduction.results import GREEDY, as_table, read_result, read_results, write_results
 from comas.reproduction.runs import PlannedRun, configurations, make_runs, plan_runs, seconds_of
