@@ -23,6 +23,8 @@ within a run.
                 tiny agents; say saves= and results= of their own
   --lasting     another study: rewards and judges beyond the paper's, over 300 steps, against the
                 verifier's reward; into saves/lasting and results/lasting
+  together=true what another machine has put into results/lasting counts as finished, and is
+                reported along with what is made here
   seeds=[0,1]   other seeds
   only=[comas,muted]   these experiments alone
   num_steps=5   shorter runs, to try the command out

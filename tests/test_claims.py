@@ -30,10 +30,11 @@ from comas.reproduction.report import claims_section, write_tuning
 from comas.reproduction.results import (
     GREEDY,
     SAMPLED,
+    Record,
     as_table,
+    read_records,
     read_result,
-    read_results,
-    write_results,
+    write_record,
 )
 from comas.reproduction.tables import (
     accuracy_table,
@@ -151,13 +152,20 @@ def test_the_ends_of_a_run_are_means_of_ten_steps(tmp_path: Path):
     rows[0] |= {SAMPLED: 0.1, GREEDY: 0.0, "probe/names": 0.5, "time/validation_s": 2.0}
     rows[30] |= {SAMPLED: 0.4, GREEDY: 0.8, "probe/names": 0.6, "time/step_s": 3.0}
     rows[1]["reward/solution"] = None
+    for step, value in ((4, 0.2), (5, None), (30, 0.4)):
+        rows[step]["instruments/diversity"] = value
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    git = {"commit": "0123456789", "dirty": False}
+    (tmp_path / "versions.json").write_text(json.dumps([{"git": git}]))
     found = read_result(tmp_path, PLANS["quickstart"].experiments[0], seed=3)
     assert found.first["reward/solution"] == 6.0  # of 2 to 10
     assert found.last["reward/solution"] == 25.5
     assert found.last["train/accuracy"] is None
     assert found.before == {SAMPLED: 0.1, GREEDY: 0.0, "probe/names": 0.5}
     assert (found.after[GREEDY], found.num_steps, found.seconds) == (0.8, 30, 5.0)
+    assert found.along["probe/names"] == {0: 0.5, 30: 0.6}
+    assert found.along["instruments/diversity"] == {30: pytest.approx(0.3)}
+    assert found.commits == ["0123456"]
     assert found.course == {0: 0.0, 30: 0.8}
     (tmp_path / "metrics.jsonl").write_text(json.dumps(rows[0]) + "\n")
     with pytest.raises(ValueError, match="holds 1 validations; two"):
@@ -177,13 +185,21 @@ def test_every_experiment_has_a_configuration_and_every_claim_its_experiments(st
 
 def test_numbers_survive_their_file(tmp_path: Path):
     runs = [run(), run("muted", 2, reward=(None, 0.1))]
-    write_results(tmp_path / "a.json", runs, machine="A", date="2026-01-01")
-    machine, found = read_results(tmp_path / "a.json")
-    assert machine == "A"
-    pd.testing.assert_frame_equal(found, as_table(runs))
+    record = Record("A", "2026-01-01", runs)
+    write_record(tmp_path, record)
+    assert read_records(tmp_path) == {"a.json": record}
+    pd.testing.assert_frame_equal(as_table(read_records(tmp_path)["a.json"].runs), as_table(runs))
     (tmp_path / "a.json").write_text('{"machine": "A", "runs": []}')
     with pytest.raises(FileError, match=r"a\.json is damaged: date: Field required"):
-        read_results(tmp_path / "a.json")
+        read_records(tmp_path)
+
+
+def test_a_run_that_was_made_again_replaces_the_earlier_one():
+    before = Record("A", "2026-01-01", [run("comas", 0), run("muted", 0)])
+    again = replace(before, date="2026-02-02", runs=[run("muted", 0, trained=50.0)])
+    merged = again.with_earlier(before)
+    assert merged.date == "2026-02-02"
+    assert merged.runs == [run("comas", 0), run("muted", 0, trained=50.0)]
 
 
 def test_a_row_has_means_and_what_comas_gains_more():
@@ -211,4 +227,4 @@ def test_machines_stand_side_by_side():
     assert machines_table(here, {"B": there}, known).splitlines()[2] == (
         "| comas | 65.0 ± 7.1 | 63.5 ± 3.5 | 4.0 |"
     )
-    assert "on this machine only" in machines_table(here, {}, known)
+    assert "Nothing was run on two machines" in machines_table(here, {}, known)

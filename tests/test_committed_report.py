@@ -11,7 +11,7 @@ from comas.reproduction.claims import claims_of
 from comas.reproduction.experiments import MAIN, NUM_SEEDS, PLANS
 from comas.reproduction.frozen import FROZEN
 from comas.reproduction.report import claims_section
-from comas.reproduction.results import Results, read_results
+from comas.reproduction.results import Results, as_table, read_records
 from comas.reproduction.tables import (
     accuracy_table,
     answers_table,
@@ -29,10 +29,9 @@ REPORT = (FOLDER / "report.md").read_text()
 
 @pytest.fixture(scope="module")
 def results() -> Results:
-    [numbers] = [path for path in FOLDER.glob("*.json") if path.name != FROZEN]
-    machine, found = read_results(numbers)
-    assert machine in REPORT
-    return found
+    [record] = read_records(FOLDER).values()
+    assert record.machine in REPORT
+    return as_table(record.runs)
 
 
 def test_every_experiment_was_run_with_every_seed(results: Results):

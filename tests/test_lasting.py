@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from small_runs import REPOSITORY
 
 from comas.config import config_as_yaml, load
+from comas.config.faults import ConfigError
 from comas.preflight.configuration import load_config
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction import lasting, outcomes, stop_rule
@@ -16,7 +20,17 @@ from comas.reproduction.experiments import LONG_BOUND, LONG_MAIN, PLANS
 from comas.reproduction.frozen import FROZEN
 from comas.reproduction.lasting import standing
 from comas.reproduction.lasting_page import standings_table, stops_table
-from comas.reproduction.results import ALONG_TRAINING, GREEDY, SAMPLED, RunResult, as_table
+from comas.reproduction.results import (
+    ALONG_TRAINING,
+    DRAWN,
+    GREEDY,
+    SAMPLED,
+    Record,
+    RunResult,
+    as_table,
+    read_records,
+    write_record,
+)
 from comas.reproduction.runs import PlannedRun, plan_runs
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.reproduction.stop_rule import (
@@ -25,6 +39,7 @@ from comas.reproduction.stop_rule import (
     stopping_step,
     what_stopping_did,
 )
+from comas.run.provenance import cpu_name
 from comas.run.stopping import parse_condition
 
 RULE = parse_condition(STOP_RULE)
@@ -49,9 +64,8 @@ def run(
     )
     steps = dict.fromkeys(ALONG_TRAINING, 0.5)
     by_step = {100 * i: value / 100 for i, value in enumerate(course)}
-    return RunResult(
-        experiment, seed, 300, 400.0, before, after, steps, steps, by_step, stopped=stopped
-    )
+    result = RunResult(experiment, seed, 300, 400.0, before, after, steps, steps, by_step)
+    return replace(result, stopped=stopped, along=dict.fromkeys(DRAWN, by_step))
 
 
 def bound(seed: int, gain: float, *, first: float | None = None) -> RunResult:
@@ -219,6 +233,43 @@ def test_the_page_is_written_of_what_is_finished(tmp_path: Path):
     for figure in ("accuracy.png", "judges.png", "instruments.png"):
         assert f"({figure})" in page
         assert (tmp_path / "results" / figure).stat().st_size > 1000
+
+
+def test_several_machines_share_a_study(tmp_path: Path, monkeypatch, caplog):
+    target = tmp_path / "results"
+    where = [f"saves={tmp_path / 'saves'}", f"results={target}"]
+    chosen = [f"only=[{LONG_MAIN},{LONG_BOUND}]", "seeds=[0,1]", "together=true", *where]
+    theirs = [bound(0, 80.0), run(LONG_MAIN, 0, 10.0, 70.0), bound(7, 1.0)]
+    theirs = [replace(result, commits=["abcdef0"]) for result in theirs]
+    target.mkdir()
+    write_record(target, Record("their CPU", "2026-01-01", theirs))
+    to_be_made: list[str] = []
+
+    def make(runs: Sequence[PlannedRun]) -> None:
+        to_be_made.extend(planned.label for planned in runs if not planned.finished)
+        begin(runs[0], 0.9)
+
+    monkeypatch.setattr(reproduction, "make_runs", make)
+    assert reproduction.main(["--lasting", *chosen]) == 0
+    assert to_be_made == [f"{LONG_MAIN}, seed 1", f"{LONG_BOUND}, seed 1"]
+    assert f"2 of 4 runs are on record in {target}" in caplog.text
+    page = (target / "report.md").read_text()
+    assert "3 on their CPU, 2026-01-01" in page
+    assert f"1 on {cpu_name()}" in page
+    assert "code unknown, abcdef0. **The runs are of different versions" in page
+    assert f"**Not finished: {LONG_BOUND} (seed 1).**" in page
+    assert "| 0 of 2 | 75 (75) | 0.0 |  |" in page  # of seed 0, which both have
+    # What is no longer here, but was entered from here, stays on record.
+    shutil.rmtree(tmp_path / "saves")
+    monkeypatch.setattr(reproduction, "make_runs", lambda runs: begin(runs[0], 0.8))
+    assert reproduction.main(["--lasting", *chosen]) == 0
+    own = read_records(target)[Record(cpu_name(), "", []).file]
+    assert [result.key for result in own.runs] == [(LONG_MAIN, 1), (LONG_BOUND, 1)]
+
+
+def test_only_a_study_of_numbers_alone_can_be_shared():
+    with pytest.raises(ConfigError, match="needs study=lasting: others draw figures"):
+        load(Settings, None, ["together=true"], check=find_conflicts)
 
 
 def test_the_rules_of_the_study_are_its_own():

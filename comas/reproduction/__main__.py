@@ -1,7 +1,6 @@
 """``python -m comas.reproduction``: what scripts/reproduce.sh starts."""
 
 import logging
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -21,10 +20,17 @@ from comas.reproduction.figures import draw_courses, draw_figures
 from comas.reproduction.frozen import FROZEN, Frozen, check_frozen, freeze, of_today
 from comas.reproduction.lasting_page import write_lasting
 from comas.reproduction.report import write_report, write_tuning
-from comas.reproduction.results import GREEDY, as_table, read_result, read_results, write_results
+from comas.reproduction.results import (
+    GREEDY,
+    Record,
+    as_table,
+    read_records,
+    read_result,
+    write_record,
+)
 from comas.reproduction.runs import PlannedRun, configurations, make_runs, plan_runs, seconds_of
 from comas.reproduction.settings import Settings, find_conflicts
-from comas.run.provenance import commits_of, cpu_name
+from comas.run.provenance import cpu_name
 from comas.utils.files import explaining_errors, write_text
 from comas.utils.terminal import command
 
@@ -73,13 +79,14 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     frozen = None if settings.learning_rates else check_frozen(folder, today)
     runs = plan_runs(settings, frozen)
-    for line in describe(runs, study=settings.study, every="--list" in flags):
+    mine = _not_on_record(runs, folder) if settings.together else runs
+    for line in describe(mine, study=settings.study, every="--list" in flags):
         log.info(line)
     if "--list" in flags:
         return 0
     if "--report" not in flags:
-        make_runs(runs)
-        for run in runs:
+        make_runs(mine)
+        for run in mine:
             if run.experiment.name in PLANS[settings.study].asked and not run.learning_rate:
                 ask_agents(run)
     save = save_tuning if settings.learning_rates else partial(save_report, frozen=frozen)
@@ -117,6 +124,14 @@ def check_flags(flags: Collection[str]) -> None:
             f"{', '.join(unknown)}: there is no such option. The options are {', '.join(FLAGS)}; "
             "settings are written key=value (bash scripts/reproduce.sh --help)"
         )
+
+
+def _not_on_record(runs: Sequence[PlannedRun], folder: Path) -> list[PlannedRun]:
+    """Those that have begun here, or whose numbers are not in ``folder``."""
+    on_record = {result.key for record in read_records(folder).values() for result in record.runs}
+    left = [run for run in runs if run.folder or run.key not in on_record]
+    log.info("%d of %d runs are on record in %s", len(runs) - len(left), len(runs), folder)
+    return left
 
 
 def describe(runs: Sequence[PlannedRun], *, study: str, every: bool) -> list[str]:
@@ -172,66 +187,72 @@ def save_report(
         ValueError: none is finished.
     """
     finished = {run: folder for run in runs if (folder := run.finished)}
-    if not finished:
-        raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
-    found = [
+    target = Path(settings.results)
+    made = [
         read_result(folder, run.experiment, seed=run.seed, answers=read_answers(run))
         for run, folder in finished.items()
     ]
-    results = as_table(found)
-    target = Path(settings.results)
     with explaining_errors(target):
         target.mkdir(parents=True, exist_ok=True)
-    machine, today = cpu_name(), f"{date.today():%Y-%m-%d}"
-    own = target / f"{re.sub(r'[^a-z0-9]+', '-', machine.lower()).strip('-')}.json"
-    write_results(own, found, machine=machine, date=today)
-    elsewhere = dict(
-        read_results(path)
-        for path in sorted(target.glob("*.json"))
-        if path.name not in (own.name, FROZEN)
-    )
-    plan = PLANS[settings.study]
-    report = target / "report.md"
-    page = PAGES[settings.study]
+    own = Record(cpu_name(), f"{date.today():%Y-%m-%d}", made)
+    others = read_records(target)
+    before = others.pop(own.file, None)
+    if settings.together and before is not None:
+        own = own.with_earlier(before)
+    if own.runs:
+        write_record(target, own)
+    pool = [own, *others.values()] if settings.together else [own]
+    asked = {run.key for run in runs}
+    pooled = {
+        result.key: result
+        for record in reversed(pool)
+        for result in record.runs
+        if result.key in asked
+    }
+    if not pooled:
+        raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
+    results = as_table(pooled.values())
+    names = list(dict.fromkeys(run.experiment.name for run in runs))
+    plan, page = PLANS[settings.study], PAGES[settings.study]
     text = page.write(
         results,
         plan,
         seeds=settings.seeds,
         heading=_heading(
             settings,
-            missing=missing_runs(
-                list(dict.fromkeys(r.experiment.name for r in runs)), results, seeds=settings.seeds
-            ),
-            machine=machine,
-            today=today,
-            commits=commits_of(finished.values()),
+            pool,
+            missing=missing_runs(names, results, seeds=settings.seeds),
             frozen=frozen,
         ),
-        elsewhere=elsewhere,
+        elsewhere={}
+        if settings.together
+        else {other.machine: as_table(other.runs) for other in others.values()},
         figures=page.draw(target, plan, finished, results),
     )
+    report = target / "report.md"
     write_text(report, text)
     return report
 
 
 def _heading(
     settings: Settings,
+    pool: Sequence[Record],
     *,
     missing: Sequence[str],
-    machine: str,
-    today: str,
-    commits: Sequence[str],
     frozen: Frozen | None,
 ) -> str:
     seeds = ", ".join(map(str, settings.seeds))
+    made = [record for record in pool if record.runs]
+    where = "; ".join(f"{len(record.runs)} on {record.machine}, {record.date}" for record in made)
+    commits = dict.fromkeys(c for record in made for run in record.runs for c in run.commits)
     mixed = "" if len(commits) == 1 else " **The runs are of different versions of the code.**"
     unfinished = f" **Not finished: {', '.join(missing)}.**" if missing else ""
     fixed = "**Nothing was frozen before the runs.**"
     if frozen is not None:
         fixed = f"Society, settings and rules were frozen on {frozen.date} ([{FROZEN}]({FROZEN}))."
     return (
-        f"`bash scripts/reproduce.sh`, study {settings.study}, seeds {seeds}; {machine}, "
-        f"{today}, code {', '.join(commits)}.{mixed} {fixed} Values are means over seeds ± "
+        f"`bash scripts/reproduce.sh`, study {settings.study}, seeds {seeds}; runs: {where}; "
+        f"code {', '.join(commits)}.{mixed} {fixed} Values are means over seeds ± "
         f"their standard deviation.{unfinished}"
     )
 

@@ -1,5 +1,6 @@
 """The figures of a report, drawn from the runs."""
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from comas.reproduction.experiments import MAIN, Plan
-from comas.reproduction.results import GREEDY, OF_VALIDATIONS, Results
+from comas.reproduction.results import PROBED, WITHOUT_ANSWERS, Results
 from comas.reproduction.runs import PlannedRun
 from comas.run.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.run.records import Row, read_rows
@@ -20,16 +21,6 @@ from comas.utils.files import explaining_errors
 COMPARED = (MAIN, "no_evaluation", "no_scoring", "muted")
 """Experiments whose rewards along training are drawn together."""
 
-PROBED = {
-    "mistakes named": "probe/names",
-    "right solutions accused": "probe/accuses",
-    "true accusations accepted": "probe/accepts_true",
-    "false accusations accepted": "probe/accepts_false",
-}
-WITHOUT_ANSWERS = {
-    name.replace("_", " "): f"instruments/{name}"
-    for name in ("reliability", "diversity", "commonest_evaluation")
-}
 NUM_COLUMNS = 5
 
 Runs = dict[str, list[list[Row]]]
@@ -40,39 +31,45 @@ def draw_figures(
     folder: Path, plan: Plan, finished: Mapping[PlannedRun, Path], results: Results
 ) -> list[str]:
     """Draw every figure into ``folder``, from the folders of finished runs; returns their names."""
-    rows = _rows(finished, since=1)
+    rows = _rows(finished)
     figures = {
         "dynamics.png": _dynamics(rows),
         "ablations.png": _ablations(rows),
         "agents.png": _agents(plan, results),
     }
-    long = [experiment.name for experiment in plan.experiments if experiment.kind == "long"]
-    if any(name in rows for name in long):
-        figures["long.png"] = _long(rows, long)
+    known = results.index.unique("experiment")
+    long = [e.name for e in plan.experiments if e.kind == "long" and e.name in known]
+    if long:
+        figures["long.png"] = _long(results, long)
     return _save(folder, figures)
 
 
 def draw_courses(
     folder: Path, plan: Plan, finished: Mapping[PlannedRun, Path], results: Results
 ) -> list[str]:
-    """Likewise, for experiments that are looked at along training: a panel for each."""
-    rows = _rows(finished, since=0)
-    names = [experiment.name for experiment in plan.experiments if experiment.name in rows]
+    """Likewise, for experiments that are looked at along training, from their numbers alone: a
+    panel for each."""
+    known = results.index.unique("experiment")
+    names = [experiment.name for experiment in plan.experiments if experiment.name in known]
+    judges, instruments = (
+        {label: f"along.{key}." for label, key in keys.items()}
+        for keys in (PROBED, WITHOUT_ANSWERS)
+    )
+    accuracy = {"greedy accuracy": "course."}
     return _save(
         folder,
         {
-            "accuracy.png": _panels(rows, names, {"greedy accuracy": GREEDY}, beside=plan.main),
-            "judges.png": _panels(rows, names, PROBED),
-            "instruments.png": _panels(rows, names, WITHOUT_ANSWERS),
+            "accuracy.png": _panels(results, names, accuracy, beside=plan.main),
+            "judges.png": _panels(results, names, judges),
+            "instruments.png": _panels(results, names, instruments),
         },
     )
 
 
-def _rows(finished: Mapping[PlannedRun, Path], *, since: int) -> Runs:
+def _rows(finished: Mapping[PlannedRun, Path]) -> Runs:
     rows: Runs = defaultdict(list)
     for run, path in finished.items():
-        steps = [row for row in read_rows(path / "metrics.jsonl") if row["step"] >= since]
-        rows[run.experiment.name].append(steps)
+        rows[run.experiment.name].append(read_rows(path / "metrics.jsonl"))
     return rows
 
 
@@ -84,21 +81,19 @@ def _save(folder: Path, figures: Mapping[str, Figure]) -> list[str]:
 
 
 def _panels(
-    rows: Runs, names: Sequence[str], keys: Mapping[str, str], *, beside: str | None = None
+    results: Results, names: Sequence[str], columns: Mapping[str, str], *, beside: str | None = None
 ) -> Figure:
-    """Some metrics (label -> key) along the runs of each experiment, in one panel for each; with
-    those of one experiment, ``beside``, in grey in all of them."""
+    """Some metrics (label -> beginning of the columns that hold it by step) along the runs of each
+    experiment, in one panel for each; with those of one experiment, ``beside``, in grey in all."""
     num_rows = -(-len(names) // NUM_COLUMNS)
     figure = Figure(figsize=(13, 2.6 * num_rows), layout="constrained")
     panels = figure.subplots(num_rows, NUM_COLUMNS, squeeze=False, sharex=True, sharey=True).flat
     for name, axes in zip(names, panels, strict=False):
-        for number, (label, key) in enumerate(keys.items()):
-            smooth = not key.startswith(OF_VALIDATIONS)
-            if beside in rows:
-                of_seeds = [points(run, key) for run in rows[beside]]
-                _band(axes, of_seeds, label=beside, color="0.6", smooth=smooth)
-            of_seeds = [points(run, key) for run in rows[name]]
-            _band(axes, of_seeds, label=label, color=f"C{number}", smooth=smooth)
+        for number, (label, beginning) in enumerate(columns.items()):
+            if beside is not None and beside in names:
+                _band(axes, _by_step(results, beside, beginning), label=beside, color="0.6")
+            seeds = _by_step(results, name, beginning)
+            _band(axes, seeds, label=label, color=f"C{number}")
         axes.set_title(name, fontsize="medium")
     for axes in panels:
         axes.set_axis_off()
@@ -109,6 +104,12 @@ def _panels(
     return figure
 
 
+def _by_step(results: Results, name: str, beginning: str) -> pd.DataFrame:
+    """A row for each seed of an experiment, a column for each step."""
+    found = results.loc[name].filter(regex=f"^{re.escape(beginning)}")
+    return found.rename(columns=lambda column: int(column.removeprefix(beginning)))
+
+
 def _dynamics(rows: Runs) -> Figure:
     """Reward and response length of every agent along training (the paper's figure 3)."""
     figure = Figure(figsize=(10, 3.6), layout="constrained")
@@ -117,8 +118,9 @@ def _dynamics(rows: Runs) -> Figure:
     for agent in range(max(map(num_agents, of_main), default=0)):
         style: dict[str, Any] = {"label": f"agent {agent}", "color": f"C{agent}"}
         keys = [f"agent_{agent}/reward/{role}" for role in ("solution", "evaluation")]
-        _band(reward, [_mean_points(run, keys) for run in of_main], **style)
-        _band(length, [points(run, f"agent_{agent}/response_length") for run in of_main], **style)
+        _smooth_band(reward, [_mean_points(run, keys) for run in of_main], **style)
+        lengths = [points(run, f"agent_{agent}/response_length") for run in of_main]
+        _smooth_band(length, lengths, **style)
     reward.set_ylim(0, 1)
     reward.set_title("Mean reward of solutions and evaluations")
     length.set_title("Mean response length (tokens)")
@@ -133,8 +135,8 @@ def _ablations(rows: Runs) -> Figure:
     reward, accuracy = figure.subplots(1, 2)
     for number, name in enumerate(n for n in COMPARED if n in rows):
         style: dict[str, Any] = {"label": name, "color": f"C{number}"}
-        _band(reward, [points(run, "reward/solution") for run in rows[name]], **style)
-        _band(accuracy, [points(run, "train/accuracy") for run in rows[name]], **style)
+        _smooth_band(reward, [points(run, "reward/solution") for run in rows[name]], **style)
+        _smooth_band(accuracy, [points(run, "train/accuracy") for run in rows[name]], **style)
     reward.set_ylim(0, 1)
     reward.set_title("Mean reward of solutions")
     accuracy.set_title("Accuracy on training questions, by the verifier")
@@ -143,13 +145,12 @@ def _ablations(rows: Runs) -> Figure:
     return figure
 
 
-def _long(rows: Runs, names: Sequence[str]) -> Figure:
+def _long(results: Results, names: Sequence[str]) -> Figure:
     """Greedy held-out accuracy along the long runs."""
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axes = figure.subplots()
-    for number, name in enumerate(name for name in names if name in rows):
-        of_seeds = [points(run, GREEDY) for run in rows[name]]
-        _band(axes, of_seeds, label=name, color=f"C{number}", smooth=False)
+    for number, name in enumerate(names):
+        _band(axes, _by_step(results, name, "course."), label=name, color=f"C{number}")
     axes.set_ylim(0, 1)
     axes.set_title("Held-out accuracy, greedy")
     finish(axes)
@@ -181,12 +182,14 @@ def _mean_points(rows: Sequence[Row], keys: Sequence[str]) -> Points:
     return [(step, fmean(values)) for step, values in found if values]
 
 
-def _band(
-    axes: Axes, of_seeds: Sequence[Points], *, label: str, color: str, smooth: bool = True
-) -> None:
-    """The mean over seeds within the smallest and the largest of them."""
-    drawn = [dict(smoothed(of_seed) if smooth else of_seed) for of_seed in of_seeds]
-    seeds = pd.DataFrame(drawn).sort_index(axis=1)
+def _smooth_band(axes: Axes, of_seeds: Sequence[Points], *, label: str, color: str) -> None:
+    seeds = pd.DataFrame([dict(smoothed(of_seed)) for of_seed in of_seeds])
+    _band(axes, seeds, label=label, color=color)
+
+
+def _band(axes: Axes, seeds: pd.DataFrame, *, label: str, color: str) -> None:
+    """The mean over seeds (rows) within the smallest and the largest of them, by step."""
     if not seeds.empty:
+        seeds = seeds.sort_index(axis=1)
         axes.plot(seeds.columns, seeds.mean(), label=label, color=color)
         axes.fill_between(seeds.columns, seeds.min(), seeds.max(), color=color, alpha=0.15)

@@ -1,18 +1,20 @@
-"""The numbers of a finished run, and those of a machine as a file."""
+"""The numbers of a finished run, and those of a study as a file for each machine."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, TypeAlias
+from typing import Any, TypeAlias
 
 import pandas as pd
-from annotated_types import MinLen
 from pydantic import TypeAdapter
 
 from comas.reproduction.experiments import Experiment
+from comas.reproduction.frozen import FROZEN
 from comas.reproduction.stop_rule import stopping_step
+from comas.run.provenance import commits_of
 from comas.run.records import Row, read_rows
 from comas.types import Metrics
 from comas.utils.files import read_json, write_text
@@ -50,6 +52,18 @@ ALONG_TRAINING = (
 """Metrics of a step that are kept."""
 OF_VALIDATIONS = ("validation/", "probe/", f"{FIRST_AGENT}validation/")
 """Beginnings of the metrics of a validation that are kept."""
+PROBED = {
+    "mistakes named": "probe/names",
+    "right solutions accused": "probe/accuses",
+    "true accusations accepted": "probe/accepts_true",
+    "false accusations accepted": "probe/accepts_false",
+}
+WITHOUT_ANSWERS = {
+    name.replace("_", " "): f"instruments/{name}"
+    for name in ("reliability", "diversity", "commonest_evaluation")
+}
+DRAWN = (*PROBED.values(), *WITHOUT_ANSWERS.values())
+"""Metrics whose course along training is kept, beside greedy accuracy's."""
 
 
 @dataclass(frozen=True)
@@ -75,24 +89,47 @@ class RunResult:
     """What ``comas.reproduction.answers`` has measured of the agents before and after."""
     stopped: int | None = None
     """The step after which ``stop_rule.STOP_RULE`` would have ended the run; None: it would not."""
+    along: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    """``DRAWN`` metrics by validation, each as its mean since the validation before."""
+    commits: list[str] = field(default_factory=list)
+    """Of the code that made it, as of ``commits_of``."""
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What tells it from the others of its study."""
+        return self.experiment, self.seed
 
 
 @dataclass(frozen=True)
-class _Record:
-    """A file of results."""
+class Record:
+    """The numbers that one machine has made of a study."""
 
     machine: str
     date: str
-    runs: Annotated[list[RunResult], MinLen(1)]
+    """When it was written last."""
+    runs: list[RunResult]
+
+    @property
+    def file(self) -> str:
+        """The name of its file.
+
+        Example: ``amd-epyc-9r14-bfloat16.json``
+        """
+        return f"{re.sub(r'[^a-z0-9]+', '-', self.machine.lower()).strip('-')}.json"
+
+    def with_earlier(self, before: "Record") -> "Record":
+        """With the runs of ``before`` that have not been made again."""
+        runs = {run.key: run for run in (*before.runs, *self.runs)}
+        return replace(self, runs=list(runs.values()))
 
 
-_RECORD = TypeAdapter(_Record)
+_RECORD = TypeAdapter(Record)
 
 Results: TypeAlias = pd.DataFrame
 """A row for each run, by (experiment, seed); a column for each number, such as
-``last.reward/solution``, ``course.60`` or ``stopped``, NaN where there is none; and ``untrained``,
-``trained`` and ``gain``, the greedy accuracy in percent, with ``sampled_untrained`` and so on
-beside it, and the gains of the first agent alone: ``first_gain``, and in math
+``last.reward/solution``, ``course.60`` or ``along.probe/names.60``, NaN where there is none; and
+``untrained``, ``trained`` and ``gain``, the greedy accuracy in percent, with ``sampled_untrained``
+and so on beside it, and the gains of the first agent alone: ``first_gain``, and in math
 ``first_math_gain``."""
 
 
@@ -120,7 +157,19 @@ def read_result(
         course={row["step"]: row[GREEDY] for row in validations},
         answers=answers or {},
         stopped=stopping_step(run, rows),
+        along=_along(rows, [row["step"] for row in validations]),
+        commits=commits_of([run]),
     )
+
+
+def _along(rows: Sequence[Row], steps: Sequence[int]) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {key: {} for key in DRAWN}
+    for before, step in zip([-1, *steps], steps, strict=False):
+        for key, of_key in found.items():
+            since = [row[key] for row in rows if before < row["step"] <= step and key in row]
+            if values := [value for value in since if value is not None]:
+                of_key[step] = fmean(values)
+    return found
 
 
 def means(steps: Sequence[Row]) -> Metrics:
@@ -138,7 +187,8 @@ def seconds_of_rows(rows: Sequence[Row]) -> float:
 def as_table(results: Iterable[RunResult]) -> Results:
     """The table of one run or more."""
     records = [_flat(asdict(result)) for result in results]
-    table = pd.DataFrame(records).set_index(["experiment", "seed"]).astype(float).sort_index()
+    table = pd.DataFrame(records).drop(columns="commits")
+    table = table.set_index(["experiment", "seed"]).astype(float).sort_index()
     accuracies = {
         f"{prefix}{name}": 100 * table[f"{moment}.{key}"]
         for prefix, key in (("", GREEDY), ("sampled_", SAMPLED))
@@ -156,30 +206,30 @@ def as_table(results: Iterable[RunResult]) -> Results:
     )
 
 
-def write_results(path: Path, results: Iterable[RunResult], *, machine: str, date: str) -> None:
+def write_record(folder: Path, record: Record) -> None:
     """Write the numbers of a machine, so that those of several can stand in one report."""
-    record = _Record(machine, date, list(results))
-    write_text(path, json.dumps(asdict(record), indent=1) + "\n")
+    write_text(folder / record.file, json.dumps(asdict(record), indent=1) + "\n")
 
 
-def read_results(path: Path) -> tuple[str, Results]:
-    """(machine, its results) from a file of ``write_results``.
+def read_records(folder: Path) -> dict[str, Record]:
+    """The numbers of every machine, by the name of their file.
 
-    Raises FileError when it is damaged.
+    Raises FileError when one is damaged.
     """
-    record = read_json(path, _RECORD, remedy="Restore it, or leave it out")
-    return record.machine, as_table(record.runs)
+    remedy = "Restore it, or leave it out"
+    paths = [path for path in sorted(folder.glob("*.json")) if path.name != FROZEN]
+    return {path.name: read_json(path, _RECORD, remedy=remedy) for path in paths}
 
 
 def _validation(row: Row) -> Metrics:
     return {key: value for key, value in row.items() if key.startswith(OF_VALIDATIONS)}
 
 
-def _flat(record: Mapping[str, object]) -> dict[str, object]:
+def _flat(record: Mapping[Any, object]) -> dict[str, object]:
     flat: dict[str, object] = {}
     for name, value in record.items():
         if isinstance(value, Mapping):
-            flat |= {f"{name}.{key}": part for key, part in value.items()}
+            flat |= {f"{name}.{key}": part for key, part in _flat(value).items()}
         else:
             flat[name] = value
     return flat

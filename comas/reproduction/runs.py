@@ -47,6 +47,11 @@ class PlannedRun:
     """Another than that of the experiment's configuration."""
 
     @property
+    def key(self) -> tuple[str, int]:
+        """As of its ``RunResult``."""
+        return self.experiment.name, self.seed
+
+    @property
     def label(self) -> str:
         """``muted, seed 1``"""
         rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:g}"

@@ -24,6 +24,9 @@ class Settings:
     the one of its configuration."""
     num_steps: int | None = key(None, at_least=1, example=5)
     """Steps of every run; null: as its configuration says. For trying the command out."""
+    together: bool = key(False)
+    """Whether runs whose numbers are in ``results`` count as finished, so that machines can share a
+    study. Only for study=lasting, whose report needs nothing else of a run."""
     saves: str = key("saves/reproduction")
     """Folder of the runs."""
     results: str = key("results/reproduction")
@@ -40,6 +43,11 @@ def find_conflicts(settings: Settings) -> Iterator[Conflict]:
             ("only",),
             f"names {', '.join(unknown)}, which study={settings.study} does not have",
             f"choose from {', '.join(known)}",
+        )
+    if settings.together and settings.study != "lasting":
+        said = "leave it out, or set study=lasting"
+        yield Conflict(
+            ("together",), "needs study=lasting: others draw figures from all runs", said
         )
     if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
         yield Conflict(("seeds",), "must hold seeds, each once", "write them like seeds=[0,1,2]")

@@ -102,7 +102,7 @@ def machines_table(
 ) -> str:
     """Trained accuracy on every machine, and how far the same seed moves between them."""
     if not elsewhere:
-        return "These experiments have been run on this machine only."
+        return "Nothing was run on two machines with the same seed."
     machines = {"this machine": results, **elsewhere}
     trained = pd.DataFrame({name: table["trained"] for name, table in machines.items()})
     rows = []
