@@ -6,6 +6,7 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from comas.interaction.asking import Inquiry
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
+from comas.run.ahead import Batch, Ready, Rollouts, read_ahead
 from comas.run.bookkeeping import Bookkeeping, StepOutcome
 from comas.run.directory import BEFORE_ALL, BEST, MODELS
 from comas.run.metrics.step import Stopwatch
@@ -63,8 +65,13 @@ def train(config: Config, prepared: Prepared, run: RunDirectory) -> None:
             try:
                 with agents_of(config, prepared, recoveries) as agents:
                     has_started = True
-                    last_step = _restore(run, prepared, agents, checkpoint)
-                    co_evolve(config, prepared, run, agents, verifier, bar, after=last_step)
+                    last_step, ready = _restore(run, prepared, agents, checkpoint)
+                    rollouts = rollouts_of(
+                        config, prepared, agents, verifier, after=last_step, ready=ready
+                    )
+                    co_evolve(
+                        config, prepared, run, agents, verifier, rollouts, bar, after=last_step
+                    )
                 return
             except LostEngineError as error:
                 if not has_started:
@@ -80,16 +87,17 @@ def co_evolve(
     run: RunDirectory,
     agents: Agents,
     verifier: Verifier,
+    rollouts: Rollouts,
     bar: tqdm,
     *,
     after: int,
 ) -> None:
     """Discuss, reward, update and sync in all steps beyond ``after``, and save the models."""
-    answers, num_steps = prepared.train.answers, prepared.sizes.num_steps
+    num_steps = prepared.sizes.num_steps
     # Empty after every step that has a checkpoint (see the checks of society.update_every), so
     # a resumed run misses nothing.
     buffers = Buffers(config.update_every)
-    with bookkeeping_of(config, prepared, run, agents, verifier, bar) as books:
+    with bookkeeping_of(config, prepared, run, agents, verifier, rollouts, bar) as books:
         # Always, also after a resume: a fresh engine holds the base model's weights.
         agents.sync_weights()
         step = after
@@ -100,26 +108,26 @@ def co_evolve(
             clock = Stopwatch()
             if share := scorer_renewal(config.society, step):
                 agents.keep_scorers(share)
-            discussions = discuss(config, agents, prepared, step=step)
-            # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
-            verdicts = verify_solutions(verifier, discussions, answers=answers)
-            rewards = formulate_rewards(config, agents, verifier, discussions, verdicts, step=step)
-            of_asked = verify_asked(verifier, rewards.discussions, answers=answers)
+            batch, staleness = rollouts.take(step)
             clock.lap("rollout_s")
             buffers.add(
                 collect_samples(
-                    rewards.discussions,
+                    batch.rewards.discussions,
                     policy_of_agent=config.policy_of_agent,
                     mask_truncated=config.optimization.mask_truncated,
                     trains_scorings=config.society.scorer_weights == "live",
                 )
             )
             due = buffers.take_due(step, num_steps=num_steps)
-            stats = agents.update(due, step=step)
+            updated = agents.begin_update(due, step=step)
+            clock.lap("update_s")
+            rollouts.go_ahead(step)  # Only with a training.max_staleness above 0.
+            clock.lap("rollout_s")
+            stats = updated()
             clock.lap("update_s")
             agents.sync_weights(stats)
             clock.lap("sync_s")
-            books.enter(StepOutcome(step, rewards, due, stats, verdicts, of_asked, clock))
+            books.enter(StepOutcome(step, batch, staleness, due, stats, clock))
         if step < num_steps:
             log.warning("ended after step %d of %d: %s", step, num_steps, books.reason_to_end())
         save_models(prepared, run, agents, step=step)
@@ -136,15 +144,60 @@ def agents_of(config: Config, prepared: Prepared, recoveries: Recoveries) -> Age
     )
 
 
+def rollouts_of(
+    config: Config,
+    prepared: Prepared,
+    agents: Agents,
+    verifier: Verifier,
+    *,
+    after: int,
+    ready: Sequence[Ready] = (),
+) -> Rollouts:
+    """The batches of a run after the step ``after``, whose checkpoint held those that are
+    ``ready``."""
+    answers = prepared.train.answers
+
+    def sample(step: int) -> Batch:
+        discussions = discuss(config, agents, prepared, step=step)
+        # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
+        verdicts = verify_solutions(verifier, discussions, answers=answers)
+        rewards = formulate_rewards(config, agents, verifier, discussions, verdicts, step=step)
+        return Batch(
+            rewards, verdicts, verify_asked(verifier, rewards.discussions, answers=answers)
+        )
+
+    def judge(rewards: Rewards) -> Batch:
+        discussions = [item.discussion for item in rewards.discussions]
+        verdicts = verify_solutions(verifier, discussions, answers=answers)
+        return Batch(
+            rewards, verdicts, verify_asked(verifier, rewards.discussions, answers=answers)
+        )
+
+    return Rollouts(
+        sample,
+        judge,
+        lead=config.training.max_staleness,
+        num_steps=prepared.sizes.num_steps,
+        after=after,
+        ready=ready,
+    )
+
+
 def bookkeeping_of(
     config: Config,
     prepared: Prepared,
     run: RunDirectory,
     agents: Agents,
     verifier: Verifier,
+    rollouts: Rollouts,
     bar: tqdm,
 ) -> Bookkeeping:
     """The bookkeeping of a run whose steps ``agents`` make."""
+
+    def begin_checkpoint(folder: Path) -> list[Future[None]]:
+        rollouts.save(folder)
+        return agents.save_checkpoint(folder)
+
     validate = partial(
         validate_agents,
         prepared.validation,
@@ -158,7 +211,7 @@ def bookkeeping_of(
         run,
         bar,
         validate=validate,
-        begin_checkpoint=agents.save_checkpoint,
+        begin_checkpoint=begin_checkpoint,
         take_recoveries=agents.recoveries.take_metrics,
     )
 
@@ -244,18 +297,19 @@ def scorer_renewal(society: Society, step: int) -> float:
 
 def _restore(
     run: RunDirectory, prepared: Prepared, agents: Agents, checkpoint: tuple[int, Path] | None
-) -> int:
-    """Load ``checkpoint``, and put aside what came after it; 0 when there is none."""
+) -> tuple[int, list[Ready]]:
+    """Load ``checkpoint``, and put aside what came after it; returns its step (0 when there is
+    none) and the batches that had been sampled for later ones."""
     if checkpoint is not None:
         step, folder = checkpoint
         agents.load_checkpoint(folder, step=step)
     run.keep_settings(prepared.locations, prepared.sources)
     if checkpoint is None:
         run.go_back_to(BEFORE_ALL)
-        return 0
+        return 0, []
     run.go_back_to(step)
     log.info("continuing after step %d of %d", step, prepared.sizes.num_steps)
-    return step
+    return step, read_ahead(folder)
 
 
 def export_best(config: Config, prepared: Prepared, run: RunDirectory) -> Path:

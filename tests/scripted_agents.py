@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
@@ -12,11 +12,14 @@ from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
 
 
 class ScriptedAgents:
-    """Two agents that answer with a turn's seed, and whose weights are the number of updates."""
+    """Two agents that answer with a turn's seed and with the weights that were synced last; weights
+    are the number of updates."""
 
     def __init__(self, recoveries: Recoveries) -> None:
         self.recoveries = recoveries
         self.weights = 0
+        self.served = 0
+        """What answers: the weights of the last sync."""
         self.loaded: list[int] = []
         """The steps of the checkpoints."""
 
@@ -35,14 +38,14 @@ class ScriptedAgents:
         seed: int,
         temperature: float | None = None,
     ) -> Generation:
-        text = f"\\boxed{{{seed}}} <score>1</score>"
-        return Generation((1,), (2, 3), text, (0.0, 0.0), "stop", self.weights)
+        text = f"\\boxed{{{seed}{self.served}}} <score>1</score>"
+        return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
 
-    def update(
+    def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> dict[int, UpdateStats]:
+    ) -> Callable[[], dict[int, UpdateStats]]:
         self.weights += 1
-        return {
+        return lambda: {
             policy: UpdateStats(
                 learning_rate=0.1, num_samples=len(own), advantages=((),) * len(own)
             )
@@ -50,7 +53,7 @@ class ScriptedAgents:
         }
 
     def sync_weights(self, policies: object = None) -> None:
-        pass
+        self.served = self.weights
 
     def save_checkpoint(self, folder: Path) -> list[Future[None]]:
         (folder / "state").write_text(str(self.weights))

@@ -127,7 +127,7 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         assert largest_difference(agents, [Path(m) for m in models]) < MAX_LOGPROB_DIFFERENCE
 
         parts = agents.save_checkpoint(tmp_path / "checkpoint")
-        stats = agents.update(buffers_of(agents, 2), step=1)
+        stats = agents.begin_update(buffers_of(agents, 2), step=1)()
         agents.sync_weights()
         agents.save_models(tmp_path / "trained")
         trained = [tmp_path / f"trained/agent_{agent}" for agent in range(2)]
@@ -191,11 +191,11 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_ag
         assert said[0] == said[1] == said[2]  # B is 0 as yet
 
         buffers = buffers_of(agents, 2)
-        stats = agents.update({1: buffers[1]}, step=1)
+        stats = agents.begin_update({1: buffers[1]}, step=1)()
         agents.sync_weights(stats)
         assert generate(agents, 0) == spoken[0]
         assert generate(agents, 1) != spoken[1]
-        agents.sync_weights(agents.update({0: buffers[0]}, step=2))
+        agents.sync_weights(agents.begin_update({0: buffers[0]}, step=2)())
         for part in agents.save_checkpoint(tmp_path / "checkpoint"):
             part.result(timeout=60)
         agents.save_models(tmp_path / "trained")
@@ -207,7 +207,7 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_ag
         assert later[2] == spoken[2]
         _kill(_rollout_processes()[:1])
         assert [generate(agents, agent) for agent in range(3)] == later  # it was started again
-        agents.update(buffers, step=3)
+        agents.begin_update(buffers, step=3)()
         agents.load_checkpoint(tmp_path / "checkpoint", step=2)
         agents.sync_weights()
         _check_adapters(agents, bases[:2], tmp_path / "trained")
@@ -230,7 +230,7 @@ def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named
         agents.sync_weights()
         buffers = buffers_of(agents, 3)
         shared = {0: [*buffers[0], *buffers[2]], 1: buffers[1]}
-        stats = agents.update(shared, step=1)
+        stats = agents.begin_update(shared, step=1)()
         num_samples = {policy: own.num_samples for policy, own in stats.items()}
         assert num_samples == {0: 2 * len(PROMPTS), 1: len(PROMPTS)}
         agents.sync_weights()

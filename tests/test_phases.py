@@ -135,7 +135,7 @@ def one_step(
             agents.load_checkpoint(log.parent / "checkpoint", step=3)
             agents.sync_weights()
             due = {policy: [] for policy, every in enumerate(update_every) if every == 1}
-            agents.sync_weights(agents.update(due, step=5))
+            agents.sync_weights(agents.begin_update(due, step=5)())
     return [Call(*json.loads(line)) for line in log.read_text().splitlines()]
 
 

@@ -6,7 +6,7 @@ import errno
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -299,13 +299,13 @@ class LostAgents(ScriptedAgents):
             raise LostEngineError(f"rank {self._lost_in.pop(0)} did not start")
         return self
 
-    def update(
+    def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> dict[int, UpdateStats]:
+    ) -> Callable[[], dict[int, UpdateStats]]:
         if self._lost_in and self._lost_in[0] == step:
             self._lost_in.pop(0)
             raise LostEngineError(f"rank 0 of policy 0 failed while updating in step {step}")
-        return super().update(buffers, step=step)
+        return super().begin_update(buffers, step=step)
 
 
 def train(

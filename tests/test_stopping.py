@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -240,12 +240,12 @@ class KilledAgents(ScriptedAgents):
         super().__init__(Recoveries(0))
         self._killed_in = killed_in
 
-    def update(
+    def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> dict[int, UpdateStats]:
+    ) -> Callable[[], dict[int, UpdateStats]]:
         if step == self._killed_in:
             raise KeyboardInterrupt
-        return super().update(buffers, step=step)
+        return super().begin_update(buffers, step=step)
 
 
 ACCURACIES = [0.1, 0.2, 0.5, 0.7, 0.6, 0.7, 0.5, 0.9, 0.9]
@@ -320,11 +320,17 @@ def test_a_run_that_ends_early_is_finished_and_says_why(saves, monkeypatch, capl
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("killed_in", [4, 6])
-def test_a_run_that_was_killed_ends_as_one_that_nobody_disturbed(saves, monkeypatch, killed_in):
-    settings = [f"saves={saves}", *ENDING_EARLY]
-    undisturbed = play(monkeypatch, [*settings, "name=undisturbed"])
-    path = play(monkeypatch, [*settings, f"name=killed-{killed_in}"], killed_in=killed_in)
+@pytest.mark.parametrize(("killed_in", "staleness"), [(4, 0), (6, 0), (6, 1), (5, 2)])
+def test_a_run_that_was_killed_ends_as_one_that_nobody_disturbed(
+    saves, monkeypatch, killed_in: int, staleness: int
+):
+    ahead = [f"training.max_staleness={staleness}", "optimization.old_logprobs=rollout"]
+    settings = [f"saves={saves}", *ENDING_EARLY, *ahead]
+    undisturbed = play(monkeypatch, [*settings, f"name=undisturbed-{staleness}"])
+    name = f"name=killed-{killed_in}-{staleness}"
+    path = play(monkeypatch, [*settings, name], killed_in=killed_in)
+    stale = [row["rollout/staleness"] for row in read_rows(path / "metrics.jsonl")[1:]]
+    assert stale == [min(step, staleness) for step in range(len(stale))]
     assert trained_steps(path) is None
     play(monkeypatch, [f"resume={path}"])
     assert left_by(path) == left_by(undisturbed)

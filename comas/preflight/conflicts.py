@@ -52,6 +52,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
         _gpus,
         _shared_gpus,
         _frozen,
+        _staleness,
     )
     return [conflict for check in checks for conflict in check(config)]
 
@@ -296,6 +297,33 @@ def _frozen(config: Config) -> Iterator[Conflict]:
             ("society.update_every", "cluster.placement"),
             "disaggregated, the GPUs of a frozen policy's trainer would do nothing",
             "set cluster.placement to colocated, where its engines have all of its GPUs",
+        )
+
+
+def _staleness(config: Config) -> Iterator[Conflict]:
+    if config.training.max_staleness == 0:
+        return
+    on_schedule = "set training.max_staleness to 0"
+    if config.cluster.device != "cpu" and config.cluster.placement == "colocated":
+        yield Conflict(
+            ("training.max_staleness", "cluster.placement"),
+            "on GPUs that they share, a policy's engines sleep while it is trained",
+            f"set cluster.placement to disaggregated, or cluster.device to cpu, or {on_schedule}",
+        )
+    if config.society.scorer_weights != "live":
+        yield Conflict(
+            ("training.max_staleness", "society.scorer_weights"),
+            "trainers cannot lend scorers their earlier weights while they train",
+            f"set society.scorer_weights to live, or {on_schedule}",
+        )
+    optimization = config.optimization
+    corrects = optimization.rollout_correction != "none" or optimization.old_logprobs == "rollout"
+    if optimization.loss == "clipped_surrogate" and not corrects:
+        yield Conflict(
+            ("training.max_staleness", "optimization.rollout_correction"),
+            "nothing would weigh what agents said before their latest updates",
+            "set optimization.rollout_correction to tis or icepop, or optimization.old_logprobs "
+            f"to rollout, or {on_schedule}",
         )
 
 

@@ -2,6 +2,7 @@
 to go on."""
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -10,14 +11,14 @@ from tqdm import tqdm
 
 from comas.config.schema import Config
 from comas.policy_optimization.samples import advantages_by_turn
+from comas.run.ahead import Batch
 from comas.run.checkpoint_writer import Begin, CheckpointWriter
 from comas.run.directory import RunDirectory
 from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.run.metrics.step import Stopwatch, step_line, step_metrics
 from comas.run.records import METRICS, read_rows
 from comas.run.stopping import Stopping
-from comas.types import Metrics, Rewards, TrainingSample, UpdateStats
-from comas.verification.solutions import Verdicts
+from comas.types import Metrics, TrainingSample, UpdateStats
 
 log = logging.getLogger(__name__)
 
@@ -27,14 +28,12 @@ class StepOutcome:
     """What one step made."""
 
     step: int
-    rewards: Rewards
+    batch: Batch
+    staleness: int
+    """Updates that the agents had not had yet as they discussed."""
     buffers: Mapping[int, Sequence[TrainingSample]]
     """Policy -> what it was updated on."""
     stats: Mapping[int, UpdateStats]
-    wait_for_verdicts: Callable[[], Verdicts]
-    """Those on the solutions."""
-    wait_for_asked: Callable[[], Verdicts]
-    """Those on what the reward scheme asked for."""
     clock: Stopwatch
 
 
@@ -60,7 +59,9 @@ class Bookkeeping:
         self._validate = validate
         self._take_recoveries = take_recoveries
         self._empty_updates, self._skipped_updates = EmptyUpdates(), SkippedUpdates()
-        self._watch = Watch(earlier, mismatch_limit=config.optimization.mismatch_warning)
+        # Of samples that are older than the weights, log-probs have to differ.
+        limit = math.inf if config.training.max_staleness else config.optimization.mismatch_warning
+        self._watch = Watch(earlier, mismatch_limit=limit)
         self._stopping = Stopping(config, earlier)
         self._checkpoints = CheckpointWriter(
             run, begin_checkpoint, timeout_s=config.cluster.call_timeout_s
@@ -87,14 +88,15 @@ class Bookkeeping:
         Raises RuntimeError when updates have changed nothing, or had no gradient that is finite,
         too often in a row.
         """
-        step, rewards, due = outcome.step, outcome.rewards, outcome.buffers
+        step, batch, due = outcome.step, outcome.batch, outcome.buffers
+        rewards = batch.rewards
         self._empty_updates.check(
             due, rewards.discussions, policy_of_agent=self._config.policy_of_agent
         )
         self._skipped_updates.check(outcome.stats)
-        verdicts, of_asked = outcome.wait_for_verdicts(), outcome.wait_for_asked()
+        verdicts, of_asked = batch.wait_for_verdicts(), batch.wait_for_asked()
         metrics = step_metrics(rewards, due, outcome.stats, verdicts, of_asked, config=self._config)
-        metrics |= outcome.clock.times()
+        metrics |= {"rollout/staleness": outcome.staleness, **outcome.clock.times()}
         self._watch.see(metrics)
         if self._is_due(self._config.training.validate_every, step, metrics):
             metrics |= self._validate()

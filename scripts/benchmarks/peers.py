@@ -103,7 +103,7 @@ def train(
             policy_of_agent=config.policy_of_agent,
             mask_truncated=config.optimization.mask_truncated,
         )
-        agents.update(dict(enumerate(buffers)), step=step)
+        agents.begin_update(dict(enumerate(buffers)), step=step)()
         agents.sync_weights()
         seconds.append(time.perf_counter() - started)
     turns = [turn for of_step in discussions[1:] for d in of_step for turn in d.turns]

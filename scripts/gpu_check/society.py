@@ -112,7 +112,7 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
                 found.faults += resume_faults(found.moved, two_movements(agents, found.buffers))
                 agents.sync_weights()
                 buffers = sample(agents, config, planned.size, step=5)
-                found.stats.append(agents.update(buffers, step=5))
+                found.stats.append(agents.begin_update(buffers, step=5)())
     if check.disturbance == "kill":
         found.faults += recovery_faults(recoveries)
     if check.has_long_samples:
@@ -129,7 +129,7 @@ def take_steps(agents: Agents, planned: Planned, config: Config, *, found: Found
         found.clock.lap("")
         found.buffers = sample(agents, config, planned.size, step=step)
         found.clock.lap("rollout")
-        found.stats.append(agents.update(found.buffers, step=step))
+        found.stats.append(agents.begin_update(found.buffers, step=step)())
         found.clock.lap("update")
         agents.sync_weights()
         found.clock.lap("sync")
@@ -138,7 +138,7 @@ def take_steps(agents: Agents, planned: Planned, config: Config, *, found: Found
 def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
     """Mean change of a token's log-prob since ``buffers`` were sampled, before each of two updates,
     the smaller of the agents': the second also shows what the optimiser remembered."""
-    updates = [agents.update(buffers, step=step) for step in (3, 4)]
+    updates = [agents.begin_update(buffers, step=step)() for step in (3, 4)]
     return [min(stats.mismatch_mean for stats in update.values()) for update in updates]
 
 

@@ -53,7 +53,8 @@ class Optimization:
     """The lowest and the highest ratio; null: [0, 2] for tis, [0.5, 5] for icepop and
     seq_mask_tis."""
     mismatch_warning: float = key(0.1, above=0)
-    """Warn when the mean |policy - rollout| log-prob difference of a step is above this."""
+    """Warn when the mean |policy - rollout| log-prob difference of a step is above this; not read
+    with a ``training.max_staleness`` above 0."""
     train_batch_size: int | None = key(64, at_least=1)
     """Samples per optimiser step, of which dpo makes half as many pairs; null: the whole buffer in
     one."""

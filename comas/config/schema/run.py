@@ -22,6 +22,11 @@ class Training:
     """Passes over the training questions."""
     num_steps: int | None = key(None, at_least=1, example=10)
     """Rollout steps; null: as many whole batches as ``num_epochs`` hold."""
+    max_staleness: int = key(0, at_least=0)
+    """How many steps a batch is sampled ahead of the one that the policies train on meanwhile, so
+    that its agents lack as many updates; 0: sampling and training take turns. Above 0 GPUs have to
+    be disaggregated, and ``optimization.rollout_correction`` or old_logprobs=rollout weigh what is
+    old (comas/run/ahead.py)."""
     save_every: int = key(10, at_least=1)
     """Steps from one checkpoint to the next; the last step has one as well. It is written beside
     the next step, which waits for a copy in memory only."""

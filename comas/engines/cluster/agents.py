@@ -69,6 +69,8 @@ class Agents:
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
         self._serves_scorers = False
+        self._updates_unsent = False
+        """Whether ranks may hold other weights than their engines, until ``sync_weights``."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -108,31 +110,40 @@ class Agents:
             agent_index, prompt, turn=turn, seed=seed, temperature=temperature
         )
 
-    def update(
+    def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
-    ) -> dict[int, UpdateStats]:
-        """Update the policies of ``buffers``, each on its own, all at once.
+    ) -> Callable[[], dict[int, UpdateStats]]:
+        """Begin to update the policies of ``buffers``, each on its own, all at once.
 
-        Returns policy -> result. Their engines may need ``sync_weights`` before they generate.
+        Returns what waits for the end, and returns policy -> result. Their engines need
+        ``sync_weights`` before they generate with the new weights; on GPUs of their own, and on a
+        CPU, they may go on with those that they have.
         """
         ranks = _serving(buffers, self._ranks)
         self._make_room(buffers)
-        stats = self._call_all(
-            ranks,
-            "updating",
-            lambda rank: rank.call(
+        self._updates_unsent = True
+        started = time.monotonic()
+        calls = {
+            rank: rank.call(
                 "update", {p: buffers[p] for p in rank.policies if p in buffers}, step=step
-            ),
-            work=max((_num_tokens(family, buffers) for family in self._config.families), default=0),
-        )
-        firsts = stats[:: self._config.policy.ranks_per_policy]
-        return {policy: own for of_family in firsts for policy, own in of_family.items()}
+            )
+            for rank in ranks
+        }
+        work = max((_num_tokens(family, buffers) for family in self._config.families), default=0)
+
+        def wait() -> dict[int, UpdateStats]:
+            stats = self._supervisor.wait(calls, doing="updating", work=work, started=started)
+            firsts = stats[:: self._config.policy.ranks_per_policy]
+            return {policy: own for of_family in firsts for policy, own in of_family.items()}
+
+        return wait
 
     def sync_weights(self, policies: Collection[int] | None = None) -> None:
         """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
         trained = self._config.trained_policies
         updated = trained if policies is None else policies
         self._versions.update(list(updated))
+        self._updates_unsent = False
         if not self._serves_scorers:
             self._send_weights(updated)
             return
@@ -316,7 +327,13 @@ class Agents:
             self._call_all(_serving([policy], self._rollouts), "learning its policy version", told)
 
     def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
-        """Start a rollout engine again, with its policy's present weights."""
+        """Start a rollout engine again, with its policy's present weights.
+
+        Raises the error while an update is under way that it was sampling beside: the weights that
+        it had are gone.
+        """
+        if self._updates_unsent:
+            raise error
         standing = next(own for own in self._rollouts if own.name == lost.name)
         if standing != lost:
             return standing  # It was started again with another of its policy.

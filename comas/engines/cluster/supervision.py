@@ -56,11 +56,13 @@ class Supervisor:
         doing: str,
         watched: Sequence[Engine] = (),
         work: float = 1.0,
+        started: float | None = None,
     ) -> list[Any]:
         """The results of a call of one kind on several engines, in order.
 
         ``watched`` are engines that those which are called wait for in turn. ``work`` is how much
-        the call has to do, in a unit of its kind; by nothing, nothing is learnt.
+        the call has to do, in a unit of its kind; by nothing, nothing is learnt. ``started`` is the
+        monotonic time at which the calls were made, if that is long ago.
 
         Raises EngineError as ``wait_for_all`` does.
         """
@@ -74,7 +76,7 @@ class Supervisor:
             self._check_ray()
             heartbeats.check(doing)
 
-        started = time.monotonic()
+        started = time.monotonic() if started is None else started
         results = wait_for_all(
             {engine.name: call for engine, call in calls.items()},
             doing=doing,

@@ -1,0 +1,135 @@
+"""Batches that are sampled beside the updates on those before: when, and with which weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from builders import discussion, turn
+from config_faults import only_fault
+from small_runs import REPOSITORY
+
+from comas.engines.cluster.actors import Engine
+from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.supervision import LostEngineError
+from comas.preflight.configuration import load_config
+from comas.run.ahead import AHEAD, Batch, Ready, Rollouts, read_ahead
+from comas.types import RewardedDiscussion, Rewards
+from comas.utils.files import FileError
+
+QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
+
+
+def batch_of(rewards: Rewards) -> Batch:
+    return Batch(rewards, dict, dict)
+
+
+class Loop:
+    """The driver's loop with nothing in it but who does what; what it did is in ``told``."""
+
+    def __init__(self, lead: int, *, after: int = 0, ready: Sequence[Ready] = ()) -> None:
+        self.told: list[str] = []
+        self.served = after
+        self.rollouts = Rollouts(
+            self.sample, batch_of, lead=lead, num_steps=5, after=after, ready=ready
+        )
+
+    def sample(self, step: int) -> Batch:
+        self.told.append(f"sample {step} by {self.served}")
+        return batch_of(Rewards([], {"of": step}))
+
+    def step(self, step: int) -> int:
+        batch, staleness = self.rollouts.take(step)
+        assert batch.rewards.metrics == {"of": step}
+        self.told.append(f"update {step}")
+        self.rollouts.go_ahead(step)
+        self.served = step
+        return staleness
+
+
+def test_without_a_lead_sampling_and_training_take_turns():
+    loop = Loop(0)
+    assert [loop.step(step) for step in (1, 2)] == [0, 0]
+    assert loop.told == ["sample 1 by 0", "update 1", "sample 2 by 1", "update 2"]
+
+
+def test_a_batch_is_sampled_beside_the_update_on_the_one_before():
+    loop = Loop(1)
+    assert [loop.step(step) for step in range(1, 6)] == [0, 1, 1, 1, 1]
+    assert loop.told[:6] == [
+        *("sample 1 by 0", "update 1", "sample 2 by 0"),
+        *("update 2", "sample 3 by 1", "update 3"),
+    ]
+    assert loop.told[-2:] == ["sample 5 by 3", "update 5"]  # There is no step 6.
+
+
+def test_no_batch_is_staler_than_the_lead():
+    loop = Loop(2)
+    assert [loop.step(step) for step in range(1, 6)] == [0, 1, 2, 2, 2]
+    assert loop.told[:5] == [
+        *("sample 1 by 0", "update 1", "sample 2 by 0", "sample 3 by 0", "update 2")
+    ]
+
+
+@pytest.mark.parametrize("lead", [1, 2])
+def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_path: Path, lead: int):
+    whole, first = Loop(lead), Loop(lead)
+    expected = [whole.step(step) for step in range(1, 6)]
+    found = [first.step(step) for step in (1, 2)]
+    first.rollouts.save(tmp_path)
+    second = Loop(lead, after=2, ready=read_ahead(tmp_path))
+    assert found + [second.step(step) for step in (3, 4, 5)] == expected
+    assert first.told + second.told == whole.told
+
+
+def test_what_waits_survives_its_file_to_the_last_bit(tmp_path: Path):
+    said = discussion(turn("r0.s0", r"\boxed{7}"))
+    rewards = Rewards([RewardedDiscussion(said, (1 / 3,))], {"a/b": 0.1 + 0.2, "c": None})
+    rollouts = Rollouts(lambda step: batch_of(rewards), batch_of, lead=1, num_steps=5)
+    rollouts.take(1)
+    rollouts.save(tmp_path)
+    assert not (tmp_path / AHEAD).exists()
+    assert read_ahead(tmp_path) == []
+    rollouts.go_ahead(1)
+    rollouts.save(tmp_path)
+    assert read_ahead(tmp_path) == [Ready(2, 0, rewards)]
+    (tmp_path / AHEAD).write_text("[{}]")
+    with pytest.raises(FileError, match=r"ahead\.json is damaged: .*Resume an earlier one"):
+        read_ahead(tmp_path)
+
+
+def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weights():
+    config = load_config(QUICKSTART, ["cluster.device=cpu"])
+    agents = Agents(config, models=["a", "b"], device="cpu")
+    agents.begin_update({}, step=1)
+    error = LostEngineError("rollout engine 0 of policy 0 died")
+    with pytest.raises(LostEngineError) as raised:
+        agents._restart(Engine("rollout engine 0 of policy 0", (0,), None), error)
+    assert raised.value is error
+
+
+# ---------------------------------------------------------------- what does not go with it
+
+AHEAD_OF = ("training.max_staleness=1", "optimization.rollout_correction=tis")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["cluster.device=cuda", *AHEAD_OF], "set cluster.placement to disaggregated"),
+        (
+            ["cluster.device=cpu", "society.scorer_weights=lagged", *AHEAD_OF],
+            "set society.scorer_weights to live",
+        ),
+        (["cluster.device=cpu", AHEAD_OF[0]], "set optimization.rollout_correction to tis or"),
+    ],
+)
+def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings: list[str], said: str):
+    assert said in only_fault(*settings, file=QUICKSTART)
+
+
+@pytest.mark.parametrize("weighs", [AHEAD_OF[1], "optimization.old_logprobs=rollout"])
+def test_whatever_weighs_stale_samples_will_do(weighs: str):
+    settings = ["cluster.device=cpu", AHEAD_OF[0], weighs]
+    assert load_config(QUICKSTART, settings).training.max_staleness == 1
