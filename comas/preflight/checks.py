@@ -14,8 +14,10 @@ from comas.preflight.memory import (
     ModelShape,
     Sharding,
     engine_batch_bytes,
+    engine_weight_bytes,
     in_words,
     kv_cache_bytes,
+    kv_room_bytes,
 )
 from comas.preflight.needs import Need
 from comas.preflight.sharding import (
@@ -315,7 +317,7 @@ def _update_need(plan: Plan) -> Need:
 
 
 def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
-    weights = BYTES[config.rollout.dtype] * shape.num_parameters
+    weights = engine_weight_bytes(shape, config)
     batch, sequence = engine_batch_bytes(shape, config), kv_cache_bytes(shape, config)
     needed = weights + batch + sequence
     share = config.rollout.gpu_memory_utilization
@@ -332,6 +334,6 @@ def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
             f"longest sequence need {gib(needed)}; raise it, or lower rollout.max_prompt_tokens "
             "or rollout.max_num_seqs"
         )
-    room = max(given - weights - batch, 0) / sequence
+    room = max(kv_room_bytes(shape, config, gpu_bytes=machine.gpu_bytes), 0) / sequence
     present = f"{gib(given)} GiB ({room:.0f} longest sequences)"
     return Need("GPU memory, sampling", words, present, fault)

@@ -8,15 +8,17 @@ A step has three parts, taken one after another:
 
   rollout  a discussion is a chain: every solution and evaluation waits for the one before. The
            chain's tokens times the time of a decoding step, which reads all weights and the KV
-           cache of all sequences that are decoded at once (more than rollout.max_num_seqs take
-           turns), times how much longer the slowest discussion takes; then the prompts' tokens
-           that no prefix cache holds, at 2 operations per weight
+           cache of all sequences that are decoded at once (more than rollout.max_num_seqs, or than
+           the KV cache has room for, take turns), times how much longer the slowest discussion
+           takes; then the prompts' tokens that no prefix cache holds, at 2 operations per weight
   update   prompts and responses at 8 operations per weight and token: 2 for the log-probs before
            the update, where it needs them, and 6 for the update; 2 more with a reference model;
            2 more where gradient checkpointing repeats them, which is in samples over
            policy.micro_batch_tokens; attention on top. The base of LoRA policies has no gradients:
            2 less
   phases   states of the policy to the host and back, weights to the engines, sleep and wake
+
+Policies that share GPUs (cluster.policies_per_gpu) take turns in all of it.
 """
 
 import math
@@ -24,7 +26,7 @@ from dataclasses import dataclass, replace
 
 from comas.config.schema import Config
 from comas.policy_optimization.losses import needs_pass_beforehand
-from comas.preflight.memory import ModelShape, adapter_parameters
+from comas.preflight.memory import GIB, ModelShape, adapter_parameters, kv_room_bytes
 from comas.preflight.needs import Need
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.prepared import Sizes
@@ -33,6 +35,8 @@ WEIGHT_BYTES = 2
 GRADIENT_BYTES = 4
 CHAINS = ("sequential", "parallel")
 """The schedules that this arithmetic knows."""
+VALIDATED_PARAMETERS = 3_085_938_688
+"""Of the model that ``Assumptions.validation_s`` is of: Qwen2.5-3B."""
 
 
 @dataclass
@@ -52,6 +56,8 @@ class Assumptions:
     """Peak of a GPU in bfloat16 (A100)."""
     bandwidth_tb_s: float = 2.0
     """Bandwidth of a GPU's memory (A100-80GB)."""
+    gpu_gib: float = 79.0
+    """A GPU's memory (A100-80GB), of which an engine's KV cache has a part."""
     long_share: float = 0.1
     """Share of the tokens that are in samples of more than ``policy.micro_batch_tokens``."""
     update_utilisation: float = 0.55
@@ -69,8 +75,9 @@ class Assumptions:
     """Sleep, wake and weight transfer of a step, beside the states that move."""
     disk_gb_s: float = 2.0
     validation_s: float = 45.0
-    """Seconds of one validation: 500 questions by each agent, the longest answer to its end; greedy
-    answers take as long again."""
+    """Seconds of one validation with a model of 3 billion parameters, others by their decoding
+    step: 500 questions by each agent, the longest answer to its end; greedy answers take as long
+    again."""
 
     @property
     def worst(self) -> "Assumptions":
@@ -89,7 +96,8 @@ class Step:
     rollout: float
     update: float
     transfers: float
-    """Moving gradients, gathered weights and the host's Adam: 0 where nothing is offloaded."""
+    """Gathering divided weights, moving gradients, and the host's Adam: 0 below ZeRO-3 where
+    nothing is offloaded."""
     phases: float
 
     @property
@@ -98,15 +106,20 @@ class Step:
 
 
 def one_step(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> Step:
-    """The parts of a step of ``config``, which all policies take at once."""
+    """The parts of a step of ``config``, which all policies take at once, those on the same GPUs
+    one after another."""
+    sharers = num_sharers(config)
     return Step(
-        rollout=rollout_seconds(config, sizes, shape, given),
-        update=update_seconds(config, sizes, shape, given),
-        transfers=transfer_seconds(config, sizes, shape, given)
-        if config.policy.adam_offload
-        else 0.0,
-        phases=given.phases_s + state_bytes(config, shape) * 2 / given.pcie_gb_s / 1e9,
+        rollout=sharers * rollout_seconds(config, sizes, shape, given),
+        update=sharers * update_seconds(config, sizes, shape, given),
+        transfers=sharers * transfer_seconds(config, sizes, shape, given),
+        phases=given.phases_s + sharers * state_bytes(config, shape) * 2 / given.pcie_gb_s / 1e9,
     )
+
+
+def num_sharers(config: Config) -> int:
+    """The most policies (LoRA: families) on a GPU."""
+    return min(config.cluster.policies_per_gpu, len(config.families))
 
 
 def is_known(config: Config) -> bool:
@@ -132,10 +145,13 @@ def hours(step: Step, config: Config, sizes: Sizes, shape: ModelShape, given: As
     if config.policy.lora.rank is not None:
         trained = adapter_parameters(shape, config)
     passes = 1 + (config.validation.greedy and config.validation.temperature > 0)
+    of_a_token = decode_step_seconds(0, 0, shape, given)
+    known = decode_step_seconds(0, 0, replace(shape, num_parameters=VALIDATED_PARAMETERS), given)
+    validation = given.validation_s * num_sharers(config) * of_a_token / known
     checkpoint = config.num_policies * trained * (12 + WEIGHT_BYTES)
     return (
         sizes.num_steps * step.seconds
-        + sizes.num_validations * passes * given.validation_s
+        + sizes.num_validations * passes * validation
         + sizes.num_checkpoints * checkpoint / given.disk_gb_s / 1e9
     ) / 3600
 
@@ -220,17 +236,34 @@ def decode_step_seconds(
     Example: 39 sequences of 2,000 tokens: 6.2 GB and 39 x 2,000 x 36,864 bytes = 2.9 GB at
     1.4 TB/s are 6.5 ms, and 3 ms of overhead.
     """
-    kv_bytes = 2 * shape.num_layers * shape.kv_size * WEIGHT_BYTES
-    read = shape.num_parameters * WEIGHT_BYTES + num_sequences * context * kv_bytes
+    read = shape.num_parameters * WEIGHT_BYTES + num_sequences * context * kv_bytes(shape)
     bandwidth = given.bandwidth_tb_s * 1e12 * given.bandwidth_utilisation
     return read / bandwidth + given.decode_overhead_ms / 1e3
+
+
+def kv_bytes(shape: ModelShape) -> int:
+    """Keys and values of a token in all layers."""
+    return 2 * shape.num_layers * shape.kv_size * WEIGHT_BYTES
+
+
+def cached_sequences(
+    context: float, config: Config, shape: ModelShape, given: Assumptions
+) -> float:
+    """Sequences of so many tokens that the KV cache of an engine has room for, at least one.
+
+    Example: 0.6 of 79 GiB leave 43.6 GB beside Qwen2.5-3B: 509 sequences of 2,325 tokens at 36,864
+    bytes; beside Qwen2.5-14B, 20 GB are 44 at 196,608 bytes.
+    """
+    room = kv_room_bytes(shape, config, gpu_bytes=given.gpu_gib * GIB)
+    return max(1.0, room / (context * kv_bytes(shape)))
 
 
 def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
     """The slowest chain of a discussion, and the prompts of an engine."""
     in_flight = sequences_in_flight(config, sizes, given)
-    at_once = min(in_flight, config.rollout.max_num_seqs)
     context = prompt_tokens(config, given) + response_tokens(given) / 2
+    cached = cached_sequences(context, config, shape, given)
+    at_once = min(in_flight, config.rollout.max_num_seqs, cached)
     of_a_token = decode_step_seconds(at_once, context, shape, given) * in_flight / at_once
     decoding = chain_tokens(config, given) * of_a_token * given.slowest
     prompts = sum(sizes.samples_per_policy) / num_engines(config) * prompt_tokens(config, given)
@@ -262,8 +295,8 @@ def update_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assum
 
 
 def transfer_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
-    """ZeRO-3 with Adam on the host: weights gathered twice in a micro batch, its gradients added
-    up on the GPU and kept on the host, Adam once in an optimiser step."""
+    """Under ZeRO-3, weights gathered twice in a micro batch. With Adam on the host, a micro batch's
+    gradients added up on the GPU and kept on the host, and Adam once in an optimiser step."""
     ranks = config.policy.ranks_per_policy
     size, budget = config.policy.micro_batch_size, config.policy.micro_batch_tokens
     if size is not None:
@@ -273,9 +306,12 @@ def transfer_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Ass
         micro_batches = policy_tokens(config, sizes, given) / ranks / budget
     weights = shape.num_parameters
     gathered = 2 * weights * WEIGHT_BYTES * (ranks - 1) / ranks / given.nvlink_gb_s / 1e9
-    gradients = 2 * weights * GRADIENT_BYTES / ranks / given.pcie_gb_s / 1e9
-    adam = weights / ranks / given.host_adam_g_s / 1e9
-    return micro_batches * (gathered + gradients) + sizes.optimizer_steps_per_policy[0] * adam
+    seconds = micro_batches * gathered if config.policy.zero_stage == 3 else 0.0
+    if config.policy.adam_offload:
+        gradients = 2 * weights * GRADIENT_BYTES / ranks / given.pcie_gb_s / 1e9
+        adam = weights / ranks / given.host_adam_g_s / 1e9
+        seconds += micro_batches * gradients + sizes.optimizer_steps_per_policy[0] * adam
+    return seconds
 
 
 def body_weights(shape: ModelShape) -> int:
@@ -284,11 +320,12 @@ def body_weights(shape: ModelShape) -> int:
 
 
 def state_bytes(config: Config, shape: ModelShape) -> float:
-    """What leaves a GPU and comes back in each step: the states of a rank, or, where it trains
-    adapters, the base model of the rollout engine."""
+    """What leaves a shared GPU and comes back in each step: the states of a rank, or, where it
+    trains adapters, the base model of the rollout engine."""
     weights, ranks = shape.num_parameters, config.policy.ranks_per_policy
+    if config.cluster.placement == "disaggregated":
+        return 0.0
     if config.policy.lora.rank is not None:
         return weights * WEIGHT_BYTES
-    if config.policy.adam_offload:
-        return weights * WEIGHT_BYTES / ranks
-    return weights * (WEIGHT_BYTES + 12 / ranks)
+    held = weights * WEIGHT_BYTES / (ranks if config.policy.zero_stage == 3 else 1)
+    return held if config.policy.adam_offload else held + 12 * weights / ranks

@@ -20,6 +20,7 @@ from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox
 
 PINNED_CUDA = 13
 """Major version of CUDA that the wheels of requirements.txt are built for."""
+GPUS_OF_A_NODE = 8
 OLDEST_DRIVERS = {12: 525, 13: 580}
 """CUDA -> the oldest driver that runs it (docs.nvidia.com/deploy/cuda-compatibility)."""
 DRIVER_VERSION = re.compile(
@@ -141,8 +142,10 @@ def describe_machine(device: Device) -> Machine:
 
 
 def imagined_machine(num_gpus: int) -> Machine:
-    """A machine as the paper's (A100-80GB), to plan for where there is none."""
-    return Machine("cuda", num_gpus, 79 << 30, 2000 << 30, has_cuda_compiler=True)
+    """A node as the paper's (up to eight A100-80GB), to plan for where there is none."""
+    return Machine(
+        "cuda", min(num_gpus, GPUS_OF_A_NODE), 79 << 30, 2000 << 30, has_cuda_compiler=True
+    )
 
 
 def host_bytes(

@@ -13,7 +13,7 @@ from safetensors import safe_open
 
 from comas.config.schema import Config
 from comas.engines.policy.deepspeed_options import BUCKET_ELEMENTS
-from comas.engines.rollout.vllm_options import gpu_batched_tokens
+from comas.engines.rollout.vllm_options import gpu_batched_tokens, lora_room
 from comas.policy_optimization.logprobs import CHUNK_SIZE
 from comas.utils.model_folder import description_of, without_weights
 
@@ -81,6 +81,11 @@ class RankMemory:
     checkpoint: float
     """Host memory for the copy that a checkpoint is written from: this rank's part of what all
     ranks of the policy save."""
+    starting: float
+    """The most of a GPU before the first update: the model as it is loaded, or, under ZeRO-3, the
+    whole gradients of all that a rank updates at once, in float32, beside its states."""
+    loading: float
+    """Host memory of the whole model, which every rank reads before anything is divided."""
 
     @property
     def states(self) -> float:
@@ -91,12 +96,12 @@ class RankMemory:
     def peak(self) -> float:
         """The most that is needed at any one time."""
         passing = max(self.activations + self.head, self.averaging)
-        return self.states + max(self.reduction + passing, self.syncing)
+        return max(self.starting, self.states + max(self.reduction + passing, self.syncing))
 
     @property
     def host(self) -> float:
-        """Host memory beside the GPU."""
-        return self.offloaded + self.waiting + self.checkpoint
+        """The most host memory at any one time, beside the GPU."""
+        return max(self.loading, self.offloaded + self.waiting + self.checkpoint)
 
 
 def rank_memory(
@@ -117,6 +122,8 @@ def rank_memory(
     bucket = size * min(whole, BUCKET_ELEMENTS["cuda"])
     # Under ZeRO-3 the float32 weights are saved alone.
     saved = (size * whole if stage < 3 else 0) + (4 * whole if masters else 0) + 8 * whole
+    # Trap: ZeRO-3 makes this buffer of whole gradients, although it updates its parts alone.
+    updated = min(whole, GATHERED_ELEMENTS * policy.ranks_per_policy)
     waiting = [size * (whole if stage < 3 else part)]
     if not offload:
         waiting += [4 * masters, 4 * part, 4 * part] + ([gradients] if stage == 3 else [])
@@ -129,9 +136,11 @@ def rank_memory(
         activations=_activations(shape, config),
         head=shape.vocab_size * (2 * 4 * CHUNK_SIZE + 4 * shape.hidden_size),
         syncing=BYTES[config.rollout.dtype] * whole + TRANSFER_BYTES if shares_gpu else 0,
-        offloaded=20 * part if offload else 0,
+        offloaded=_offloaded(part, stage) if offload else 0,
         waiting=sum(map(_pinned, waiting)) if shares_gpu else 0,
         checkpoint=saved / policy.ranks_per_policy,
+        starting=max(size * whole, size * part + resident + 4 * updated) if stage == 3 else 0,
+        loading=size * whole,
     )
 
 
@@ -160,6 +169,8 @@ def _adapters_memory(
         # The rollout engine's base model, while it sleeps.
         waiting=_pinned(BYTES[config.rollout.dtype] * shape.num_parameters) if shares_gpu else 0,
         checkpoint=(size * whole + 12 * whole) / config.policy.ranks_per_policy,
+        starting=0,
+        loading=size * shape.num_parameters,
     )
 
 
@@ -187,6 +198,25 @@ def kv_cache_bytes(shape: ModelShape, config: Config) -> int:
     """KV cache of one sequence of the greatest length: keys and values of every layer and token."""
     tokens = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
     return 2 * shape.num_layers * shape.kv_size * BYTES[config.rollout.dtype] * tokens
+
+
+def engine_weight_bytes(shape: ModelShape, config: Config) -> int:
+    """Weights in a rollout engine on a GPU: the model's, and of LoRA policies room for every
+    adapter of the family, of the next rank that vLLM makes room for."""
+    size, rank = BYTES[config.rollout.dtype], config.policy.lora.rank
+    if rank is None:
+        return size * shape.num_parameters
+    adapter = adapter_parameters(shape, config) // rank * lora_room(rank)
+    return size * (shape.num_parameters + adapter * max(map(len, config.families)))
+
+
+def kv_room_bytes(shape: ModelShape, config: Config, *, gpu_bytes: float) -> float:
+    """What is left of a rollout engine's share of a GPU for its KV cache; below 0: nothing is.
+
+    Example: 0.6 of 79 GiB are 50.9 GB; Qwen2.5-3B leaves 50.9 - 6.2 - 1.1 = 43.6 GB.
+    """
+    given = config.rollout.gpu_memory_utilization * gpu_bytes
+    return given - engine_weight_bytes(shape, config) - engine_batch_bytes(shape, config)
 
 
 def engine_batch_bytes(shape: ModelShape, config: Config) -> int:
@@ -276,6 +306,17 @@ def _activations(shape: ModelShape, config: Config) -> float:
         assert budget is not None, "the configuration's checks refuse this"
         elements = max(budget * kept, tokens * recomputed)
     return BYTES[config.policy.dtype] * elements
+
+
+def _offloaded(part: float, stage: int) -> float:
+    """Host memory of an offloaded optimiser with ``part`` of the parameters: float32 weights, two
+    moments, and gradients twice. Under ZeRO-3 these are pinned: in one buffer, and in one for each
+    group of parameters that is updated at once."""
+    if stage < 3:
+        return 20 * part
+    groups, rest = divmod(part, GATHERED_ELEMENTS)
+    of_groups = groups * _pinned(4 * GATHERED_ELEMENTS) + _pinned(4 * rest)
+    return 12 * part + _pinned(4 * part) + of_groups
 
 
 def _pinned(num_bytes: float) -> int:

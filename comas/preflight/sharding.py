@@ -134,11 +134,17 @@ def plan_update(
     room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
     engine = config.rollout.gpu_memory_utilization * machine.gpu_bytes if shares_gpu else 0
     num_processes = (2 if shares_gpu else 1) * config.cluster.policies_per_gpu
+    # Adapters and their base stay on a GPU while its engine samples.
+    is_shared_by_adapters = shares_gpu and config.policy.lora.rank is not None
+    sampling = config.cluster.policies_per_gpu * (rank.states + engine)
     return Plan(
         choice,
         rank,
         gpu_states=on_one_gpu(config, rank=rank.states, engine=0),
-        gpu_peak=on_one_gpu(config, rank=rank.peak, engine=engine),
+        gpu_peak=max(
+            on_one_gpu(config, rank=rank.peak, engine=engine),
+            sampling if is_shared_by_adapters else 0,
+        ),
         gpu_free=USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES,
         host=min(num_families, room) * config.policy.ranks_per_policy * rank.host,
         host_free=host_free,

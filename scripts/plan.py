@@ -1,0 +1,143 @@
+"""What the paper's run needs with other models, more agents and other numbers of GPUs: a table.
+
+Arithmetic of the dry run (comas/preflight/memory.py, sharding.py, hours.py), confirmed by no GPU.
+Each cell is configs/comas.yaml with so many agents l and 2 l rounds, one epoch of 2000 questions:
+48,000 l responses (schedule=sequential, the paper's text), or 48,000 l^2 where all agents solve in
+each round (schedule=parallel, the paper's cost table). Where whole models do not fit, it is
+configs/comas_lora.yaml, another method: adapters over one base. Of all settings that fit, the row
+has those of the fewest expected hours (comas/preflight/plans.py says what is searched over).
+
+models: names of configs/models/, folders, or names on the hub; agents, gpus: numbers; all separated
+by commas. out: a file to write the page to as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from comas.preflight.configuration import PAPER_CONFIG
+from comas.preflight.hours import Assumptions
+from comas.preflight.memory import ModelShape, model_shape
+from comas.preflight.plans import LORA_CONFIG, Cell, Fit, kind_of, node_of, paper_run, plan_cell
+from comas.preflight.sharding import gib
+from comas.utils.model_folder import description_of
+from scripts.command import read_arguments, say
+
+SHIPPED = Path("configs/models")
+
+
+@dataclass
+class Plans:
+    """What to make the table of."""
+
+    models: str = (
+        "Qwen2.5-3B-Instruct,Qwen2.5-7B-Instruct,Qwen2.5-14B-Instruct,Qwen2.5-32B-Instruct"
+    )
+    agents: str = "2,4,8,64"
+    gpus: str = "1,8,16,64"
+    gpu_gib: float = 79.0
+    host_gib: float = 2000.0
+    schedule: str = "sequential"
+    out: str = ""
+
+
+def main(asked: Plans) -> None:
+    """Print the page line by line, as its cells are found, and write it where asked."""
+    lines = []
+    for line in page_of(asked):
+        say(line)
+        lines.append(line)
+    if asked.out:
+        Path(asked.out).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def page_of(asked: Plans) -> Iterator[str]:
+    """The lines of the page, in Markdown."""
+    agents, gpus = ([int(each) for each in str(of).split(",")] for of in (asked.agents, asked.gpus))
+    yield from head_of(asked)
+    runs = {
+        number: [
+            paper_run(path, number, schedule=asked.schedule) for path in (PAPER_CONFIG, LORA_CONFIG)
+        ]
+        for number in agents
+    }
+    for model in asked.models.split(","):
+        shape = shape_of(model)
+        yield f"\n## {model}, {shape.num_parameters / 1e9:.2f} billion parameters\n"
+        yield "| agents | GPUs | plan | GiB of a GPU | GiB of a node | hours |"
+        yield "|---|---|---|---|---|---|"
+        for number in agents:
+            for num_gpus in gpus:
+                node = node_of(num_gpus, gpu_gib=asked.gpu_gib, host_gib=asked.host_gib)
+                yield row_of(plan_cell(runs[number], shape, num_gpus, node))
+
+
+def shape_of(model: str) -> ModelShape:
+    """Of a model of ``configs/models/``, a folder or a name on the hub."""
+    shipped = SHIPPED / model.rpartition("/")[2]
+    return model_shape(str(shipped if shipped.is_dir() else description_of(model)))
+
+
+def head_of(asked: Plans) -> Iterator[str]:
+    given = Assumptions()
+    total = "48,000 l" if asked.schedule == "sequential" else "48,000 l²"
+    yield "# Plans past the paper's scale\n"
+    yield (
+        "**Arithmetic, not measurements: none of this was ever run on a GPU.** Made by "
+        f"`bash scripts/plan.sh` with GPUs of {asked.gpu_gib:g} GiB, nodes of 8 with "
+        f"{asked.host_gib:g} GiB of memory, and `interaction.schedule={asked.schedule}`.\n"
+    )
+    yield (
+        f"A row is the run of `{PAPER_CONFIG}` with l agents of that model and 2 l rounds: one "
+        f"epoch of 2000 questions, {total} responses. All else that is learnt from is the paper's, "
+        "prompts of 28,672 tokens and responses of 4,096 included. Where whole models do not fit, "
+        f"the row is that of `{LORA_CONFIG}`, which is another method: adapters of rank 32 over "
+        "one base, on one node at most. Hours go from the best to the worst assumptions of "
+        f"`comas/preflight/hours.py` (updates at {given.update_utilisation:.0%} to "
+        f"{given.update_utilisation_at_worst:.0%} of an A100's peak, the slowest discussion "
+        f"{given.slowest:g} to {given.slowest_at_worst:g} times the mean); the plan is that of the "
+        "fewest hours among all that were searched (`comas/preflight/plans.py`). GiB of a GPU: "
+        "the peak of an update, of what tensors may fill; of a node: its fullest.\n"
+    )
+
+
+def row_of(cell: Cell) -> str:
+    """A line of the table."""
+    start = f"| {cell.num_agents} | {cell.num_gpus} |"
+    if cell.fit is None:
+        return f"{start} **does not fit.** {cell.reason} | | | |"
+    fit = cell.fit
+    least, most = fit.hours
+    update = f"{gib(fit.update.gpu_peak)} of {gib(fit.update.gpu_free)}"
+    return (
+        f"{start} {plan_in_words(fit, cell.num_gpus)} | {update} | {fit.host / (1 << 30):.0f} | "
+        f"{least:,.1f} to {most:,.1f} |"
+    )
+
+
+def plan_in_words(fit: Fit, num_gpus: int) -> str:
+    """``whole models, 2 GPUs each, colocated, ZeRO-2, an engine may fill 0.6 of a GPU``"""
+    config, policy = fit.config, fit.config.policy
+    on = config.cluster.gpus_per_policy
+    whose = "in all" if policy.lora.rank is not None else "each"
+    words = [kind_of(config), f"{on} GPU{'s' * (on > 1)} {whose}"]
+    if config.cluster.policies_per_gpu > 1 and len(config.families) > 1:
+        words[1] += f" ({config.cluster.policies_per_gpu} policies share them)"
+    if config.cluster.placement == "disaggregated":
+        split = f"{policy.ranks_per_policy} train, {config.rollout.engines_per_policy} sample"
+        words.append(f"disaggregated ({split})")
+    else:
+        words.append("colocated")
+    words.append(f"ZeRO-{policy.zero_stage}{', Adam on the host' * bool(policy.adam_offload)}")
+    if policy.gradient_checkpointing:
+        words.append(f"checkpointing, micro batches of {policy.micro_batch_tokens} tokens")
+    words.append(f"engines fill {config.rollout.gpu_memory_utilization:g}")
+    if fit.gpus_used < num_gpus:
+        words.append(f"{fit.gpus_used} of the {num_gpus} GPUs used")
+    return ", ".join(words)
+
+
+if __name__ == "__main__":
+    main(read_arguments(Plans, about=__doc__ or ""))
