@@ -227,8 +227,17 @@ def engines_of(config: Config) -> str:
 
 
 OWN_ENGINES = {
-    *("agents_1", "agents_2", "agents_2_heterogeneous", "agents_4", "comas_lora", "comas_released"),
-    *("frozen_seat", "laptop", "partly_shared", "quickstart_lora", "shared_policy", "srlm", "ttrl"),
+    *("agents_1", "agents_2", "agents_2_heterogeneous", "agents_4", "comas_14b", "comas_lora"),
+    *(
+        "comas_released",
+        "frozen_seat",
+        "laptop",
+        "partly_shared",
+        "quickstart_lora",
+        "shared_policy",
+        "srlm",
+        "ttrl",
+    ),
     "uneven_updates",
 }
 """Which ask for other engines than their fellows: not read from the files, which takes seconds."""

@@ -56,13 +56,13 @@ DIMENSIONS: tuple[Sequence[Settings], ...] = (
 """What the search may set, beside ``policy.zero_stage`` and ``policy.adam_offload``. Activations
 that are recomputed have room for a micro batch of the longest sample's tokens."""
 
-REMEDIES: tuple[tuple[str, int, Settings], ...] = (
-    ("policy.lora.rank=8", 1, {"policy.lora.rank": 8, "policy.lora.alpha": 16}),
-    ("rollout.max_prompt_tokens=12288", 1, {"rollout.max_prompt_tokens": 12288}),
-    *((f"{times} times the GPUs", times, {}) for times in (2, 4, 8, 16, 32, 64)),
+REMEDIES: tuple[Settings, ...] = (
+    {"policy.lora.rank": 8},
+    {"rollout.max_prompt_tokens": 12288},
 )
-"""What may make fit what does not: in words, times the GPUs, and settings that change what is
-learnt (a rank is read by adapters alone)."""
+"""What may make fit what does not, at the price of another run (a rank is read by adapters alone);
+else more GPUs."""
+NUMBERS_OF_GPUS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
@@ -251,21 +251,32 @@ def shortage_of(fit: Fit, node: Machine) -> tuple[float, str]:
 def remedies(
     runs: Sequence[tuple[Config, Sizes]], shape: ModelShape, num_gpus: int, node: Machine
 ) -> str:
-    """Which of ``REMEDIES`` make it fit, of more GPUs the fewest."""
-    found: list[str] = []
-    for words, times, settings in REMEDIES:
-        if times > 1 and any(word.endswith("GPUs") for word in found):
+    """Which of ``REMEDIES`` make it fit, and how many GPUs do, in words."""
+    found = [
+        " ".join(f"{key}={value}" for key, value in settings.items())
+        for settings in REMEDIES
+        if can_fit(runs, shape, num_gpus, node, settings)
+    ]
+    for larger in (number for number in NUMBERS_OF_GPUS if number > num_gpus):
+        if can_fit(runs, shape, larger, replace(node, num_gpus=min(larger, GPUS_OF_A_NODE)), {}):
+            found.append(f"{larger} GPUs")
             break
-        larger = replace(node, num_gpus=min(num_gpus * times, GPUS_OF_A_NODE))
-        if any(
-            fits_in(fit, larger)
-            for config, sizes in runs
-            if "policy.lora.rank" not in settings or config.policy.lora.rank is not None
-            for fit in candidates(
-                with_settings(config, settings), sizes, shape, num_gpus * times, larger
-            )
-        ):
-            found.append(f"{num_gpus * times} GPUs" if times > 1 else words)
     if not found:
         return "would need engines over several GPUs, or policies over several nodes"
     return f"fits with {' or '.join(found)}"
+
+
+def can_fit(
+    runs: Sequence[tuple[Config, Sizes]],
+    shape: ModelShape,
+    num_gpus: int,
+    node: Machine,
+    settings: Settings,
+) -> bool:
+    """Whether any plan of ``runs`` fits with these ``settings``."""
+    return any(
+        fits_in(fit, node)
+        for config, sizes in runs
+        if "policy.lora.rank" not in settings or config.policy.lora.rank is not None
+        for fit in candidates(with_settings(config, settings), sizes, shape, num_gpus, node)
+    )
