@@ -19,7 +19,7 @@ from pathlib import Path
 
 from comas.preflight.configuration import PAPER_CONFIG
 from comas.preflight.hours import Assumptions
-from comas.preflight.memory import ModelShape, model_shape
+from comas.preflight.memory import GIB, ModelShape, model_shape
 from comas.preflight.plans import LORA_CONFIG, Cell, Fit, kind_of, node_of, paper_run, plan_cell
 from comas.preflight.sharding import gib
 from comas.utils.model_folder import description_of
@@ -98,8 +98,9 @@ def head_of(asked: Plans) -> Iterator[str]:
         f"`comas/preflight/hours.py` (updates at {given.update_utilisation:.0%} to "
         f"{given.update_utilisation_at_worst:.0%} of an A100's peak, the slowest discussion "
         f"{given.slowest:g} to {given.slowest_at_worst:g} times the mean); the plan is that of the "
-        "fewest hours among all that were searched (`comas/preflight/plans.py`). GiB of a GPU: "
-        "the peak of an update, of what tensors may fill; of a node: its fullest.\n"
+        "fewest hours among all that were searched (`comas/preflight/plans.py`), on one node for a "
+        "policy. GiB of a GPU: the peak of an update, of what tensors may fill; of a node: its "
+        "memory for states that are offloaded, wait or are saved, of what may be filled.\n"
     )
 
 
@@ -110,9 +111,10 @@ def row_of(cell: Cell) -> str:
         return f"{start} **does not fit.** {cell.reason} | | | |"
     fit = cell.fit
     least, most = fit.hours
+    host = f"{fit.host / GIB:.0f} of {fit.update.host_free / GIB:.0f}"
     update = f"{gib(fit.update.gpu_peak)} of {gib(fit.update.gpu_free)}"
     return (
-        f"{start} {plan_in_words(fit, cell.num_gpus)} | {update} | {fit.host / (1 << 30):.0f} | "
+        f"{start} {plan_in_words(fit, cell.num_gpus)} | {update} | {host} | "
         f"{least:,.1f} to {most:,.1f} |"
     )
 

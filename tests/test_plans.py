@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from functools import cache
 
 import pytest
@@ -33,6 +32,7 @@ from comas.preflight.plans import (
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import derive_sizes
 from comas.run.prepared import Sizes
+from scripts.plan import Plans, main, page_of
 
 MODELS = REPOSITORY / "configs/models"
 SIZES = ("3B", "7B", "14B", "32B")
@@ -287,13 +287,20 @@ def test_a_larger_configuration_fits_as_it_says(name, size, num_gpus, hours):
     assert found == pytest.approx(best.hours)
 
 
-def test_the_script_prints_a_page_and_writes_it_where_asked(tmp_path):
+def test_the_script_prints_a_page_and_writes_it_where_asked(tmp_path, capsys):
     page = tmp_path / "page.md"
-    command = ["bash", "scripts/plan.sh", "models=Qwen/Qwen2.5-3B-Instruct", "agents=4", "gpus=8"]
-    made = subprocess.run(
-        [*command, f"out={page}"], cwd=REPOSITORY, capture_output=True, text=True, check=True
-    )
-    assert made.stdout == page.read_text()
-    assert "none of this was ever run on a GPU" in made.stdout
-    assert "| 4 | 8 | whole models, 2 GPUs each, colocated, ZeRO-2," in made.stdout
-    assert "| 4.1 to 5.8 |" in made.stdout
+    asked = Plans(models="Qwen/Qwen2.5-3B-Instruct", agents="4,64", gpus="1,8", out=str(page))
+    main(asked)
+    printed = capsys.readouterr().out
+    assert printed == page.read_text()
+    assert "none of this was ever run on a GPU" in printed
+    assert "| 4 | 8 | whole models, 2 GPUs each, colocated, ZeRO-2," in printed
+    assert "| 4.1 to 5.8 |" in printed
+    assert "| 64 | 1 | **does not fit.** whole models: fewer GPUs" in printed
+
+
+def test_the_shipped_page_is_what_the_script_prints():
+    rows = [line for line in (REPOSITORY / "results/plans.md").read_text().splitlines()]
+    printed = list(page_of(Plans(models="Qwen2.5-7B-Instruct", agents="2,4", gpus="1,8")))
+    assert len([line for line in printed if line.startswith("| ")]) == 1 + 4
+    assert [line for line in printed if line.startswith("| ") and line not in rows] == []
