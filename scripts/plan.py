@@ -20,7 +20,15 @@ from pathlib import Path
 from comas.preflight.configuration import PAPER_CONFIG
 from comas.preflight.hours import Assumptions
 from comas.preflight.memory import GIB, ModelShape, model_shape
-from comas.preflight.plans import LORA_CONFIG, Cell, Fit, kind_of, node_of, paper_run, plan_cell
+from comas.preflight.plans import (
+    LORA_CONFIG,
+    Candidate,
+    Cell,
+    kind_of,
+    node_of,
+    paper_run,
+    plan_cell,
+)
 from comas.preflight.sharding import gib
 from comas.utils.model_folder import description_of
 from scripts.command import read_arguments, say
@@ -119,7 +127,7 @@ def row_of(cell: Cell) -> str:
     )
 
 
-def plan_in_words(fit: Fit, num_gpus: int) -> str:
+def plan_in_words(fit: Candidate, num_gpus: int) -> str:
     """``whole models, 2 GPUs each, colocated, ZeRO-2, an engine may fill 0.6 of a GPU``"""
     config, policy = fit.config, fit.config.policy
     on = config.cluster.gpus_per_policy

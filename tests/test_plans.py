@@ -18,8 +18,8 @@ from comas.preflight.machine import Machine, imagined_machine
 from comas.preflight.memory import GIB, ModelShape, kv_cache_bytes, kv_room_bytes, model_shape
 from comas.preflight.plans import (
     LORA_CONFIG,
+    Candidate,
     Cell,
-    Fit,
     allowed_settings,
     candidates,
     cheapest,
@@ -64,7 +64,7 @@ def cell(size: str, num_agents: int, num_gpus: int) -> Cell:
     return plan_cell(runs(num_agents), shape(size), num_gpus, node(num_gpus))
 
 
-def fit_of(size: str, num_agents: int, num_gpus: int) -> Fit:
+def fit_of(size: str, num_agents: int, num_gpus: int) -> Candidate:
     fit = cell(size, num_agents, num_gpus).fit
     assert fit is not None
     return fit

@@ -66,14 +66,12 @@ NUMBERS_OF_GPUS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A plan that fits, and what it costs."""
+class Candidate:
+    """A plan, whether it fits or not, and what it costs."""
 
     config: Config
     """Whole, with sharding settled."""
     shape: ModelShape
-    changes: Settings
-    """What differs from the configuration that the search began with."""
     gpus_used: int
     update: Plan
     host: float
@@ -92,7 +90,7 @@ class Cell:
 
     num_agents: int
     num_gpus: int
-    fit: Fit | None
+    fit: Candidate | None
     reason: str
     """Without a fit: what is missing where the least is, and what would help."""
 
@@ -141,7 +139,7 @@ def kind_of(config: Config) -> str:
 
 def cheapest(
     config: Config, sizes: Sizes, shape: ModelShape, num_gpus: int, node: Machine
-) -> Fit | None:
+) -> Candidate | None:
     """The plan of the fewest expected hours, and among equals of the fewest GPUs and of the
     earliest settings; None: nothing fits."""
     fits = (fit for fit in candidates(config, sizes, shape, num_gpus, node) if fits_in(fit, node))
@@ -150,7 +148,7 @@ def cheapest(
 
 def candidates(
     config: Config, sizes: Sizes, shape: ModelShape, num_gpus: int, node: Machine
-) -> Iterator[Fit]:
+) -> Iterator[Candidate]:
     """Every setting that the GPUs allow, whether it fits into their memory or not."""
     for settings in allowed_settings():
         tried = with_settings(config, settings)
@@ -160,7 +158,7 @@ def candidates(
             check_gpus(
                 placement,
                 num_policies=len(tried.families),
-                node_gpus=[*[GPUS_OF_A_NODE] * num_nodes, rest],
+                node_gpus=[GPUS_OF_A_NODE] * num_nodes + [rest] * (rest > 0),
             )
         except ValueError:
             continue
@@ -169,10 +167,9 @@ def candidates(
             settled = with_settings(tried, states)
             update = plan_update(settled, [shape], choice, node)
             given = Assumptions(gpu_gib=node.gpu_bytes / GIB)
-            yield Fit(
+            yield Candidate(
                 settled,
                 shape,
-                {**settings, **states},
                 gpus_in_all(placement, len(tried.families)),
                 update,
                 update.host + settled.cluster.object_store_mib * MIB,
@@ -180,7 +177,7 @@ def candidates(
             )
 
 
-def fits_in(fit: Fit, node: Machine) -> bool:
+def fits_in(fit: Candidate, node: Machine) -> bool:
     """Whether the dry run would have neither a fault nor a doubt about memory, and the engines
     leave each other and the system room on a GPU."""
     config = fit.config
@@ -191,7 +188,7 @@ def fits_in(fit: Fit, node: Machine) -> bool:
     return all(need.fault is None and need.doubt is None for need in needs_of(fit, node))
 
 
-def needs_of(fit: Fit, node: Machine) -> list[Need]:
+def needs_of(fit: Candidate, node: Machine) -> list[Need]:
     """The dry run's lines about memory."""
     shapes = [fit.shape] * fit.config.num_policies
     return gpu_memory_needs(fit.config, shapes, node, host_bytes=node.host_bytes)
@@ -231,7 +228,7 @@ def closest(config: Config, sizes: Sizes, shape: ModelShape, num_gpus: int, node
     return words
 
 
-def shortage_of(fit: Fit, node: Machine) -> tuple[float, str]:
+def shortage_of(fit: Candidate, node: Machine) -> tuple[float, str]:
     """How many times too large the need is that exceeds its memory most, and what it is."""
     update, config = fit.update, fit.config
     sharers = config.cluster.policies_per_gpu
