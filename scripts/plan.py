@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from comas.preflight.configuration import PAPER_CONFIG
-from comas.preflight.hours import Assumptions
+from comas.preflight.hours import CHAINS, Assumptions
 from comas.preflight.memory import GIB, ModelShape, model_shape
 from comas.preflight.plans import (
     LORA_CONFIG,
@@ -63,7 +63,9 @@ def main(asked: Plans) -> None:
 
 def page_of(asked: Plans) -> Iterator[str]:
     """The lines of the page, in Markdown."""
-    agents, gpus = ([int(each) for each in str(of).split(",")] for of in (asked.agents, asked.gpus))
+    if asked.schedule not in CHAINS:
+        raise ValueError(f"schedule={asked.schedule}: must be one of {', '.join(CHAINS)}")
+    agents, gpus = numbers_in("agents", asked.agents), numbers_in("gpus", asked.gpus)
     yield from head_of(asked)
     runs = {
         number: [
@@ -82,6 +84,14 @@ def page_of(asked: Plans) -> Iterator[str]:
                 yield row_of(plan_cell(runs[number], shape, num_gpus, node))
 
 
+def numbers_in(key: str, text: str) -> list[int]:
+    """``"2,4" -> [2, 4]``; raises ValueError, which names the ``key``, for anything else."""
+    parts = text.split(",")
+    if not all(part.isdecimal() and int(part) > 0 for part in parts):
+        raise ValueError(f"{key}={text}: must be numbers of at least 1; write {key}=2,4")
+    return [int(part) for part in parts]
+
+
 def shape_of(model: str) -> ModelShape:
     """Of a model of ``configs/models/``, a folder or a name on the hub."""
     shipped = SHIPPED / model.rpartition("/")[2]
@@ -89,6 +99,7 @@ def shape_of(model: str) -> ModelShape:
 
 
 def head_of(asked: Plans) -> Iterator[str]:
+    """What the page is about, and which runs its rows are."""
     given = Assumptions()
     total = "48,000 l" if asked.schedule == "sequential" else "48,000 l²"
     yield "# Plans past the paper's scale\n"
@@ -150,4 +161,7 @@ def plan_in_words(fit: Candidate, num_gpus: int) -> str:
 
 
 if __name__ == "__main__":
-    main(read_arguments(Plans, about=__doc__ or ""))
+    try:
+        main(read_arguments(Plans, about=__doc__ or ""))
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from None

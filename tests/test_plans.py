@@ -304,3 +304,14 @@ def test_the_shipped_page_is_what_the_script_prints():
     printed = list(page_of(Plans(models="Qwen2.5-7B-Instruct", agents="2,4", gpus="1,8")))
     assert len([line for line in printed if line.startswith("| ")]) == 1 + 4
     assert [line for line in printed if line.startswith("| ") and line not in rows] == []
+
+
+@pytest.mark.parametrize("text", ["2,", "0", "two", "-1"])
+def test_what_is_no_number_of_agents_is_an_error_that_names_the_key(text):
+    with pytest.raises(ValueError, match=f"agents={text}: must be numbers of at least 1"):
+        list(page_of(Plans(agents=text)))
+
+
+def test_only_schedules_that_the_hours_are_known_of_are_planned():
+    with pytest.raises(ValueError, match="schedule=debate: must be one of sequential, parallel"):
+        list(page_of(Plans(schedule="debate")))

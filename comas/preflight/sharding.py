@@ -127,7 +127,8 @@ def plan_update(
     rank = max(needs, key=lambda need: need.peak)
     num_families = len(config.trained_families)
     if machine.device == "cpu":
-        host = num_families * config.policy.ranks_per_policy * (rank.peak + rank.host)
+        # The model that is loaded is the one that is trained.
+        host = num_families * config.policy.ranks_per_policy * (rank.peak + rank.checkpoint)
         return Plan(choice, rank, 0, 0, 0, host, host_free)
     placement = plan_policy(config, device="cuda")
     # Families of which this machine has the ranks: as many as its GPUs have room for.
