@@ -1,6 +1,8 @@
 """Looking at processes that may end at any moment, and ending them."""
 
+import ctypes
 import os
+import signal
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
@@ -8,6 +10,7 @@ import psutil
 
 RESOURCE_TRACKER = "multiprocessing.resource_tracker"
 """Python's process that removes the shared memory which others leave; it ends by itself."""
+_PR_SET_PDEATHSIG = 1
 GRACE_S = 2.0
 """How long multiprocessing's resource trackers have to remove what their process left behind."""
 
@@ -36,6 +39,12 @@ def is_alive(process: psutil.Process) -> bool:
 def is_resource_tracker(process: psutil.Process) -> bool:
     """Whether it is one of Python's, which must not be killed before it has done its work."""
     return any(RESOURCE_TRACKER in word for word in command_line(process))
+
+
+def end_with_parent() -> None:
+    """Have Linux kill this process when the thread that started it ends, also if this one is
+    frozen."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def end_processes(*, variable: str, value: str) -> None:

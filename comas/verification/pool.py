@@ -1,6 +1,5 @@
 """Verification beside training: worker processes with limits from outside."""
 
-import ctypes
 import logging
 import multiprocessing
 import os
@@ -20,6 +19,7 @@ from weakref import WeakSet
 from pebble import ProcessExpired, ProcessPool
 
 from comas.config.plugins import adopt_texts, blaming_plugins, texts_read
+from comas.utils.processes import end_with_parent
 from comas.verification import coding
 from comas.verification.forms import Grader, Verdict
 from comas.verification.sandbox import Isolation, Sandbox
@@ -39,7 +39,6 @@ WALL_LIMIT_S = 120.0
 decides before this one does, so that a verdict does not depend on how busy the machine is."""
 WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool)
 NICENESS = 10
-_PR_SET_PDEATHSIG = 1
 
 
 class Verifier:
@@ -293,4 +292,4 @@ def _die_with_forkserver() -> None:
     well, so that a busy one would keep the forkserver, and so itself, alive for ever.
     """
     os.close(forkserver._forkserver._forkserver_alive_fd)  # type: ignore[attr-defined]
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    end_with_parent()

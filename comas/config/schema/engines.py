@@ -33,7 +33,10 @@ class Rollout:
     """Shortest response: before it no stop token is drawn. What is drawn instead is not quite from
     the distribution that is trained, which ``rollout_mismatch`` shows."""
     engines_per_policy: int = key(2, at_least=1)
-    """vLLM engines, one GPU each."""
+    """vLLM engines, of ``tensor_parallel`` GPUs each."""
+    tensor_parallel: int = key(1, at_least=1)
+    """GPUs over which each engine shards its model and KV cache (Megatron-LM, arXiv 1909.08053), on
+    a CPU worker processes: for models that one GPU cannot hold, or decodes too slowly."""
     dtype: str = key("bfloat16", one_of=("float32", "bfloat16", "float16"))
     """Number format of weights and activations."""
     gpu_memory_utilization: float = key(
@@ -41,7 +44,7 @@ class Rollout:
     )
     """Share of a GPU's memory that an engine may fill (ignored on CPU)."""
     cpu_kv_cache_mib: int = key(128, at_least=16)
-    """KV cache of an engine on CPU, in MiB (ignored on GPU)."""
+    """KV cache of an engine on CPU, in MiB, all of its workers together (ignored on GPU)."""
     max_num_seqs: int = key(256, at_least=1, formerly="rollout.max_concurrent_requests")
     """Sequences that an engine decodes at once."""
     vllm_options: dict[str, Any] = key({}, example={"enforce_eager": True})
@@ -112,7 +115,8 @@ class Cluster:
     )
     """GPU: rollout and training of a policy share its GPUs, or have their own."""
     gpus_per_policy: int = key(2, at_least=1)
-    """Colocated: ranks = engines = GPUs; disaggregated: ranks + engines = GPUs."""
+    """Colocated: ranks = engines x ``rollout.tensor_parallel`` = GPUs; disaggregated: ranks +
+    engines x ``rollout.tensor_parallel`` = GPUs."""
     policies_per_gpu: int = key(1, at_least=1)
     """Policies that share each of their GPUs; above 1 for tiny models only."""
     ray_address: str | None = key(None, example="auto")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -10,7 +11,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
-from vllm.distributed.weight_transfer import WeightTransferEngineFactory
 from vllm.inputs import tokens_input
 from vllm.sampling_params import RequestOutputKind
 from vllm.v1.engine.llm_engine import LLMEngine
@@ -18,21 +18,16 @@ from vllm.v1.engine.llm_engine import LLMEngine
 from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
 from comas.engines.rollout.connection import Answers, Endpoint, Request, receive, send
-from comas.engines.rollout.cpu.lora import use_dense_products
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.types import Device, Generation
 from comas.utils.chat import ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
+from comas.utils.processes import end_with_parent
 
 if TYPE_CHECKING:
     from comas.engines.rollout.engine_thread import EngineRequest
-
-WeightTransferEngineFactory.register_engine(
-    "shared_memory", "comas.engines.rollout.cpu.weight_receiver", "SharedMemoryWeightTransferEngine"
-)
-
 
 HEARTBEAT_S = 2.0
 """Between two signs of life, in seconds."""
@@ -48,7 +43,8 @@ _Result = list[RequestOutput] | RolloutEngineError | None
 
 
 class RolloutEngine:
-    """An asynchronous interface to a vLLM engine in this process; one per process.
+    """An asynchronous interface to a vLLM engine in this process; one per process. (With
+    ``rollout.tensor_parallel`` above 1 its model is in processes that this one starts.)
 
     The process must have been started with ``engine_environment(device)``.
 
@@ -195,8 +191,6 @@ class RolloutEngine:
         layers: list[str] = []
         if self._adapters is not None:
             layers = adapted_layers(self._folder, self._adapters.lora.target_modules)
-            if self._device == "cpu":
-                use_dense_products()
         return _load_engine(
             engine_arguments(
                 str(self._folder),
@@ -344,6 +338,8 @@ def _sampling_params(
 
 def _load_engine(arguments: dict[str, Any]) -> LLMEngine:
     engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+    if arguments.get("tensor_parallel_size", 1) > 1:
+        _end_together(engine)
     params = _sampling_params(temperature=1.0, seed=0, max_tokens=2)
     for request_id in ("warm-up of one", "warm-up of several"):
         engine.add_request(request_id, tokens_input([0]), params)
@@ -351,6 +347,17 @@ def _load_engine(arguments: dict[str, Any]) -> LLMEngine:
         engine.step()
     _reset_prefix_cache(engine)
     return engine
+
+
+def _end_together(engine: LLMEngine) -> None:
+    """Let the engine's worker processes end with this one, and this one with any of them, so that
+    a sharded engine is lost as one that has no other process is."""
+    engine.collective_rpc(_end_with_engine)
+    engine.model_executor.register_failure_callback(lambda: os._exit(1))
+
+
+def _end_with_engine(worker: object) -> None:
+    end_with_parent()  # else a frozen worker would keep its part of a GPU
 
 
 def _reset_prefix_cache(engine: LLMEngine) -> None:

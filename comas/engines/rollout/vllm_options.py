@@ -81,6 +81,11 @@ def engine_arguments(
     own generation_config gives the stop tokens but no sampling defaults. ``adapted_layers`` are
     the layers that ``adapters`` adapt, by the last part of their names. ``rollout.vllm_options``
     come last.
+
+    With ``rollout.tensor_parallel`` above 1 the engine's scheduler stays in this process, and each
+    shard of the model is in a worker process that it starts. Of vLLM's ways to start them that is
+    the one for a CPU and for GPUs alike; its Ray workers would need a GPU each from Ray, and would
+    not end with the engine.
     """
     max_model_len = rollout.max_prompt_tokens + rollout.max_response_tokens
     arguments = {
@@ -95,6 +100,11 @@ def engine_arguments(
         "disable_log_stats": True,
         "use_tqdm_on_load": False,
     }
+    if rollout.tensor_parallel > 1:
+        arguments |= {
+            "tensor_parallel_size": rollout.tensor_parallel,
+            "distributed_executor_backend": "mp",
+        }
     if adapters is None:
         arguments["weight_transfer_config"] = {"backend": weight_transfer}
     else:
@@ -113,6 +123,9 @@ def engine_arguments(
             max_num_seqs=rollout.max_num_seqs,
             kv_cache_mib=rollout.cpu_kv_cache_mib,
         )
+        # Of each worker.
+        arguments["kv_cache_memory_bytes"] //= rollout.tensor_parallel
+        arguments["worker_extension_cls"] = "comas.engines.rollout.cpu.worker.CpuWorker"
     return arguments | rollout.vllm_options
 
 

@@ -54,12 +54,12 @@ class PackedWeight:
         self._load_shard = self._weight.weight_loader
         self._weight.weight_loader = self._load
         self.num_missing = 0
-        """Elements that the present update still has to load."""
+        """Elements, of all shards of the layer, that the present update still has to load."""
 
     def expect(self) -> None:
         """Make the layer accept weights in checkpoint format."""
         self._layer.weight = self._weight
-        self.num_missing = self._meta.numel()
+        self.num_missing = self._layer.output_size * self._layer.input_size
 
     def _load(self, weight: nn.Parameter, shard: torch.Tensor, *shard_id: Any) -> None:
         if weight.numel() == 0:
