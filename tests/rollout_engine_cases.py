@@ -57,14 +57,21 @@ class LocalEngine:
 class Bench:
     """An engine, the event loop it lives in, and the model folder it was started from."""
 
-    def __init__(self, folder: Path, family: str, *, adapters: Adapters | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        family: str,
+        *,
+        adapters: Adapters | None = None,
+        tensor_parallel: int = 1,
+    ) -> None:
         save_tiny_model(folder, family)
         self.folder = folder
         self.family = family
         self.runner = asyncio.Runner()
         self.engine = RolloutEngine(
             str(folder),
-            rollout=ROLLOUT,
+            rollout=replace(ROLLOUT, tensor_parallel=tensor_parallel),
             device="cpu",
             weight_transfer="shared_memory",
             seed=0,
@@ -415,11 +422,12 @@ def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(
 LORA = Lora(rank=4, alpha=12)
 
 
-@pytest.fixture(scope="module")
-def adapted_bench(tmp_path_factory: Any) -> Iterator[Bench]:
-    """An engine with the adapters of the policies 0, 2 and 3."""
+@pytest.fixture(scope="module", params=[1, 2])
+def adapted_bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iterator[Bench]:
+    """An engine with the adapters of the policies 0, 2 and 3, whole and in two shards."""
     folder = tmp_path_factory.mktemp("adapted")
-    bench = Bench(folder, "tied", adapters=Adapters(LORA, (0, 2, 3)))
+    adapters = Adapters(LORA, (0, 2, 3))
+    bench = Bench(folder, "tied", adapters=adapters, tensor_parallel=request.param)
     bench.run(bench.engine.start())
     yield bench
     bench.close()

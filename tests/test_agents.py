@@ -20,7 +20,7 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import EngineError
 from comas.types import Generation, TrainingSample
-from comas.utils.processes import command_line
+from comas.utils.processes import command_line, is_alive
 
 pytestmark = pytest.mark.stack
 
@@ -28,13 +28,14 @@ PROMPTS = ["What is 1 + 1?", "Say something.", "x" * 40]
 MAX_LOGPROB_DIFFERENCE = 1e-3
 
 
-def society_config(*, num_each: int = 2, **society: object) -> Config:
+def society_config(*, num_each: int = 2, tensor_parallel: int = 1, **society: object) -> Config:
     """``num_each`` is the number of ranks, and of engines, of a policy."""
     return Config(
         society=Society(**society),  # type: ignore[arg-type]
         rollout=Rollout(
             dtype="float32",
             engines_per_policy=num_each,
+            tensor_parallel=tensor_parallel,
             max_prompt_tokens=200,
             max_response_tokens=16,
             cpu_kv_cache_mib=32,
@@ -165,6 +166,54 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     for process in processes:
         process.kill()
     psutil.wait_procs(processes)
+
+
+@pytest.mark.parametrize("family", [0, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_any_of_its_workers(
+    models, tmp_path, family
+):
+    """Two workers: before training, after an update, after one of them was killed, and after the
+    engine itself was, with a worker frozen."""
+    model = models[family]
+    config = society_config(num_each=1, tensor_parallel=2, num_agents=1)
+    with Agents(config, models=[model], device="cpu", recoveries=Recoveries(4)) as agents:
+        agents.sync_weights()
+        assert largest_difference(agents, [Path(model)]) < MAX_LOGPROB_DIFFERENCE
+        stats = agents.update(buffers_of(agents, 1), step=1)
+        assert stats[0].mismatch_max < MAX_LOGPROB_DIFFERENCE
+        agents.sync_weights()
+        agents.save_models(tmp_path)
+        trained = [tmp_path / "agent_0"]
+        assert largest_difference(agents, trained) < MAX_LOGPROB_DIFFERENCE
+        assert largest_difference(agents, [Path(model)]) > 10 * MAX_LOGPROB_DIFFERENCE
+
+        before = generate(agents, 0)
+        [engine], workers = _rollout_processes(), _workers()
+        assert len(workers) == 2
+        _kill(workers[1:])
+        assert generate(agents, 0) == before
+        assert {g.policy_version for g in before} == {2}
+        assert not any(map(is_alive, [engine, *workers]))
+
+        [engine], workers = _rollout_processes(), _workers()
+        workers[0].suspend()
+        _kill([engine])
+        assert generate(agents, 0) == before
+        assert not any(map(is_alive, workers))
+        assert agents.recoveries.take_metrics(1)["recovery/engine_restarts"] == 2
+        workers = _workers()
+        assert len(workers) == 2
+    assert not any(map(is_alive, workers))
+
+
+def _workers() -> list[psutil.Process]:
+    """vLLM's, of all sharded engines."""
+    return [
+        process
+        for engine in _rollout_processes()
+        for process in engine.children()
+        if "Worker_TP" in " ".join(command_line(process))
+    ]
 
 
 def adapted_logprobs(base: str, adapter: Path, generation: Generation) -> torch.Tensor:

@@ -340,7 +340,13 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
         ["society.update_every=[0,0,0,1]", "cluster.device=cpu", "cluster.placement=disaggregated"],
         ["optimization.betas=[0,0.5]"],
         ["cluster.placement=disaggregated", "cluster.gpus_per_policy=4"],
+        ["rollout.tensor_parallel=2", "rollout.engines_per_policy=1"],
+        [
+            *("cluster.placement=disaggregated", "rollout.tensor_parallel=2"),
+            "cluster.gpus_per_policy=6",  # 2 ranks + 2 engines x 2
+        ],
         ["cluster.device=cpu", "policy.ranks_per_policy=1"],
+        ["cluster.device=cpu", "rollout.tensor_parallel=2"],
         ["optimization.train_batch_size=2"],
         ["optimization.role_weights.scoring=0", "optimization.role_weights.solution=2.5"],
     ],
@@ -373,6 +379,16 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "optimization.role_weights.scorer=0.1 optimization.role_weights.solution=-1",
             "must map roles to numbers from 0 on, has scorer: 0.1, solution: -1",
             "the roles are solution, evaluation, scoring",
+        ),
+        (
+            "rollout.tensor_parallel=2",
+            "each of the 2 GPUs holds one rank and one engine, not 2 ranks and 2 engines of 2 GPUs",
+            "let ranks, GPUs and rollout.engines_per_policy x rollout.tensor_parallel be equal",
+        ),
+        (
+            "rollout.tensor_parallel=2 cluster.placement=disaggregated cluster.gpus_per_policy=4",
+            "each rank and each engine has GPUs of its own: 2 + 4 is not 4",
+            "set cluster.gpus_per_policy to 6",
         ),
         (
             "reward.scheme=peer_prediction",

@@ -67,7 +67,7 @@ def test_a_fault_names_the_option_its_line_and_the_reason(tmp_path: Path):
     ("override", "said"),
     [
         ("rollout.vllm_options.max_model_len=64", "rollout.max_prompt_tokens and"),
-        ("rollout.vllm_options.data_parallel_rank=1", "one process on one GPU"),
+        ("rollout.vllm_options.data_parallel_rank=1", "rollout.tensor_parallel says"),
         ("rollout.vllm_options.enforce_eagre=true", "did you mean enforce_eager?"),
         ("rollout.vllm_options.enable_chunked_prefill=true", "vLLM crashes"),
         ("rollout.vllm_options=3", "must be a mapping"),

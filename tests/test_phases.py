@@ -69,11 +69,12 @@ def recording_actors(log: Path) -> tuple[type, type]:
     base = recorder(log)
 
     class RecordingRollout(base):  # type: ignore[misc]
-        def __init__(self, model: str, config: Config, **others: Any) -> None:
-            self.name = f"engine of {model}"
+        def __init__(self, model: str, config: Config, *, gpus: str | None, **others: Any) -> None:
+            self.name = f"engine of {model}" + (f" on {gpus}" if gpus else "")
+            self.is_sharded = gpus is not None
 
         async def call(self, method: str, *arguments: Any, **named: Any) -> None:
-            if method == "start":
+            if method == "start" and not self.is_sharded:
                 self.start_with_others()
             else:
                 known = (str(argument) for argument in arguments if argument is not None)
@@ -111,14 +112,21 @@ class Call(NamedTuple):
 
 
 def one_step(
-    log: Path, *, policies_per_gpu: int, gpus_per_policy: int, update_every: Sequence[int] = (1, 1)
+    log: Path,
+    *,
+    policies_per_gpu: int,
+    gpus_per_policy: int,
+    update_every: Sequence[int] = (1, 1),
+    tensor_parallel: int = 1,
 ) -> list[Call]:
     """What the policies' engines were asked by a run that was resumed after step 3, until the
     sync after the next one in which not every policy is updated."""
     num_policies = len(update_every)
     config = Config(
         society=Society(num_agents=num_policies, update_every=list(update_every)),
-        rollout=Rollout(engines_per_policy=gpus_per_policy),
+        rollout=Rollout(
+            engines_per_policy=gpus_per_policy // tensor_parallel, tensor_parallel=tensor_parallel
+        ),
         policy=Policy(ranks_per_policy=gpus_per_policy),
         cluster=Cluster(
             gpus_per_policy=gpus_per_policy,
@@ -194,3 +202,18 @@ def test_memory_is_given_back_before_the_other_side_of_a_gpu_takes_it(apart):
     # of who is frozen is only started.
     assert made(apart, "b") == [*START, "count_updates_from 2", *SYNC]
     assert made(apart, "c") == ["start"]
+
+
+def test_a_sharded_engine_has_the_gpus_of_its_ranks_and_sleeps_while_they_train(tmp_path):
+    calls = one_step(tmp_path / "calls", policies_per_gpu=2, gpus_per_policy=2, tensor_parallel=2)
+    for policy in "ab":
+        engine = f"engine of {policy} on 0,1"
+        assert start_of(calls, engine).gpus == []  # none of Ray's
+        for index in (0, 1):
+            assert start_of(calls, f"rank {index} of {policy}").gpus == [index]
+        assert {call.name for call in calls if call.name.startswith(f"engine of {policy}")} == {
+            engine
+        }
+        asked = [call.call for call in calls if call.name == engine]
+        assert asked[:2] == ["start", "sleep"]
+        assert asked[-3:] == ["sleep", "wake_weights", "wake_kv_cache"]

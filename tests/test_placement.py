@@ -48,6 +48,45 @@ def test_disaggregated_engines_have_gpus_of_their_own_after_the_ranks():
     assert placement.rollout_slots == (Slot(2, 1.0), Slot(3, 1.0))
 
 
+def sharded(*, engines: int, tensor_parallel: int, ranks: int, placement: str) -> Config:
+    config = paper()
+    config.rollout.engines_per_policy = engines
+    config.rollout.tensor_parallel = tensor_parallel
+    config.policy.ranks_per_policy = ranks
+    config.cluster.placement = placement
+    colocated = placement == "colocated"
+    config.cluster.gpus_per_policy = ranks + (0 if colocated else engines * tensor_parallel)
+    return config
+
+
+def test_a_colocated_sharded_engine_shares_the_gpus_of_as_many_ranks():
+    config = sharded(engines=2, tensor_parallel=2, ranks=4, placement="colocated")
+    placement = plan_policy(config, device="cuda")
+    assert placement.num_gpus == 4
+    assert [list(slot.bundles) for slot in placement.rollout_slots] == [[0, 1], [2, 3]]
+    assert [list(slot.bundles) for slot in placement.policy_slots] == [[0], [1], [2], [3]]
+    for bundle in range(4):
+        slots = [*placement.rollout_slots, *placement.policy_slots]
+        assert sum(slot.num_gpus for slot in slots if bundle in slot.bundles) == 0.9
+
+
+def test_disaggregated_sharded_engines_have_gpus_of_their_own_after_the_ranks():
+    config = sharded(engines=2, tensor_parallel=3, ranks=2, placement="disaggregated")
+    placement = plan_policy(config, device="cuda")
+    assert placement.num_gpus == 8  # 2 + 2 x 3
+    assert placement.policy_slots == (Slot(0, 1.0), Slot(1, 1.0))
+    assert placement.rollout_slots == (Slot(2, 1.0, 3), Slot(5, 1.0, 3))
+    with pytest.raises(ValueError, match=r"4 policies need 8 GPUs each .*rollout\.tensor_parallel"):
+        check_gpus(placement, num_policies=4, node_gpus=[8, 8, 8, 7])
+
+
+def test_on_cpu_the_workers_of_a_sharded_engine_are_no_matter_of_rays():
+    config = sharded(engines=1, tensor_parallel=2, ranks=1, placement="colocated")
+    placement = plan_policy(config, device="cpu")
+    assert placement.bundles == ({"CPU": pytest.approx(0.02)},)
+    assert placement.rollout_slots == (Slot(0, 0.0),)
+
+
 def test_policies_that_share_gpus_each_ask_for_their_part_of_whole_ones():
     config = paper()
     config.cluster.policies_per_gpu = 2

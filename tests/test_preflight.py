@@ -384,6 +384,17 @@ def test_an_update_is_shown_part_by_part():
     assert sampling.present == "47.4 GiB (36 longest sequences)"
 
 
+def test_each_gpu_of_a_sharded_engine_has_its_part_of_weights_and_cache():
+    config = paper()
+    config.rollout.engines_per_policy, config.rollout.tensor_parallel = 1, 2
+    _, sampling, _ = gpu_memory(EIGHT_A100, config)
+    # 5.75 / 2, 1.125 / 2; 8,192 tokens x (2 x 2048 + 3 x 11008 / 2) x 2 bytes, and whole logits.
+    assert engine_batch_bytes(QWEN_3B, config) == 337_641_472 + 466_747_392
+    assert sampling.needed == "4.2 GiB (weights 2.9, a batch 0.7, KV cache 0.6)"
+    # (0.6 x 79 - 2.87 - 0.75) / 0.5625
+    assert sampling.present == "47.4 GiB (78 longest sequences)"
+
+
 def test_states_that_cannot_fit_are_a_fault_and_a_high_peak_is_a_doubt():
     small = dataclasses.replace(EIGHT_A100, gpu_bytes=24 * GIB)
     update, sampling, _ = gpu_memory(small)
@@ -418,6 +429,20 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
     )
     assert (need.fault is None) == fits
     assert (4 < float(need.needed.removesuffix(" GiB")) < 6) == fits
+
+
+def test_on_a_cpu_each_worker_of_a_sharded_engine_is_a_process():
+    needs = [
+        checks.cpu_memory_need(
+            load_config(QUICKSTART, [f"rollout.tensor_parallel={size}"]),
+            sizes=[400_000] * 2,
+            trained=[400_000] * 2,
+            host_bytes=64 * GIB,
+        )
+        for size in (1, 2)
+    ]
+    whole, sharded = (float(need.needed.removesuffix(" GiB")) for need in needs)
+    assert sharded - whole == pytest.approx(2 * 2 * 1.1, abs=0.11)  # two more of each engine
 
 
 def test_the_limits_of_all_control_groups_around_a_process_count(tmp_path):

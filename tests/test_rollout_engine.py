@@ -173,6 +173,18 @@ def test_a_step_takes_as_many_tokens(transfer: WeightTransfer, changes: dict, to
     assert EngineArgs(**arguments).max_num_batched_tokens == tokens
 
 
+def test_a_sharded_engine_starts_a_worker_for_each_gpu_and_divides_the_cache_of_a_cpu() -> None:
+    for transfer in ("shared_memory", "ipc"):
+        plain, sharded = (arguments_of(transfer, tensor_parallel=size) for size in (1, 2))
+        changes = {name for name in sharded if sharded[name] != plain.get(name)}
+        assert changes - {"kv_cache_memory_bytes"} == {
+            "tensor_parallel_size",
+            "distributed_executor_backend",
+        }
+        assert EngineArgs(**sharded).tensor_parallel_size == 2
+    assert arguments_of("shared_memory", tensor_parallel=2)["kv_cache_memory_bytes"] == 32 << 20
+
+
 def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads() -> None:
     for device in ("cpu", "cuda"):
         environment = engine_environment(device)
@@ -270,14 +282,14 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
             return [*super().metadata(), ParamMeta("embed", torch.bfloat16, (152064, 3584))]
 
     embedding_bytes = 152064 * 3584 * 2
-    ipc = trainer_init_info("ipc", source=LargeSource(), rank=0, num_engines=2)
+    ipc = trainer_init_info("ipc", source=LargeSource(), rank=0, num_workers=2)
     assert isinstance(ipc, IPCTrainerInitInfo)
     assert (ipc.packed, ipc.packed_buffer_size_bytes) == (True, embedding_bytes)
-    nccl = trainer_init_info("nccl", source=LargeSource(), rank=1, num_engines=2)
+    nccl = trainer_init_info("nccl", source=LargeSource(), rank=1, num_workers=2)
     assert isinstance(nccl, NCCLTrainerInitInfo)
     assert (nccl.rank, nccl.world_size, nccl.packed) == (1, 3, True)
     assert nccl.packed_buffer_size_bytes == embedding_bytes
-    small = trainer_init_info("ipc", source=SmallSource(), rank=0, num_engines=1)
+    small = trainer_init_info("ipc", source=SmallSource(), rank=0, num_workers=1)
     assert isinstance(small, IPCTrainerInitInfo)
     assert small.packed_buffer_size_bytes == 1 << 30
 
@@ -307,7 +319,7 @@ def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(vllm_026: SimpleNa
     sent = ({"a": 0}.keys(), {"packed": True, "packed_buffer_size_bytes": 1 << 30})
     chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
     sender = create_weight_sender(
-        "ipc", client=vllm_026, source=SmallSource(), rank=0, num_engines=1
+        "ipc", client=vllm_026, source=SmallSource(), rank=0, num_workers=1
     )
     sender.send_weights()
     assert vllm_026.calls == [
@@ -319,13 +331,13 @@ def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(vllm_026: SimpleNa
     ]
     vllm_026.calls.clear()
     second = create_weight_sender(
-        "ipc", client=vllm_026, source=SmallSource(), rank=1, num_engines=1
+        "ipc", client=vllm_026, source=SmallSource(), rank=1, num_workers=1
     )
     assert vllm_026.calls == []  # the first alone talks to engines
     second.send_weights()
     assert vllm_026.calls[0] == sent and "start_weight_update" not in vllm_026.calls
     with pytest.raises(ValueError, match=r"cluster\.placement=disaggregated: vllm .* another way"):
-        create_weight_sender("nccl", client=vllm_026, source=SmallSource(), rank=0, num_engines=1)
+        create_weight_sender("nccl", client=vllm_026, source=SmallSource(), rank=0, num_workers=1)
 
 
 def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch) -> None:
@@ -430,6 +442,17 @@ def test_every_engine_is_called_and_joins_the_nccl_group_with_a_rank_of_its_own(
         *([chunk, chunk, []] if waits_for_chunks else [2 * chunk]),
         ["finish_weight_update"] * 2,
     ]
+
+
+def test_every_worker_of_a_sharded_engine_has_a_rank_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """vLLM adds the worker's number within its engine: 1, 2, 3 and 4, 5, 6."""
+    monkeypatch.setattr(ray, "get", lambda made: None)
+    actors = [Actor(), Actor()]
+    client = UpdateCalls(actors, waits_for_chunks=True, workers_each=3)  # type: ignore[arg-type]
+    client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
+    assert [actor.calls[0][1]["rank_offset"] for actor in actors] == [1, 4]
 
 
 # ---- The real engine ----

@@ -83,7 +83,7 @@ RELEASED: dict[str, Here] = {
     "target_modules": Here("policy.lora.target_modules", "null instead of all-linear"),
     "actor_num_gpus_per_node": Here("policy.ranks_per_policy", "and cluster.gpus_per_policy"),
     "vllm_num_engines": Here("rollout.engines_per_policy"),
-    "vllm_tensor_parallel_size": Here(None, "an engine has one GPU"),
+    "vllm_tensor_parallel_size": Here("rollout.tensor_parallel"),
     "vllm_gpu_memory_utilization": Here("rollout.gpu_memory_utilization"),
     "vllm_enable_sleep": Here(None, "colocated engines sleep during updates"),
     "deepspeed_enable_sleep": Here(None, "colocated trainers leave the GPU during rollouts"),

@@ -107,9 +107,12 @@ def cpu_memory_need(
     (What activations need is in the plan of the update, where there is one.)"""
     num_engines, num_ranks = config.rollout.engines_per_policy, config.policy.ranks_per_policy
     cache = config.rollout.cpu_kv_cache_mib * MIB
+    # Where the model is sharded, in processes beside the one that schedules.
+    shards = config.rollout.tensor_parallel
+    processes = ENGINE_PROCESS_BYTES * (1 if shards == 1 else 1 + shards)
     # vLLM keeps a packed copy beside the weights that an update fills.
     engines = sum(
-        ENGINE_PROCESS_BYTES + cache + 2 * BYTES[config.rollout.dtype] * sizes[family[0]]
+        processes + cache + 2 * BYTES[config.rollout.dtype] * sizes[family[0]]
         for family in config.families
     )
     ranks = sum(
@@ -238,7 +241,8 @@ def files_need(config: Config, *, limit: int) -> Need:
 
 def num_ports(config: Config) -> int:
     """Ports that a run opens on this machine, roughly."""
-    per_policy = config.rollout.engines_per_policy + config.policy.ranks_per_policy
+    num_workers = config.rollout.engines_per_policy * config.rollout.tensor_parallel
+    per_policy = num_workers + config.policy.ranks_per_policy
     return RAY_PORTS + 2 * per_policy * len(config.families)
 
 
@@ -331,8 +335,8 @@ def _sampling_need(config: Config, shape: ModelShape, machine: Machine) -> Need:
         fault = (
             f"GPU memory: rollout.gpu_memory_utilization={share:g} gives an engine {gib(given)} "
             "GiB, and its weights with what passes through it at once and the KV cache of one "
-            f"longest sequence need {gib(needed)}; raise it, or lower rollout.max_prompt_tokens "
-            "or rollout.max_num_seqs"
+            f"longest sequence need {gib(needed)}; raise it, lower rollout.max_prompt_tokens or "
+            "rollout.max_num_seqs, or shard engines over more GPUs (rollout.tensor_parallel)"
         )
     room = max(kv_room_bytes(shape, config, gpu_bytes=machine.gpu_bytes), 0) / sequence
     present = f"{gib(given)} GiB ({room:.0f} longest sequences)"

@@ -332,26 +332,36 @@ def _gpus(config: Config) -> Iterator[Conflict]:
         return
     gpus = config.cluster.gpus_per_policy
     ranks, engines = config.policy.ranks_per_policy, config.rollout.engines_per_policy
-    keys = (
+    size = config.rollout.tensor_parallel
+    keys = [
         "policy.ranks_per_policy",
         "rollout.engines_per_policy",
         "cluster.gpus_per_policy",
         "cluster.placement",
-    )
+    ]
+    asked, has = f"{engines} engines", "a GPU of its own"
+    if size > 1:
+        keys.insert(2, "rollout.tensor_parallel")
+        asked, has = f"{engines} engines of {size} GPUs", "GPUs of its own"
     on_cpu = "or cluster.device=cpu, where the number of GPUs does not matter"
-    if config.cluster.placement == "colocated" and not ranks == engines == gpus:
+    if config.cluster.placement == "colocated" and not ranks == engines * size == gpus:
+        same = "set all three to the same number"
+        if size > 1:
+            same = (
+                "let ranks, GPUs and rollout.engines_per_policy x rollout.tensor_parallel be equal"
+            )
         yield Conflict(
-            keys,
+            tuple(keys),
             f"colocated, each of the {gpus} GPUs holds one rank and one engine, "
-            f"not {ranks} ranks and {engines} engines",
-            f"set all three to the same number, {on_cpu}",
+            f"not {ranks} ranks and {asked}",
+            f"{same}, {on_cpu}",
         )
-    if config.cluster.placement == "disaggregated" and ranks + engines != gpus:
+    if config.cluster.placement == "disaggregated" and ranks + engines * size != gpus:
         yield Conflict(
-            keys,
-            f"disaggregated, each rank and each engine has a GPU of its own: "
-            f"{ranks} + {engines} is not {gpus}",
-            f"set cluster.gpus_per_policy to {ranks + engines}, {on_cpu}",
+            tuple(keys),
+            f"disaggregated, each rank and each engine has {has}: "
+            f"{ranks} + {engines * size} is not {gpus}",
+            f"set cluster.gpus_per_policy to {ranks + engines * size}, {on_cpu}",
         )
 
 

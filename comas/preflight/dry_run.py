@@ -139,7 +139,7 @@ def _on_bundle(
 
 
 def _numbered(kind: str, slots: Sequence[Slot], bundle: int) -> list[str]:
-    return [f"{kind} {n}" for n, slot in enumerate(slots) if slot.bundle_index == bundle]
+    return [f"{kind} {n}" for n, slot in enumerate(slots) if bundle in slot.bundles]
 
 
 def _counted(things: Sequence[str], name: str) -> str:

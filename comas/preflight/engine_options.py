@@ -11,7 +11,10 @@ from comas.config.faults import Conflict, yaml_text
 from comas.config.keys import leaves
 from comas.config.schema import Config
 
-_ONE_GPU = "an engine is one process on one GPU; rollout.engines_per_policy makes more of them"
+_GPUS = (
+    "rollout.tensor_parallel says how many GPUs an engine has; rollout.engines_per_policy makes "
+    "more engines"
+)
 _DISTRIBUTION = "the update would compute log-probs of another distribution"
 _LORA = "policy.lora says it"
 _RESPONSES = "rollout.max_prompt_tokens and rollout.max_response_tokens make it"
@@ -39,11 +42,11 @@ REFUSED_OF_VLLM: Mapping[str, str] = {
     **dict.fromkeys(("worker_cls", "worker_extension_cls"), "weights are loaded by vLLM's worker"),
     **dict.fromkeys(("enable_lora", "max_loras", "max_lora_rank", "max_cpu_loras"), _LORA),
     **dict.fromkeys(("lora_target_modules", "lora_dtype", "default_mm_loras"), _LORA),
-    **dict.fromkeys(("distributed_executor_backend", "device_ids"), _ONE_GPU),
-    **dict.fromkeys(("nnodes", "node_rank"), _ONE_GPU),
-    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), _ONE_GPU),
-    **dict.fromkeys(("prefill_context_parallel_size", "decode_context_parallel_size"), _ONE_GPU),
-    **dict.fromkeys(("master_addr", "master_port", "enable_expert_parallel"), _ONE_GPU),
+    **dict.fromkeys(("distributed_executor_backend", "device_ids"), _GPUS),
+    **dict.fromkeys(("nnodes", "node_rank"), _GPUS),
+    **dict.fromkeys(("tensor_parallel_size", "pipeline_parallel_size"), _GPUS),
+    **dict.fromkeys(("prefill_context_parallel_size", "decode_context_parallel_size"), _GPUS),
+    **dict.fromkeys(("master_addr", "master_port", "enable_expert_parallel"), _GPUS),
 }
 """Argument of vLLM's ``EngineArgs`` -> why no option sets it. So is any of data parallelism."""
 
@@ -90,7 +93,7 @@ def _of_vllm(options: Mapping[str, object], *, device: str) -> Iterator[Conflict
     for leaf in leaves(options):
         key, name = f"rollout.vllm_options.{leaf}", leaf.partition(".")[0]
         if name.startswith("data_parallel"):
-            yield _refusal(key, _ONE_GPU)
+            yield _refusal(key, _GPUS)
         elif name in REFUSED_OF_VLLM:
             yield _refusal(key, REFUSED_OF_VLLM[name])
         else:

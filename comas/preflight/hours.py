@@ -229,16 +229,22 @@ def sequences_need(config: Config, sizes: Sizes) -> Need:
 
 
 def decode_step_seconds(
-    num_sequences: float, context: float, shape: ModelShape, given: Assumptions
+    num_sequences: float,
+    context: float,
+    shape: ModelShape,
+    given: Assumptions,
+    *,
+    shards: int = 1,
 ) -> float:
-    """One token of each sequence: weights and KV cache are read once.
+    """One token of each sequence: weights and KV cache are read once, by each GPU of the engine
+    its ``shard`` of them. (What the GPUs tell each other is in the overhead.)
 
     Example: 39 sequences of 2,000 tokens: 6.2 GB and 39 x 2,000 x 36,864 bytes = 2.9 GB at
     1.4 TB/s are 6.5 ms, and 3 ms of overhead.
     """
     read = shape.num_parameters * WEIGHT_BYTES + num_sequences * context * kv_bytes(shape)
     bandwidth = given.bandwidth_tb_s * 1e12 * given.bandwidth_utilisation
-    return read / bandwidth + given.decode_overhead_ms / 1e3
+    return read / shards / bandwidth + given.decode_overhead_ms / 1e3
 
 
 def kv_bytes(shape: ModelShape) -> int:
@@ -255,7 +261,8 @@ def cached_sequences(
     bytes; beside Qwen2.5-14B, 20 GB are 44 at 196,608 bytes.
     """
     room = kv_room_bytes(shape, config, gpu_bytes=given.gpu_gib * GIB)
-    return max(1.0, room / (context * kv_bytes(shape)))
+    of_a_gpu = kv_bytes(shape) / config.rollout.tensor_parallel
+    return max(1.0, room / (context * of_a_gpu))
 
 
 def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
@@ -264,10 +271,12 @@ def rollout_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assu
     context = prompt_tokens(config, given) + response_tokens(given) / 2
     cached = cached_sequences(context, config, shape, given)
     at_once = min(in_flight, config.rollout.max_num_seqs, cached)
-    of_a_token = decode_step_seconds(at_once, context, shape, given) * in_flight / at_once
+    shards = config.rollout.tensor_parallel
+    of_a_step = decode_step_seconds(at_once, context, shape, given, shards=shards)
+    of_a_token = of_a_step * in_flight / at_once
     decoding = chain_tokens(config, given) * of_a_token * given.slowest
     prompts = sum(sizes.samples_per_policy) / num_engines(config) * prompt_tokens(config, given)
-    operations = 2 * body_weights(shape) * prompts * (1 - given.prefix_hits)
+    operations = 2 * body_weights(shape) * prompts * (1 - given.prefix_hits) / shards
     return decoding + operations / (given.tflops * 1e12 * given.prefill_utilisation)
 
 

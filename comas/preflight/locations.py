@@ -1,5 +1,6 @@
 """Where the names of models and question files lead."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -135,3 +136,28 @@ def check_architecture(model: str, *, is_trained: bool, device: Device) -> None:
             check_head_size(head_size_of(modules.config))
     except ValueError as error:
         raise ValueError(f"society.models names {model!r}: {error}") from error
+
+
+def check_shards(model: str, size: int) -> None:
+    """Raise ValueError unless a model, by its config.json, can be sharded over ``size`` GPUs of an
+    engine (``rollout.tensor_parallel``): each has as many heads, and as much of an MLP, as another.
+
+    Example: Qwen2.5-3B has 16 attention heads, 2 key-value heads and an MLP of 11008: 1 or 2.
+    """
+    if size == 1:
+        return
+    text = without_weights(str(description_of(model))).config.get_text_config()
+    heads = text.num_attention_heads
+    parts = {
+        "attention heads": heads,
+        "key-value heads": getattr(text, "num_key_value_heads", None) or heads,
+        "intermediate size": getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+    }
+    common = math.gcd(*parts.values())
+    if common % size:
+        possible = [str(n) for n in range(1, min(common, 64) + 1) if common % n == 0]
+        raise ValueError(
+            f"rollout.tensor_parallel={size} does not divide "
+            f"{', '.join(f'the {count} {part}' for part, count in parts.items() if count % size)} "
+            f"of {model}: set it to {' or '.join(possible)}, or choose another model"
+        )

@@ -135,7 +135,7 @@ def rank_memory(
         averaging=0 if offload else 4 * min(masters, GATHERED_ELEMENTS if stage == 3 else whole),
         activations=_activations(shape, config),
         head=shape.vocab_size * (2 * 4 * CHUNK_SIZE + 4 * shape.hidden_size),
-        syncing=BYTES[config.rollout.dtype] * whole + TRANSFER_BYTES if shares_gpu else 0,
+        syncing=engine_shard_bytes(shape, config) + TRANSFER_BYTES if shares_gpu else 0,
         offloaded=_offloaded(part, stage) if offload else 0,
         waiting=sum(map(_pinned, waiting)) if shares_gpu else 0,
         checkpoint=saved / policy.ranks_per_policy,
@@ -151,6 +151,7 @@ def _adapters_memory(
     adapter with both. On a GPU that is shared with the rollout engine nothing leaves it."""
     stage, offload = sharding
     size, adapter = BYTES[config.policy.dtype], adapter_parameters(shape, config)
+    shard = engine_shard_bytes(shape, config)
     whole = adapter * max(len(family) for family in config.trained_families)
     part = whole / (config.policy.ranks_per_policy if stage > 0 else 1)
     masters = 0 if stage == 0 and config.policy.dtype == "float32" else 4 * part
@@ -164,10 +165,10 @@ def _adapters_memory(
         activations=_activations(shape, config),
         # The output layer has no gradient.
         head=shape.vocab_size * 2 * 4 * CHUNK_SIZE,
-        syncing=BYTES[config.rollout.dtype] * shape.num_parameters if shares_gpu else 0,
+        syncing=shard if shares_gpu else 0,
         offloaded=20 * part if offload else 0,
         # The rollout engine's base model, while it sleeps.
-        waiting=_pinned(BYTES[config.rollout.dtype] * shape.num_parameters) if shares_gpu else 0,
+        waiting=_pinned(shard) if shares_gpu else 0,
         checkpoint=(size * whole + 12 * whole) / config.policy.ranks_per_policy,
         starting=0,
         loading=size * shape.num_parameters,
@@ -194,20 +195,22 @@ def in_words(num_bytes: float) -> str:
     return f"{num_bytes / GIB:.1f} GiB"
 
 
-def kv_cache_bytes(shape: ModelShape, config: Config) -> int:
-    """KV cache of one sequence of the greatest length: keys and values of every layer and token."""
-    tokens = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
-    return 2 * shape.num_layers * shape.kv_size * BYTES[config.rollout.dtype] * tokens
+def engine_shard_bytes(shape: ModelShape, config: Config) -> float:
+    """Weights of a rollout engine on each of its GPUs: 6.2 GB of Qwen2.5-3B in bfloat16, 3.1 with
+    ``rollout.tensor_parallel=2``."""
+    rollout = config.rollout
+    return BYTES[rollout.dtype] * shape.num_parameters / rollout.tensor_parallel
 
 
-def engine_weight_bytes(shape: ModelShape, config: Config) -> int:
-    """Weights in a rollout engine on a GPU: the model's, and of LoRA policies room for every
-    adapter of the family, of the next rank that vLLM makes room for."""
-    size, rank = BYTES[config.rollout.dtype], config.policy.lora.rank
+def engine_weight_bytes(shape: ModelShape, config: Config) -> float:
+    """Weights in a rollout engine on a GPU: its shard of the model, and of LoRA policies room for
+    every adapter of the family, of the next rank that vLLM makes room for (as if none were
+    sharded)."""
+    shard, rank = engine_shard_bytes(shape, config), config.policy.lora.rank
     if rank is None:
-        return size * shape.num_parameters
+        return shard
     adapter = adapter_parameters(shape, config) // rank * lora_room(rank)
-    return size * (shape.num_parameters + adapter * max(map(len, config.families)))
+    return shard + BYTES[config.rollout.dtype] * adapter * max(map(len, config.families))
 
 
 def kv_room_bytes(shape: ModelShape, config: Config, *, gpu_bytes: float) -> float:
@@ -219,17 +222,26 @@ def kv_room_bytes(shape: ModelShape, config: Config, *, gpu_bytes: float) -> flo
     return given - engine_weight_bytes(shape, config) - engine_batch_bytes(shape, config)
 
 
-def engine_batch_bytes(shape: ModelShape, config: Config) -> int:
+def kv_cache_bytes(shape: ModelShape, config: Config) -> float:
+    """KV cache of one sequence of the greatest length on each GPU of its engine: keys and values of
+    every layer and token, of the GPU's part of the heads."""
+    rollout = config.rollout
+    tokens = rollout.max_prompt_tokens + rollout.max_response_tokens
+    whole = 2 * shape.num_layers * shape.kv_size * BYTES[rollout.dtype] * tokens
+    return whole / rollout.tensor_parallel
+
+
+def engine_batch_bytes(shape: ModelShape, config: Config) -> float:
     """Memory for what passes through a rollout engine on a GPU at once, set aside as it starts:
-    of each token the input of a layer beside its residual, the gated MLP's three parts; of each
-    sequence the logits in float32, their log-probs, and a copy.
+    of each token the input of a layer beside its residual, the gated MLP's three parts (the GPU's
+    shard of them); of each sequence the logits in float32, their log-probs, and a copy.
     """
     rollout = config.rollout
     tokens = gpu_batched_tokens(
         max_model_len=rollout.max_prompt_tokens + rollout.max_response_tokens,
         max_num_seqs=rollout.max_num_seqs,
     )
-    layer = 2 * shape.hidden_size + 3 * shape.intermediate_size
+    layer = 2 * shape.hidden_size + 3 * shape.intermediate_size / rollout.tensor_parallel
     logits = 3 * 4 * rollout.max_num_seqs * shape.vocab_size
     return tokens * layer * BYTES[rollout.dtype] + logits
 

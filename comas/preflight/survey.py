@@ -20,6 +20,7 @@ from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
     check_architecture,
     check_model,
+    check_shards,
     held_out_rules,
     locate,
     society_folder,
@@ -191,6 +192,7 @@ class Survey:
         if not is_embedded:
             trained = {config.models[policy] for policy in config.trained_policies}
             check_architecture(location, is_trained=name in trained, device=self.device)
+        check_shards(location, config.rollout.tensor_parallel)
         self._folders[name] = description_of(location)
         self._num_parameters[name] = num_parameters(location)
         self._num_trained[name] = self._num_parameters[name]

@@ -30,6 +30,8 @@ WRITING = "writing"
 """Ray's name of the thread that writes checkpoints, beside the one of all other calls."""
 HEARTBEAT = "heartbeat"
 """Ray's name of the thread that gives signs of life."""
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+"""Environment variable that names the GPUs of a process: ``0,1``."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,11 @@ class ProcessLocation(NamedTuple):
     pid: int
     log: Path
     """The file on its node that takes its error output."""
+
+
+def visible_gpus() -> str:
+    """The GPUs that Ray has given to this process."""
+    return os.environ[VISIBLE_GPUS]
 
 
 def _own_location() -> ProcessLocation:
@@ -99,8 +106,12 @@ class RolloutActor:
         backend: WeightTransfer,
         rollout: Rollout,
         adapters: Adapters | None,
+        gpus: str | None = None,
     ) -> None:
-        """``rollout`` are the run's settings with the chat template's variables of the policy."""
+        """``rollout`` are the run's settings with the chat template's variables of the policy.
+        ``gpus`` are those of a sharded engine; else Ray says which one it has."""
+        if gpus is not None:
+            os.environ[VISIBLE_GPUS] = gpus
         with _importing():
             from comas.engines.rollout.engine import RolloutEngine
 
@@ -136,17 +147,23 @@ class UpdateCalls:
     """The calls of a weight update, each to all rollout engines of a policy: the client of our own
     sender, and of vLLM's."""
 
-    def __init__(self, engines: Sequence[ActorHandle], *, waits_for_chunks: bool) -> None:
+    def __init__(
+        self, engines: Sequence[ActorHandle], *, waits_for_chunks: bool, workers_each: int = 1
+    ) -> None:
         """``waits_for_chunks``: whether the engines have loaded a chunk when ``update_weights``
-        returns; else they have all chunks when ``finish_weight_update`` does."""
+        returns; else they have all chunks when ``finish_weight_update`` does. ``workers_each`` are
+        the GPUs of an engine, ``rollout.tensor_parallel``."""
         self._engines = engines
+        self._workers_each = workers_each
         self._waits_for_chunks = waits_for_chunks
         self._loading: list[ray.ObjectRef] = []
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
         ray.get(
             [
-                engine.call.remote("init_weight_transfer_engine", _of_engine(index, init_info))
+                engine.call.remote(
+                    "init_weight_transfer_engine", _of_engine(index * self._workers_each, init_info)
+                )
                 for index, engine in enumerate(self._engines)
             ]
         )
@@ -172,12 +189,12 @@ class UpdateCalls:
         return [engine.call.remote(method, *arguments) for engine in self._engines]
 
 
-def _of_engine(index: int, init_info: dict[str, Any]) -> dict[str, Any]:
-    """What engine ``index`` is told. For NCCL, vLLM gives all engines the same rank, and tells only
-    data-parallel ones apart."""
+def _of_engine(workers_before: int, init_info: dict[str, Any]) -> dict[str, Any]:
+    """What an engine is told, when so many workers belong to those before it. For NCCL, vLLM gives
+    all engines the same rank, and tells only data-parallel ones apart, and an engine's workers."""
     if "rank_offset" not in init_info:
         return init_info
-    return init_info | {"rank_offset": init_info["rank_offset"] + index}
+    return init_info | {"rank_offset": init_info["rank_offset"] + workers_before}
 
 
 class AdapterSender:
@@ -290,12 +307,13 @@ class PolicyActor:
             return
         from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
 
+        workers_each = self.config.rollout.tensor_parallel
         self._sender = create_weight_sender(
             self.backend,
-            client=UpdateCalls(engines, waits_for_chunks=True),
+            client=UpdateCalls(engines, waits_for_chunks=True, workers_each=workers_each),
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
-            num_engines=len(engines),
+            num_workers=len(engines) * workers_each,
         )
 
     def send_weights(self, policies: Collection[int]) -> None:

@@ -24,6 +24,7 @@ from comas.engines.cluster.actors import (
     PolicyActor,
     ProcessLocation,
     RolloutActor,
+    visible_gpus,
 )
 from comas.engines.cluster.nodes import (
     alive_nodes,
@@ -119,6 +120,7 @@ class Launch:
                     chat_template_kwargs=self._config.chat_template_kwargs[family[0]],
                 ),
                 adapters=self._adapters(family),
+                gpus=self._gpus_of(family, slot),
             )
             for family in self._config.families
             for index, slot in enumerate(self._placement.rollout_slots)
@@ -291,6 +293,33 @@ class Launch:
         policies = tuple(policy for policy in family if policy in self._config.adapter_policies)
         return Adapters(self._config.policy.lora, policies) if policies else None
 
+    def _gpus_of(self, family: tuple[int, ...], slot: Slot) -> str | None:
+        """The GPUs of a sharded engine, ``"0,1"``, in the order of its bundles; None of any other.
+
+        Ray gives an actor of several GPUs whole ones only, of one bundle. The group holds all
+        GPUs of its bundles, and so they are the engine's without being Ray's to give.
+        """
+        if slot.num_bundles == 1:
+            return None
+        ask = ray.remote(visible_gpus)
+        calls = {
+            f"bundle {bundle} of {family_in_words(family)}": ask.options(
+                num_cpus=0, num_gpus=slot.num_gpus, scheduling_strategy=self._within(family, bundle)
+            ).remote()
+            for bundle in slot.bundles
+        }
+        limit = self._config.cluster.start_timeout_s
+        found = wait_for_all(
+            calls, doing="being asked for its GPU", timeout_s=limit, check=self.check_nodes
+        )
+        return ",".join(found)
+
+    def _within(self, family: tuple[int, ...], bundle: int) -> PlacementGroupSchedulingStrategy:
+        group = self._groups[self._number_of(family) // self._placement.policies_per_group]
+        return PlacementGroupSchedulingStrategy(
+            placement_group=group, placement_group_bundle_index=bundle
+        )
+
     def _number_of(self, family: tuple[int, ...]) -> int:
         return self._config.families.index(family)
 
@@ -307,14 +336,9 @@ class Launch:
         backend = self._weight_transfer_backend()
         actor = remote.options(
             num_cpus=CPU_SHARE,
-            num_gpus=slot.num_gpus,
+            num_gpus=slot.num_gpus if slot.num_bundles == 1 else 0,
             runtime_env={"env_vars": environment},
-            scheduling_strategy=PlacementGroupSchedulingStrategy(
-                placement_group=self._groups[
-                    self._number_of(family) // self._placement.policies_per_group
-                ],
-                placement_group_bundle_index=slot.bundle_index,
-            ),
+            scheduling_strategy=self._within(family, slot.bundle_index),
         )
         model, config, device = self._models[family[0]], self._config, self._device
         self._creators[name] = partial(

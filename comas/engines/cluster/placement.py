@@ -35,10 +35,19 @@ class Node(NamedTuple):
 
 @dataclass(frozen=True)
 class Slot:
-    """A GPU's share for one engine process, in a bundle of its policy's group (0 on CPU)."""
+    """A GPU's share for one engine process, in a bundle of its policy's group (0 on CPU).
+
+    A sharded engine has that share of the GPU of each of ``num_bundles`` bundles in a row.
+    """
 
     bundle_index: int
     num_gpus: float
+    num_bundles: int = 1
+
+    @property
+    def bundles(self) -> range:
+        """The indices of its bundles: ``Slot(2, 0.45, num_bundles=2).bundles == range(2, 4)``"""
+        return range(self.bundle_index, self.bundle_index + self.num_bundles)
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,8 @@ class PolicyPlacement:
     """A placement group, and the slots in it of the engines of one policy.
 
     Example, 2 colocated GPUs: bundles ``({"GPU": 1, ...}, {"GPU": 1, ...})``, rollout engine
-    i and policy rank i both in bundle i with 0.45 of its GPU.
+    i and policy rank i both in bundle i with 0.45 of its GPU. With ``rollout.tensor_parallel=2``
+    instead, one rollout engine in both bundles.
     """
 
     bundles: tuple[dict[str, float], ...]
@@ -68,10 +78,11 @@ class PolicyPlacement:
 def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     """Place the engines of one policy (every policy has the same shape).
 
-    cuda, colocated: rank i and engine i share GPU i. cuda, disaggregated: the ranks' GPUs first,
-    then the engines'. cpu: one bundle for all.
+    cuda, colocated: rank i has GPU i, and engine i the GPUs i*tp to (i+1)*tp - 1, where tp is
+    ``rollout.tensor_parallel``. cuda, disaggregated: the ranks' GPUs first, then the engines'. cpu:
+    one bundle for all.
     """
-    num_engines = config.rollout.engines_per_policy
+    num_engines, tp = config.rollout.engines_per_policy, config.rollout.tensor_parallel
     num_ranks = config.policy.ranks_per_policy
     if device == "cpu":
         share = CPU_SHARE * (num_engines + num_ranks)
@@ -87,7 +98,9 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     bundle = {"GPU": 1.0, "CPU": 2 * CPU_SHARE * sharers}
     return PolicyPlacement(
         bundles=(bundle,) * config.cluster.gpus_per_policy,
-        rollout_slots=tuple(Slot(first_engine + i, gpu_share) for i in range(num_engines)),
+        rollout_slots=tuple(
+            Slot(first_engine + i * tp, gpu_share, num_bundles=tp) for i in range(num_engines)
+        ),
         policy_slots=tuple(Slot(i, gpu_share) for i in range(num_ranks)),
         policies_per_group=sharers,
     )
@@ -149,8 +162,8 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
         f"({gpus_in_all(placement, num_policies)} in all, {placement.policies_per_group} policies "
         f"per GPU); GPUs of the nodes: {nodes}, room for {fitting} policies. Use fewer agents "
         f"(society.num_agents={max(fitting, 1)}), fewer GPUs per policy (cluster.gpus_per_policy "
-        "with policy.ranks_per_policy and rollout.engines_per_policy), or share policies "
-        "(society.policy_of_agent)."
+        "with policy.ranks_per_policy, rollout.engines_per_policy and rollout.tensor_parallel), "
+        "or share policies (society.policy_of_agent)."
     )
 
 

@@ -121,10 +121,8 @@ def engine_arguments(
         arguments |= cpu_options(
             max_model_len=max_model_len,
             max_num_seqs=rollout.max_num_seqs,
-            kv_cache_mib=rollout.cpu_kv_cache_mib,
+            kv_cache_mib=rollout.cpu_kv_cache_mib // rollout.tensor_parallel,  # of each worker
         )
-        # Of each worker.
-        arguments["kv_cache_memory_bytes"] //= rollout.tensor_parallel
         arguments["worker_extension_cls"] = "comas.engines.rollout.cpu.worker.CpuWorker"
     return arguments | rollout.vllm_options
 

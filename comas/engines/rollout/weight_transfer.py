@@ -93,13 +93,14 @@ def create_weight_sender(
     client: VLLMWeightSyncClient,
     source: WeightSource,
     rank: int,
-    num_engines: int,
+    num_workers: int,
 ) -> TrainerWeightTransferEngine | IpcWeightSender:
     """Connect a trainer's ranks to the rollout engines that serve its weights.
 
     Every rank of the trainer creates one and calls ``send_weights()`` on it, which runs a whole
     update. All ranks iterate the source, because gathering is collective; only rank 0 talks to
-    the engines, through ``client``.
+    the engines, through ``client``. ``num_workers`` are the GPUs of all engines: each takes the
+    whole stream of weights, and keeps its shard.
 
     ``source`` yields ``(Hugging Face name, full tensor)`` anew at each iteration, and its
     ``metadata()`` gives name, dtype and shape of the same parameters in the same order without
@@ -113,13 +114,13 @@ def create_weight_sender(
                 "cluster.placement to colocated"
             )
         return IpcWeightSender(Vllm026IpcSender(client, source, rank=rank))
-    init_info = trainer_init_info(backend, source=source, rank=rank, num_engines=num_engines)
+    init_info = trainer_init_info(backend, source=source, rank=rank, num_workers=num_workers)
     sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
     return IpcWeightSender(sender) if backend == "ipc" else sender
 
 
 def trainer_init_info(
-    backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_engines: int
+    backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_workers: int
 ) -> TrainerInitInfo:
     """vLLM's arguments for the trainer's end of ``backend``."""
     buffer_bytes = _buffer_bytes(source)
@@ -131,7 +132,7 @@ def trainer_init_info(
         rank=rank,
         master_address=LOOPBACK,
         master_port=get_open_port(),
-        world_size=1 + num_engines,
+        world_size=1 + num_workers,
         packed_buffer_size_bytes=buffer_bytes,
     )
 
