@@ -159,8 +159,11 @@ def test_what_is_asked_of_an_interpreter_is_what_the_checks_and_engines_import()
 
 
 def test_the_first_checks_show_the_most():
-    first = [str(pair) for pair in planned(Arguments())][:5]
-    assert first == ["one of 0.5b", "ranks of 0.5b", "long of 0.5b", "lora of 0.5b", "one of 3b"]
+    first = [str(pair) for pair in planned(Arguments())][:6]
+    assert first == [
+        *("one of 0.5b", "ranks of 0.5b", "tensor of 0.5b", "long of 0.5b", "lora of 0.5b"),
+        "one of 3b",
+    ]
     assert {name for name, _ in ORDER} == set(CHECKS)
     assert [str(pair) for pair in planned(Arguments("cpu"))] == [f"{n} of tiny" for n in CHECKS]
     some = Arguments(size="3b,tiny", checks="nccl,lora")
@@ -179,6 +182,7 @@ def test_numbers_of_the_command_line_take_the_place_of_those_of_check_and_size()
 def test_what_a_machine_cannot_run_is_known_beforehand():
     assert [name for name, check in CHECKS.items() if why_impossible(check, H100)] == [
         "ranks",
+        "tensor",
         "nccl",
     ]
     assert why_impossible(CHECKS["ranks"], H100) == "needs 2 GPUs, and this machine has 1"
@@ -194,6 +198,9 @@ def test_each_check_asks_the_engines_for_what_it_shows():
     ranks = configs["ranks"]
     assert (ranks.policy.ranks_per_policy, ranks.rollout.engines_per_policy) == (2, 2)
     assert ranks.cluster.gpus_per_policy == 2
+    sharded = configs["tensor"]
+    assert (sharded.policy.ranks_per_policy, sharded.cluster.gpus_per_policy) == (2, 2)
+    assert (sharded.rollout.engines_per_policy, sharded.rollout.tensor_parallel) == (1, 2)
     assert configs["long"].rollout.max_prompt_tokens == 8192
     assert configs["long"].policy.micro_batch_tokens == 4096
     assert configs["long"].policy.gradient_checkpointing is None  # of long samples only
@@ -231,11 +238,11 @@ def scripted(monkeypatch):
 
 def test_each_row_is_told_and_what_did_not_run_is_listed_with_why(scripted, capsys):
     lost = LostEngineError("rank 0 of policy 0 is gone")
-    scripted(0, lost, DoesNotFitError("too small"), 0, 0, 0)
+    scripted(0, lost, 0, DoesNotFitError("too small"), 0, 0, 0)
     assert main(Arguments("cpu")) == 1
     told = capsys.readouterr().out
     assert f"{table_head()}\n| one | tiny | 2 | 60 |" in told
-    assert f"\n{failed_row('ranks', 'tiny')}\n| lora | tiny |" in told
+    assert f"\n{failed_row('ranks', 'tiny')}\n| tensor | tiny |" in told
     assert "\nnot run: long of tiny: too small\n" in told
     assert "\nnot run: nccl of tiny: NCCL runs between GPUs only\n" in told
     assert told.endswith("\nfault: ranks of tiny: rank 0 of policy 0 is gone\n")

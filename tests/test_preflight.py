@@ -434,7 +434,7 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
 def test_on_a_cpu_each_worker_of_a_sharded_engine_is_a_process():
     needs = [
         checks.cpu_memory_need(
-            load_config(QUICKSTART, [f"rollout.tensor_parallel={size}"]),
+            load_config(QUICKSTART, ["cluster.device=cpu", f"rollout.tensor_parallel={size}"]),
             sizes=[400_000] * 2,
             trained=[400_000] * 2,
             host_bytes=64 * GIB,

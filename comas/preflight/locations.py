@@ -151,7 +151,7 @@ def check_shards(model: str, size: int) -> None:
     parts = {
         "attention heads": heads,
         "key-value heads": getattr(text, "num_key_value_heads", None) or heads,
-        "intermediate size": getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        "MLP features": getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
     }
     common = math.gcd(*parts.values())
     if common % size:

@@ -48,7 +48,9 @@ class Check:
     shows: str
     num_agents: int = 1
     num_ranks: int = 1
-    """And as many rollout engines, of each policy."""
+    """Of each policy, whose rollout engines have as many GPUs."""
+    tensor_parallel: int = 1
+    """GPUs of each rollout engine."""
     lora_rank: int = 0
     """0: every agent is a model of its own."""
     has_long_samples: bool = False
@@ -66,6 +68,9 @@ class Check:
 CHECKS = {
     "one": Check("one agent: sampling, sleep, update, weights by CUDA IPC, waking"),
     "ranks": Check("two ranks and two engines of a policy, by NCCL", num_ranks=2),
+    "tensor": Check(
+        "a rollout engine sharded over the GPUs of two ranks", num_ranks=2, tensor_parallel=2
+    ),
     "long": Check("long prompts, recomputed activations, a KL penalty", has_long_samples=True),
     "lora": Check("two agents as adapters over one model", num_agents=2, lora_rank=16),
     "zero3": Check(
@@ -81,9 +86,10 @@ CHECKS = {
     "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
 }
 ORDER = (
-    ("one", "0.5b"), ("ranks", "0.5b"), ("long", "0.5b"), ("lora", "0.5b"), ("one", "3b"),
-    ("zero3", "0.5b"), ("recovery", "0.5b"), ("nccl", "0.5b"), ("ranks", "3b"), ("lora", "3b"),
-    ("long", "3b"), ("recovery", "3b"), ("zero3", "3b"), ("nccl", "3b"),
+    ("one", "0.5b"), ("ranks", "0.5b"), ("tensor", "0.5b"), ("long", "0.5b"), ("lora", "0.5b"),
+    ("one", "3b"), ("zero3", "0.5b"), ("recovery", "0.5b"), ("nccl", "0.5b"), ("ranks", "3b"),
+    ("tensor", "3b"), ("lora", "3b"), ("long", "3b"), ("recovery", "3b"), ("zero3", "3b"),
+    ("nccl", "3b"),
 )  # fmt: skip
 
 
@@ -171,7 +177,8 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
     return Config(
         society=Society(num_agents=check.num_agents),
         rollout=Rollout(
-            engines_per_policy=check.num_ranks,
+            engines_per_policy=check.num_ranks // check.tensor_parallel,
+            tensor_parallel=check.tensor_parallel,
             dtype=dtype,
             max_prompt_tokens=longest,
             max_response_tokens=size.response_tokens,
