@@ -19,6 +19,7 @@ from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rol
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import EngineError
+from comas.engines.rollout.workers import SHARED_MEMORY
 from comas.types import Generation, TrainingSample
 from comas.utils.processes import command_line, is_alive
 
@@ -168,42 +169,55 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     psutil.wait_procs(processes)
 
 
-@pytest.mark.parametrize("family", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_any_of_its_workers(
-    models, tmp_path, family
-):
-    """Two workers: before training, after an update, after one of them was killed, and after the
-    engine itself was, with a worker frozen."""
-    model = models[family]
-    config = society_config(num_each=1, tensor_parallel=2, num_agents=1)
-    with Agents(config, models=[model], device="cpu", recoveries=Recoveries(4)) as agents:
-        agents.sync_weights()
-        assert largest_difference(agents, [Path(model)]) < MAX_LOGPROB_DIFFERENCE
-        stats = agents.update(buffers_of(agents, 1), step=1)
-        assert stats[0].mismatch_max < MAX_LOGPROB_DIFFERENCE
-        agents.sync_weights()
-        agents.save_models(tmp_path)
-        trained = [tmp_path / "agent_0"]
-        assert largest_difference(agents, trained) < MAX_LOGPROB_DIFFERENCE
-        assert largest_difference(agents, [Path(model)]) > 10 * MAX_LOGPROB_DIFFERENCE
-
-        before = generate(agents, 0)
+def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_a_worker(models, tmp_path):
+    """Two workers, tied embeddings: before training, after an update, after one was killed."""
+    memory = set(SHARED_MEMORY.iterdir())
+    with _sharded(models[0]) as agents:
+        before = _check_updates(agents, models[0], tmp_path)
         [engine], workers = _rollout_processes(), _workers()
         assert len(workers) == 2
         _kill(workers[1:])
         assert generate(agents, 0) == before
-        assert {g.policy_version for g in before} == {2}
         assert not any(map(is_alive, [engine, *workers]))
-
-        [engine], workers = _rollout_processes(), _workers()
-        workers[0].suspend()
-        _kill([engine])
-        assert generate(agents, 0) == before
-        assert not any(map(is_alive, workers))
-        assert agents.recoveries.take_metrics(1)["recovery/engine_restarts"] == 2
+        assert agents.recoveries.take_metrics(1)["recovery/engine_restarts"] == 1
         workers = _workers()
         assert len(workers) == 2
     assert not any(map(is_alive, workers))
+    left = {path.name for path in set(SHARED_MEMORY.iterdir()) - memory}
+    assert not [name for name in left if name.startswith("vllm_dist_")]
+
+
+@pytest.mark.slow
+def test_a_frozen_worker_ends_with_its_engine(models, tmp_path):
+    """Untied embeddings."""
+    with _sharded(models[1]) as agents:
+        before = _check_updates(agents, models[1], tmp_path)
+        workers = _workers()
+        workers[0].suspend()
+        _kill(_rollout_processes())
+        assert generate(agents, 0) == before
+        assert not any(map(is_alive, workers))
+
+
+def _sharded(model: str) -> Agents:
+    """One agent, whose engine has two workers."""
+    config = society_config(num_each=1, tensor_parallel=2, num_agents=1)
+    return Agents(config, models=[model], device="cpu", recoveries=Recoveries(4))
+
+
+def _check_updates(agents: Agents, model: str, folder: Path) -> list[Generation]:
+    """An engine has its policy's weights, before and after an update; returns what it says."""
+    agents.sync_weights()
+    assert largest_difference(agents, [Path(model)]) < MAX_LOGPROB_DIFFERENCE
+    stats = agents.update(buffers_of(agents, 1), step=1)
+    assert stats[0].mismatch_max < MAX_LOGPROB_DIFFERENCE
+    agents.sync_weights()
+    agents.save_models(folder)
+    assert largest_difference(agents, [folder / "agent_0"]) < MAX_LOGPROB_DIFFERENCE
+    assert largest_difference(agents, [Path(model)]) > 10 * MAX_LOGPROB_DIFFERENCE
+    said = generate(agents, 0)
+    assert {generation.policy_version for generation in said} == {2}
+    return said
 
 
 def _workers() -> list[psutil.Process]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +19,11 @@ from comas.engines.rollout.adapters import adapter_request, load_adapter
 from comas.engines.rollout.connection import Answers, Endpoint, Request, receive, send
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
+from comas.engines.rollout.workers import end_together
 from comas.types import Device, Generation
 from comas.utils.chat import ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
-from comas.utils.processes import end_with_parent
 
 if TYPE_CHECKING:
     from comas.engines.rollout.engine_thread import EngineRequest
@@ -339,7 +338,7 @@ def _sampling_params(
 def _load_engine(arguments: dict[str, Any]) -> LLMEngine:
     engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
     if arguments.get("tensor_parallel_size", 1) > 1:
-        _end_together(engine)
+        end_together(engine)
     params = _sampling_params(temperature=1.0, seed=0, max_tokens=2)
     for request_id in ("warm-up of one", "warm-up of several"):
         engine.add_request(request_id, tokens_input([0]), params)
@@ -347,17 +346,6 @@ def _load_engine(arguments: dict[str, Any]) -> LLMEngine:
         engine.step()
     _reset_prefix_cache(engine)
     return engine
-
-
-def _end_together(engine: LLMEngine) -> None:
-    """Let the engine's worker processes end with this one, and this one with any of them, so that
-    a sharded engine is lost as one that has no other process is."""
-    engine.collective_rpc(_end_with_engine)
-    engine.model_executor.register_failure_callback(lambda: os._exit(1))
-
-
-def _end_with_engine(worker: object) -> None:
-    end_with_parent()  # else a frozen worker would keep its part of a GPU
 
 
 def _reset_prefix_cache(engine: LLMEngine) -> None:
