@@ -209,7 +209,7 @@ def _check_updates(agents: Agents, model: str, folder: Path) -> list[Generation]
     """An engine has its policy's weights, before and after an update; returns what it says."""
     agents.sync_weights()
     assert largest_difference(agents, [Path(model)]) < MAX_LOGPROB_DIFFERENCE
-    stats = agents.update(buffers_of(agents, 1), step=1)
+    stats = agents.begin_update(buffers_of(agents, 1), step=1)()
     assert stats[0].mismatch_max < MAX_LOGPROB_DIFFERENCE
     agents.sync_weights()
     agents.save_models(folder)
