@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from comas.config.schema import Config
 from comas.preflight.configuration import PAPER_CONFIG
 from comas.preflight.hours import CHAINS, Assumptions
 from comas.preflight.memory import GIB, ModelShape, model_shape
@@ -76,8 +77,8 @@ def page_of(asked: Plans) -> Iterator[str]:
     for model in asked.models.split(","):
         shape = shape_of(model)
         yield f"\n## {model}, {shape.num_parameters / 1e9:.2f} billion parameters\n"
-        yield "| agents | GPUs | plan | GiB of a GPU | GiB of a node | hours |"
-        yield "|---|---|---|---|---|---|"
+        yield "| agents | GPUs | plan | GiB of a GPU | GiB of a node | hours | sampling beside |"
+        yield "|---|---|---|---|---|---|---|"
         for number in agents:
             for num_gpus in gpus:
                 node = node_of(num_gpus, gpu_gib=asked.gpu_gib, host_gib=asked.host_gib)
@@ -119,7 +120,9 @@ def head_of(asked: Plans) -> Iterator[str]:
         f"{given.slowest:g} to {given.slowest_at_worst:g} times the mean); the plan is that of the "
         "fewest hours among all that were searched (`comas/preflight/plans.py`), on one node for a "
         "policy. GiB of a GPU: the peak of an update, of what tensors may fill; of a node: its "
-        "memory for states that are offloaded, wait or are saved, of what may be filled.\n"
+        "memory for states that are offloaded, wait or are saved, of what may be filled. The last "
+        "column is the best plan with `training.max_staleness=1`, where that is faster: it samples "
+        "beside training, and learns from samples of the update before, which is another run.\n"
     )
 
 
@@ -127,15 +130,29 @@ def row_of(cell: Cell) -> str:
     """A line of the table."""
     start = f"| {cell.num_agents} | {cell.num_gpus} |"
     if cell.fit is None:
-        return f"{start} **does not fit.** {cell.reason} | | | |"
+        return f"{start} **does not fit.** {cell.reason} | | | | |"
     fit = cell.fit
     least, most = fit.hours
     host = f"{fit.host / GIB:.0f} of {fit.update.host_free / GIB:.0f}"
     update = f"{gib(fit.update.gpu_peak)} of {gib(fit.update.gpu_free)}"
     return (
         f"{start} {plan_in_words(fit, cell.num_gpus)} | {update} | {host} | "
-        f"{least:,.1f} to {most:,.1f} |"
+        f"{least:,.1f} to {most:,.1f} | {stale_in_words(cell.stale)} |"
     )
+
+
+def stale_in_words(fit: Candidate | None) -> str:
+    """``6 train, 2 sample: 3.1 to 4.0``; nothing where it does not save time."""
+    if fit is None:
+        return ""
+    least, most = fit.hours
+    return f"{split_in_words(fit.config)}: {least:,.1f} to {most:,.1f}"
+
+
+def split_in_words(config: Config) -> str:
+    """``6 train, 2 sample``"""
+    ranks = config.policy.ranks_per_policy
+    return f"{ranks} train, {config.cluster.gpus_per_policy - ranks} sample"
 
 
 def plan_in_words(fit: Candidate, num_gpus: int) -> str:
@@ -147,14 +164,15 @@ def plan_in_words(fit: Candidate, num_gpus: int) -> str:
     if config.cluster.policies_per_gpu > 1 and len(config.families) > 1:
         words[1] += f" ({config.cluster.policies_per_gpu} policies share them)"
     if config.cluster.placement == "disaggregated":
-        split = f"{policy.ranks_per_policy} train, {config.rollout.engines_per_policy} sample"
-        words.append(f"disaggregated ({split})")
+        words.append(f"disaggregated ({split_in_words(config)})")
     else:
         words.append("colocated")
     words.append(f"ZeRO-{policy.zero_stage}{', Adam on the host' * bool(policy.adam_offload)}")
     if policy.gradient_checkpointing:
         words.append(f"checkpointing, micro batches of {policy.micro_batch_tokens} tokens")
-    words.append(f"engines fill {config.rollout.gpu_memory_utilization:g}")
+    size = config.rollout.tensor_parallel
+    engines = f"engines of {size} GPUs" if size > 1 else "engines"
+    words.append(f"{engines} fill {config.rollout.gpu_memory_utilization:g}")
     if fit.gpus_used < num_gpus:
         words.append(f"{fit.gpus_used} of the {num_gpus} GPUs used")
     return ", ".join(words)

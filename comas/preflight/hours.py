@@ -4,7 +4,8 @@ Two of them weigh most and are known least: the share of its peak that a GPU rea
 and how much longer than the mean the slowest discussion takes. So hours are an interval, from where
 both are at their best to where both are at their worst.
 
-A step has three parts, taken one after another:
+A step has three parts, taken one after another (with a training.max_staleness above 0, rollout and
+update at the same time):
 
   rollout  a discussion is a chain: every solution and evaluation waits for the one before. The
            chain's tokens times the time of a decoding step, which reads all weights and the KV
@@ -67,6 +68,8 @@ class Assumptions:
     bandwidth_utilisation: float = 0.7
     decode_overhead_ms: float = 3.0
     """Added to every decoding step: kernel launches, sampling, the scheduler."""
+    all_reduce_us: float = 10.0
+    """Of one small sum over the GPUs of an engine, of which each layer has two a decoding step."""
     pcie_gb_s: float = 25.0
     nvlink_gb_s: float = 250.0
     host_adam_g_s: float = 0.8
@@ -99,10 +102,14 @@ class Step:
     """Gathering divided weights, moving gradients, and the host's Adam: 0 below ZeRO-3 where
     nothing is offloaded."""
     phases: float
+    overlaps: bool = False
+    """Whether the rollout of the next step runs beside the update."""
 
     @property
     def seconds(self) -> float:
-        return self.rollout + self.update + self.transfers + self.phases
+        training = self.update + self.transfers
+        both = max(self.rollout, training) if self.overlaps else self.rollout + training
+        return both + self.phases
 
 
 def one_step(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> Step:
@@ -114,6 +121,7 @@ def one_step(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions
         update=sharers * update_seconds(config, sizes, shape, given),
         transfers=sharers * transfer_seconds(config, sizes, shape, given),
         phases=given.phases_s + sharers * state_bytes(config, shape) * 2 / given.pcie_gb_s / 1e9,
+        overlaps=config.training.max_staleness > 0,
     )
 
 
@@ -237,14 +245,15 @@ def decode_step_seconds(
     shards: int = 1,
 ) -> float:
     """One token of each sequence: weights and KV cache are read once, by each GPU of the engine
-    its ``shard`` of them. (What the GPUs tell each other is in the overhead.)
+    its shard of them, and each layer is summed up over them twice.
 
     Example: 39 sequences of 2,000 tokens: 6.2 GB and 39 x 2,000 x 36,864 bytes = 2.9 GB at
     1.4 TB/s are 6.5 ms, and 3 ms of overhead.
     """
     read = shape.num_parameters * WEIGHT_BYTES + num_sequences * context * kv_bytes(shape)
     bandwidth = given.bandwidth_tb_s * 1e12 * given.bandwidth_utilisation
-    return read / shards / bandwidth + given.decode_overhead_ms / 1e3
+    sums = 2 * shape.num_layers * given.all_reduce_us / 1e6 if shards > 1 else 0.0
+    return read / shards / bandwidth + sums + given.decode_overhead_ms / 1e3
 
 
 def kv_bytes(shape: ModelShape) -> int:

@@ -48,6 +48,9 @@ class ModelShape:
     kv_size: int
     """Key heads times head size."""
     vocab_size: int
+    shardable: int = 1
+    """What the GPUs of a rollout engine have to divide: the greatest common divisor of its heads,
+    key heads and ``intermediate_size``."""
 
 
 @dataclass(frozen=True)
@@ -264,13 +267,15 @@ def model_shape(model: str) -> ModelShape:
     modules = without_weights(model)
     text = modules.config.get_text_config()
     kv_heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+    intermediate_size = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
     return ModelShape(
         num_parameters=sum(parameter.numel() for parameter in modules.parameters()),
         num_layers=text.num_hidden_layers,
         hidden_size=text.hidden_size,
-        intermediate_size=getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+        intermediate_size=intermediate_size,
         kv_size=kv_heads * head_size_of(modules.config),
         vocab_size=text.vocab_size,
+        shardable=math.gcd(text.num_attention_heads, kv_heads, intermediate_size),
     )
 
 

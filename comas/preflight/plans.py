@@ -45,6 +45,7 @@ DIMENSIONS: tuple[Sequence[Settings], ...] = (
     [{"cluster.gpus_per_policy": value} for value in (1, 2, 4, 8)],
     [{"policy.ranks_per_policy": value} for value in (1, 2, 4, 6, 8)],
     [{"rollout.engines_per_policy": value} for value in (1, 2, 4, 6, 8)],
+    [{"rollout.tensor_parallel": value} for value in (1, 2, 4, 8)],
     [{"cluster.policies_per_gpu": value} for value in (1, 2)],
     [{"rollout.gpu_memory_utilization": value} for value in (0.6, 0.9, 0.4)],
     [
@@ -62,6 +63,8 @@ REMEDIES: tuple[Settings, ...] = (
 )
 """What may make fit what does not, at the price of another run (a rank is read by adapters alone);
 else more GPUs."""
+STALE: Settings = {"training.max_staleness": 1, "optimization.rollout_correction": "tis"}
+"""What learns from samples of the update before, and samples while it trains."""
 NUMBERS_OF_GPUS = (2, 4, 8, 16, 32, 64, 128, 256, 512)
 
 
@@ -91,8 +94,10 @@ class Cell:
     num_agents: int
     num_gpus: int
     fit: Candidate | None
-    reason: str
+    reason: str = ""
     """Without a fit: what is missing where the least is, and what would help."""
+    stale: Candidate | None = None
+    """The cheapest plan that samples beside training (``STALE``), where it takes fewer hours."""
 
 
 def node_of(num_gpus: int, *, gpu_gib: float, host_gib: float) -> Machine:
@@ -122,7 +127,10 @@ def plan_cell(
     for config, sizes in runs:
         fit = cheapest(config, sizes, shape, num_gpus, node)
         if fit is not None:
-            return Cell(config.society.num_agents, num_gpus, fit, "")
+            stale = cheapest(with_settings(config, STALE), sizes, shape, num_gpus, node)
+            if stale is not None and stale.expected_hours >= fit.expected_hours:
+                stale = None
+            return Cell(config.society.num_agents, num_gpus, fit, stale=stale)
     missing = [
         f"{kind_of(config)}: {closest(config, sizes, shape, num_gpus, node)}"
         for config, sizes in runs
@@ -152,6 +160,8 @@ def candidates(
     """Every setting that the GPUs allow, whether it fits into their memory or not."""
     for settings in allowed_settings():
         tried = with_settings(config, settings)
+        if shape.shardable % tried.rollout.tensor_parallel or not may_overlap(tried):
+            continue
         placement = plan_policy(tried, device="cuda")
         num_nodes, rest = divmod(num_gpus, GPUS_OF_A_NODE)
         try:
@@ -175,6 +185,11 @@ def candidates(
                 update.host + settled.cluster.object_store_mib * MIB,
                 hours_interval(settled, sizes, shape, given),
             )
+
+
+def may_overlap(config: Config) -> bool:
+    """Whether a policy's engines can sample while it is trained, if they are meant to."""
+    return config.cluster.placement == "disaggregated" or not config.training.max_staleness
 
 
 def fits_in(fit: Candidate, node: Machine) -> bool:
@@ -259,7 +274,7 @@ def remedies(
             found.append(f"{larger} GPUs")
             break
     if not found:
-        return "would need engines over several GPUs, or policies over several nodes"
+        return "would need policies over several nodes"
     return f"fits with {' or '.join(found)}"
 
 
