@@ -159,7 +159,7 @@ def test_a_models_shape_is_read_from_its_configuration_alone(tmp_path):
         num_key_value_heads=2,
         tie_word_embeddings=True,
     ).save_pretrained(tmp_path)
-    assert model_shape(str(tmp_path)) == QWEN_3B
+    assert model_shape(str(tmp_path)) == dataclasses.replace(QWEN_3B, shardable=2)
 
 
 # ---------------------------------------------------------------- the choice
@@ -290,7 +290,7 @@ def tiny_run(folder: Path, *overrides: str) -> tuple[list[str], Config]:
     questions = write_records(folder / "questions.jsonl", [record(i) for i in range(3)])
     settings = [f"saves={folder / 'saves'}", f"society.models=[{','.join(models)}]"]
     settings += [f"data.train={questions}", f"data.validation={questions}"]
-    settings += ["rollout.batch_size=3", "cluster.device=cpu", *overrides]
+    settings += ["data.probe=null", "rollout.batch_size=3", "cluster.device=cpu", *overrides]
     return models, load_config(REPOSITORY / "configs/quickstart.yaml", settings)
 
 
