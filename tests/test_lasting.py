@@ -122,7 +122,7 @@ def test_the_table_says_with_how_many_seeds_a_reward_keeps_up():
         )
     ]
     known = [e for e in PLAN.experiments if e.name in (LONG_MAIN, LONG_BOUND, "long_kl")]
-    rows = standings_table(as_table(runs), known, PLAN.main, num_seeds=2).splitlines()[2:]
+    rows = standings_table(as_table(runs), known, PLAN.main).splitlines()[2:]
     assert rows[0].startswith(f"| {LONG_MAIN} | scorers learn along")
     assert "| 0 of 2 | 75 (75) | 0.0 |  |" in rows[0]
     # 76 and 77 of 80; more than the paper's 60 by 16 and 17: 16.5 ± 12.706 * 0.7071 / sqrt(2).
@@ -258,7 +258,7 @@ def test_several_machines_share_a_study(tmp_path: Path, monkeypatch, caplog):
     assert f"1 on {cpu_name()}" in page
     assert "code unknown, abcdef0. **The runs are of different versions" in page
     assert f"**Not finished: {LONG_BOUND} (seed 1).**" in page
-    assert "| 0 of 2 | 75 (75) | 0.0 |  |" in page  # of seed 0, which both have
+    assert "| 0 of 1 | 75 (75) | 0.0 |  |" in page  # of seed 0, which both have
     # What is no longer here, but was entered from here, stays on record.
     shutil.rmtree(tmp_path / "saves")
     monkeypatch.setattr(reproduction, "make_runs", lambda runs: begin(runs[0], 0.8))

@@ -41,7 +41,7 @@ def write_lasting(
         heading,
         RULES,
         "## Which rewards keep up",
-        standings_table(results, known, plan.main, num_seeds=len(seeds)),
+        standings_table(results, known, plan.main),
         "## Held-out accuracy",
         "In percent, mean over seeds ± standard deviation.",
         accuracy_table(results, known, main=plan.main),
@@ -68,10 +68,8 @@ def write_lasting(
     return "\n\n".join(sections) + "\n"
 
 
-def standings_table(
-    results: Results, experiments: Sequence[Experiment], main: str, *, num_seeds: int
-) -> str:
-    """Each reward against the verifier's and the paper's."""
+def standings_table(results: Results, experiments: Sequence[Experiment], main: str) -> str:
+    """Each reward against the verifier's and the paper's, with the seeds that have been run."""
     names = results.index.unique("experiment")
     if LONG_BOUND not in names:
         return f"{LONG_BOUND} was not run."
@@ -90,7 +88,7 @@ def standings_table(
             [
                 experiment.name,
                 experiment.about.partition(", ")[2],
-                f"{stands.num_kept_up} of {num_seeds}",
+                f"{stands.num_kept_up} of {len(stands.shares)}",
                 f"{100 * stands.shares.mean():.0f} ({100 * stands.shares.min():.0f})",
                 f"{stands.below_peak.max():.1f}",
                 more,
