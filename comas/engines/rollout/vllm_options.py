@@ -82,10 +82,9 @@ def engine_arguments(
     the layers that ``adapters`` adapt, by the last part of their names. ``rollout.vllm_options``
     come last.
 
-    With ``rollout.tensor_parallel`` above 1 the engine's scheduler stays in this process, and each
-    shard of the model is in a worker process that it starts. Of vLLM's ways to start them that is
-    the one for a CPU and for GPUs alike; its Ray workers would need a GPU each from Ray, and would
-    not end with the engine.
+    With ``rollout.tensor_parallel`` above 1 the scheduler stays in this process, and each shard of
+    the model is in a worker process that it starts, on a CPU and on GPUs alike. (vLLM's Ray workers
+    would need a GPU each from Ray, and would not end with the engine.)
     """
     max_model_len = rollout.max_prompt_tokens + rollout.max_response_tokens
     arguments = {
