@@ -17,8 +17,9 @@ from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
-from comas.config.schema import Cluster
+from comas.config.schema import Cluster, Config
 from comas.engines.cluster import nodes
+from comas.engines.cluster.actors import interface_of, meet_on_network
 from comas.engines.cluster.nodes import cluster_address, joined, own_address
 from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
@@ -98,6 +99,19 @@ def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_pat
     assert read_token(tmp_path / "none") is None
 
 
+def test_groups_over_nodes_meet_on_the_interface_that_ray_knows(monkeypatch):
+    assert interface_of("127.0.0.1") == "lo"
+    with pytest.raises(ValueError, match=r"no network interface .* 192\.0\.2\.1 .*GLOO_SOCKET"):
+        interface_of("192.0.2.1")
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
+    meet_on_network(Config())
+    assert "GLOO_SOCKET_IFNAME" not in os.environ  # on one node the driver has said where
+    meet_on_network(Config(cluster=Cluster(nodes_per_policy=2)))
+    assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ.pop("GLOO_SOCKET_IFNAME")) == ("ib0", "lo")
+
+
 @pytest.fixture
 def ray_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[RayCluster]:
     """A head that holds no engines and two nodes, all on this machine."""
@@ -122,6 +136,7 @@ def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
         f"society.models=[{','.join(models)}]",
         f"data.train={questions}",
         f"data.validation={questions}",
+        "data.probe=null",
         "interaction.num_rounds=1",
         "rollout.batch_size=2",
         "rollout.max_prompt_tokens=4000",
@@ -150,22 +165,62 @@ def test_two_policies_train_on_two_nodes_and_continue_there(ray_cluster, tmp_pat
     assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 2
 
 
-@pytest.mark.stack
-@pytest.mark.slow
-def test_a_run_that_loses_a_node_goes_on_without_it(ray_cluster, tmp_path):
+def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
+    """Have one of two nodes die under a run, from a thread of its own."""
+
     def lose_a_node() -> None:
-        metrics = tmp_path / "saves/latest/metrics.jsonl"
+        metrics = saves / "latest/metrics.jsonl"
         while not metrics.exists() or '"step": 3' not in metrics.read_text():
             time.sleep(0.1)
         lost = max(ray_cluster.worker_nodes, key=lambda node: node.node_id)
         ray_cluster.remove_node(lost, allow_graceful=False)
 
-    losing = threading.Thread(target=lose_a_node, daemon=True)
-    losing.start()
+    threading.Thread(target=lose_a_node, daemon=True).start()
+
+
+@pytest.mark.stack
+@pytest.mark.slow
+def test_a_policy_over_two_nodes_is_what_it_is_on_one_and_outlives_one(ray_cluster, tmp_path):
+    """One policy, of which each node has a rank, with its half of every weight, and an engine."""
+    arguments = [
+        *arguments_for_two_nodes(tmp_path, num_steps=8),
+        f"society.models=[{tmp_path / 'untied'}]",
+        "society.policy_of_agent=[0,0]",
+        "policy.ranks_per_policy=2",
+        "policy.zero_stage=3",
+        "rollout.engines_per_policy=2",
+        "cluster.gpus_per_policy=2",  # of none here
+    ]
+    lose_a_node_after_step_3(ray_cluster, tmp_path / "two")
+    assert main([*arguments, "cluster.nodes_per_policy=2", f"saves={tmp_path / 'two'}"]) == 0
+    assert main([*arguments, f"saves={tmp_path / 'one'}"]) == 0
+    two, one = (metrics_of(tmp_path / name / "latest") for name in ("two", "one"))
+    assert [row["step"] for row in two] == list(range(9))
+    assert sum(row.get("recovery/society_restarts", 0) for row in two) in (1, 2)
+    assert [learnt(row) for row in two] == [learnt(row) for row in one]
+    log = (tmp_path / "two/latest/train.log").read_text()
+    assert "policies by node: 127.0.0.1: 0; 127.0.0.1: 0" in log
+    assert "the society is started again from its newest checkpoint" in log
+
+
+def metrics_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def learnt(row: dict[str, float]) -> dict[str, float]:
+    """What depends neither on the machine's time nor on what was lost."""
+    told = ("time/", "recovery/")
+    return {name: value for name, value in row.items() if not name.startswith(told)}
+
+
+@pytest.mark.stack
+@pytest.mark.slow
+def test_a_run_that_loses_a_node_goes_on_without_it(ray_cluster, tmp_path):
+    lose_a_node_after_step_3(ray_cluster, tmp_path / "saves")
     assert main(arguments_for_two_nodes(tmp_path, num_steps=12)) == 0
     run = (tmp_path / "saves/latest").resolve()
     assert trained_steps(run) == 12
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    rows = metrics_of(run)
     assert [row["step"] for row in rows] == list(range(13))
     # Ray may take a while to notice: the first attempt to go on then still counts on the node.
     assert sum(row.get("recovery/society_restarts", 0) for row in rows) in (1, 2)

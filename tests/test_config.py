@@ -345,6 +345,7 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
             *("cluster.placement=disaggregated", "rollout.tensor_parallel=2"),
             "cluster.gpus_per_policy=6",  # 2 ranks + 2 engines x 2
         ],
+        ["cluster.nodes_per_policy=2"],
         ["cluster.device=cpu", "policy.ranks_per_policy=1"],
         ["cluster.device=cpu", "rollout.tensor_parallel=2"],
         ["optimization.train_batch_size=2"],
@@ -389,6 +390,12 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "rollout.tensor_parallel=2 cluster.placement=disaggregated cluster.gpus_per_policy=4",
             "each rank and each engine has GPUs of its own: 2 + 4 is not 4",
             "set cluster.gpus_per_policy to 6",
+        ),
+        (
+            "cluster.nodes_per_policy=3 policy.ranks_per_policy=3 cluster.gpus_per_policy=3 "
+            "rollout.engines_per_policy=1 rollout.tensor_parallel=3",
+            "1 cannot be divided evenly over 3 nodes",
+            "set rollout.engines_per_policy to a multiple of 3, or cluster.nodes_per_policy to 1",
         ),
         (
             "reward.scheme=peer_prediction",

@@ -59,6 +59,15 @@ def test_placement_names_a_sharded_engine_on_each_of_its_gpus():
     ]
 
 
+def test_placement_of_a_policy_over_two_nodes_has_a_group_on_each():
+    config = paper()
+    config.society.num_agents, config.cluster.nodes_per_policy = 1, 2
+    assert describe_placement(config, device="cuda")[1:] == [
+        "  GPU 0 (group 0)  policy 0 (agent 0): rollout engine 0, rank 0",
+        "  GPU 1 (group 1)  policy 0 (agent 0): rollout engine 1, rank 1",
+    ]
+
+
 def test_placement_of_shared_gpus_and_frozen_or_shared_policies():
     config = load_config(REPOSITORY / "configs/quickstart.yaml", ["society.update_every=[0,1]"])
     assert describe_placement(config, device="cuda")[1:] == [

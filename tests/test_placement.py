@@ -80,6 +80,47 @@ def test_disaggregated_sharded_engines_have_gpus_of_their_own_after_the_ranks():
         check_gpus(placement, num_policies=4, node_gpus=[8, 8, 8, 7])
 
 
+def test_a_policy_over_nodes_has_the_same_slots_on_each():
+    config = sharded(engines=2, tensor_parallel=2, ranks=4, placement="colocated")
+    config.cluster.nodes_per_policy = 2
+    placement = plan_policy(config, device="cuda")
+    assert (placement.num_gpus, placement.gpus_of_a_group, placement.num_parts) == (4, 2, 2)
+    assert [(slot.part, list(slot.bundles)) for slot in placement.rollout_slots] == [
+        (0, [0, 1]),
+        (1, [0, 1]),
+    ]
+    places = [(slot.part, slot.bundle_index) for slot in placement.policy_slots]
+    assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    config = sharded(engines=2, tensor_parallel=1, ranks=4, placement="disaggregated")
+    config.cluster.nodes_per_policy = 2
+    placement = plan_policy(config, device="cuda")
+    assert placement.gpus_of_a_group == 3  # two ranks and an engine
+    assert placement.rollout_slots == (Slot(2, 1.0), Slot(2, 1.0, part=1))
+
+
+def test_policies_over_nodes_need_room_for_their_parts_only():
+    config = sharded(engines=16, tensor_parallel=1, ranks=16, placement="colocated")
+    with pytest.raises(ValueError, match="1 policies need 16 GPUs each on one node"):
+        check_gpus(plan_policy(config, device="cuda"), num_policies=1, node_gpus=[8, 8])
+    config.cluster.nodes_per_policy = 2
+    placement = plan_policy(config, device="cuda")
+    assert gpus_in_all(placement, 2) == 32
+    assert check_gpus(placement, num_policies=1, node_gpus=[8, 8]) is None
+    with pytest.raises(ValueError, match=r"2 policies need 16 GPUs each in 2 parts of 8 .* room for"):
+        check_gpus(placement, num_policies=2, node_gpus=[8, 8, 8, 7])
+    nodes = [node(gpus=8, cpus=64), node(gpus=8, cpus=64)]
+    assert num_host_threads(placement, num_policies=1, nodes=nodes) == 8  # 8 ranks on each
+
+
+def test_the_groups_of_a_policy_follow_each_other():
+    config = paper()
+    config.cluster.nodes_per_policy = config.cluster.policies_per_gpu = 2
+    placement = plan_policy(config, device="cuda")
+    groups = [[placement.group_of(policy, part) for part in range(2)] for policy in range(3)]
+    assert groups == [[0, 1], [0, 1], [2, 3]]
+    assert placement.num_groups(3) == 4
+
+
 def test_on_cpu_the_workers_of_a_sharded_engine_are_no_matter_of_rays():
     config = sharded(engines=1, tensor_parallel=2, ranks=1, placement="colocated")
     placement = plan_policy(config, device="cpu")

@@ -1,5 +1,11 @@
 """The engines, each in one package: vLLM in rollout, DeepSpeed in policy, Ray in cluster."""
 
+from pathlib import Path
+
 LOOPBACK_GROUPS = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
-"""Environment variables of every engine's process: its groups, all on one node, meet on the
-loopback interface. By itself gloo listens where the host name leads, and NCCL on the network."""
+"""Environment variables of engines whose groups are all on one node: they meet on the loopback
+interface. By itself gloo listens where the host name leads, and NCCL on the network."""
+
+Rendezvous = Path | tuple[str, int]
+"""Where the ranks of a policy meet: a file that all can open, empty or not there yet; or host and
+port of the ``TCPStore`` that one of them keeps."""

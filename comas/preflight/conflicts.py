@@ -50,6 +50,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
         _adapters,
         option_conflicts,
         _gpus,
+        _nodes,
         _shared_gpus,
         _frozen,
         _staleness,
@@ -363,6 +364,21 @@ def _gpus(config: Config) -> Iterator[Conflict]:
             f"{ranks} + {engines * size} is not {gpus}",
             f"set cluster.gpus_per_policy to {ranks + engines * size}, {on_cpu}",
         )
+
+
+def _nodes(config: Config) -> Iterator[Conflict]:
+    nodes = config.cluster.nodes_per_policy
+    counts = {
+        "policy.ranks_per_policy": config.policy.ranks_per_policy,
+        "rollout.engines_per_policy": config.rollout.engines_per_policy,
+    }
+    for key, count in counts.items():
+        if count % nodes:
+            yield Conflict(
+                ("cluster.nodes_per_policy", key),
+                f"{count} cannot be divided evenly over {nodes} nodes",
+                f"set {key} to a multiple of {nodes}, or cluster.nodes_per_policy to 1",
+            )
 
 
 def _shared_gpus(config: Config) -> Iterator[Conflict]:

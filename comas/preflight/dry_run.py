@@ -72,11 +72,12 @@ def describe_placement(config: Config, *, device: Device) -> list[str]:
         where = f"{config.cluster.placement}; the GPUs of a group are on one node"
     rows = []
     for group in range(placement.num_groups(len(config.families))):
-        families = config.families[group * sharers : (group + 1) * sharers]
+        first, part = divmod(group, placement.num_parts)
+        families = config.families[first * sharers : (first + 1) * sharers]
         for bundle in range(len(placement.bundles)):
             number = group * len(placement.bundles) + bundle
             slot = f"GPU {number} (group {group})" if device == "cuda" else "CPU"
-            rows.append([f"  {slot}", _on_bundle(config, placement, bundle, families)])
+            rows.append([f"  {slot}", _on_bundle(config, placement, (part, bundle), families)])
     return [f"placement: {where}", *aligned(rows)]
 
 
@@ -124,22 +125,30 @@ def describe_time(
 
 
 def _on_bundle(
-    config: Config, placement: PolicyPlacement, bundle: int, families: Sequence[tuple[int, ...]]
+    config: Config,
+    placement: PolicyPlacement,
+    place: tuple[int, int],
+    families: Sequence[tuple[int, ...]],
 ) -> str:
     """``policy 0 (agent 0): rollout engine 0, rank 0; policy 1 (agent 1): ...``"""
     words = []
     for family in families:
-        own = _numbered("rollout engine", placement.rollout_slots, bundle)
+        own = _numbered("rollout engine", placement.rollout_slots, place)
         if family in config.trained_families:
-            own += _numbered("rank", placement.policy_slots, bundle)
+            own += _numbered("rank", placement.policy_slots, place)
         agents = [str(a) for a, of in enumerate(config.policy_of_agent) if of in family]
         who = f"agent{'s' * (len(agents) != 1)} {', '.join(agents)}"
         words.append(f"{family_in_words(family)} ({who}): {', '.join(own)}")
     return "; ".join(words)
 
 
-def _numbered(kind: str, slots: Sequence[Slot], bundle: int) -> list[str]:
-    return [f"{kind} {n}" for n, slot in enumerate(slots) if bundle in slot.bundles]
+def _numbered(kind: str, slots: Sequence[Slot], place: tuple[int, int]) -> list[str]:
+    part, bundle = place
+    return [
+        f"{kind} {n}"
+        for n, slot in enumerate(slots)
+        if slot.part == part and bundle in slot.bundles
+    ]
 
 
 def _counted(things: Sequence[str], name: str) -> str:

@@ -131,8 +131,9 @@ def plan_update(
         host = num_families * config.policy.ranks_per_policy * (rank.peak + rank.checkpoint)
         return Plan(choice, rank, 0, 0, 0, host, host_free)
     placement = plan_policy(config, device="cuda")
-    # Families of which this machine has the ranks: as many as its GPUs have room for.
-    room = machine.num_gpus // placement.num_gpus * placement.policies_per_group
+    # Groups of ranks that this machine has: as many as its GPUs have room for.
+    room = machine.num_gpus // placement.gpus_of_a_group * placement.policies_per_group
+    num_ranks = min(num_families * placement.num_parts, room) * placement.ranks_of_a_group
     engine = config.rollout.gpu_memory_utilization * machine.gpu_bytes if shares_gpu else 0
     num_processes = (2 if shares_gpu else 1) * config.cluster.policies_per_gpu
     # Adapters and their base stay on a GPU while its engine samples.
@@ -147,7 +148,7 @@ def plan_update(
             sampling if is_shared_by_adapters else 0,
         ),
         gpu_free=USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES,
-        host=min(num_families, room) * config.policy.ranks_per_policy * rank.host,
+        host=num_ranks * rank.host,
         host_free=host_free,
     )
 

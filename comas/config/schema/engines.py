@@ -117,6 +117,9 @@ class Cluster:
     gpus_per_policy: int = key(2, at_least=1)
     """Colocated: ranks = engines x ``rollout.tensor_parallel`` = GPUs; disaggregated: ranks +
     engines x ``rollout.tensor_parallel`` = GPUs."""
+    nodes_per_policy: int = key(1, at_least=1)
+    """Nodes that a policy's ranks, engines and GPUs are divided over, evenly. Above 1 its ranks
+    talk to each other through the cluster's network."""
     policies_per_gpu: int = key(1, at_least=1)
     """Policies that share each of their GPUs; above 1 for tiny models only."""
     ray_address: str | None = key(None, example="auto")

@@ -9,17 +9,20 @@ from __future__ import annotations
 import gc
 import os
 import re
+import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import psutil
 import ray
 from ray.actor import ActorHandle
 
 from comas.config.plugins import adopt_texts, blaming_plugins
 from comas.config.schema import Config, Optimization, Rollout
+from comas.engines import LOOPBACK_GROUPS, Rendezvous
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer
 from comas.types import Device
 
@@ -80,6 +83,29 @@ def _own_location() -> ProcessLocation:
     )
 
 
+def meet_on_network(config: Config) -> None:
+    """Let groups of this process that span nodes meet on the interface of its node's address, if
+    the node's environment names none."""
+    if config.cluster.nodes_per_policy > 1:
+        for name in LOOPBACK_GROUPS:
+            os.environ.setdefault(name, interface_of(ray.util.get_node_ip_address()))
+
+
+def interface_of(address: str) -> str:
+    """The network interface that has ``address``: ``"127.0.0.1" -> "lo"``.
+
+    Raises ValueError when none of this machine has it.
+    """
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(own.address == address for own in addresses):
+            return name
+    raise ValueError(
+        f"cluster.nodes_per_policy: no network interface of this node has the address {address} by "
+        "which Ray knows it; start Ray with --node-ip-address, or set GLOO_SOCKET_IFNAME and "
+        "NCCL_SOCKET_IFNAME to the interface's name before `ray start`"
+    )
+
+
 @contextmanager
 def _importing() -> Iterator[None]:
     """Import without garbage collection, which takes a sixth of the time of thousands of modules.
@@ -112,6 +138,7 @@ class RolloutActor:
         ``gpus`` are those of a sharded engine; else Ray says which one it has."""
         if gpus is not None:
             os.environ[VISIBLE_GPUS] = gpus
+        meet_on_network(config)
         with _importing():
             from comas.engines.rollout.engine import RolloutEngine
 
@@ -240,18 +267,34 @@ class PolicyActor:
     """What the driver has read of the files of plug-ins."""
     _sender: WeightSender | AdapterSender = field(init=False, repr=False)
 
-    def open_rendezvous(self) -> Path:
-        """Where the ranks meet: a path that leads to memory of this one.
-
-        They are on one node, where only this user can open it; nothing is left of it behind this
-        process.
-        """
+    def open_rendezvous(self) -> Rendezvous:
+        """Where the ranks meet. On one node it is memory of this process, which only this user can
+        open, and of which nothing is left behind; over several, a port of this node."""
+        if self.config.cluster.nodes_per_policy > 1:
+            return self._listen()
         descriptor = os.memfd_create("rendezvous")
         os.fchmod(descriptor, 0o600)
         return Path(f"/proc/{os.getpid()}/fd/{descriptor}")
 
-    def start(self, rendezvous: Path) -> None:
+    def _listen(self) -> tuple[str, int]:
+        from torch.distributed import TCPStore
+
+        address = ray.util.get_node_ip_address()
+        # By itself it would listen on every address of the machine.
+        listener = socket.create_server((address, 0))
+        port = listener.getsockname()[1]
+        self._store = TCPStore(
+            address,
+            port,
+            is_master=True,
+            wait_for_workers=False,
+            master_listen_fd=listener.detach(),
+        )
+        return address, port
+
+    def start(self, rendezvous: Rendezvous) -> None:
         """Load the model, when all ranks have met at ``rendezvous``."""
+        meet_on_network(self.config)
         with _importing():
             from comas.engines.policy.family import FamilyTrainer
 
@@ -294,18 +337,26 @@ class PolicyActor:
             self._sender = AdapterSender(engines, self._trainer.adapter, rank=self.rank)
             return
         [trainer] = self._trainer.trainers.values()
+        num_nodes = self.config.cluster.nodes_per_policy
         if self.backend == "shared_memory":
             from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 
+            node, rank = divmod(self.rank, self.config.policy.ranks_per_policy // num_nodes)
+            engines_each = len(engines) // num_nodes
+            own = engines[node * engines_each : (node + 1) * engines_each]
             self._sender = SharedMemoryWeightSender(
-                engines=UpdateCalls(engines, waits_for_chunks=False),
-                chunks=trainer.weight_shards,
+                engines=UpdateCalls(own, waits_for_chunks=False),
+                chunks=trainer.weight_shards if num_nodes == 1 else trainer.whole_weights,
                 metadata=trainer.weight_metadata(),
-                rank=self.rank,
-                is_sharded=trainer.is_sharded,
+                rank=rank,
+                is_sharded=trainer.is_sharded and num_nodes == 1,
             )
             return
-        from comas.engines.rollout.weight_transfer import PolicyWeights, create_weight_sender
+        from comas.engines.rollout.weight_transfer import (
+            LOOPBACK,
+            PolicyWeights,
+            create_weight_sender,
+        )
 
         workers_each = self.config.rollout.tensor_parallel
         self._sender = create_weight_sender(
@@ -314,6 +365,7 @@ class PolicyActor:
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
             num_workers=len(engines) * workers_each,
+            address=LOOPBACK if num_nodes == 1 else ray.util.get_node_ip_address(),
         )
 
     def send_weights(self, policies: Collection[int]) -> None:

@@ -17,6 +17,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from comas.config.plugins import texts_read
 from comas.config.schema import Config
+from comas.engines import LOOPBACK_GROUPS
 from comas.engines.cluster.actors import (
     HEARTBEAT,
     WRITING,
@@ -275,11 +276,15 @@ class Launch:
         limit = self._config.cluster.start_timeout_s
         calls = {f"group {number}": group.ready() for number, group in enumerate(groups)}
         wait_for_all(calls, doing="being placed", timeout_s=limit, check=self.check_nodes)
+        nodes_of_groups = [
+            ray.util.placement_group_table(group)["bundles_to_node_id"][0] for group in groups
+        ]
         places: dict[str, list[str]] = {}
         for number, family in enumerate(self._config.families):
-            group = groups[number // self._placement.policies_per_group]
-            node_id = ray.util.placement_group_table(group)["bundles_to_node_id"][0]
-            places.setdefault(node_id, []).extend(map(str, family))
+            parts = range(self._placement.num_parts)
+            own = {nodes_of_groups[self._placement.group_of(number, part)] for part in parts}
+            for node_id in sorted(own):
+                places.setdefault(node_id, []).extend(map(str, family))
         addresses = {node.node_id: node.address for node in self._nodes}
         by_node = [f"{addresses[node]}: {', '.join(held)}" for node, held in places.items()]
         log.info("policies by node: %s", "; ".join(by_node))
@@ -304,7 +309,9 @@ class Launch:
         ask = ray.remote(visible_gpus)
         calls = {
             f"bundle {bundle} of {family_in_words(family)}": ask.options(
-                num_cpus=0, num_gpus=slot.num_gpus, scheduling_strategy=self._within(family, bundle)
+                num_cpus=0,
+                num_gpus=slot.num_gpus,
+                scheduling_strategy=self._within(family, slot.part, bundle),
             ).remote()
             for bundle in slot.bundles
         }
@@ -314,8 +321,10 @@ class Launch:
         )
         return ",".join(found)
 
-    def _within(self, family: tuple[int, ...], bundle: int) -> PlacementGroupSchedulingStrategy:
-        group = self._groups[self._number_of(family) // self._placement.policies_per_group]
+    def _within(
+        self, family: tuple[int, ...], part: int, bundle: int
+    ) -> PlacementGroupSchedulingStrategy:
+        group = self._groups[self._placement.group_of(self._number_of(family), part)]
         return PlacementGroupSchedulingStrategy(
             placement_group=group, placement_group_bundle_index=bundle
         )
@@ -337,14 +346,20 @@ class Launch:
         actor = remote.options(
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus if slot.num_bundles == 1 else 0,
-            runtime_env={"env_vars": environment},
-            scheduling_strategy=self._within(family, slot.bundle_index),
+            runtime_env={"env_vars": self._on_its_network(environment)},
+            scheduling_strategy=self._within(family, slot.part, slot.bundle_index),
         )
         model, config, device = self._models[family[0]], self._config, self._device
         self._creators[name] = partial(
             actor.remote, model, config, device=device, backend=backend, **arguments
         )
         return self._created(name, family)
+
+    def _on_its_network(self, environment: dict[str, str]) -> dict[str, str]:
+        """Without what would keep groups on the loopback interface, where they span nodes."""
+        if self._config.cluster.nodes_per_policy == 1:
+            return environment
+        return {name: own for name, own in environment.items() if name not in LOOPBACK_GROUPS}
 
     def _created(self, name: str, family: tuple[int, ...]) -> Engine:
         self._actors[name] = self._creators[name]()

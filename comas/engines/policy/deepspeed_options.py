@@ -2,13 +2,12 @@
 
 import os
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from comas.config.schema import Optimization, Policy
-from comas.engines import LOOPBACK_GROUPS
+from comas.engines import LOOPBACK_GROUPS, Rendezvous
 from comas.engines.allocator import rank_allocator
 from comas.types import Device
 
@@ -34,12 +33,13 @@ def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
     }
 
 
-def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) -> torch.device:
+def join_group(
+    device: Device, *, rank: int, world_size: int, rendezvous: Rendezvous
+) -> torch.device:
     """Join the process group of a policy's ranks; returns the rank's device.
 
     A process belongs to one group for life: a later call with the same rank and size joins
-    nothing anew. The ranks meet through the file ``rendezvous``, which must be empty or not
-    exist: unlike a port it cannot be taken by somebody else in between.
+    nothing anew.
     """
     os.environ["DS_ACCELERATOR"] = device
     # Ray shows each rank its own GPU only, so the local rank is 0 on every rank.
@@ -52,17 +52,21 @@ def join_group(device: Device, *, rank: int, world_size: int, rendezvous: Path) 
     else:
         # An operator of inference alone, which DeepSpeed would compile here for a minute.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        deepspeed.init_distributed(
-            dist_backend="nccl" if device == "cuda" else "gloo",
-            auto_mpi_discovery=False,
-            init_method=f"file://{rendezvous}",
-            rank=rank,
-            world_size=world_size,
-            verbose=False,
+        backend = "nccl" if device == "cuda" else "gloo"
+        torch.distributed.init_process_group(
+            backend, store=_store_at(rendezvous, world_size), rank=rank, world_size=world_size
         )
+        # It takes the group that is there.
+        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
     if device == "cuda":
         torch.cuda.set_device(0)
     return torch.device("cuda:0" if device == "cuda" else "cpu")
+
+
+def _store_at(rendezvous: Rendezvous, world_size: int) -> torch.distributed.Store:
+    if isinstance(rendezvous, tuple):
+        return torch.distributed.TCPStore(*rendezvous, is_master=False)
+    return torch.distributed.FileStore(str(rendezvous), world_size)
 
 
 def deepspeed_config(

@@ -9,6 +9,7 @@ import torch
 from torch import distributed
 
 from comas.config.schema import Optimization, Policy
+from comas.engines import Rendezvous
 from comas.engines.policy.checkpoint_engine import CopyingCheckpointEngine
 from comas.engines.policy.deepspeed_options import (
     create_optimizer,
@@ -28,6 +29,7 @@ from comas.engines.policy.weights import (
     save_model,
     weight_metadata,
     weight_shards,
+    whole_weights,
 )
 from comas.policy_optimization.batching import MicroBatch
 from comas.types import Device
@@ -58,7 +60,7 @@ class PolicyEngine:
         temperature: the rollout's; the log-probs of training are those of the same
             distribution.
         device: on "cuda" the rank owns the one GPU it can see.
-        rendezvous: path that all ranks of the group can open; empty, or not there yet.
+        rendezvous: where the ranks of the group meet.
         num_optimizer_steps: expected of the whole run; ``optimization.lr_schedule`` says whether
             it has to be known.
 
@@ -79,7 +81,7 @@ class PolicyEngine:
         device: Device,
         rank: int,
         world_size: int,
-        rendezvous: Path,
+        rendezvous: Rendezvous,
         num_optimizer_steps: int | None = None,
     ) -> None:
         self._name = model_path
@@ -103,6 +105,10 @@ class PolicyEngine:
     def weight_shards(self) -> Iterator[list[Shard]]:
         """Yield what this rank holds of every parameter, chunk by chunk; not collective."""
         return weight_shards(self._language_model, zero_stage=self._zero_stage, rank=self._rank)
+
+    def whole_weights(self) -> Iterator[list[Shard]]:
+        """Yield every parameter whole, chunk by chunk; iterate on all ranks."""
+        return whole_weights(self._language_model, zero_stage=self._zero_stage)
 
     @property
     def is_sharded(self) -> bool:

@@ -60,6 +60,18 @@ def weight_shards(
         yield [_shard(name, parameter, zero_stage, rank) for name, parameter in chunk]
 
 
+def whole_weights(model: PreTrainedModel, *, zero_stage: int) -> Iterator[list[Shard]]:
+    """Yield every parameter whole, in the chunks of ``weight_shards``.
+
+    Under ZeRO-3 a chunk is gathered while it is looked at, so all ranks must iterate, and to the
+    end.
+    """
+    for chunk in chunked(model.named_parameters()):
+        parameters = [parameter for _, parameter in chunk]
+        with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
+            yield [Shard(name, 0, parameter.detach().flatten()) for name, parameter in chunk]
+
+
 def _shard(name: str, parameter: torch.nn.Parameter, zero_stage: int, rank: int) -> Shard:
     if zero_stage < 3:
         return Shard(name, 0, parameter.detach().flatten())
@@ -95,11 +107,10 @@ def named_weights(model: PreTrainedModel, *, zero_stage: int) -> Iterator[tuple[
     Under ZeRO-3 they are gathered chunk by chunk, so all ranks must iterate, and to the end. A
     yielded tensor stays valid, but is changed by the next update below ZeRO-3.
     """
-    for chunk in chunked(model.named_parameters()):
-        parameters = [parameter for _, parameter in chunk]
-        with deepspeed.zero.GatheredParameters(parameters, enabled=zero_stage == 3):
-            for name, parameter in chunk:
-                yield name, parameter.detach().clone() if zero_stage == 3 else parameter.detach()
+    shapes = {name: _whole_shape(parameter) for name, parameter in model.named_parameters()}
+    for chunk in whole_weights(model, zero_stage=zero_stage):
+        for name, _, values in chunk:
+            yield name, (values.clone() if zero_stage == 3 else values).view(shapes[name])
 
 
 def weight_metadata(model: PreTrainedModel) -> list[WeightMetadata]:

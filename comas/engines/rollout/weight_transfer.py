@@ -21,7 +21,7 @@ from vllm.utils.network_utils import get_open_port
 from comas.engines.allocator import fixed_segments
 
 LOOPBACK = "127.0.0.1"
-"""A policy's ranks and engines are on one node, so nothing needs to listen beyond it."""
+"""Where the ranks and engines of a policy are on one node, nothing needs to listen beyond it."""
 
 NamedTensor = tuple[str, torch.Tensor]
 
@@ -94,13 +94,15 @@ def create_weight_sender(
     source: WeightSource,
     rank: int,
     num_workers: int,
+    address: str = LOOPBACK,
 ) -> TrainerWeightTransferEngine | IpcWeightSender:
     """Connect a trainer's ranks to the rollout engines that serve its weights.
 
     Every rank of the trainer creates one and calls ``send_weights()`` on it, which runs a whole
     update. All ranks iterate the source, because gathering is collective; only rank 0 talks to
     the engines, through ``client``. ``num_workers`` are the GPUs of all engines: each takes the
-    whole stream of weights, and keeps its shard.
+    whole stream of weights, and keeps its shard. Between GPUs they meet at ``address`` of rank 0's
+    node.
 
     ``source`` yields ``(Hugging Face name, full tensor)`` anew at each iteration, and its
     ``metadata()`` gives name, dtype and shape of the same parameters in the same order without
@@ -114,13 +116,20 @@ def create_weight_sender(
                 "cluster.placement to colocated"
             )
         return IpcWeightSender(Vllm026IpcSender(client, source, rank=rank))
-    init_info = trainer_init_info(backend, source=source, rank=rank, num_workers=num_workers)
+    init_info = trainer_init_info(
+        backend, source=source, rank=rank, num_workers=num_workers, address=address
+    )
     sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
     return IpcWeightSender(sender) if backend == "ipc" else sender
 
 
 def trainer_init_info(
-    backend: Literal["ipc", "nccl"], *, source: WeightSource, rank: int, num_workers: int
+    backend: Literal["ipc", "nccl"],
+    *,
+    source: WeightSource,
+    rank: int,
+    num_workers: int,
+    address: str = LOOPBACK,
 ) -> TrainerInitInfo:
     """vLLM's arguments for the trainer's end of ``backend``."""
     buffer_bytes = _buffer_bytes(source)
@@ -130,7 +139,7 @@ def trainer_init_info(
         )
     return nccl_engine.NCCLTrainerInitInfo(
         rank=rank,
-        master_address=LOOPBACK,
+        master_address=address,
         master_port=get_open_port(),
         world_size=1 + num_workers,
         packed_buffer_size_bytes=buffer_bytes,

@@ -37,7 +37,8 @@ class SharedMemoryWeightSender:
 
     Every rank of the trainer creates one, and calls ``send_weights`` for a whole update. While
     the engines load a chunk, the next one is written. Where each rank holds a part of every
-    parameter, each writes its own, and nothing is gathered.
+    parameter, each writes its own, and nothing is gathered. Over several nodes the first rank of
+    each writes for the engines there.
 
     Args:
         chunks: what this rank holds of all parameters, anew at each call, in the same chunks on
@@ -56,6 +57,7 @@ class SharedMemoryWeightSender:
         rank: int,
         is_sharded: bool,
     ) -> None:
+        """``rank`` counts those of this node."""
         self._engines = engines
         self._chunks = chunks
         self._is_first = rank == 0
@@ -83,8 +85,9 @@ class SharedMemoryWeightSender:
         """Make the engines serve the present weights; every rank calls it."""
         if self._is_first:
             self._engines.start_weight_update()
-        for chunk in self._chunks() if self._shared else ():
-            for name, start, values in chunk:
+        # To the end also where nothing is written: gathering is collective.
+        for chunk in self._chunks():
+            for name, start, values in chunk if self._shared else ():
                 self._shared[name][start : start + len(values)].copy_(values)
             self._meet()
             if self._is_first:
