@@ -346,6 +346,7 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
             "cluster.gpus_per_policy=6",  # 2 ranks + 2 engines x 2
         ],
         ["cluster.nodes_per_policy=2"],
+        ["interaction.max_chain_tokens=1"],
         ["cluster.device=cpu", "policy.ranks_per_policy=1"],
         ["cluster.device=cpu", "rollout.tensor_parallel=2"],
         ["optimization.train_batch_size=2"],
@@ -396,6 +397,11 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "rollout.engines_per_policy=1 rollout.tensor_parallel=3",
             "1 cannot be divided evenly over 3 nodes",
             "set rollout.engines_per_policy to a multiple of 3, or cluster.nodes_per_policy to 1",
+        ),
+        (
+            "interaction.max_chain_tokens=9000 interaction.schedule=parallel",
+            "parallel does not end a discussion early",
+            "set interaction.schedule to sequential, or interaction.max_chain_tokens to null",
         ),
         (
             "reward.scheme=peer_prediction",

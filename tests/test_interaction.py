@@ -116,6 +116,17 @@ def test_a_deal_that_does_not_divide_differs_by_at_most_one():
     assert sorted(counts.values()) == [2, 3, 3]
 
 
+def test_a_long_discussion_begins_no_further_round():
+    """A round's solution and evaluation have so many tokens, whatever scorings have come."""
+    whole = discuss()[0]
+    of_a_turn = len(whole.turns[0].generation.response_token_ids)
+    for most, num_rounds in ((1, 1), (2 * of_a_turn, 2), (2 * of_a_turn - 1, 1), (10**6, 3)):
+        for discussion in discuss(max_chain_tokens=most):
+            assert roles(discussion)["solution"] == roles(discussion)["scoring"] == num_rounds
+    capped = discuss(max_chain_tokens=2 * of_a_turn)[0]
+    assert capped.turns == tuple(turn for turn in whole.turns if turn.round_index < 2)
+
+
 def test_sequential_draws_every_agent_about_equally_often():
     speakers = draw_speakers(Random(1), num_agents=4, rules=Interaction(num_rounds=4000))
     solvers = Counter(s.solver for s in speakers)

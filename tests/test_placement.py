@@ -106,7 +106,9 @@ def test_policies_over_nodes_need_room_for_their_parts_only():
     placement = plan_policy(config, device="cuda")
     assert gpus_in_all(placement, 2) == 32
     assert check_gpus(placement, num_policies=1, node_gpus=[8, 8]) is None
-    with pytest.raises(ValueError, match=r"2 policies need 16 GPUs each in 2 parts of 8 .* room for"):
+    with pytest.raises(
+        ValueError, match=r"2 policies need 16 GPUs each in 2 parts of 8 .* room for"
+    ):
         check_gpus(placement, num_policies=2, node_gpus=[8, 8, 8, 7])
     nodes = [node(gpus=8, cpus=64), node(gpus=8, cpus=64)]
     assert num_host_threads(placement, num_policies=1, nodes=nodes) == 8  # 8 ranks on each

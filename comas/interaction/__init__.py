@@ -32,6 +32,7 @@ class Schedule(Protocol):
 __all__ = [
     "CRITICISMS",
     "SCHEDULES",
+    "UNCAPPED_SCHEDULES",
     "UNCRITICISED_SCHEDULES",
     "Schedule",
     "hold",
@@ -53,6 +54,9 @@ SCHEDULES: Registry[Schedule] = Registry(
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
+UNCAPPED_SCHEDULES = frozenset({"parallel", "debate", "proposed"})
+"""Schedules whose discussions always have all of their rounds, whatever
+``interaction.max_chain_tokens``."""
 
 
 def open_discussions(

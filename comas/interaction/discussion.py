@@ -156,6 +156,13 @@ class OpenDiscussion:
         await self._was_asked[turn_id].wait()
         return self._turns.get(turn_id)
 
+    @property
+    def chain_tokens(self) -> int:
+        """Tokens of all responses so far but scorings, for which no turn ever waits: between two
+        rounds that wait for each other it depends on nothing but what was said."""
+        waited_for = (turn for turn in self._turns.values() if turn.role != "scoring")
+        return sum(len(turn.generation.response_token_ids) for turn in waited_for)
+
     def close(self) -> Discussion:
         """The finished discussion, its turns depth first whichever came first."""
         return Discussion(

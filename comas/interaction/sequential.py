@@ -2,10 +2,12 @@
 
 In round i an agent drawn from the l agents proposes the solution s_i, n drawn evaluators evaluate
 it, and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and evaluator see
-the last kappa rounds; a scoring never enters the history.
+the last kappa rounds; a scoring never enters the history. ``interaction.max_chain_tokens``, which
+is not the paper's, leaves the last rounds of a long discussion out.
 """
 
 import asyncio
+import math
 from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import NamedTuple
@@ -52,6 +54,8 @@ async def _discuss(discussion: OpenDiscussion, *, num_agents: int) -> None:
     rounds = draw_speakers(discussion.rng, num_agents=num_agents, rules=rules)
     past_rounds: list[list[HistoryItem]] = []
     for round_index, speakers in enumerate(rounds):
+        if discussion.chain_tokens > (rules.max_chain_tokens or math.inf):
+            break
         shown = past_rounds[-rules.horizon :] if rules.horizon else []
         history = [item for past in shown for item in past]
         past_rounds.append(await _round(discussion, round_index, speakers, history))

@@ -8,7 +8,7 @@ from pathlib import Path
 from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.schema import Config, Society
-from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
+from comas.interaction import CRITICISMS, UNCAPPED_SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.preflight.chat_conflicts import chat_conflicts
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.machine_conflicts import machine_conflicts
@@ -34,6 +34,7 @@ def find_conflicts(config: Config) -> list[Conflict]:
         _run_names,
         _societies,
         _criticisms,
+        _chains,
         chat_conflicts,
         _updates,
         _micro_batches,
@@ -192,6 +193,16 @@ def _criticisms(config: Config) -> Iterator[Conflict]:
             ("interaction.num_evaluations", "interaction.criticism"),
             f"{name} wants {f'at least {least}' if most is None else f'no more than {most}'}",
             f"set interaction.num_evaluations to {least if number < least else most}",
+        )
+
+
+def _chains(config: Config) -> Iterator[Conflict]:
+    schedule = config.interaction.schedule
+    if config.interaction.max_chain_tokens is not None and schedule in UNCAPPED_SCHEDULES:
+        yield Conflict(
+            ("interaction.max_chain_tokens", "interaction.schedule"),
+            f"{schedule} does not end a discussion early",
+            "set interaction.schedule to sequential, or interaction.max_chain_tokens to null",
         )
 
 

@@ -49,6 +49,9 @@ class Interaction:
     given."""
     num_rounds: int = key(8, at_least=1)
     """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
+    max_chain_tokens: int | None = key(None, at_least=1, example=20000)
+    """Sequential: no round begins in a discussion whose solutions and evaluations so far have more
+    tokens than this, thinking included; null: no limit. A step waits for its longest discussion."""
     num_evaluations: int = key(1, at_least=1)
     """n in the paper: evaluations of each solution."""
     num_scorings: int = key(1, at_least=1)

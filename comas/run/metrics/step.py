@@ -98,6 +98,8 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     metrics["interaction/overlong_prompts"] = sum(
         item.discussion.num_overlong_prompts for item in rewarded
     )
+    rounds = [len({turn.round_index for turn in item.discussion.turns}) for item in rewarded]
+    metrics["interaction/rounds"] = _mean(rounds)
     metrics["interaction/truncated_rate"] = _truncated_rate(turn for turn, _ in turns)
     metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
     metrics["response_length"] = _mean([len(t.generation.response_token_ids) for t, _ in turns])
