@@ -123,12 +123,12 @@ class Agents:
         self._make_room(buffers)
         self._updates_unsent = True
         started = time.monotonic()
-        calls = {
-            rank: rank.call(
-                "update", {p: buffers[p] for p in rank.policies if p in buffers}, step=step
-            )
-            for rank in ranks
+        # Once into Ray's store for all ranks of a family, until the last of them is done.
+        sent = {
+            family: ray.put({policy: buffers[policy] for policy in family if policy in buffers})
+            for family in {rank.policies: None for rank in ranks}
         }
+        calls = {rank: rank.call("update", sent[rank.policies], step=step) for rank in ranks}
         work = max((_num_tokens(family, buffers) for family in self._config.families), default=0)
 
         def wait() -> dict[int, UpdateStats]:
