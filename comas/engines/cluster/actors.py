@@ -59,6 +59,11 @@ class Engine:
         return re.search(rf"\b{re.escape(self.name)}\b", text) is not None
 
 
+def serving(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:
+    """The engines that have at least one of ``policies``."""
+    return [engine for engine in engines if not set(policies).isdisjoint(engine.policies)]
+
+
 class ProcessLocation(NamedTuple):
     """The process of an actor, and where it runs."""
 

@@ -9,16 +9,17 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from operator import methodcaller
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import ray
 
 from comas.config.schema import Config
-from comas.engines.cluster.actors import Engine
+from comas.engines.cluster.actors import Engine, serving
 from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.sampler import Sampler
+from comas.engines.cluster.served import ServedWeights
 from comas.engines.cluster.supervision import (
     LostEngineError,
     Supervisor,
@@ -66,11 +67,6 @@ class Agents:
         self._rollouts: list[Engine] = []
         self._ranks: list[Engine] = []
         self.recoveries = recoveries or Recoveries(0)
-        self._versions = Counter[int]()
-        """Policy -> the version of its weights."""
-        self._serves_scorers = False
-        self._updates_unsent = False
-        """Whether ranks may hold other weights than their engines, until ``sync_weights``."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -78,6 +74,7 @@ class Agents:
             stack.callback(self._launch.stop)
             check_ray = self._launch.check_ray
             self._supervisor = Supervisor(self._config.cluster, check_ray=check_ray)
+            self._call_all = self._supervisor.call_all
             self._start()
             stack.pop_all()
         # What thousands of modules hold stays: to look at it takes 0.16 s in every full collection.
@@ -119,9 +116,9 @@ class Agents:
         ``sync_weights`` before they generate with the new weights; on GPUs of their own, and on a
         CPU, they may go on with those that they have.
         """
-        ranks = _serving(buffers, self._ranks)
-        self._make_room(buffers)
-        self._updates_unsent = True
+        ranks = serving(buffers, self._ranks)
+        self._served.make_room(buffers)
+        self._served.are_behind = True
         started = time.monotonic()
         # Once into Ray's store for all ranks of a family, until the last of them is done.
         sent = {
@@ -140,65 +137,19 @@ class Agents:
 
     def sync_weights(self, policies: Collection[int] | None = None) -> None:
         """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
-        trained = self._config.trained_policies
-        updated = trained if policies is None else policies
-        self._versions.update(list(updated))
-        self._updates_unsent = False
-        if not self._serves_scorers:
-            self._send_weights(updated)
-            return
-        self._serves_scorers = False
-        # What was not updated has not left its engines in peace either.
-        self._make_room([policy for policy in trained if policy not in updated])
-        self._send_weights(trained)
-        self._tell_versions(trained)
+        self._served.sync(policies)
 
     def keep_scorers(self, share: float = 1.0) -> None:
         """Give scorers the present weights of their policies (``society.scorer_weights``), or let
         theirs move by ``share`` of the way to them."""
-        trained = self._config.trained_policies
-        ranks = _serving(trained, self._ranks)
-        self._call_all(ranks, "keeping its weights", lambda rank: rank.call("keep_weights", share))
+        self._served.keep_scorers(share)
 
     def serve_scorers(self) -> None:
         """Make the rollout engines serve the weights of scorers, until ``sync_weights``.
 
         What is said by them has the policy version of the present weights.
         """
-        trained = self._config.trained_policies
-        self._serves_scorers = True
-        self._make_room(trained)
-        self._send_weights(trained)
-        self._tell_versions(trained)
-
-    def _make_room(self, policies: Collection[int]) -> None:
-        """On shared GPUs, put rollout engines to sleep and bring the ranks' states back."""
-        if self._shares_gpus:
-            rollouts, ranks = _serving(policies, self._rollouts), _serving(policies, self._ranks)
-            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
-
-    def _send_weights(self, policies: Collection[int]) -> None:
-        ranks, rollouts = _serving(policies, self._ranks), _serving(policies, self._rollouts)
-        if self._shares_gpus:
-            # An update leaves tens of GB in its allocator, which no other process can use.
-            self._call_all(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
-            # Weights, then sync, then cache: waking all at once needs memory for everything.
-            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
-        own = {rank: [p for p in rank.policies if p in policies] for rank in ranks}
-        if self._serves_scorers:
-            self._call_all(ranks, "taking its scorer's", lambda rank: rank.call("swap_weights"))
-        self._call_all(
-            ranks,
-            "sending its weights",
-            lambda rank: rank.actor.send_weights.remote(own[rank]),
-            watched=rollouts,
-        )
-        if self._serves_scorers:
-            self._call_all(ranks, "taking its own", lambda rank: rank.call("swap_weights"))
-        if self._shares_gpus:
-            self._call_all(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
-            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
+        self._served.serve_scorers()
 
     def save_checkpoint(self, folder: Path) -> list[Future[None]]:
         """Copy weights, optimiser and scheduler of every trained policy, and begin to write them.
@@ -239,8 +190,8 @@ class Agents:
         )
         trained = self._config.trained_policies
         # The last step has an update also where it is no multiple.
-        self._versions = Counter({policy: -(-step // every[policy]) for policy in trained})
-        self._tell_versions(trained)
+        versions = Counter({policy: -(-step // every[policy]) for policy in trained})
+        self._served.count_from(versions)
 
     def save_models(self, folder: Path) -> None:
         """Save every trained agent's model in Hugging Face format as ``folder/agent_<i>``."""
@@ -248,7 +199,7 @@ class Agents:
             if policy not in self._config.trained_policies:
                 continue
             save = methodcaller("call", "save_model", policy, folder / f"agent_{agent}")
-            self._call_all(_serving([policy], self._ranks), "saving its model", save)
+            self._call_all(serving([policy], self._ranks), "saving its model", save)
 
     def reserved_peak(self) -> int:
         """The most bytes of its GPU that PyTorch held in any rank; 0 on a CPU."""
@@ -268,13 +219,20 @@ class Agents:
         starting = {engine.name: engine.call("start") for engine in last_wave}
         if self._shares_gpus:
             self._wait_for_start(starting)
-            rollouts = _serving(self._config.trained_policies, self._rollouts)
+            rollouts = serving(self._config.trained_policies, self._rollouts)
             self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
         self._ranks = self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
         starting |= self._start_ranks()
         self._wait_for_start(starting)
         self._launch.locate([*self._rollouts, *self._ranks])
         self._connect(self._ranks)
+        self._served = ServedWeights(
+            self._config,
+            self._supervisor,
+            rollouts=self._rollouts,
+            ranks=self._ranks,
+            shares_gpus=self._shares_gpus,
+        )
         self._sampler = Sampler(
             self._rollouts,
             policy_of_agent=self._config.policy_of_agent,
@@ -303,7 +261,7 @@ class Agents:
 
     def _connect(self, ranks: Sequence[Engine]) -> None:
         actors = {
-            rank.policies: [engine.actor for engine in _serving(rank.policies, self._rollouts)]
+            rank.policies: [engine.actor for engine in serving(rank.policies, self._rollouts)]
             for rank in ranks
         }
         self._call_all(
@@ -320,19 +278,13 @@ class Agents:
             check_ray=self._launch.check_ray,
         )
 
-    def _tell_versions(self, policies: Collection[int]) -> None:
-        for policy in policies:
-            adapter = policy if policy in self._config.adapter_policies else None
-            told = methodcaller("call", "count_updates_from", self._versions[policy], adapter)
-            self._call_all(_serving([policy], self._rollouts), "learning its policy version", told)
-
     def _restart(self, lost: Engine, error: LostEngineError) -> Engine:
         """Start a rollout engine again, with its policy's present weights.
 
         Raises the error while an update is under way that it was sampling beside: the weights that
         it had are gone.
         """
-        if self._updates_unsent:
+        if self._served.are_behind:
             raise error
         standing = next(own for own in self._rollouts if own.name == lost.name)
         if standing != lost:
@@ -341,12 +293,12 @@ class Agents:
         self.recoveries.count("engine", error)
         log.warning("%s", error)
         self._report(error)
-        of_policy = _serving(lost.policies, self._rollouts)
+        of_policy = serving(lost.policies, self._rollouts)
         # The sync goes to all of them, so it has to be known now who else is lost.
         gone = [own for own in of_policy if own == lost or not self._is_alive(own)]
         names = ", ".join(own.name for own in gone)
         log.warning("started again, to be asked again what was left unanswered: %s", names)
-        if self._shares_gpus and _serving(lost.policies, self._ranks):
+        if self._shares_gpus and serving(lost.policies, self._ranks):
             others = [own for own in of_policy if own not in gone]
             self._call_all(others, "going to sleep", lambda engine: engine.call("sleep"))
         new = [self._start_in_place_of(own) for own in gone]
@@ -372,15 +324,14 @@ class Agents:
     def _send_present_weights(self, family: Sequence[int], new: Sequence[Engine]) -> None:
         """Make all engines of a family serve its weights, where ``new`` ones hold the base
         model's; a frozen policy's are these."""
-        if not (ranks := _serving(family, self._ranks)):
+        if not (ranks := serving(family, self._ranks)):
             return
         if self._shares_gpus:
             self._call_all(new, "going to sleep", lambda engine: engine.call("sleep"))
             self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
         self._connect(ranks)
         trained = [policy for policy in family if policy in self._config.trained_policies]
-        self._send_weights(trained)
-        self._tell_versions(trained)
+        self._served.send(trained)
 
     def _report(self, error: LostEngineError) -> None:
         """Say what is known of the engines that an error names."""
@@ -388,27 +339,8 @@ class Agents:
             if engine.is_named_in(str(error)):
                 log.warning(self._launch.describe(engine))
 
-    def _call_all(
-        self,
-        engines: Sequence[Engine],
-        doing: str,
-        call: Callable[[Engine], ray.ObjectRef],
-        *,
-        watched: Sequence[Engine] = (),
-        work: float = 1.0,
-    ) -> list[Any]:
-        """The results of ``call`` on all ``engines`` at once, in their order; ``watched`` are
-        others that they wait for, ``work`` how much there is to do."""
-        calls = {engine: call(engine) for engine in engines}
-        return self._supervisor.wait(calls, doing=doing, watched=watched, work=work)
-
 
 def _num_tokens(family: Sequence[int], buffers: Mapping[int, Sequence[TrainingSample]]) -> int:
     """Tokens in the buffers of a family, which is trained one policy after another."""
     samples = (sample for policy in family for sample in buffers.get(policy, ()))
     return sum(len(own.prompt_token_ids) + len(own.response_token_ids) for own in samples)
-
-
-def _serving(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:
-    """The engines that have at least one of ``policies``."""
-    return [engine for engine in engines if not set(policies).isdisjoint(engine.policies)]

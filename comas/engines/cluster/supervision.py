@@ -89,6 +89,18 @@ class Supervisor:
             self._longest_s[doing] = max(took_s, self._longest_s.get(doing, 0.0))
         return results
 
+    def call_all(
+        self,
+        engines: Sequence[Engine],
+        doing: str,
+        call: Callable[[Engine], ray.ObjectRef],
+        *,
+        watched: Sequence[Engine] = (),
+    ) -> list[Any]:
+        """The results of ``call`` on all ``engines`` at once, as ``wait`` gives them."""
+        calls = {engine: call(engine) for engine in engines}
+        return self.wait(calls, doing=doing, watched=watched)
+
     def limit_s(self, doing: str, *, work: float = 1.0) -> float:
         """How long the next call of this kind may take, in seconds."""
         most = self._cluster.call_timeout_s
