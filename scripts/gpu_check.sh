@@ -15,12 +15,12 @@ results/README.md. Makes the environment (.venv) where there is none.
 
   python=PATH   take this interpreter as it is, and install nothing
   budget=600    seconds; what no longer fits is listed as not run (0: everything)
-  checks=one,ranks,tensor,long,lora,zero3,recovery,nccl
+  checks=one,ranks,tensor,long,lora,zero3,recovery,nodes,nccl
                 one: an agent; ranks: two ranks and two engines by NCCL; tensor: an engine sharded over
                 the GPUs of two ranks; long: long prompts, recomputed activations, a KL penalty; lora:
                 two adapters over one model; zero3: ZeRO-3 with Adam on the host, a checkpoint, and a
-                resume from it; recovery: two agents on one GPU, of which an engine is killed; nccl:
-                weights between two GPUs by NCCL
+                resume from it; recovery: two agents on one GPU, of which an engine is killed; nodes: a
+                policy in two parts, as over two nodes; nccl: weights between two GPUs by NCCL
   size=0.5b,3b  which models; what does not fit is left out
   agents=N, requests=N, response_tokens=N
                 of checks with several agents, if not 2; of each agent, if not 128 and 512

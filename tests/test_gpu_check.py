@@ -183,6 +183,7 @@ def test_what_a_machine_cannot_run_is_known_beforehand():
     assert [name for name, check in CHECKS.items() if why_impossible(check, H100)] == [
         "ranks",
         "tensor",
+        "nodes",
         "nccl",
     ]
     assert why_impossible(CHECKS["ranks"], H100) == "needs 2 GPUs, and this machine has 1"
@@ -209,6 +210,7 @@ def test_each_check_asks_the_engines_for_what_it_shows():
     assert (configs["zero3"].policy.zero_stage, configs["zero3"].policy.adam_offload) == (3, True)
     assert configs["recovery"].cluster.policies_per_gpu == 2
     assert configs["recovery"].rollout.gpu_memory_utilization == 0.4
+    assert configs["nodes"].cluster.nodes_per_policy == configs["nodes"].policy.ranks_per_policy
     assert configs["nccl"].cluster.placement == "disaggregated"
     assert all(config.cluster.start_timeout_s == 60.0 for config in configs.values())
 
@@ -238,7 +240,7 @@ def scripted(monkeypatch):
 
 def test_each_row_is_told_and_what_did_not_run_is_listed_with_why(scripted, capsys):
     lost = LostEngineError("rank 0 of policy 0 is gone")
-    scripted(0, lost, 0, DoesNotFitError("too small"), 0, 0, 0)
+    scripted(0, lost, 0, DoesNotFitError("too small"), 0, 0, 0, 0)
     assert main(Arguments("cpu")) == 1
     told = capsys.readouterr().out
     assert f"{table_head()}\n| one | tiny | 2 | 60 |" in told

@@ -51,6 +51,8 @@ class Check:
     """Of each policy, whose rollout engines have as many GPUs."""
     tensor_parallel: int = 1
     """GPUs of each rollout engine."""
+    num_nodes: int = 1
+    """That a policy is divided over; they may be one."""
     lora_rank: int = 0
     """0: every agent is a model of its own."""
     has_long_samples: bool = False
@@ -83,13 +85,16 @@ CHECKS = {
         num_agents=2,
         disturbance="kill",
     ),
+    "nodes": Check(
+        "a policy in two parts, as over two nodes: ranks meet at a port", num_ranks=2, num_nodes=2
+    ),
     "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
 }
 ORDER = (
     ("one", "0.5b"), ("ranks", "0.5b"), ("tensor", "0.5b"), ("long", "0.5b"), ("lora", "0.5b"),
-    ("one", "3b"), ("zero3", "0.5b"), ("recovery", "0.5b"), ("nccl", "0.5b"), ("ranks", "3b"),
-    ("tensor", "3b"), ("lora", "3b"), ("long", "3b"), ("recovery", "3b"), ("zero3", "3b"),
-    ("nccl", "3b"),
+    ("one", "3b"), ("zero3", "0.5b"), ("recovery", "0.5b"), ("nodes", "0.5b"), ("nccl", "0.5b"),
+    ("ranks", "3b"), ("tensor", "3b"), ("lora", "3b"), ("long", "3b"), ("recovery", "3b"),
+    ("zero3", "3b"), ("nodes", "3b"), ("nccl", "3b"),
 )  # fmt: skip
 
 
@@ -202,6 +207,7 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
             device=device,
             placement="disaggregated" if check.is_disaggregated else "colocated",
             gpus_per_policy=check.num_gpus,
+            nodes_per_policy=check.num_nodes,
             policies_per_gpu=num_sharers,
             start_timeout_s=limit_s,
             call_timeout_s=limit_s,
