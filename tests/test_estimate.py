@@ -163,6 +163,23 @@ def test_offloading_moves_all_gradients_in_every_micro_batch():
     assert state_bytes(paper()[0], QWEN_3B) == 3_085_938_688 * (2 + 12 / 2)
 
 
+def test_between_nodes_gradients_cross_and_under_zero_3_weights_as_well():
+    config, sizes = paper("comas_paper_memory")
+    on_one = transfer_seconds(config, sizes, QWEN_3B, GIVEN)
+    config.cluster.nodes_per_policy = 2
+    # Half of 6.17 GB of weights, twice, and of as many bytes of gradients, at 25 GB/s; 384 times.
+    crossing = 6.172 / 2 / 25
+    on_two = transfer_seconds(config, sizes, QWEN_3B, GIVEN)
+    assert on_two - on_one == pytest.approx(384 * 3 * crossing, rel=1e-3)
+    config.policy.zero_stage, config.policy.adam_offload = 2, False
+    of_gradients = transfer_seconds(config, sizes, QWEN_3B, GIVEN)
+    assert of_gradients == pytest.approx(384 * crossing, rel=1e-3)
+    config.policy.zero_stage = 0
+    per_optimizer_step = transfer_seconds(config, sizes, QWEN_3B, GIVEN)
+    steps = sizes.optimizer_steps_per_policy[0]
+    assert per_optimizer_step == pytest.approx(steps * 2 * crossing, rel=1e-3)
+
+
 def test_the_run_has_31_steps_and_what_lies_between_them():
     config, sizes = paper()
     step = one_step(config, sizes, QWEN_3B, GIVEN)

@@ -72,6 +72,8 @@ class Assumptions:
     """Of one small sum over the GPUs of an engine, of which each layer has two a decoding step."""
     pcie_gb_s: float = 25.0
     nvlink_gb_s: float = 250.0
+    network_gb_s: float = 25.0
+    """From one node to another, each way (200 Gb/s)."""
     host_adam_g_s: float = 0.8
     """Parameters that a rank's host threads update per second, in billions (one thread, here)."""
     phases_s: float = 6.0
@@ -314,8 +316,10 @@ def update_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assum
 
 def transfer_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
     """Under ZeRO-3, weights gathered twice in a micro batch. With Adam on the host, a micro batch's
-    gradients added up on the GPU and kept on the host, and Adam once in an optimiser step."""
-    ranks = config.policy.ranks_per_policy
+    gradients added up on the GPU and kept on the host, and Adam once in an optimiser step. Between
+    nodes, the weights that a node gathers of others, and the gradients that it sends them in each
+    micro batch (below ZeRO-2 and back, in each optimiser step)."""
+    ranks, stage = config.policy.ranks_per_policy, config.policy.zero_stage
     size, budget = config.policy.micro_batch_size, config.policy.micro_batch_tokens
     if size is not None:
         micro_batches = sizes.samples_per_policy[0] / ranks / size
@@ -324,7 +328,13 @@ def transfer_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Ass
         micro_batches = policy_tokens(config, sizes, given) / ranks / budget
     weights = shape.num_parameters
     gathered = 2 * weights * WEIGHT_BYTES * (ranks - 1) / ranks / given.nvlink_gb_s / 1e9
-    seconds = micro_batches * gathered if config.policy.zero_stage == 3 else 0.0
+    seconds = micro_batches * gathered if stage == 3 else 0.0
+    nodes = config.cluster.nodes_per_policy
+    crossing = weights * WEIGHT_BYTES * (nodes - 1) / nodes / given.network_gb_s / 1e9
+    if stage in (2, 3):
+        seconds += micro_batches * crossing * (3 if stage == 3 else 1)
+    else:
+        seconds += sizes.optimizer_steps_per_policy[0] * 2 * crossing
     if config.policy.adam_offload:
         gradients = 2 * weights * GRADIENT_BYTES / ranks / given.pcie_gb_s / 1e9
         adam = weights / ranks / given.host_adam_g_s / 1e9

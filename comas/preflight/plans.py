@@ -274,7 +274,7 @@ def remedies(
             found.append(f"{larger} GPUs")
             break
     if not found:
-        return "would need policies over several nodes"
+        return "would need policies over several nodes (cluster.nodes_per_policy)"
     return f"fits with {' or '.join(found)}"
 
 

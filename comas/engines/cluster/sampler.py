@@ -1,6 +1,7 @@
 """Routes an agent's requests to the rollout engines of its policy."""
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 
 from comas.engines.cluster.actors import Engine
@@ -44,7 +45,7 @@ class Sampler:
         self._restart = restart
         self._policy_of_agent = policy_of_agent
         self._adapters = adapters
-        self._clients = [client_of(engine) for engine in engines]
+        self._set_clients([client_of(engine) for engine in engines])
         self._lost: dict[EngineClient, LostEngineError] = {}
         self._replacing: asyncio.Task[None] | None = None
 
@@ -77,9 +78,15 @@ class Sampler:
             except LostEngineError as error:
                 self._note_lost(client, error)
 
+    def _set_clients(self, clients: list[EngineClient]) -> None:
+        self._clients = clients
+        self._of_policy: defaultdict[int, list[EngineClient]] = defaultdict(list)
+        for client in clients:
+            for policy in client.engine.policies:
+                self._of_policy[policy].append(client)
+
     def _least_busy(self, policy: int) -> EngineClient:
-        of_policy = (own for own in self._clients if policy in own.engine.policies)
-        return min(of_policy, key=lambda client: client.num_asked)
+        return min(self._of_policy[policy], key=lambda client: client.num_asked)
 
     def _note_lost(self, client: EngineClient, error: LostEngineError) -> None:
         if client not in self._clients:
@@ -96,7 +103,8 @@ class Sampler:
             while self._lost:
                 client = next(iter(self._lost))
                 engine = self._restart(client.engine, self._lost[client])
-                self._clients[self._clients.index(client)] = self._client_of(engine)
+                new = self._client_of(engine)
+                self._set_clients([new if own is client else own for own in self._clients])
                 del self._lost[client]
         finally:
             self._lost.clear()
