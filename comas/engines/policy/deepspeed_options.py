@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -52,21 +53,26 @@ def join_group(
     else:
         # An operator of inference alone, which DeepSpeed would compile here for a minute.
         deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
-        backend = "nccl" if device == "cuda" else "gloo"
-        torch.distributed.init_process_group(
-            backend, store=_store_at(rendezvous, world_size), rank=rank, world_size=world_size
+        deepspeed.init_distributed(
+            dist_backend="nccl" if device == "cuda" else "gloo",
+            auto_mpi_discovery=False,
+            init_method=_init_method(rendezvous),
+            rank=rank,
+            world_size=world_size,
+            verbose=False,
         )
-        # It takes the group that is there.
-        deepspeed.init_distributed(dist_backend=backend, auto_mpi_discovery=False, verbose=False)
     if device == "cuda":
         torch.cuda.set_device(0)
     return torch.device("cuda:0" if device == "cuda" else "cpu")
 
 
-def _store_at(rendezvous: Rendezvous, world_size: int) -> torch.distributed.Store:
-    if isinstance(rendezvous, tuple):
-        return torch.distributed.TCPStore(*rendezvous, is_master=False)
-    return torch.distributed.FileStore(str(rendezvous), world_size)
+def _init_method(rendezvous: Rendezvous) -> str:
+    if isinstance(rendezvous, Path):
+        return f"file://{rendezvous}"
+    # By itself rank 0 would open a port, which somebody else may have taken by then.
+    os.environ["TORCHELASTIC_USE_AGENT_STORE"] = str(True)
+    host, port = rendezvous
+    return f"tcp://{host}:{port}"
 
 
 def deepspeed_config(
