@@ -67,14 +67,20 @@ class Agents:
         self._rollouts: list[Engine] = []
         self._ranks: list[Engine] = []
         self.recoveries = recoveries or Recoveries(0)
+        self._supervisor = Supervisor(config.cluster, check_ray=lambda: self._launch.check_ray())
+        self._call_all = self._supervisor.call_all
+        self._served = ServedWeights(
+            config,
+            self._supervisor,
+            rollouts=self._rollouts,
+            ranks=self._ranks,
+            shares_gpus=self._shares_gpus,
+        )
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             self._launch = Launch(self._config, models=self._models, device=self._device)
             stack.callback(self._launch.stop)
-            check_ray = self._launch.check_ray
-            self._supervisor = Supervisor(self._config.cluster, check_ray=check_ray)
-            self._call_all = self._supervisor.call_all
             self._start()
             stack.pop_all()
         # What thousands of modules hold stays: to look at it takes 0.16 s in every full collection.
@@ -208,7 +214,7 @@ class Agents:
 
     def _start(self) -> None:
         started = time.monotonic()
-        self._rollouts = self._launch.rollouts()
+        self._rollouts += self._launch.rollouts()
         # An engine measures the free memory of its GPU as it starts, and what others take
         # meanwhile is missing from its cache: those of one GPU start one after another, before
         # the policies load, and sleep by then.
@@ -221,18 +227,11 @@ class Agents:
             self._wait_for_start(starting)
             rollouts = serving(self._config.trained_policies, self._rollouts)
             self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-        self._ranks = self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
+        self._ranks += self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
         starting |= self._start_ranks()
         self._wait_for_start(starting)
         self._launch.locate([*self._rollouts, *self._ranks])
         self._connect(self._ranks)
-        self._served = ServedWeights(
-            self._config,
-            self._supervisor,
-            rollouts=self._rollouts,
-            ranks=self._ranks,
-            shares_gpus=self._shares_gpus,
-        )
         self._sampler = Sampler(
             self._rollouts,
             policy_of_agent=self._config.policy_of_agent,

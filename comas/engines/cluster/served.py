@@ -25,7 +25,7 @@ class ServedWeights:
         ranks: Sequence[Engine],
         shares_gpus: bool,
     ) -> None:
-        """``rollouts`` changes as engines are replaced."""
+        """``rollouts`` and ``ranks`` fill as engines start, and change as they are replaced."""
         self._trained = config.trained_policies
         self._adapters = config.adapter_policies
         self._call_all = supervisor.call_all
