@@ -265,7 +265,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32", "cluster.device=cpu"),
         *("optimization.mask_truncated=false", "optimization.warmup_steps=0"),
         *("training.num_steps=3", "training.save_every=2", "training.validate_every=3"),
-        "validation.num_questions=1",
+        *("validation.num_questions=1", "data.probe=null"),
     ]
     prepared = prepare(load_config(QUICKSTART, overrides))
     with RunDirectory.create(prepared.config) as directory:
