@@ -109,7 +109,10 @@ def test_groups_over_nodes_meet_on_the_interface_that_ray_knows(monkeypatch):
     meet_on_network(Config())
     assert "GLOO_SOCKET_IFNAME" not in os.environ  # on one node the driver has said where
     meet_on_network(Config(cluster=Cluster(nodes_per_policy=2)))
-    assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ.pop("GLOO_SOCKET_IFNAME")) == ("ib0", "lo")
+    assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["GLOO_SOCKET_IFNAME"]) == ("ib0", "lo")
+    monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "192.0.2.1")
+    meet_on_network(Config(cluster=Cluster(nodes_per_policy=2)))  # both are named
+    del os.environ["GLOO_SOCKET_IFNAME"]
 
 
 @pytest.fixture

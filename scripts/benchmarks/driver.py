@@ -3,7 +3,7 @@
 The real driver, Ray, connections and records of a run (``comas.train.co_evolve``); rollout engines
 that answer at once (1,000 tokens of a prompt, about 240 of a response) and ranks that take their
 buffer and learn nothing. Every agent has a policy of its own, with one engine and one rank, which
-are processes of their own: 64 agents need about 14 GiB and two minutes to start.
+are processes of their own: 64 agents need about 10 GiB and two minutes to start.
 
   driver, ms      CPU time of this process for each response, of the whole loop: prompts, answers,
                   rewards, buffers, metrics, records

@@ -92,8 +92,9 @@ def meet_on_network(config: Config) -> None:
     """Let groups of this process that span nodes meet on the interface of its node's address, if
     the node's environment names none."""
     if config.cluster.nodes_per_policy > 1:
-        for name in LOOPBACK_GROUPS:
-            os.environ.setdefault(name, interface_of(ray.util.get_node_ip_address()))
+        # Where they are named, Ray's address may be on no interface of the node.
+        for name in LOOPBACK_GROUPS.keys() - os.environ:
+            os.environ[name] = interface_of(ray.util.get_node_ip_address())
 
 
 def interface_of(address: str) -> str:

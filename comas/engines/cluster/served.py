@@ -72,8 +72,8 @@ class ServedWeights:
             self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
 
     def send(self, policies: Collection[int]) -> None:
-        """Have ranks that have their GPU to themselves send weights, of the version that they
-        already were."""
+        """Have ranks, for which there is room, send their weights, and engines learn the version,
+        which a weight update counts up by itself."""
         self._send(policies)
         self._tell_versions(policies)
 
