@@ -33,6 +33,7 @@ from comas.interaction import run_discussions
 from comas.preflight.configuration import PAPER_CONFIG, load_config
 from comas.preflight.hours import (
     Assumptions,
+    chain_tokens,
     decode_step_seconds,
     one_step,
     prompt_tokens,
@@ -213,7 +214,8 @@ async def _simulate(
     asked = [0] * config.num_policies
     ended: defaultdict[str, float] = defaultdict(float)
     spoke: defaultdict[int, set[str]] = defaultdict(set)
-    most = None if cap is None else round(cap * _mean_chain(config, given))
+    mean_chain = chain_tokens(config, given) - given.scoring_tokens
+    most = None if cap is None else round(cap * mean_chain)
 
     async def generate(
         agent_index: int, prompt: str, *, turn: TurnKey, seed: int
@@ -246,10 +248,6 @@ async def _simulate(
         [factor * max(ended[own] for own in spoke[agent]) for agent in spoke],
         sum(len(own.turns) for own in discussions),
     )
-
-
-def _mean_chain(config: Config, given: Assumptions) -> float:
-    return config.interaction.num_rounds * (given.solution_tokens + given.evaluation_tokens)
 
 
 def _prompt_seconds(config: Config, sizes: Sizes, given: Assumptions) -> float:
