@@ -23,6 +23,7 @@ from comas.preflight.hours import CHAINS, Assumptions
 from comas.preflight.memory import GIB, ModelShape, model_shape
 from comas.preflight.plans import (
     LORA_CONFIG,
+    NODES_PER_POLICY,
     Candidate,
     Cell,
     kind_of,
@@ -114,12 +115,13 @@ def head_of(asked: Plans) -> Iterator[str]:
         f"epoch of 2000 questions, {total} responses. All else that is learnt from is the paper's, "
         "prompts of 28,672 tokens and responses of 4,096 included. Where whole models do not fit, "
         f"the row is that of `{LORA_CONFIG}`, which is another method: adapters of rank 32 over "
-        "one base, on one node at most. Hours go from the best to the worst assumptions of "
+        "one base. Hours go from the best to the worst assumptions of "
         f"`comas/preflight/hours.py` (updates at {given.update_utilisation:.0%} to "
         f"{given.update_utilisation_at_worst:.0%} of an A100's peak, the slowest discussion "
         f"{given.slowest:g} to {given.slowest_at_worst:g} times the mean); the plan is that of the "
-        "fewest hours among all that were searched (`comas/preflight/plans.py`), on one node for a "
-        "policy. GiB of a GPU: the peak of an update, of what tensors may fill; of a node: its "
+        "fewest hours among all that were searched (`comas/preflight/plans.py`), a policy being "
+        f"on one node or on {' or '.join(map(str, NODES_PER_POLICY[1:]))} whole ones, between which "
+        f"{given.network_gb_s:g} GB/s are assumed. GiB of a GPU: the peak of an update, of what tensors may fill; of a node: its "
         "memory for states that are offloaded, wait or are saved, of what may be filled. The last "
         "column is the best plan with `training.max_staleness=1`, where that is faster: it samples "
         "beside training, and learns from samples of the update before, which is another run.\n"
@@ -161,6 +163,8 @@ def plan_in_words(fit: Candidate, num_gpus: int) -> str:
     on = config.cluster.gpus_per_policy
     whose = "in all" if policy.lora.rank is not None else "each"
     words = [kind_of(config), f"{on} GPU{'s' * (on > 1)} {whose}"]
+    if config.cluster.nodes_per_policy > 1:
+        words[1] += f" on {config.cluster.nodes_per_policy} nodes"
     if config.cluster.policies_per_gpu > 1 and len(config.families) > 1:
         words[1] += f" ({config.cluster.policies_per_gpu} policies share them)"
     if config.cluster.placement == "disaggregated":

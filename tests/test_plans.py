@@ -15,7 +15,14 @@ from comas.preflight.configuration import PAPER_CONFIG, load_config
 from comas.preflight.conflicts import find_conflicts
 from comas.preflight.hours import Assumptions, cached_sequences, one_step
 from comas.preflight.machine import Machine, imagined_machine
-from comas.preflight.memory import GIB, ModelShape, kv_cache_bytes, kv_room_bytes, model_shape
+from comas.preflight.memory import (
+    GIB,
+    ModelShape,
+    adapter_parameters,
+    kv_cache_bytes,
+    kv_room_bytes,
+    model_shape,
+)
 from comas.preflight.plans import (
     LORA_CONFIG,
     Candidate,
@@ -217,8 +224,8 @@ def test_what_cannot_fit_says_what_is_missing_and_what_would_help():
     # Two policies of 32B on a node: 2 x 992 GiB of Adam's states and checkpoints, and 16.
     assert "a node's memory: 2000.7 of 1900.0 GiB" in cell("32B", 2, 8).reason
     assert "fits with 16 GPUs" in cell("32B", 2, 8).reason
-    huge = ModelShape(400_000_000_000, 126, 16384, 53248, 1024, 128256)
-    assert "would need policies over several nodes" in (
+    huge = ModelShape(4_000_000_000_000, 126, 16384, 53248, 1024, 128256)
+    assert "would need policies over more than 4 nodes" in (
         plan_cell(runs(2), huge, 64, node(64)).reason
     )
 
@@ -242,7 +249,32 @@ def test_a_smaller_host_or_more_gpus_change_the_plan_as_they_should():
     config, sizes = runs(4)[0]
     assert cheapest(config, sizes, shape("7B"), 8, node(8, host_gib=1000)) is None
     assert fit_of("7B", 4, 16).expected_hours < fit_of("7B", 4, 8).expected_hours
-    assert fit_of("7B", 4, 64).gpus_used == 32  # a policy is on one node
+
+
+def test_a_policy_is_divided_over_nodes_where_that_takes_less_time():
+    fit, sizes = fit_of("7B", 4, 64), runs(4)[0][1]
+    assert (fit.gpus_used, fit.config.cluster.nodes_per_policy) == (64, 2)
+    assert find_conflicts(fit.config) == []
+    # A policy's 16 ranks, 8 on a node with 2 engines of 4 GPUs.
+    assert (fit.config.policy.ranks_per_policy, fit.config.rollout.engines_per_policy) == (16, 4)
+    assert fit.config.policy.zero_stage == 2
+    step = one_step(fit.config, sizes, shape("7B"), Assumptions())
+    # 1,536 samples of 2,533 tokens are 39.6 micro batches of 6,144 a rank, in each of which half of
+    # 15.2 GB of gradients cross at 25 GB/s.
+    assert step.transfers == pytest.approx(1536 * 7600 / 3 / 16 / 6144 * P7 / 25e9, rel=1e-3)
+
+
+def test_adapters_send_their_own_gradients_alone_from_node_to_node():
+    config, sizes = runs(4)[1]
+    settings = {"cluster.nodes_per_policy": 2, "policy.ranks_per_policy": 16}
+    sharded = {"policy.zero_stage": 2, "policy.adam_offload": False}
+    step = one_step(
+        plans.with_settings(config, {**settings, **sharded}), sizes, shape("7B"), Assumptions()
+    )
+    adapter = adapter_parameters(shape("7B"), config)
+    assert adapter == 80_740_352
+    micro_batches = 4 * 1536 * 7600 / 3 / 16 / 6144
+    assert step.transfers == pytest.approx(micro_batches * adapter / 25e9, rel=1e-3)
 
 
 def test_a_further_dimension_is_one_line(monkeypatch):

@@ -151,14 +151,11 @@ def hours_interval(
 
 def hours(step: Step, config: Config, sizes: Sizes, shape: ModelShape, given: Assumptions) -> float:
     """Hours of the whole run, with validations and checkpoints."""
-    trained = shape.num_parameters
-    if config.policy.lora.rank is not None:
-        trained = adapter_parameters(shape, config)
     passes = 1 + (config.validation.greedy and config.validation.temperature > 0)
     of_a_token = decode_step_seconds(0, 0, shape, given)
     known = decode_step_seconds(0, 0, replace(shape, num_parameters=VALIDATED_PARAMETERS), given)
     validation = given.validation_s * num_sharers(config) * of_a_token / known
-    checkpoint = config.num_policies * trained * (12 + WEIGHT_BYTES)
+    checkpoint = config.num_policies * trained_parameters(shape, config) * (12 + WEIGHT_BYTES)
     return (
         sizes.num_steps * step.seconds
         + sizes.num_validations * passes * validation
@@ -326,7 +323,7 @@ def transfer_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Ass
     else:
         assert budget is not None, "the configuration's checks refuse this"
         micro_batches = policy_tokens(config, sizes, given) / ranks / budget
-    weights = shape.num_parameters
+    weights = trained_parameters(shape, config)
     gathered = 2 * weights * WEIGHT_BYTES * (ranks - 1) / ranks / given.nvlink_gb_s / 1e9
     seconds = micro_batches * gathered if stage == 3 else 0.0
     nodes = config.cluster.nodes_per_policy
@@ -340,6 +337,13 @@ def transfer_seconds(config: Config, sizes: Sizes, shape: ModelShape, given: Ass
         adam = weights / ranks / given.host_adam_g_s / 1e9
         seconds += micro_batches * gradients + sizes.optimizer_steps_per_policy[0] * adam
     return seconds
+
+
+def trained_parameters(shape: ModelShape, config: Config) -> int:
+    """Of a policy: those of its adapter, where it is one."""
+    if config.policy.lora.rank is not None:
+        return adapter_parameters(shape, config)
+    return shape.num_parameters
 
 
 def body_weights(shape: ModelShape) -> int:

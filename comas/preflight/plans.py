@@ -57,6 +57,11 @@ DIMENSIONS: tuple[Sequence[Settings], ...] = (
 """What the search may set, beside ``policy.zero_stage`` and ``policy.adam_offload``. Activations
 that are recomputed have room for a micro batch of the longest sample's tokens."""
 
+NODES_PER_POLICY = (1, 2, 4)
+"""``cluster.nodes_per_policy``: whole nodes beyond the first, each divided as it is."""
+DIVIDED = ("cluster.gpus_per_policy", "policy.ranks_per_policy", "rollout.engines_per_policy")
+"""What grows with the nodes of a policy."""
+
 REMEDIES: tuple[Settings, ...] = (
     {"policy.lora.rank": 8},
     {"rollout.max_prompt_tokens": 12288},
@@ -220,13 +225,25 @@ def with_settings(config: Any, settings: Settings) -> Any:
 
 @cache
 def allowed_settings() -> tuple[Settings, ...]:
-    """The combinations of ``DIMENSIONS`` without a conflict."""
+    """The combinations of ``DIMENSIONS`` without a conflict, over ``NODES_PER_POLICY``."""
     paper = load_config(PAPER_CONFIG, [])
     combined = [
         {key: value for part in parts for key, value in part.items()}
         for parts in itertools.product(*DIMENSIONS)
     ]
-    return tuple(each for each in combined if not find_conflicts(with_settings(paper, each)))
+    allowed = [each for each in combined if not find_conflicts(with_settings(paper, each))]
+    return tuple(
+        over_nodes(each, number)
+        for number in NODES_PER_POLICY
+        for each in allowed
+        if number == 1 or each["cluster.gpus_per_policy"] == GPUS_OF_A_NODE
+    )
+
+
+def over_nodes(settings: Settings, number: int) -> Settings:
+    """What a policy has on one node, on so many."""
+    grown = {key: number * settings[key] for key in DIVIDED}
+    return {**settings, **grown, "cluster.nodes_per_policy": number}
 
 
 # ---------------------------------------------------------------- what does not fit
@@ -274,7 +291,7 @@ def remedies(
             found.append(f"{larger} GPUs")
             break
     if not found:
-        return "would need policies over several nodes (cluster.nodes_per_policy)"
+        return f"would need policies over more than {max(NODES_PER_POLICY)} nodes"
     return f"fits with {' or '.join(found)}"
 
 
