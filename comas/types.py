@@ -4,7 +4,7 @@ The data flows one way:
 Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
@@ -58,17 +58,19 @@ Example: ``{"math/17": "71"}``
 class Generation:
     """One response exactly as the rollout engine sampled it; training uses these token ids.
 
+    The engine returns them as ``array.array``: the driver holds all responses of a step.
+
     Example: the prompt ``[5, 8, 2]`` answered by ``[7, 9, 1]`` (1 ends the turn) is
     ``Generation((5, 8, 2), (7, 9, 1), "71", (-0.1, -0.7, -0.2), "stop", policy_version=3)``.
     """
 
-    prompt_token_ids: tuple[int, ...]
-    response_token_ids: tuple[int, ...]
+    prompt_token_ids: Sequence[int]
+    response_token_ids: Sequence[int]
     """Includes the end-of-turn token when ``finish_reason`` is "stop"."""
     response_text: str
     """The decoded response without special tokens, and without what its model thought: what other
     agents, graders and whatever parses it read."""
-    rollout_logprobs: tuple[float, ...]
+    rollout_logprobs: Sequence[float]
     """Natural log-probability of each response token, at the sampling temperature."""
     finish_reason: FinishReason
     """"length": cut off by the response limit; "given": nobody sampled it
@@ -194,9 +196,9 @@ class TrainingSample:
     turn_id: str
     round_index: int
     role: Role
-    prompt_token_ids: tuple[int, ...]
-    response_token_ids: tuple[int, ...]
-    rollout_logprobs: tuple[float, ...]
+    prompt_token_ids: Sequence[int]
+    response_token_ids: Sequence[int]
+    rollout_logprobs: Sequence[float]
     reward: float
 
 
@@ -236,6 +238,6 @@ class UpdateStats:
     corrected_share: float = 0.0
     """Share of tokens (with ``seq_mask_tis``, of responses) beyond the bounds of
     ``optimization.rollout_correction``, which were clipped or left out."""
-    advantages: tuple[tuple[float, ...], ...] = ()
+    advantages: tuple[Sequence[float], ...] = ()
     """The advantage of each response token, for each sample in the buffer's order; empty where
     pairs are compared."""

@@ -103,6 +103,7 @@ def shape_of(model: str) -> ModelShape:
 def head_of(asked: Plans) -> Iterator[str]:
     """What the page is about, and which runs its rows are."""
     given = Assumptions()
+    nodes = " or ".join(map(str, NODES_PER_POLICY[1:]))
     total = "48,000 l" if asked.schedule == "sequential" else "48,000 l²"
     yield "# Plans past the paper's scale\n"
     yield (
@@ -120,8 +121,8 @@ def head_of(asked: Plans) -> Iterator[str]:
         f"{given.update_utilisation_at_worst:.0%} of an A100's peak, the slowest discussion "
         f"{given.slowest:g} to {given.slowest_at_worst:g} times the mean); the plan is that of the "
         "fewest hours among all that were searched (`comas/preflight/plans.py`), a policy being "
-        f"on one node or on {' or '.join(map(str, NODES_PER_POLICY[1:]))} whole ones, between which "
-        f"{given.network_gb_s:g} GB/s are assumed. GiB of a GPU: the peak of an update, of what tensors may fill; of a node: its "
+        f"on one node or on {nodes} whole ones, between which {given.network_gb_s:g} GB/s are "
+        "assumed. GiB of a GPU: the peak of an update, of what tensors may fill; of a node: its "
         "memory for states that are offloaded, wait or are saved, of what may be filled. The last "
         "column is the best plan with `training.max_staleness=1`, where that is faster: it samples "
         "beside training, and learns from samples of the update before, which is another run.\n"

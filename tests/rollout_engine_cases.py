@@ -200,7 +200,7 @@ def reference_logprobs(
     model: PreTrainedModel, generation: Generation, temperature: float
 ) -> list[float]:
     """What transformers computes for the sampled tokens."""
-    ids = torch.tensor([generation.prompt_token_ids + generation.response_token_ids])
+    ids = torch.tensor([[*generation.prompt_token_ids, *generation.response_token_ids]])
     start = len(generation.prompt_token_ids)
     with torch.no_grad():
         logits = model(ids).logits[0, start - 1 : -1]
@@ -238,9 +238,9 @@ def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench:
     prompt = "a != b , c . é"
     generation = bench.generate(prompt, seed=3)
     expected = f"<|im_start|>user\n{prompt}<|im_end|>\n<|im_start|>assistant\n"
-    assert tokenizer.decode(generation.prompt_token_ids) == expected
+    assert tokenizer.decode(list(generation.prompt_token_ids)) == expected
     assert generation.response_text == tokenizer.decode(
-        generation.response_token_ids, skip_special_tokens=True
+        list(generation.response_token_ids), skip_special_tokens=True
     )
     assert generation.policy_version == bench.engine._policy_versions[None]
 
@@ -272,11 +272,11 @@ def test_no_response_stops_before_the_shortest_length(
     assert min(len(g.response_token_ids) for g in generations) == 9 + 1
     # Log-probs are those of the distribution without stop tokens, from which the first 9 are.
     [one, *_] = (g for g in generations if g.finish_reason == "stop")
-    ids = torch.tensor([one.prompt_token_ids + one.response_token_ids])
+    ids = torch.tensor([[*one.prompt_token_ids, *one.response_token_ids]])
     with torch.no_grad():
         logits = load(bench)(ids).logits[0, len(one.prompt_token_ids) - 1 : -1]
     logits[:9, [END_OF_TURN, OTHER_END]] = -torch.inf
-    response = torch.tensor(one.response_token_ids)[:, None]
+    response = torch.tensor(list(one.response_token_ids))[:, None]
     expected = logits.log_softmax(-1).gather(1, response)[:, 0]
     assert (expected - torch.tensor(one.rollout_logprobs)).abs().max() < 1e-4
 

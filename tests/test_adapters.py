@@ -196,7 +196,7 @@ def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2: Path, tmp_path:
     base = AutoModelForCausalLM.from_pretrained(qwen2, dtype=torch.float32)
     opened = PeftModel.from_pretrained(base, tmp_path / "adapter")
     sample = buffers()[1][0]
-    ids = torch.tensor([sample.prompt_token_ids + sample.response_token_ids])
+    ids = torch.tensor([[*sample.prompt_token_ids, *sample.response_token_ids]])
     with torch.no_grad():
         logits = opened(ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
     response = torch.tensor(sample.response_token_ids)[:, None]

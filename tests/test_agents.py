@@ -102,7 +102,7 @@ def logprobs_of(model_folder: Path, generation: Generation) -> torch.Tensor:
 
 def response_logprobs(model: torch.nn.Module, generation: Generation) -> torch.Tensor:
     """Of the sampled tokens."""
-    ids = torch.tensor([generation.prompt_token_ids + generation.response_token_ids])
+    ids = torch.tensor([[*generation.prompt_token_ids, *generation.response_token_ids]])
     with torch.no_grad():
         logprobs = torch.log_softmax(model(ids).logits[0, :-1], dim=-1)
     num_response = len(generation.response_token_ids)

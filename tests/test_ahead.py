@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from array import array
 from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -84,7 +87,13 @@ def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_pat
 
 
 def test_what_waits_survives_its_file_to_the_last_bit(tmp_path: Path):
-    said = discussion(turn("r0.s0", r"\boxed{7}"))
+    solution = turn("r0.s0", r"\boxed{7}")
+    sampled = replace(
+        solution.generation,
+        response_token_ids=array("i", [3, 4]),
+        rollout_logprobs=array("d", [-0.1, -1 / 3]),
+    )
+    said = discussion(replace(solution, generation=sampled))
     rewards = Rewards([RewardedDiscussion(said, (1 / 3,))], {"a/b": 0.1 + 0.2, "c": None})
     rollouts = Rollouts(lambda step: batch_of(rewards), batch_of, lead=1, num_steps=5)
     rollouts.take(1)
@@ -93,7 +102,8 @@ def test_what_waits_survives_its_file_to_the_last_bit(tmp_path: Path):
     assert read_ahead(tmp_path) == []
     rollouts.go_ahead(1)
     rollouts.save(tmp_path)
-    assert read_ahead(tmp_path) == [Ready(2, 0, rewards)]
+    [ready] = read_ahead(tmp_path)
+    assert json.dumps(asdict(ready)) == json.dumps(asdict(Ready(2, 0, rewards)), default=list)
     (tmp_path / AHEAD).write_text("[{}]")
     with pytest.raises(FileError, match=r"ahead\.json is damaged: .*Resume an earlier one"):
         read_ahead(tmp_path)

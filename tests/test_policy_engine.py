@@ -205,7 +205,7 @@ def largest_difference(one: dict[str, torch.Tensor], other: dict[str, torch.Tens
 
 def plain_logprobs(model: torch.nn.Module, sample: TrainingSample, temperature: float = 1.0):
     """Response log-probs from one sample alone, the whole logits and PyTorch's log-softmax."""
-    ids = torch.tensor([sample.prompt_token_ids + sample.response_token_ids])
+    ids = torch.tensor([[*sample.prompt_token_ids, *sample.response_token_ids]])
     logits = model(input_ids=ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
     response = torch.tensor(sample.response_token_ids)[:, None]
     return (logits / temperature).log_softmax(-1).gather(1, response)[:, 0]
@@ -653,7 +653,7 @@ def test_the_entropy_is_the_mean_over_response_tokens(qwen2, train_batch_size):
     plain = AutoModelForCausalLM.from_pretrained(qwen2)
     entropies = []
     for one in samples:
-        ids = torch.tensor([one.prompt_token_ids + one.response_token_ids])
+        ids = torch.tensor([[*one.prompt_token_ids, *one.response_token_ids]])
         logits = plain(input_ids=ids).logits[0, len(one.prompt_token_ids) - 1 : -1]
         entropies.append(torch.distributions.Categorical(logits=logits).entropy())
     assert stats.entropy == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-5)
@@ -696,7 +696,7 @@ def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimiz
 
     by_prompt: dict[tuple[int, ...], list[TrainingSample]] = {}
     for sample in samples:
-        by_prompt.setdefault(sample.prompt_token_ids, []).append(sample)
+        by_prompt.setdefault(tuple(sample.prompt_token_ids), []).append(sample)
     ranked = [sorted(of, key=lambda s: s.reward) for of in by_prompt.values()]
     size = settings.train_batch_size and settings.train_batch_size // 2
     for indices in split_into_steps(len(ranked), train_batch_size=size, rng=Random("0/0/0")):

@@ -119,7 +119,8 @@ def test_what_others_read_is_the_answer_unless_reasoning_is_quoted(
     prompt = SimpleNamespace(token_ids=[5], adapter=None)
     generation = RolloutEngine._as_generation(engine, completion, said, prompt)
     assert (generation.response_text, generation.thinking_text) == (text, thinking)
-    assert generation.response_token_ids == tuple(sampled)  # all of it is trained
+    assert list(generation.response_token_ids) == sampled  # all of it is trained
+    assert len(memoryview(generation.response_token_ids).tobytes()) == 4 * len(sampled)
     assert generation.num_thinking_tokens == 16  # letters of <think>8</think>
 
 

@@ -224,7 +224,7 @@ def test_text_crosses_between_agents_and_token_ids_never_do(schedule, policy_of_
     )
     assert sum(map(len, buffers)) == len(heard)
     for policy, own in enumerate(buffers):
-        ids = {i for sample in own for i in sample.prompt_token_ids + sample.response_token_ids}
+        ids = {i for sample in own for i in (*sample.prompt_token_ids, *sample.response_token_ids)}
         assert {i // 1000 for i in ids} == {policy}
         assert {policy_of_agent[sample.agent_index] for sample in own} == {policy}
 

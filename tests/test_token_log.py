@@ -25,8 +25,8 @@ def test_a_record_holds_the_tokens_that_were_sampled_and_four_digits_of_their_nu
     assert first == {
         "discussion_id": "step1/math/17/copy0",
         "turn_id": "r0.s0",
-        "prompt_token_ids": (0, 1, 2, 3, 4),
-        "response_token_ids": (6,),
+        "prompt_token_ids": [0, 1, 2, 3, 4],
+        "response_token_ids": [6],
         "logprobs": [-0.25],
         "advantages": [1.235],
     }
@@ -51,7 +51,7 @@ def test_each_sample_gets_the_advantages_of_its_own_tokens_only():
     mask = torch.tensor([[True, True], [True, False]])
     advantages = torch.tensor([[1.5, 1.0], [-2.0, 0.0]])
     targets = Targets(mask, advantages, None, None, None, torch.zeros(2, 2))
-    assert targets.advantages_by_sample() == ((1.5, 1.0), (-2.0,))
+    assert [*map(list, targets.advantages_by_sample())] == [[1.5, 1.0], [-2.0]]
     assert replace(targets, advantages=None).advantages_by_sample() == ()
 
 

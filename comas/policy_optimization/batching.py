@@ -88,7 +88,7 @@ class MicroBatch:
 
 def assemble(samples: Sequence[TrainingSample], *, device: torch.device) -> MicroBatch:
     """Lay samples into a micro batch; none at all give one token, and no response."""
-    rows = [sample.prompt_token_ids + sample.response_token_ids for sample in samples] or [(0,)]
+    rows = [[*sample.prompt_token_ids, *sample.response_token_ids] for sample in samples] or [[0]]
     lengths = [len(row) for row in rows]
     ends = list(accumulate(lengths))
     predicting = [

@@ -4,6 +4,7 @@ Every sum over a micro batch is divided by the totals of the whole optimiser ste
 ranks, so the gradient depends neither on the micro batches nor on the number of ranks.
 """
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
@@ -78,16 +79,16 @@ class Targets:
         rows = list(indices)
         return Targets(**{k: None if v is None else v[rows, :width] for k, v in vars(self).items()})
 
-    def advantages_by_sample(self) -> tuple[tuple[float, ...], ...]:
+    def advantages_by_sample(self) -> tuple[Sequence[float], ...]:
         """The advantages of each sample's response tokens; none where pairs are compared.
 
         Example: advantages ``[[1.5, 1.5], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give
-        ``((1.5, 1.5), (-2.0,))``.
+        1.5, 1.5 and -2.0.
         """
         if self.advantages is None:
             return ()
         rows = zip(self.advantages.cpu(), self.mask.cpu(), strict=True)
-        return tuple(tuple(row[mask].tolist()) for row, mask in rows)
+        return tuple(array("f", row[mask].tolist()) for row, mask in rows)
 
 
 def policy_loss(

@@ -24,7 +24,7 @@ def preference_pairs(
     """
     candidates: defaultdict[tuple[int, tuple[int, ...]], list[TrainingSample]] = defaultdict(list)
     for sample in samples:
-        candidates[sample.agent_index, sample.prompt_token_ids].append(sample)
+        candidates[sample.agent_index, tuple(sample.prompt_token_ids)].append(sample)
     pairs = (
         (max(of, key=lambda s: s.reward), min(of, key=lambda s: s.reward))
         for of in candidates.values()

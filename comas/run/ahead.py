@@ -92,7 +92,7 @@ class Rollouts:
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what its step leaves waiting."""
         if self._waiting:
-            text = json.dumps([asdict(ready) for ready, _ in self._waiting])
+            text = json.dumps([asdict(ready) for ready, _ in self._waiting], default=list)
             write_text(folder / AHEAD, text)
 
     def _sample_up_to(self, last: int, *, done: int) -> None:

@@ -166,8 +166,8 @@ def _key(discussion_id: str, turn_id: str) -> Record:
 
 def _said(turn: Turn) -> Record:
     return {
-        "prompt_token_ids": turn.generation.prompt_token_ids,
-        "response_token_ids": turn.generation.response_token_ids,
+        "prompt_token_ids": list(turn.generation.prompt_token_ids),
+        "response_token_ids": list(turn.generation.response_token_ids),
         "logprobs": _rounded(turn.generation.rollout_logprobs),
     }
 

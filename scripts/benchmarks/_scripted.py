@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,10 @@ def scripted_answer(request: Request, *, policy_version: int) -> Generation:
     num_tokens = round(draw.lognormvariate(0.0, SIGMA) * MEDIAN_TOKENS) + 1
     text = f"{'some words ' * (num_tokens // 2)}\\boxed{{{draw.randrange(9)}}}"
     return Generation(
-        tuple(draw.choices(range(VOCABULARY), k=PROMPT_TOKENS)),
-        tuple(draw.choices(range(VOCABULARY), k=num_tokens)),
+        array("i", draw.choices(range(VOCABULARY), k=PROMPT_TOKENS)),
+        array("i", draw.choices(range(VOCABULARY), k=num_tokens)),
         f"{text} <score>{draw.randrange(1, 4)}</score>",
-        tuple(-draw.random() for _ in range(num_tokens)),
+        array("d", (-draw.random() for _ in range(num_tokens))),
         "stop",
         policy_version,
     )
@@ -88,7 +89,7 @@ class ScriptedPolicy(PolicyActor):
                 num_samples=len(samples),
                 num_tokens=sum(len(own.response_token_ids) for own in samples),
                 num_optimizer_steps=1,
-                advantages=tuple((0.0,) * len(own.response_token_ids) for own in samples),
+                advantages=tuple(array("f", [0.0]) * len(o.response_token_ids) for o in samples),
             )
             for policy, samples in arguments[0].items()
         }

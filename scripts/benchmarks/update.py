@@ -129,7 +129,7 @@ class BareLoop:
         import torch
         from torch.nn.utils.rnn import pad_sequence
 
-        rows = [torch.tensor(s.prompt_token_ids + s.response_token_ids) for s in batch]
+        rows = [torch.tensor([*s.prompt_token_ids, *s.response_token_ids]) for s in batch]
         input_ids = pad_sequence(rows, batch_first=True)
         logprobs = self._model(input_ids=input_ids, use_cache=False).logits[:, :-1].log_softmax(-1)
         predicted = torch.zeros(input_ids.shape)

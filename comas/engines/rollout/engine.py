@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -298,13 +299,13 @@ class RolloutEngine:
                 f"The rollout engine of {self._model_path} finished a request by "
                 f"{completion.finish_reason!r} instead of 'stop' or 'length'."
             )
-        response_token_ids = tuple(completion.token_ids)
-        logprobs = tuple(completion.logprobs.logprobs)
+        response_token_ids = array("i", completion.token_ids)
+        logprobs = array("d", completion.logprobs.logprobs)
         assert len(logprobs) == len(response_token_ids)
         marks = None if self._quote_reasoning else self._chats.thinking
         thinking, answer = ("", text) if marks is None else marks.split(text)
         return Generation(
-            prompt_token_ids=tuple(prompt.token_ids),
+            prompt_token_ids=array("i", prompt.token_ids),
             response_token_ids=response_token_ids,
             response_text=answer,
             rollout_logprobs=logprobs,
@@ -312,7 +313,7 @@ class RolloutEngine:
             policy_version=self._policy_versions[prompt.adapter],
             spells_mark=self._chats.spells_mark(answer),
             thinking_text=thinking,
-            num_thinking_tokens=self._chats.num_thinking_tokens(response_token_ids, text),
+            num_thinking_tokens=self._chats.num_thinking_tokens(completion.token_ids, text),
         )
 
 
