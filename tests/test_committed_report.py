@@ -1,4 +1,4 @@
-"""The report in results/reproduction follows from its numbers, and README.md from both."""
+"""The reports in results/ follow from their numbers, and README.md from both."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from small_runs import REPOSITORY
 from comas.reproduction.claims import claims_of
 from comas.reproduction.experiments import MAIN, NUM_SEEDS, PLANS
 from comas.reproduction.frozen import FROZEN
+from comas.reproduction.lasting_page import standings_table, stops_table
 from comas.reproduction.report import claims_section
 from comas.reproduction.results import Results, as_table, read_records
 from comas.reproduction.tables import (
@@ -73,3 +74,27 @@ def test_the_table_of_the_readme_is_of_the_numbers(results: Results):
         runs = results.loc[name.strip("| `")]
         columns = ("untrained", "trained", "sampled_untrained", "sampled_trained")
         assert [c.strip(" |*") for c in cells] == [mean_and_spread(runs[c]) for c in columns]
+
+
+# ---------------------------------------------------------------- what lasts
+
+
+@pytest.fixture(scope="module")
+def lasting() -> Results:
+    records = read_records(REPOSITORY / "results/lasting").values()
+    return as_table(run for record in records for run in record.runs)
+
+
+@pytest.mark.parametrize("page", ["lasting.md", "lasting/report.md"])
+def test_the_pages_of_what_lasts_are_of_the_numbers(page: str, lasting: Results):
+    plan = PLANS["lasting"]
+    text = (REPOSITORY / "results" / page).read_text()
+    known = [e for e in plan.experiments if e.name in lasting.index.unique("experiment")]
+    assert standings_table(lasting, known, plan.main) in text
+    for table in (probe_table, effectiveness_table, stops_table):
+        assert table(lasting, known) in text
+
+
+def test_the_page_of_what_lasts_says_how_much_of_it_was_run(lasting: Results):
+    total = NUM_SEEDS * len(PLANS["lasting"].experiments)
+    assert f"{len(lasting)} of {total} runs" in (REPOSITORY / "results/lasting.md").read_text()
