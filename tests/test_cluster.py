@@ -206,6 +206,27 @@ def test_a_policy_over_two_nodes_is_what_it_is_on_one_and_outlives_one(ray_clust
     assert "the society is started again from its newest checkpoint" in log
 
 
+@pytest.mark.stack
+@pytest.mark.slow
+def test_adapters_over_two_nodes_are_what_they_are_on_one(ray_cluster, tmp_path):
+    """Two LoRA policies over one base model, which each node has a rank and an engine of."""
+    model = tmp_path / "untied"
+    arguments = [
+        *arguments_for_two_nodes(tmp_path, num_steps=2),
+        f"society.models=[{model},{model}]",
+        "policy.lora.rank=4",
+        "policy.ranks_per_policy=2",
+        "rollout.engines_per_policy=2",
+        "cluster.gpus_per_policy=2",  # of none here
+    ]
+    for num_nodes in (2, 1):
+        saves = f"saves={tmp_path / str(num_nodes)}"
+        assert main([*arguments, f"cluster.nodes_per_policy={num_nodes}", saves]) == 0
+    two, one = (metrics_of(tmp_path / name / "latest") for name in ("2", "1"))
+    assert [row["step"] for row in two] == [0, 1, 2]
+    assert [learnt(row) for row in two] == [learnt(row) for row in one]
+
+
 def metrics_of(run: Path) -> list[dict[str, float]]:
     return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
 
