@@ -58,7 +58,8 @@ Example: ``{"math/17": "71"}``
 class Generation:
     """One response exactly as the rollout engine sampled it; training uses these token ids.
 
-    The engine returns them as ``array.array``: the driver holds all responses of a step.
+    Engines give token ids and log-probs as ``array.array``, which takes less memory than a tuple:
+    the driver holds all responses of a step.
 
     Example: the prompt ``[5, 8, 2]`` answered by ``[7, 9, 1]`` (1 ends the turn) is
     ``Generation((5, 8, 2), (7, 9, 1), "71", (-0.1, -0.7, -0.2), "stop", policy_version=3)``.

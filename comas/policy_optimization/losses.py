@@ -83,7 +83,7 @@ class Targets:
         """The advantages of each sample's response tokens; none where pairs are compared.
 
         Example: advantages ``[[1.5, 1.5], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give
-        1.5, 1.5 and -2.0.
+        ``[1.5, 1.5]`` and ``[-2.0]``, as arrays.
         """
         if self.advantages is None:
             return ()

@@ -58,7 +58,7 @@ DIMENSIONS: tuple[Sequence[Settings], ...] = (
 that are recomputed have room for a micro batch of the longest sample's tokens."""
 
 NODES_PER_POLICY = (1, 2, 4)
-"""``cluster.nodes_per_policy``: whole nodes beyond the first, each divided as it is."""
+"""``cluster.nodes_per_policy``: a policy on several nodes has all GPUs of each, all used alike."""
 DIVIDED = ("cluster.gpus_per_policy", "policy.ranks_per_policy", "rollout.engines_per_policy")
 """What grows with the nodes of a policy."""
 
