@@ -4,8 +4,8 @@ set -euo pipefail
 
 usage() {
   cat <<'USAGE'
-usage: bash scripts/reproduce.sh [--list | --report | --tune | --freeze] [--paper | --lasting]
-                                 [key=value ...]
+usage: bash scripts/reproduce.sh [--list | --report | --tune | --freeze]
+                                 [--paper | --lasting | --combined] [key=value ...]
 
 Trains CoMAS, its ablations, controls and baselines with five seeds each, one after the other, asks
 the agents of CoMAS some more questions, and writes results/reproduction/report.md: the paper's
@@ -23,8 +23,10 @@ within a run.
                 tiny agents; say saves= and results= of their own
   --lasting     another study: rewards and judges beyond the paper's, over 300 steps, against the
                 verifier's reward; into saves/lasting and results/lasting
-  together=true what another machine has put into results/lasting counts as finished, and is
-                reported along with what is made here
+  --combined    the three changes of that study that its rules choose, in one run, with fresh seeds;
+                into saves/combined and results/lasting/combined
+  together=true what another machine has put into the folder of results counts as finished, and is
+                reported along with what is made here (--lasting and --combined)
   seeds=[0,1]   other seeds
   only=[comas,muted]   these experiments alone
   num_steps=5   shorter runs, to try the command out

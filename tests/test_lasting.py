@@ -252,7 +252,7 @@ def test_several_machines_share_a_study(tmp_path: Path, monkeypatch, caplog):
     monkeypatch.setattr(reproduction, "make_runs", make)
     assert reproduction.main(["--lasting", *chosen]) == 0
     assert to_be_made == [f"{LONG_MAIN}, seed 1", f"{LONG_BOUND}, seed 1"]
-    assert f"2 of 4 runs are on record in {target}" in caplog.text
+    assert f"2 of 4 runs were made elsewhere and are on record in {target}" in caplog.text
     page = (target / "report.md").read_text()
     assert "3 on their CPU, 2026-01-01" in page
     assert f"1 on {cpu_name()}" in page
@@ -268,7 +268,9 @@ def test_several_machines_share_a_study(tmp_path: Path, monkeypatch, caplog):
 
 
 def test_only_a_study_of_numbers_alone_can_be_shared():
-    with pytest.raises(ConfigError, match="needs study=lasting: others draw figures"):
+    with pytest.raises(
+        ConfigError, match="needs study=lasting or study=combined: others draw figures"
+    ):
         load(Settings, None, ["together=true"], check=find_conflicts)
 
 

@@ -179,7 +179,7 @@ def test_what_is_frozen_says_how_experiments_differ():
 
 
 def test_tuning_plans_every_rate_on_seeds_of_its_own(tmp_path: Path):
-    chosen = settings(tmp_path, *reproduction.TUNING[:3])
+    chosen = settings(tmp_path, *reproduction.STANDS_FOR["--tune"][:3])
     labels = [planned.label for planned in plan_runs(chosen)]
     assert len(labels) == len(TUNING_SEEDS) * len(LEARNING_RATES) * len(TUNED)
     assert labels[0] == "comas, seed 100, learning rate 5e-05"
@@ -192,7 +192,7 @@ def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
         settings(tmp_path, "only=[muteed]")
     with pytest.raises(ConfigError, match="must hold seeds, each once"):
         settings(tmp_path, "seeds=[1,1]")
-    with pytest.raises(ConfigError, match="must be one of quickstart, paper, lasting"):
+    with pytest.raises(ConfigError, match="must be one of quickstart, paper, lasting, combined"):
         settings(tmp_path, "study=big")
 
 
@@ -203,7 +203,7 @@ def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monke
     assert reproduction.main([*flags, f"saves={tmp_path}", f"results={tmp_path}"]) == EXIT_FAULT
     assert not started
     assert f"error: {flags[-1]}: there is no such option" in caplog.text
-    assert "--list, --report, --paper, --lasting, --freeze, --tune" in caplog.text
+    assert "--list, --report, --freeze, --paper, --lasting, --combined, --tune" in caplog.text
 
 
 @pytest.mark.stack

@@ -15,7 +15,13 @@ from comas.config import load
 from comas.reproduction import claims, lasting, outcomes, stop_rule
 from comas.reproduction.answers import ask_agents, read_answers
 from comas.reproduction.claims import missing_runs
-from comas.reproduction.experiments import LEARNING_RATES, PLANS, TUNED, TUNING_SEEDS
+from comas.reproduction.experiments import (
+    FRESH_SEEDS,
+    LEARNING_RATES,
+    PLANS,
+    TUNED,
+    TUNING_SEEDS,
+)
 from comas.reproduction.figures import draw_courses, draw_figures
 from comas.reproduction.frozen import FROZEN, Frozen, check_frozen, freeze, of_today
 from comas.reproduction.lasting_page import write_lasting
@@ -40,20 +46,28 @@ SECONDS_PER_RUN = {
     ("quickstart", False): 90.0,
     ("quickstart", True): 400.0,
     ("lasting", True): 400.0,
+    ("combined", True): 400.0,
 }
 """Time of a run with its start on 2 cores, by study and whether it is a long one, while none has
 been finished to tell."""
-TUNING = (
-    f"seeds={list(TUNING_SEEDS)}",
-    f"learning_rates={list(LEARNING_RATES)}",
-    f"only=[{','.join(TUNED)}]",
-    "saves=saves/tuning",
-)
-"""What ``--tune`` stands for."""
-LASTING = ("study=lasting", "saves=saves/lasting", "results=results/lasting")
-"""What ``--lasting`` stands for."""
-FLAGS = ("--list", "--report", "--paper", "--lasting", "--freeze", "--tune")
-"""Whatever else there is to say is ``key=value``."""
+STANDS_FOR: dict[str, list[str]] = {
+    "--paper": ["study=paper"],
+    "--lasting": ["study=lasting", "saves=saves/lasting", "results=results/lasting"],
+    "--combined": [
+        "study=combined",
+        f"seeds={list(FRESH_SEEDS)}",
+        "saves=saves/combined",
+        "results=results/lasting/combined",
+    ],
+    "--tune": [
+        f"seeds={list(TUNING_SEEDS)}",
+        f"learning_rates={list(LEARNING_RATES)}",
+        f"only=[{','.join(TUNED)}]",
+        "saves=saves/tuning",
+    ],
+}
+"""Options that stand for settings; a ``key=value`` beside them outranks theirs."""
+FLAGS = ("--list", "--report", "--freeze", *STANDS_FOR)
 
 
 @command(
@@ -65,13 +79,9 @@ def main(arguments: Sequence[str]) -> int:
     """Run, or list, what the arguments say; returns the process's exit status."""
     flags = {argument for argument in arguments if argument.startswith("-")}
     overrides = [argument for argument in arguments if argument not in flags]
-    if "--paper" in flags:
-        overrides.append("study=paper")
     check_flags(flags)
-    if "--lasting" in flags:
-        overrides = [*LASTING, *overrides]
-    if "--tune" in flags:
-        overrides = [*TUNING, *overrides]
+    said = [setting for flag in STANDS_FOR if flag in flags for setting in STANDS_FOR[flag]]
+    overrides = [*said, *overrides]
     settings = load(Settings, None, overrides, check=find_conflicts)
     folder, today = Path(settings.results), _frozen_today(settings)
     if "--freeze" in flags:
@@ -104,10 +114,12 @@ class Page(NamedTuple):
 
 
 _REPRODUCTION = Page(write_report, draw_figures, (claims, outcomes))
+_LASTING = Page(write_lasting, draw_courses, (lasting, stop_rule, outcomes))
 PAGES = {
     "quickstart": _REPRODUCTION,
     "paper": _REPRODUCTION,
-    "lasting": Page(write_lasting, draw_courses, (lasting, stop_rule, outcomes)),
+    "lasting": _LASTING,
+    "combined": _LASTING,
 }
 """By study."""
 
@@ -130,7 +142,12 @@ def _not_on_record(runs: Sequence[PlannedRun], folder: Path) -> list[PlannedRun]
     """Those that have begun here, or whose numbers are not in ``folder``."""
     on_record = {result.key for record in read_records(folder).values() for result in record.runs}
     left = [run for run in runs if run.folder or run.key not in on_record]
-    log.info("%d of %d runs are on record in %s", len(runs) - len(left), len(runs), folder)
+    log.info(
+        "%d of %d runs were made elsewhere and are on record in %s",
+        len(runs) - len(left),
+        len(runs),
+        folder,
+    )
     return left
 
 

@@ -11,6 +11,8 @@ Kind = Literal["method", "ablation", "control", "baseline", "bound", "long"]
 MAIN = "comas"
 """The name of what all others are compared with."""
 NUM_SEEDS = 5
+FRESH_SEEDS = (5, 6, 7, 8, 9)
+"""Seeds with which nothing had been chosen when they were run."""
 TUNING_SEEDS = (100, 101)
 """Seeds that no claim is decided with."""
 LEARNING_RATES = (5e-5, 1e-4, 2e-4, 4e-4)
@@ -51,6 +53,8 @@ class Plan:
     """Whether agents have been taught to be mostly wrong."""
     asked: tuple[str, ...] = ()
     """Experiments whose agents are asked again when they are trained, see ``answers``."""
+    can_be_shared: bool = False
+    """Whether its report needs the numbers of runs alone, so that several machines can make it."""
 
 
 def _experiments(
@@ -120,17 +124,22 @@ def _scorers_and_whitening() -> Iterator[Experiment]:
         yield _long(f"{scorer}_{whitening}", f"{who}, {how}", weights, *overrides)
 
 
-def _lasting() -> Iterator[Experiment]:
-    """CoMAS over many steps, its bound, and each idea of what might last, one change at a time.
-
-    A discussion with more turns has fewer others beside it, so that all sample as many responses.
-    """
+def _lasting_and_bound() -> Iterator[Experiment]:
+    """CoMAS over many steps, and the verifier's reward."""
     yield from (
         experiment for experiment in _scorers_and_whitening() if experiment.name == LONG_MAIN
     )
     yield _long(
         "verifier", "the verifier's verdict as the reward", config="quickstart/verifier.yaml"
     )
+
+
+def _lasting() -> Iterator[Experiment]:
+    """CoMAS over many steps, its bound, and each idea of what might last, one change at a time.
+
+    A discussion with more turns has fewer others beside it, so that all sample as many responses.
+    """
+    yield from _lasting_and_bound()
     yield _long("srlm", "agents rate their own solutions; DPO", config="quickstart/srlm.yaml")
     yield _long("averaged", "scorers have averaged weights", "society.scorer_weights=averaged")
     yield _long("others", "nobody scores an own solution", "interaction.scorers=others")
@@ -169,6 +178,18 @@ def _lasting() -> Iterator[Experiment]:
     )
 
 
+def _combined() -> Iterator[Experiment]:
+    """The three changes of ``_lasting`` that the rules choose, in one run."""
+    yield from _lasting_and_bound()
+    yield _long(
+        "combined",
+        "judges are paid for telling apart, a KL penalty of 0.1, scorers learn slowly",
+        "reward.scheme=consistency",
+        "optimization.kl_coef=0.1",
+        "optimization.role_weights={scoring: 0.1}",
+    )
+
+
 PLANS = {
     "quickstart": Plan(
         (
@@ -204,6 +225,7 @@ PLANS = {
         by_number=("agents_1", "agents_2", MAIN),
         by_diversity=("agents_2", "agents_2_heterogeneous"),
     ),
-    "lasting": Plan(tuple(_lasting()), main=LONG_MAIN, plants_mistakes=True),
+    "lasting": Plan(tuple(_lasting()), main=LONG_MAIN, plants_mistakes=True, can_be_shared=True),
+    "combined": Plan(tuple(_combined()), main=LONG_MAIN, plants_mistakes=True, can_be_shared=True),
 }
 """By ``study``."""

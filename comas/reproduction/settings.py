@@ -14,7 +14,7 @@ class Settings:
 
     study: str = key("quickstart", one_of=tuple(PLANS))
     """quickstart: the paper's experiments with the embedded tiny agents; paper: with its models, on
-    GPUs; lasting: rewards and judges over many steps."""
+    GPUs; lasting: rewards and judges over many steps; combined: the best three of those."""
     seeds: list[int] = key([*range(NUM_SEEDS)])
     """Each experiment is run once with each."""
     only: list[str] | None = key(None, example=["comas", "muted"])
@@ -26,7 +26,7 @@ class Settings:
     """Steps of every run; null: as its configuration says. For trying the command out."""
     together: bool = key(False)
     """Whether runs whose numbers are in ``results`` count as finished, so that machines can share a
-    study. Only for study=lasting, whose report needs nothing else of a run."""
+    study. Only for studies whose report needs nothing else of a run."""
     saves: str = key("saves/reproduction")
     """Folder of the runs."""
     results: str = key("results/reproduction")
@@ -44,10 +44,12 @@ def find_conflicts(settings: Settings) -> Iterator[Conflict]:
             f"names {', '.join(unknown)}, which study={settings.study} does not have",
             f"choose from {', '.join(known)}",
         )
-    if settings.together and settings.study != "lasting":
-        said = "leave it out, or set study=lasting"
+    if settings.together and plan is not None and not plan.can_be_shared:
+        shared = " or ".join(f"study={name}" for name, plan in PLANS.items() if plan.can_be_shared)
         yield Conflict(
-            ("together",), "needs study=lasting: others draw figures from all runs", said
+            ("together",),
+            f"needs {shared}: others draw figures from all runs",
+            f"leave it out, or set {shared}",
         )
     if not settings.seeds or len(set(settings.seeds)) < len(settings.seeds):
         yield Conflict(("seeds",), "must hold seeds, each once", "write them like seeds=[0,1,2]")
