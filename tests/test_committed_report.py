@@ -8,8 +8,9 @@ import pytest
 from small_runs import REPOSITORY
 
 from comas.reproduction.claims import claims_of
-from comas.reproduction.experiments import MAIN, NUM_SEEDS, PLANS
+from comas.reproduction.experiments import LONG_MAIN, MAIN, NUM_SEEDS, PLANS
 from comas.reproduction.frozen import FROZEN
+from comas.reproduction.lasting import standing
 from comas.reproduction.lasting_page import standings_table, stops_table
 from comas.reproduction.report import claims_section
 from comas.reproduction.results import Results, as_table, read_records
@@ -98,3 +99,19 @@ def test_the_pages_of_what_lasts_are_of_the_numbers(page: str, lasting: Results)
 def test_the_page_of_what_lasts_says_how_much_of_it_was_run(lasting: Results):
     total = NUM_SEEDS * len(PLANS["lasting"].experiments)
     assert f"{len(lasting)} of {total} runs" in (REPOSITORY / "results/lasting.md").read_text()
+
+
+def test_combined_are_the_three_changes_that_the_rules_choose(lasting: Results):
+    plan, [*_, combined] = PLANS["lasting"], PLANS["combined"].experiments
+    [main] = [e for e in plan.experiments if e.name == LONG_MAIN]
+    changes = {
+        e.name: [o for o in e.overrides if o not in main.overrides]
+        for e in plan.experiments
+        if e.config == main.config and e is not main
+    }
+    by_share = sorted(changes, key=lambda name: -standing(lasting, name).shares.mean())
+    # It trains none of those whom the best, long_consistency, pays.
+    by_share.remove("long_solutions_alone")
+    assert by_share[:3] == ["long_consistency", "long_kl", "long_slow_scoring"]
+    chosen = [override for name in by_share[:3] for override in changes[name]]
+    assert [o for o in combined.overrides if o not in main.overrides] == chosen
