@@ -22,6 +22,8 @@ COMPARED = (MAIN, "no_evaluation", "no_scoring", "muted")
 """Experiments whose rewards along training are drawn together."""
 
 NUM_COLUMNS = 5
+PANEL = 2.6
+"""Width and height of one of several panels, in inches."""
 
 Runs = dict[str, list[list[Row]]]
 """The steps of every run, by experiment."""
@@ -85,9 +87,11 @@ def _panels(
 ) -> Figure:
     """Some metrics (label -> beginning of the columns that hold it by step) along the runs of each
     experiment, in one panel for each; with those of one experiment, ``beside``, in grey in all."""
-    num_rows = -(-len(names) // NUM_COLUMNS)
-    figure = Figure(figsize=(13, 2.6 * num_rows), layout="constrained")
-    panels = figure.subplots(num_rows, NUM_COLUMNS, squeeze=False, sharex=True, sharey=True).flat
+    num_columns = min(NUM_COLUMNS, len(names))
+    num_rows = -(-len(names) // num_columns)
+    figure = Figure(figsize=(PANEL * num_columns, PANEL * num_rows), layout="constrained")
+    figure.supxlabel("step", fontsize="medium")
+    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True).flat
     for name, axes in zip(names, panels, strict=False):
         for number, (label, beginning) in enumerate(columns.items()):
             if beside is not None and beside in names:
@@ -99,8 +103,8 @@ def _panels(
         axes.set_axis_off()
     first = figure.axes[0]
     first.set_ylim(0, 1)
-    if first.has_data():
-        first.legend(fontsize="small")
+    lines, labels = first.get_legend_handles_labels()
+    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels) or 1)
     return figure
 
 
