@@ -192,7 +192,9 @@ def _over_time(name: str, trend: Trend) -> str | None:
     if name == "response_length" and latest > LENGTH_FACTOR * first:
         return (
             f"grew from {first:.0f} to {latest:.0f} tokens; look at discussions/ for repetition, "
-            "at interaction/truncated_rate, and at optimization.overlong_buffer_tokens"
+            "and at interaction/truncated_rate: what is cut off is not learnt from under "
+            "optimization.mask_truncated, and optimization.overlong_buffer_tokens penalises length "
+            "before that"
         )
     if name == "scoring/invalid_rate" and latest > INVALID_RATE and latest > 2 * first:
         return (
