@@ -80,25 +80,41 @@ def test_the_table_of_the_readme_is_of_the_numbers(results: Results):
 # ---------------------------------------------------------------- what lasts
 
 
-@pytest.fixture(scope="module")
-def lasting() -> Results:
-    records = read_records(REPOSITORY / "results/lasting").values()
+def numbers(folder: str) -> Results:
+    records = read_records(REPOSITORY / "results" / folder).values()
     return as_table(run for record in records for run in record.runs)
 
 
-@pytest.mark.parametrize("page", ["lasting.md", "lasting/report.md"])
-def test_the_pages_of_what_lasts_are_of_the_numbers(page: str, lasting: Results):
-    plan = PLANS["lasting"]
+@pytest.fixture(scope="module")
+def lasting() -> Results:
+    return numbers("lasting")
+
+
+@pytest.mark.parametrize(
+    ("study", "folder", "page"),
+    [
+        ("lasting", "lasting", "lasting/report.md"),
+        ("lasting", "lasting", "lasting.md"),
+        ("combined", "lasting/combined", "lasting/combined/report.md"),
+        ("combined", "lasting/combined", "lasting.md"),
+    ],
+)
+def test_the_pages_of_what_lasts_are_of_the_numbers(study: str, folder: str, page: str):
+    plan, results = PLANS[study], numbers(folder)
     text = (REPOSITORY / "results" / page).read_text()
-    known = [e for e in plan.experiments if e.name in lasting.index.unique("experiment")]
-    assert standings_table(lasting, known, plan.main) in text
+    known = [e for e in plan.experiments if e.name in results.index.unique("experiment")]
+    assert standings_table(results, known, plan.main) in text
     for table in (probe_table, effectiveness_table, stops_table):
-        assert table(lasting, known) in text
+        assert table(results, known) in text
 
 
-def test_the_page_of_what_lasts_says_how_much_of_it_was_run(lasting: Results):
-    total = NUM_SEEDS * len(PLANS["lasting"].experiments)
-    assert f"{len(lasting)} of {total} runs" in (REPOSITORY / "results/lasting.md").read_text()
+@pytest.mark.parametrize(
+    ("study", "folder"), [("lasting", "lasting"), ("combined", "lasting/combined")]
+)
+def test_the_page_of_what_lasts_says_how_much_of_it_was_run(study: str, folder: str):
+    total = NUM_SEEDS * len(PLANS[study].experiments)
+    said = f"{len(numbers(folder))} of {total} runs"
+    assert said in (REPOSITORY / "results/lasting.md").read_text()
 
 
 def test_combined_are_the_three_changes_that_the_rules_choose(lasting: Results):

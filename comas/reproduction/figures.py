@@ -104,7 +104,7 @@ def _panels(
     first = figure.axes[0]
     first.set_ylim(0, 1)
     lines, labels = first.get_legend_handles_labels()
-    figure.legend(lines, labels, loc="outside upper center", ncols=len(labels) or 1)
+    figure.legend(lines, labels, loc="outside upper center", ncols=max(1, num_columns - 1))
     return figure
 
 
