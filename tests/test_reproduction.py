@@ -146,9 +146,14 @@ def test_a_frozen_study_is_run_and_reported_as_it_was_frozen(tmp_path: Path, mon
     begin(plan_runs(settings(tmp_path, "only=[muted]", "seeds=[0]"))[0], finished=True)
     again = ["only=[muted]", "seeds=[0]", *arguments]
     assert reproduction.main(again) == 0
-    assert "were frozen on 20" in (tmp_path / "results/report.md").read_text()
+    report = tmp_path / "results/report.md"
+    assert f"([{FROZEN}]({FROZEN})). Values are means" in report.read_text()
     path = tmp_path / "results" / FROZEN
     frozen = json.loads(path.read_text())
+    before = {name: keys for name, keys in frozen["settings"].items() if name != "muted"}
+    path.write_text(json.dumps(frozen | {"settings": before}))
+    assert reproduction.main(again) == 0
+    assert f"([{FROZEN}]({FROZEN})); those of muted came later. Values" in report.read_text()
     kl = {"comas": frozen["settings"]["comas"] | {"optimization.kl_coef": "0.3"}}
     for change, said in (
         ({"society": "0" * 12}, "society"),

@@ -238,6 +238,7 @@ def save_report(
         heading=_heading(
             settings,
             pool,
+            names=names,
             missing=missing_runs(names, results, seeds=settings.seeds),
             frozen=frozen,
         ),
@@ -255,6 +256,7 @@ def _heading(
     settings: Settings,
     pool: Sequence[Record],
     *,
+    names: Sequence[str],
     missing: Sequence[str],
     frozen: Frozen | None,
 ) -> str:
@@ -266,7 +268,9 @@ def _heading(
     unfinished = f" **Not finished: {', '.join(missing)}.**" if missing else ""
     fixed = "**Nothing was frozen before the runs.**"
     if frozen is not None:
-        fixed = f"Society, settings and rules were frozen on {frozen.date} ([{FROZEN}]({FROZEN}))."
+        fixed = f"Society, settings and rules were frozen on {frozen.date} ([{FROZEN}]({FROZEN}))"
+        later = [name for name in names if name not in frozen.settings]
+        fixed += f"; those of {', '.join(later)} came later." if later else "."
     return (
         f"`bash scripts/reproduce.sh`, study {settings.study}, seeds {seeds}; runs: {where}; "
         f"code {', '.join(commits)}.{mixed} {fixed} Values are means over seeds ± "

@@ -176,6 +176,14 @@ def _lasting() -> Iterator[Experiment]:
         "rollout.batch_size=14",
         config="quickstart/improvement.yaml",
     )
+    yield _long(
+        "confident_majority",
+        "the confident majority is right (math alone)",
+        "reward.scheme=confident_majority",
+        "interaction.criticism=none",
+        "interaction.num_rounds=1",
+        "interaction.prompt_reuse=6",
+    )
 
 
 def _combined() -> Iterator[Experiment]:
