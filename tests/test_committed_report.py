@@ -120,10 +120,11 @@ def test_the_page_of_what_lasts_says_how_much_of_it_was_run(study: str, folder: 
 def test_combined_are_the_three_changes_that_the_rules_choose(lasting: Results):
     plan, [*_, combined] = PLANS["lasting"], PLANS["combined"].experiments
     [main] = [e for e in plan.experiments if e.name == LONG_MAIN]
+    frozen = json.loads((REPOSITORY / "results/lasting" / FROZEN).read_text())["settings"]
     changes = {
         e.name: [o for o in e.overrides if o not in main.overrides]
         for e in plan.experiments
-        if e.config == main.config and e is not main
+        if e.config == main.config and e is not main and e.name in frozen
     }
     by_share = sorted(changes, key=lambda name: -standing(lasting, name).shares.mean())
     # It trains none of those whom the best, long_consistency, pays.
