@@ -20,6 +20,7 @@ from comas.reproduction.tables import (
     course_table,
     domains_table,
     effectiveness_table,
+    habits_table,
     mean_and_spread,
     probe_table,
 )
@@ -106,6 +107,8 @@ def test_the_pages_of_what_lasts_are_of_the_numbers(study: str, folder: str, pag
     assert standings_table(results, known, plan.main) in text
     for table in (probe_table, effectiveness_table, stops_table):
         assert table(results, known) in text
+    if study == "combined":
+        assert habits_table(results, known, plan.main) in text
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from comas.reproduction.experiments import (
 )
 from comas.reproduction.figures import draw_courses, draw_figures
 from comas.reproduction.frozen import FROZEN, Frozen, check_frozen, freeze, of_today
+from comas.reproduction.habits import read_habits
 from comas.reproduction.lasting_page import write_lasting
 from comas.reproduction.report import write_report, write_tuning
 from comas.reproduction.results import (
@@ -206,7 +207,13 @@ def save_report(
     finished = {run: folder for run in runs if (folder := run.finished)}
     target = Path(settings.results)
     made = [
-        read_result(folder, run.experiment, seed=run.seed, answers=read_answers(run))
+        read_result(
+            folder,
+            run.experiment,
+            seed=run.seed,
+            answers=read_answers(run),
+            habits=read_habits(folder),
+        )
         for run, folder in finished.items()
     ]
     with explaining_errors(target):

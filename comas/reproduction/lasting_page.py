@@ -17,6 +17,7 @@ from comas.reproduction.tables import (
     course_table,
     domains_table,
     effectiveness_table,
+    habits_table,
     machines_table,
     mean_and_spread,
     probe_table,
@@ -54,6 +55,12 @@ def write_lasting(
         "## The probe of the judges",
         "Planted solutions, before training -> after it, in percent of those that could show it.",
         probe_table(results, known),
+        "## Habits of mistakes",
+        "How often evaluators name what is a model's habit, asked before training, in percent; how "
+        f"much more reward than right solutions its solutions get in the first 10 steps of "
+        f"{plan.main}; and how many of its solutions to such questions make the mistake, in the "
+        "first 10 steps -> in the last 10, in percent.",
+        habits_table(results, known, plan.main),
         "## Instruments",
         "Mean of the first 10 steps -> mean of the last 10, in percent.",
         changes_table(results, known, [f"instruments/{name}" for name in INSTRUMENTS]),

@@ -91,6 +91,8 @@ class RunResult:
     """The step after which ``stop_rule.STOP_RULE`` would have ended the run; None: it would not."""
     along: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """``DRAWN`` metrics by validation, each as its mean since the validation before."""
+    habits: Mapping[str, Metrics] = field(default_factory=dict)
+    """What ``comas.reproduction.habits`` has found in its discussions."""
     commits: list[str] = field(default_factory=list)
     """Of the code that made it, as of ``commits_of``."""
 
@@ -134,7 +136,12 @@ and so on beside it, and the gains of the first agent alone: ``first_gain``, and
 
 
 def read_result(
-    run: Path, experiment: Experiment, *, seed: int, answers: Metrics | None = None
+    run: Path,
+    experiment: Experiment,
+    *,
+    seed: int,
+    answers: Metrics | None = None,
+    habits: Mapping[str, Metrics] | None = None,
 ) -> RunResult:
     """The numbers of the finished run in the folder ``run``.
 
@@ -158,6 +165,7 @@ def read_result(
         answers=answers or {},
         stopped=stopping_step(run, rows),
         along=_along(rows, [row["step"] for row in validations]),
+        habits=habits or {},
         commits=commits_of([run]),
     )
 

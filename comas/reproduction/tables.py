@@ -90,6 +90,26 @@ def probe_table(results: Results, experiments: Sequence[Experiment]) -> str:
     return changes_table(results, experiments, keys, ("before", "after"))
 
 
+def habits_table(results: Results, experiments: Sequence[Experiment], main: str) -> str:
+    """A row for each habit that the models were taught, the one that evaluators name least before
+    training first: how often they do and how much more than right solutions ``main`` pays it at
+    first, then how much of it each experiment has at its ends; all but the pay in percent."""
+    first, last, paid = "habits.first.", "habits.last.", "habits.paid."
+    names = [column.removeprefix(first) for column in results if column.startswith(first)]
+    named = {
+        name: fmean(100 * results[f"before.probe/names/{name.partition('/')[2]}"].dropna())
+        for name in names
+    }
+    rows = []
+    for name in sorted(names, key=named.__getitem__):
+        pay = results.loc[main, paid + name].dropna() if main in results.index else []
+        cells = [f"{named[name]:.0f}", f"{fmean(pay):+.2f}" if len(pay) else ""]
+        cells += [_change(results.loc[e.name, [first + name, last + name]]) for e in experiments]
+        rows.append([name.replace("/", ", "), *cells])
+    heads = ["habit", "named", "paid more than right", *(e.name for e in experiments)]
+    return table(heads, rows)
+
+
 def effectiveness_table(results: Results, experiments: Sequence[Experiment]) -> str:
     """How well the reward tells correct solutions from others, along training; and how much of the
     variance of advantages lies between roles."""
@@ -132,14 +152,15 @@ def changes_table(
     rows = []
     for experiment in experiments:
         runs = results.loc[experiment.name]
-        cells = []
-        for key in keys:
-            both = 100 * runs.reindex(columns=[f"{moment}.{key}" for moment in moments]).dropna()
-            cells.append(
-                " -> ".join(f"{fmean(both[end]):.0f}" for end in both) if len(both) else ""
-            )
+        cells = [_change(runs.reindex(columns=[f"{m}.{key}" for m in moments])) for key in keys]
         rows.append([experiment.name, *cells])
     return table(["experiment", *(key.rpartition("/")[2].replace("_", " ") for key in keys)], rows)
+
+
+def _change(ends: pd.DataFrame) -> str:
+    """``40 -> 35``: the means of two columns in percent; nothing where no run has both."""
+    ends = 100 * ends.dropna()
+    return " -> ".join(f"{fmean(ends[end]):.0f}" for end in ends) if len(ends) else ""
 
 
 def _largest_move(trained: pd.DataFrame) -> str:
