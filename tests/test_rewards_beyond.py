@@ -175,3 +175,42 @@ def test_a_confident_solution_outvotes_two_doubtful_ones():
     by_confidence = paid("confident_majority", said)
     assert by_confidence.discussions[0].rewards == (1.0, 0.0, 0.0)
     assert by_confidence.metrics == {"majority/share": pytest.approx(1 / 3)}
+
+
+# ---------------------------------------------------------------- scored majority
+
+
+def elected(*discussions: Discussion) -> tuple[list[tuple[float | None, ...]], float | None]:
+    """r(s) of every solution by discussion, and the share of solutions with the elected answers."""
+    found = paid("scored_majority", *discussions)
+    return [item.rewards[::3] for item in found.discussions], found.metrics["majority/share"]
+
+
+def test_scores_elect_an_answer_and_whoever_gives_it_is_paid():
+    share = pytest.approx(2 / 3)
+    assert elected(judged("a", ("7", 3), ("7", 2), ("8", 3))) == ([(1.0, 1.0, 0.0)], share)
+    # Two votes for what judges see to be wrong are outvoted by one; whom they accuse is paid.
+    assert elected(judged("a", ("8", 1), ("8", 2), ("7", 3)))[0] == [(0.0, 0.0, 1.0)]
+    assert elected(judged("a", ("7", 1), ("7", 3), ("8", 2)))[0] == [(1.0, 1.0, 0.0)]
+
+
+def test_copies_of_a_question_vote_together():
+    first, second = judged("a", ("8", 3)), judged("a", ("7", 3), ("7", 3))
+    other = judged("b", ("8", 2))
+    assert elected(first, second, other)[0] == [(0.0,), (1.0, 1.0), (1.0,)]
+
+
+def test_where_nothing_is_elected_solutions_keep_the_papers_rewards():
+    assert elected(judged("a", ("7", 1), ("8", 1))) == ([(0.0, 0.0)], None)
+    coding = replace(judged("a", ("7", 2), ("8", 3)), question=Question("a", "coding", "?"))
+    assert elected(coding) == ([(0.5, 1.0)], None)
+
+
+def test_judges_of_a_vote_are_paid_as_under_consistency():
+    said = judged("a", ("7", 3), ("7", 2), ("8", 1), ("8", None))
+    ours, theirs = (
+        paid(s, said).discussions[0].rewards for s in ("scored_majority", "consistency")
+    )
+    assert ours[1::3] == theirs[1::3]
+    assert ours[2::3] == theirs[2::3]
+    assert ours[::3] == (1.0, 1.0, 0.0, 0.0)

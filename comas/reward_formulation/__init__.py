@@ -34,6 +34,7 @@ from comas.reward_formulation.maporl_reward import (
 )
 from comas.reward_formulation.pairwise_reward import pairwise_reward
 from comas.reward_formulation.peer_prediction import peer_prediction_reward
+from comas.reward_formulation.scored_majority import scored_majority_reward
 from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
@@ -150,6 +151,7 @@ _SHIPPED = {
     "mean_rating": RewardScheme(mean_rating, reads="ratings"),
     "majority": RewardScheme(majority_reward),
     "confident_majority": RewardScheme(partial(majority_reward, weigh=confidence)),
+    "scored_majority": RewardScheme(scored_majority_reward, reads="scores"),
     "executable": RewardScheme(
         executable_reward,
         reads="scores",

@@ -2,10 +2,10 @@
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
-from comas.types import Discussion, Domain, RewardedDiscussion, Rewards, Turn
+from comas.types import Discussion, Domain, Metrics, RewardedDiscussion, Rewards, Turn
 from comas.verification.latex import spelled_answer
 
 VOTING_DOMAINS: tuple[Domain, ...] = ("math",)
@@ -53,24 +53,31 @@ def majority_reward(discussions: Sequence[Discussion], *, weigh: Weigh = one_vot
             ballots[discussion.question.question_id] += [
                 (spelled_answer(s.text), weigh(s)) for s in solutions
             ]
-    labels = {question_id: _elect(votes) for question_id, votes in ballots.items()}
-    shares = [
-        fmean(vote == label for vote, _ in votes)
+    elected, metrics = hold_votes(ballots)
+    return Rewards([_reward(d, elected.get(d.question.question_id)) for d in discussions], metrics)
+
+
+def hold_votes(ballots: Mapping[str, Sequence[Ballot]]) -> tuple[dict[str, str], Metrics]:
+    """The answer that each question's votes elect, where any counts; and ``majority/share``."""
+    elected = {
+        question_id: answer
         for question_id, votes in ballots.items()
-        if (label := labels[question_id]) is not None
+        if (answer := _elect(votes)) is not None
+    }
+    shares = [
+        fmean(vote == answer for vote, _ in ballots[question_id])
+        for question_id, answer in elected.items()
     ]
-    return Rewards(
-        [_reward(d, labels.get(d.question.question_id)) for d in discussions],
-        {"majority/share": fmean(shares) if shares else None},
-    )
+    return elected, {"majority/share": fmean(shares) if shares else None}
 
 
 def _elect(votes: Sequence[Ballot]) -> str | None:
+    """The answer whose votes count most, of equal ones the first given; None: none counts."""
     counts: defaultdict[str, float] = defaultdict(float)
     for vote, weight in votes:
-        if vote is not None:
+        if vote is not None and weight > 0:
             counts[vote] += weight
-    return max(counts, key=counts.__getitem__, default=None)  # of equal ones, the first given
+    return max(counts, key=counts.__getitem__, default=None)
 
 
 def _reward(discussion: Discussion, label: str | None) -> RewardedDiscussion:

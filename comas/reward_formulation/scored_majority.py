@@ -1,0 +1,62 @@
+"""Scored majority: a vote of a question's solutions, each of which counts what it is scored."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from comas.reward_formulation.consistency_reward import consistency_reward
+from comas.reward_formulation.majority_reward import VOTING_DOMAINS, Ballot, hold_votes
+from comas.types import Discussion, RewardedDiscussion, Rewards
+from comas.verification.latex import spelled_answer
+
+
+def scored_majority_reward(discussions: Sequence[Discussion]) -> Rewards:
+    r"""The rewards of ``consistency``, but in math a solution s with answer a(s) is paid for giving
+    the answer which the judges' scores r(s') elect, among all solutions of all copies of the
+    question::
+
+        elected = argmax over a of the sum of r(s') where a(s') = a
+        r'(s)   = 1 if a(s) = elected, else 0
+
+    A mistake that no judge sees loses the vote when few models make it; one that many make loses
+    it when judges see it. What both miss is paid. The first given wins a tie. A solution without a
+    boxed answer gets 0; where no answer was scored above 0, and for coding and science, whose
+    answers cannot be counted, solutions keep the paper's r(s).
+
+    Source: a vote weighed by a verifier's scores (arXiv 2206.02336), which chooses an answer there
+    and makes a reward here; the judges are the society's own.
+
+    ``majority/share`` is the mean share of solutions that give the elected answer.
+
+    Example: 7 with r(s) = 1, 7 with 0.5, 8 with 1: elected is 7, and they get 1, 1, 0.
+    """
+    base = consistency_reward(discussions)
+    ballots: defaultdict[str, list[Ballot]] = defaultdict(list)
+    for item in base.discussions:
+        if item.discussion.question.domain in VOTING_DOMAINS:
+            ballots[item.discussion.question.question_id] += [
+                (spelled_answer(turn.text), reward)
+                for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
+                if turn.role == "solution" and reward is not None
+            ]
+    elected, metrics = hold_votes(ballots)
+    return Rewards(
+        [
+            _pay(item, elected.get(item.discussion.question.question_id))
+            for item in base.discussions
+        ],
+        base.metrics | metrics,
+    )
+
+
+def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:
+    if elected is None:
+        return item
+    return RewardedDiscussion(
+        item.discussion,
+        tuple(
+            float(spelled_answer(turn.text) == elected)
+            if turn.role == "solution" and reward is not None
+            else reward
+            for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
+        ),
+    )
