@@ -5,7 +5,7 @@ set -euo pipefail
 usage() {
   cat <<'USAGE'
 usage: bash scripts/reproduce.sh [--list | --report | --tune | --freeze]
-                                 [--paper | --lasting | --combined] [key=value ...]
+                                 [--paper | --lasting | --combined | --voted] [key=value ...]
 
 Trains CoMAS, its ablations, controls and baselines with five seeds each, one after the other, asks
 the agents of CoMAS some more questions, and writes results/reproduction/report.md: the paper's
@@ -25,8 +25,10 @@ within a run.
                 verifier's reward; into saves/lasting and results/lasting
   --combined    the three changes of that study that its rules choose, in one run, with fresh seeds;
                 into saves/combined and results/lasting/combined
+  --voted       the same with a vote for what the judges do not see, again with fresh seeds; into
+                saves/voted and results/lasting/voted
   together=true what another machine has put into the folder of results counts as finished, and is
-                reported along with what is made here (--lasting and --combined)
+                reported along with what is made here (--lasting, --combined, --voted)
   seeds=[0,1]   other seeds
   only=[comas,muted]   these experiments alone
   num_steps=5   shorter runs, to try the command out

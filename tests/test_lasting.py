@@ -269,7 +269,7 @@ def test_several_machines_share_a_study(tmp_path: Path, monkeypatch, caplog):
 
 def test_only_a_study_of_numbers_alone_can_be_shared():
     with pytest.raises(
-        ConfigError, match="needs study=lasting or study=combined: others draw figures"
+        ConfigError, match="needs study=lasting or study=combined or study=voted: others"
     ):
         load(Settings, None, ["together=true"], check=find_conflicts)
 

@@ -197,7 +197,7 @@ def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
         settings(tmp_path, "only=[muteed]")
     with pytest.raises(ConfigError, match="must hold seeds, each once"):
         settings(tmp_path, "seeds=[1,1]")
-    with pytest.raises(ConfigError, match="must be one of quickstart, paper, lasting, combined"):
+    with pytest.raises(ConfigError, match="must be one of quickstart, paper, lasting, combined, "):
         settings(tmp_path, "study=big")
 
 
@@ -208,7 +208,9 @@ def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monke
     assert reproduction.main([*flags, f"saves={tmp_path}", f"results={tmp_path}"]) == EXIT_FAULT
     assert not started
     assert f"error: {flags[-1]}: there is no such option" in caplog.text
-    assert "--list, --report, --freeze, --paper, --lasting, --combined, --tune" in caplog.text
+    assert (
+        "--list, --report, --freeze, --paper, --lasting, --combined, --voted, --tune" in caplog.text
+    )
 
 
 @pytest.mark.stack

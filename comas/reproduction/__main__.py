@@ -48,18 +48,22 @@ SECONDS_PER_RUN = {
     ("quickstart", True): 400.0,
     ("lasting", True): 400.0,
     ("combined", True): 400.0,
+    ("voted", True): 400.0,
 }
 """Time of a run with its start on 2 cores, by study and whether it is a long one, while none has
 been finished to tell."""
 STANDS_FOR: dict[str, list[str]] = {
     "--paper": ["study=paper"],
     "--lasting": ["study=lasting", "saves=saves/lasting", "results=results/lasting"],
-    "--combined": [
-        "study=combined",
-        f"seeds={list(FRESH_SEEDS)}",
-        "saves=saves/combined",
-        "results=results/lasting/combined",
-    ],
+    **{
+        f"--{study}": [
+            f"study={study}",
+            f"seeds={list(seeds)}",
+            f"saves=saves/{study}",
+            f"results=results/lasting/{study}",
+        ]
+        for study, seeds in FRESH_SEEDS.items()
+    },
     "--tune": [
         f"seeds={list(TUNING_SEEDS)}",
         f"learning_rates={list(LEARNING_RATES)}",
@@ -121,6 +125,7 @@ PAGES = {
     "paper": _REPRODUCTION,
     "lasting": _LASTING,
     "combined": _LASTING,
+    "voted": _LASTING,
 }
 """By study."""
 

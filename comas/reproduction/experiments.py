@@ -11,8 +11,8 @@ Kind = Literal["method", "ablation", "control", "baseline", "bound", "long"]
 MAIN = "comas"
 """The name of what all others are compared with."""
 NUM_SEEDS = 5
-FRESH_SEEDS = (5, 6, 7, 8, 9)
-"""Seeds with which nothing had been chosen when they were run."""
+FRESH_SEEDS = {"combined": (5, 6, 7, 8, 9), "voted": (10, 11, 12, 13, 14)}
+"""By study, seeds with which nothing had been chosen when they were run."""
 TUNING_SEEDS = (100, 101)
 """Seeds that no claim is decided with."""
 LEARNING_RATES = (5e-5, 1e-4, 2e-4, 4e-4)
@@ -198,6 +198,23 @@ def _combined() -> Iterator[Experiment]:
     )
 
 
+def _voted() -> Iterator[Experiment]:
+    """What ``_combined`` has, with a vote for what its judges do not see.
+
+    Copies of a question vote together, so there are fewer questions for as many responses.
+    """
+    yield from _lasting_and_bound()
+    yield _long(
+        "scored_majority",
+        "judges' scores weigh a vote; else as combined",
+        "reward.scheme=scored_majority",
+        "optimization.kl_coef=0.1",
+        "optimization.role_weights={scoring: 0.1}",
+        "interaction.prompt_reuse=3",
+        "rollout.batch_size=8",
+    )
+
+
 PLANS = {
     "quickstart": Plan(
         (
@@ -235,5 +252,6 @@ PLANS = {
     ),
     "lasting": Plan(tuple(_lasting()), main=LONG_MAIN, plants_mistakes=True, can_be_shared=True),
     "combined": Plan(tuple(_combined()), main=LONG_MAIN, plants_mistakes=True, can_be_shared=True),
+    "voted": Plan(tuple(_voted()), main=LONG_MAIN, plants_mistakes=True, can_be_shared=True),
 }
 """By ``study``."""

@@ -14,7 +14,8 @@ class Settings:
 
     study: str = key("quickstart", one_of=tuple(PLANS))
     """quickstart: the paper's experiments with the embedded tiny agents; paper: with its models, on
-    GPUs; lasting: rewards and judges over many steps; combined: the best three of those."""
+    GPUs; lasting: rewards and judges over many steps; combined: the best three of those; voted:
+    these with a vote."""
     seeds: list[int] = key([*range(NUM_SEEDS)])
     """Each experiment is run once with each."""
     only: list[str] | None = key(None, example=["comas", "muted"])
