@@ -98,6 +98,8 @@ def lasting() -> Results:
         ("lasting", "lasting", "lasting.md"),
         ("combined", "lasting/combined", "lasting/combined/report.md"),
         ("combined", "lasting/combined", "lasting.md"),
+        ("voted", "lasting/voted", "lasting/voted/report.md"),
+        ("voted", "lasting/voted", "lasting.md"),
     ],
 )
 def test_the_pages_of_what_lasts_are_of_the_numbers(study: str, folder: str, page: str):
@@ -112,7 +114,8 @@ def test_the_pages_of_what_lasts_are_of_the_numbers(study: str, folder: str, pag
 
 
 @pytest.mark.parametrize(
-    ("study", "folder"), [("lasting", "lasting"), ("combined", "lasting/combined")]
+    ("study", "folder"),
+    [("lasting", "lasting"), ("combined", "lasting/combined"), ("voted", "lasting/voted")],
 )
 def test_the_page_of_what_lasts_says_how_much_of_it_was_run(study: str, folder: str):
     total = NUM_SEEDS * len(PLANS[study].experiments)
