@@ -275,4 +275,4 @@ def test_only_a_study_of_numbers_alone_can_be_shared():
 
 
 def test_the_rules_of_the_study_are_its_own():
-    assert reproduction.PAGES["lasting"].rules == (lasting, stop_rule, outcomes)
+    assert reproduction.page_of("lasting").rules == (lasting, stop_rule, outcomes)

@@ -43,15 +43,9 @@ from comas.utils.terminal import command
 
 log = logging.getLogger("comas")
 
-SECONDS_PER_RUN = {
-    ("quickstart", False): 90.0,
-    ("quickstart", True): 400.0,
-    ("lasting", True): 400.0,
-    ("combined", True): 400.0,
-    ("voted", True): 400.0,
-}
-"""Time of a run with its start on 2 cores, by study and whether it is a long one, while none has
-been finished to tell."""
+SECONDS_PER_RUN = {"short": 90.0, "long": 400.0}
+"""Time of a run of the tiny agents with its start on 2 cores, while none has been finished to
+tell."""
 STANDS_FOR: dict[str, list[str]] = {
     "--paper": ["study=paper"],
     "--lasting": ["study=lasting", "saves=saves/lasting", "results=results/lasting"],
@@ -120,18 +114,15 @@ class Page(NamedTuple):
 
 _REPRODUCTION = Page(write_report, draw_figures, (claims, outcomes))
 _LASTING = Page(write_lasting, draw_courses, (lasting, stop_rule, outcomes))
-PAGES = {
-    "quickstart": _REPRODUCTION,
-    "paper": _REPRODUCTION,
-    "lasting": _LASTING,
-    "combined": _LASTING,
-    "voted": _LASTING,
-}
-"""By study."""
+
+
+def page_of(study: str) -> Page:
+    """How ``study`` is reported."""
+    return _LASTING if PLANS[study].can_be_shared else _REPRODUCTION
 
 
 def _frozen_today(settings: Settings) -> Frozen:
-    return of_today(configurations(settings), PAGES[settings.study].rules)
+    return of_today(configurations(settings), page_of(settings.study).rules)
 
 
 def check_flags(flags: Collection[str]) -> None:
@@ -181,7 +172,9 @@ def _expected_seconds(
 ) -> float | None:
     is_long = run.experiment.kind == "long"
     alike = [s for other, s in taken.items() if (other.experiment.kind == "long") == is_long]
-    return fmean(alike) if alike else SECONDS_PER_RUN.get((study, is_long))
+    if alike:
+        return fmean(alike)
+    return SECONDS_PER_RUN["long" if is_long else "short"] if study != "paper" else None
 
 
 def save_tuning(runs: Sequence[PlannedRun], settings: Settings) -> Path:
@@ -242,7 +235,7 @@ def save_report(
         raise ValueError(f"no run in {settings.saves} is finished: nothing to report")
     results = as_table(pooled.values())
     names = list(dict.fromkeys(run.experiment.name for run in runs))
-    plan, page = PLANS[settings.study], PAGES[settings.study]
+    plan, page = PLANS[settings.study], page_of(settings.study)
     text = page.write(
         results,
         plan,
