@@ -207,11 +207,8 @@ def _voted() -> Iterator[Experiment]:
     yield _long(
         "scored_majority",
         "judges' scores weigh a vote; else as combined",
-        "reward.scheme=scored_majority",
-        "optimization.kl_coef=0.1",
-        "optimization.role_weights={scoring: 0.1}",
-        "interaction.prompt_reuse=3",
-        "rollout.batch_size=8",
+        "name=quickstart",  # as it was frozen
+        config="quickstart/voted.yaml",
     )
 
 
