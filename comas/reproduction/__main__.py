@@ -117,7 +117,7 @@ _LASTING = Page(write_lasting, draw_courses, (lasting, stop_rule, outcomes))
 
 
 def page_of(study: str) -> Page:
-    """How ``study`` is reported."""
+    """How ``study`` is reported: by the numbers of runs alone, or also by what they left."""
     return _LASTING if PLANS[study].can_be_shared else _REPRODUCTION
 
 
