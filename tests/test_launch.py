@@ -58,6 +58,33 @@ print(received)
 """
 
 
+WORKER_ANSWERS = """
+import sys
+import ray
+from comas.engines.cluster import nodes
+from comas.utils.temporary import temporary_folder
+
+with temporary_folder():
+    nodes.connect(None, include_dashboard=False, num_cpus=1, object_store_memory=80 << 20)
+    of_worker = ray.get(ray.remote(lambda: sys.executable).options(num_cpus=0).remote(), timeout=90)
+    nodes.leave()
+print(of_worker == sys.executable)
+"""
+
+
+@pytest.mark.stack
+def test_workers_start_from_an_environment_whose_path_a_shell_would_split(tmp_path):
+    environment = Path(sys.prefix)
+    moved = tmp_path / "my $HOME work"
+    (moved / "bin").mkdir(parents=True)
+    (moved / "pyvenv.cfg").write_text((environment / "pyvenv.cfg").read_text())
+    (moved / "lib").symlink_to(environment / "lib")
+    (moved / "bin/python").symlink_to(Path(sys.executable).resolve())
+    code = [moved / "bin/python", "-c", WORKER_ANSWERS]
+    run = subprocess.run(code, capture_output=True, text=True)
+    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
+
+
 @pytest.mark.stack
 def test_a_sigterm_while_ray_ends_is_handled_as_any_other():
     code = [sys.executable, "-c", TERMINATED_WHILE_LEAVING]

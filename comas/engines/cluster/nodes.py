@@ -3,7 +3,9 @@
 import logging
 import os
 import secrets
+import shlex
 import signal
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
@@ -37,6 +39,8 @@ def connect(address: str | None, **settings: Any) -> None:
         require_token()
     on_terminate = signal.getsignal(signal.SIGTERM)
     options = {**settings, "log_to_driver": False, "logging_level": logging.ERROR}
+    # Trap: Ray hands it to a shell as it is. In a folder with a space no worker ever starts.
+    options["runtime_env"] = {"py_executable": shlex.quote(sys.executable)}
     try:
         with nullcontext() if address is None else _looking_where_ray_starts():
             ray.init(address=address or "local", **options)
