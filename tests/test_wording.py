@@ -175,6 +175,33 @@ def test_the_preflight_refuses_a_faulty_file_and_warns_the_quick_start(tmp_path,
     )
 
 
+@pytest.mark.parametrize(
+    ("rules", "has_history"),
+    [
+        ([], True),
+        (["num_rounds=2", "horizon=1"], True),
+        (["num_rounds=2", "horizon=0", "schedule=debate"], True),
+        (["num_rounds=1"], False),
+        (["num_rounds=1", "schedule=parallel"], False),
+        (["num_rounds=2", "horizon=0"], False),
+    ],
+)
+def test_a_solvers_prompt_quotes_the_discussion_wherever_there_is_one(tmp_path, rules, has_history):
+    own = written(tmp_path / "own.yaml", 'solution: {math: "{question}", choice: "{question}"}')
+    settings = [f"interaction.{rule}" for rule in rules]
+    if "schedule=debate" in rules:
+        settings += ["interaction.criticism=none", "reward.scheme=majority"]
+    settings += [f"interaction.prompts={own}"]
+    if not has_history:
+        assert load_config(None, settings).interaction.prompts == str(own)
+        return
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, settings)
+    said = str(caught.value)
+    assert "solution.math, solution.choice must quote {discussion}, or nobody sees" in said
+    assert "interaction.num_rounds to 1" in said and said.count("->") == 1
+
+
 def test_a_run_keeps_its_prompts_and_a_resume_compares_them(tmp_path):
     path = written(tmp_path / "prompts.yaml", OWN)
     config = load_config(None, [f"saves={tmp_path / 'saves'}", f"interaction.prompts={path}"])

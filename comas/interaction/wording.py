@@ -35,14 +35,15 @@ class Fields(NamedTuple):
 
 
 FIELDS: dict[str, Fields] = {
-    "solution": Fields(("question", "discussion")),
+    "solution": Fields(("question",), ("discussion",)),
     "evaluation": Fields(("question", "solution"), ("discussion",)),
     "evaluation_with_judgment": Fields(("question", "solution"), ("discussion",), "judgment"),
     "rating": Fields(("question", "solution"), ("discussion",), "rating"),
     "scoring": Fields(("question", "solution", "evaluation"), (), "score"),
     "scoring_alone": Fields(("question", "solution"), (), "score"),
 }
-"""Of the prompts of each role."""
+"""Of the prompts of each role. Where later rounds are shown earlier ones, a solution's quotes
+{discussion}, which ``comas/preflight/own_files.py`` checks."""
 FIELDS_OF_HISTORY: dict[str, Fields] = {
     "empty": Fields(()),
     "item": Fields(("solution", "evaluation")),
@@ -143,6 +144,11 @@ def _read_texts(
         else:
             found[name] = value.value
             yield from (f"{where} {fault}" for fault in faults_of_text(value.value, fields[name]))
+
+
+def quoted_in(text: str) -> set[str]:
+    """The names of the fields that a text without faults quotes."""
+    return {name for _, name, _, _ in string.Formatter().parse(text) if name is not None}
 
 
 def faults_of_text(text: str, fields: Fields) -> Iterator[str]:

@@ -11,7 +11,7 @@ from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.interaction import CRITICISMS, SCHEDULES
 from comas.interaction.prompts import wording_of
-from comas.interaction.wording import WordingError, location_of, read_wording
+from comas.interaction.wording import WordingError, location_of, quoted_in, read_wording
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import silent_discussions, silent_rewards
@@ -63,11 +63,21 @@ def own_sources(config: Config) -> dict[str, str]:
 
 def prompt_conflicts(config: Config) -> Iterator[Conflict]:
     """What is wrong with the user's file of prompts."""
+    rules = config.interaction
     try:
-        wording_of(config.interaction.prompts)
+        solutions = wording_of(rules.prompts)["solution"]
     except WordingError as error:
         remedy = "mend these lines; comas/interaction/prompts.yaml is an example"
         yield Conflict(("interaction.prompts",), str(error), remedy)
+        return
+    lacking = [domain for domain, text in solutions.items() if "discussion" not in quoted_in(text)]
+    if lacking and rules.num_rounds > 1 and (rules.horizon or rules.schedule == "debate"):
+        named = ", ".join(f"solution.{domain}" for domain in lacking)
+        yield Conflict(
+            ("interaction.prompts", "interaction.num_rounds"),
+            f"{named} must quote {{discussion}}, or nobody sees the rounds before",
+            "put {discussion} there, or set interaction.num_rounds to 1",
+        )
 
 
 def prompt_needs(config: Config, train: QuestionSet | None) -> Iterator[Need]:
