@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import httpx
 import pytest
 from datasets import Dataset
+from huggingface_hub.utils import http_backoff
 
 from comas.config.schema import Columns, Data
 from comas.data import DataError, load_questions
+from comas.data.preparation import loading
+from comas.data.preparation.math_train import MATH
 from comas.types import Question
 
 ROWS = [
@@ -174,6 +178,23 @@ def test_what_the_hub_does_not_give_is_told_with_what_to_do(monkeypatch):
     said = error_of("hub:somebody/sums", RULES)
     assert said.startswith("hub:somebody/sums: the hub, or what is kept of it here (HF_HOME), does")
     assert "Couldn't reach the Hub" in said and "hub:openai/gsm8k/main/test" in said
+
+
+def test_a_hub_that_is_out_of_reach_is_told_once(tmp_path, monkeypatch, caplog):
+    """The library's own requests, to a port at which nobody listens."""
+
+    def load_dataset(path: str, **named: Any) -> None:
+        try:
+            http_backoff("HEAD", "http://127.0.0.1:9/", max_retries=1, base_wait_time=0)
+        except httpx.ConnectError as error:
+            raise ConnectionError(f"Couldn't reach {path}") from error
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    monkeypatch.setattr(loading, "load_dataset", load_dataset)
+    assert "Couldn't reach somebody/sums" in error_of("hub:somebody/sums", RULES)
+    with pytest.raises(loading.HubUnreachableError, match="Couldn't reach EleutherAI"):
+        list(loading.load_rows(MATH.source, local_copies=None))
+    assert caplog.messages == []
 
 
 @pytest.mark.parametrize("name", ["hub:gsm8k", "hub:a/b/c/d/e", "hub:", "hub:a/b@/c"])

@@ -1,8 +1,10 @@
 """The rows of a file, or of a dataset on the hub, under the names of its columns."""
 
 import csv
+import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,13 +117,28 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         raise _unreadable(path, error) from error
 
 
+@contextmanager
+def quiet_retries() -> Iterator[None]:
+    """Leave out the lines in which the hub's library says that it tries again: an error says in the
+    end what there was."""
+    logger = logging.getLogger("huggingface_hub.utils._http")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _hub_rows(name: str) -> Iterator[Mapping[str, Any]]:
     from datasets import load_dataset
     from datasets.exceptions import DatasetsError
 
     parts = _hub_parts(name)
     try:
-        yield from load_dataset(**parts | {"split": parts["split"] or DEFAULT_SPLIT})
+        with quiet_retries():
+            rows = load_dataset(**parts | {"split": parts["split"] or DEFAULT_SPLIT})
+        yield from rows
     except (HfHubHTTPError, DatasetsError, OSError, ValueError) as error:
         raise DataError(
             f"{name}: the hub, or what is kept of it here (HF_HOME), does not give it: "

@@ -18,6 +18,7 @@ from datasets.exceptions import DatasetNotFoundError, DatasetsError
 from huggingface_hub.errors import GatedRepoError, HfHubHTTPError
 
 from comas.data.preparation.record_set import DataPreparationError, Row, Source
+from comas.data.rows import quiet_retries
 
 log = logging.getLogger(__name__)
 
@@ -89,9 +90,10 @@ def _read_copy(folder: Path, source: Source, config: str) -> Dataset | IterableD
 
 def _from_hub(source: Source, config: str) -> Dataset:
     try:
-        return load_dataset(
-            source.hub_name, name=config, split=source.split, revision=source.revision
-        )
+        with quiet_retries():
+            return load_dataset(
+                source.hub_name, name=config, split=source.split, revision=source.revision
+            )
     except (DatasetNotFoundError, GatedRepoError) as error:
         page = f"https://huggingface.co/datasets/{source.hub_name}"
         raise DataPreparationError(
