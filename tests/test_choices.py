@@ -81,6 +81,73 @@ def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_
         load_questions(path)
 
 
+ARC = {"prompt": "Which?", "choices": {"text": OPTIONS, "label": ["1", "2", "3"]}, "answer": "2"}
+
+
+def read(path: Path, row: dict[str, object], **columns: object) -> str:
+    """The letter of the only record."""
+    path.write_text(json.dumps(row))
+    rules = Data(columns=Columns(**{"choices": ["choices.text"], **columns}), domain="choice")
+    [gold] = load_questions(path, rules).answers.values()
+    return gold[0]
+
+
+@pytest.mark.parametrize(
+    ("labels", "answer", "letter"),
+    [
+        (["1", "2", "3"], "2", "B"),
+        (["1", "2", "3"], 3, "C"),
+        ([1, 2, 3], "3", "C"),
+        (["0", "1", "2"], "2", "C"),
+        (["A", "B", "C"], "C", "C"),
+        (["F", "G", "H"], "G", "B"),
+        (["1", "2", "3"], "red", "A"),
+        (None, "B", "B"),
+    ],
+)
+def test_labels_say_which_option_an_answer_names(tmp_path, labels, answer, letter):
+    row = ARC | {"choices": {"text": OPTIONS, "label": labels}, "answer": answer}
+    assert read(tmp_path / "arc.jsonl", row) == letter
+
+
+def test_options_may_be_a_list_of_pairs_and_labels_a_column_of_any_name(tmp_path):
+    """As AI2 itself writes ARC."""
+    pairs = [{"text": text, "label": str(n)} for n, text in enumerate(OPTIONS, start=1)]
+    row = {"question": {"stem": "Which?", "choices": pairs}, "answerKey": "2"}
+    named = {"prompt": "question.stem", "answer": "answerKey", "choices": ["question.choices.text"]}
+    path = tmp_path / "arc.jsonl"
+    assert read(path, row, **named, labels="question.choices.label") == "B"
+    with pytest.raises(
+        DataError, match=r"'2' is none of the options; .*; data\.columns\.labels na"
+    ):
+        read(path, row, **named)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"answer": "4"}, "'4' is none of the options; write one of the labels 1, 2, 3, or the"),
+        ({"answer": 0}, "0 is none of the options"),
+        ({"choices": ARC["choices"] | {"label": ["1", "2"]}}, "a label for each of 3 options"),
+        ({"choices": ARC["choices"] | {"label": ["1"] * 3}}, "labels must not be empty, and must"),
+        (
+            {"choices": {"text": [["red"], ["blue"]]}},
+            r"options must be texts, not \['red'\]; a dot",
+        ),
+    ],
+)
+def test_labels_and_nested_options_that_do_not_fit_are_a_fault(tmp_path, changes, said):
+    with pytest.raises(DataError, match=said):
+        read(tmp_path / "arc.jsonl", ARC | changes)
+
+
+def test_a_column_that_holds_options_and_labels_is_told_with_the_dotted_name(tmp_path):
+    with pytest.raises(
+        DataError, match=r"holds text, label; .*data\.columns\.choices=\[choices\.te"
+    ):
+        read(tmp_path / "arc.jsonl", ARC, choices=["choices"])
+
+
 def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path: Path) -> None:
     path = tmp_path / "mixed.jsonl"
     path.write_text(json.dumps({"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}))

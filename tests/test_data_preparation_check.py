@@ -84,7 +84,8 @@ def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
     [
         ("math", r"\boxed{2}", "without it"),
         ("science", "9.81 m", "is not a decimal number"),
-        ("science", "nan", "is not a decimal number"),
+        ("science", "infinity", "is not a decimal number"),
+        ("math", "nan", "is how a missing value is written"),
         ("coding", "assert f(1) ==", "not Python"),
         ("coding", "import torch\nassert f(1) == 2", "imports torch"),
         ("coding", "def test_f():\n    assert f(1) == 2", "does it call its tests?"),

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 from pathlib import Path
 from typing import Any
 
 import datasets
 import httpx
+import pyarrow
 import pytest
 from datasets import Dataset
 from huggingface_hub.utils import http_backoff
+from pyarrow import parquet
 
 from comas.config.schema import Columns, Data
 from comas.data import DataError, load_questions
@@ -93,7 +96,8 @@ def test_a_csv_keeps_its_texts_as_they_are_written(tmp_path):
     [
         ("prompt,answer\na,b,c\n", "line 2: 3 values for the 2 columns"),
         ("prompt,answer\na\n", "line 2: 1 values for the 2 columns"),
-        ('prompt,answer\n"a,b\n', "mine.csv cannot be read: unexpected end of data"),
+        ('prompt,answer\na,b\n"a,\nb\n', "the row that begins in line 3: unexpected end of data"),
+        ('"prompt,answer\n', "the row that begins in line 1: unexpected end of data"),
         ("prompt,answer\n", "mine.csv holds no record"),
         ("", "mine.csv holds no record"),
     ],
@@ -104,8 +108,8 @@ def test_a_broken_csv_is_told(tmp_path, text, said):
 
 def test_bytes_that_are_no_text_and_files_that_are_no_parquet_are_told(tmp_path):
     latin = tmp_path / "mine.csv"
-    latin.write_bytes("prompt,answer\né,b\n".encode("latin-1"))
-    assert "mine.csv cannot be read: 'utf-8' codec" in error_of(latin, Data(domain="math"))
+    latin.write_bytes("prompt,answer\na,b\né,b\n".encode("latin-1"))
+    assert "mine.csv cannot be read: line 3: 'utf-8' codec" in error_of(latin, Data(domain="math"))
     other = written(tmp_path / "mine.parquet", AS_CSV)
     assert "mine.parquet cannot be read: Parquet magic bytes" in error_of(other, RULES)
     assert "nowhere.csv cannot be read: No such file" in error_of(tmp_path / "nowhere.csv", RULES)
@@ -119,8 +123,214 @@ def test_columns_that_are_missing_are_told_with_those_that_are_there(tmp_path):
         "prompt: no column 'prompt' among question, solution, level; data.columns.prompt names it; "
         "answer: no column 'answer' among question, solution, level; data.columns.answer names it"
     ]
-    empty = written(tmp_path / "mine.jsonl", json.dumps(ROWS[0] | {"question": None}))
-    assert "line 1: prompt: null" in error_of(empty, RULES)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+def test_another_encoding_is_named(tmp_path, suffix, encoding):
+    path = next(file for file in files(tmp_path) if file.suffix == f".{suffix}")
+    path.write_bytes(path.read_text().encode(encoding))
+    said = f"mine.{suffix} cannot be read: it is in {encoding.upper()}: save it in UTF-8"
+    assert said in error_of(path, RULES)
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, suffix):
+    path = next(file for file in files(tmp_path) if file.suffix == f".{suffix}")
+    found = load_questions(path, RULES)
+    content = codecs.BOM_UTF8 + path.read_bytes()
+    if suffix == "jsonl":  # also where files with such marks were joined
+        content = content.replace(b"\n", b"\n" + codecs.BOM_UTF8)
+    path.write_bytes(content)
+    assert load_questions(path, RULES) == found
+
+
+def test_a_long_cell_of_a_csv_is_a_question_or_the_fault_of_its_row(tmp_path):
+    rules = Data(domain="math")
+    long = "x" * 131_073  # one more than Python's reader takes by default
+    path = written(tmp_path / "mine.csv", f"prompt,answer\n{long},1\n")
+    assert load_questions(path, rules).questions[0].text == long
+    written(path, f"prompt,answer\n1 + 1?,2\n{long * 8},1\n")
+    assert "mine.csv, line 3: prompt: has 1,048,584 characters" in error_of(path, rules)
+
+
+# ---------------------------------------------------------------- missing values
+
+NONE = float("nan")
+MISSING = "has no value (null, NaN or an empty cell)"
+
+
+def in_parquet(path: Path, **columns: list[Any]) -> Path:
+    """A file whose columns of numbers hold NaN, as those of pandas and polars do, and not null."""
+    parquet.write_table(pyarrow.table(columns), path)
+    return path
+
+
+@pytest.mark.parametrize("value", ["null", "NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("suffix", ["json", "jsonl"])
+def test_a_missing_question_or_gold_answer_is_a_fault_in_json(tmp_path, suffix, value):
+    rows = [f'{{"prompt": {value}, "answer": 1}}', f'{{"prompt": "1 + 1?", "answer": {value}}}']
+    text = "\n".join(rows) if suffix == "jsonl" else f"[{','.join(rows)}]"
+    said = error_of(written(tmp_path / f"mine.{suffix}", text), Data(domain="math"))
+    assert f" 1: prompt: {MISSING}" in said and f" 2: answer: {MISSING}" in said
+
+
+def test_a_missing_question_or_gold_answer_is_a_fault_in_parquet(tmp_path):
+    path = in_parquet(tmp_path / "mine.parquet", prompt=[1.0, NONE, 2.0], answer=[NONE, 1.0, 2.0])
+    said = error_of(path, Data(domain="math"))
+    assert f"row 1: answer: {MISSING}" in said and f"row 2: prompt: {MISSING}" in said
+    assert "2 faulty records" in said
+
+
+@pytest.mark.parametrize("value", ["", "nan", "NaN", "NaT", "None", "null", "NA", " n/a ", "<NA>"])
+@pytest.mark.parametrize("key", ["prompt", "answer"])
+def test_a_missing_question_or_gold_answer_is_a_fault_in_a_csv(tmp_path, key, value):
+    row = {"prompt": "1 + 1?", "answer": "2"} | {key: value}
+    path = written(tmp_path / "mine.csv", f"prompt,answer\n{row['prompt']},{row['answer']}\n")
+    reason = f"{value!r} is how a missing value is written" if value else MISSING
+    assert f"line 2: {key}: {reason}" in error_of(path, Data(domain="math"))
+
+
+@pytest.mark.parametrize("missing", ["null", "NaN", None])
+def test_where_there_is_no_id_task_or_source_the_record_has_what_others_without_them_have(
+    tmp_path, missing
+):
+    keys = ("id", "task", "source")
+    path = tmp_path / ("mine.csv" if missing is None else "mine.jsonl")
+    if missing is None:
+        written(path, "prompt,answer,id,task,source\n1 + 1?,2,,,\n")
+    else:
+        values = "".join(f', "{key}": {missing}' for key in keys)
+        written(path, f'{{"prompt": "1 + 1?", "answer": 2{values}}}')
+    assert load_questions(path, Data(domain="math")).questions == (
+        Question("mine/1", "math", "1 + 1?"),
+    )
+    assert f"task: {MISSING}" in error_of(path, Data())
+
+
+def test_a_missing_option_or_choice_is_a_fault_and_a_whole_float_is_a_number(tmp_path):
+    columns = Columns(choices=["A", "B"])
+    values = {"A": [1.0, NONE, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, NONE, 0.5]}
+    path = in_parquet(tmp_path / "mine.parquet", prompt=["Which?"] * 4, **values)
+    count, *faults = error_of(path, Data(domain="choice", columns=columns)).splitlines()
+    assert count.startswith("3 faulty records")
+    reasons = [fault.partition(".parquet, ")[2] for fault in faults]
+    assert reasons[0] == "row 2: choices: options must not be empty, and must differ"
+    assert reasons[1] == f"row 3: answer: {MISSING}"
+    assert reasons[2].startswith("row 4: answer: 0.5 is none of the options")
+
+
+def test_an_option_may_be_the_text_none(tmp_path):
+    row = {"prompt": "What does print(None) print?", "choices": ["None", "NaN"], "answer": "None"}
+    path = written(tmp_path / "mine.jsonl", json.dumps(row))
+    assert load_questions(path, Data(domain="choice")).answers == {"mine/1": "A\n(A) None\n(B) NaN"}
+
+
+# ---------------------------------------------------------------- the field's layouts
+
+
+def chat(*messages: tuple[str, Any]) -> list[dict[str, Any]]:
+    return [{"role": role, "content": content} for role, content in messages]
+
+
+TRL = {"prompt": chat(("user", "1 + 1?")), "completion": chat(("assistant", "2"))}
+OPENAI = {"messages": chat(("system", "Be brief."), ("user", "1 + 1?"), ("assistant", "2"))}
+VERL = {
+    "data_source": "sums",
+    "prompt": chat(("user", "1 + 1?")),
+    "ability": "math",
+    "reward_model": {"style": "rule", "ground_truth": "2"},
+    "extra_info": {"index": 7},
+}
+LAYOUTS = {
+    "TRL": (TRL, Columns(answer="completion")),
+    "OpenAI": (OPENAI, Columns(prompt="messages.-2.content", answer="messages.-1.content")),
+    "verl": (
+        VERL,
+        Columns(
+            answer="reward_model.ground_truth",
+            task="ability",
+            id="extra_info.index",
+            source="data_source",
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_layouts_of_other_frameworks_are_read(tmp_path, layout, suffix):
+    row, columns = LAYOUTS[layout]
+    path = tmp_path / f"mine.{suffix}"
+    if suffix == "jsonl":
+        written(path, json.dumps(row))
+    else:
+        Dataset.from_list([row]).to_parquet(str(path))
+    [question] = (found := load_questions(path, Data(domain="math", columns=columns))).questions
+    assert (question.text, question.domain) == ("1 + 1?", "math")
+    assert list(found.answers.values()) == ["2"]
+    assert question.question_id == ("7" if layout == "verl" else "mine/1")
+
+
+def test_a_message_is_a_text_whatever_it_spells(tmp_path):
+    text = "<|im_end|>\n<|im_start|>system\n[INST] {question}"
+    for content in (text, [{"type": "text", "text": text[:5]}, {"type": "text", "text": text[5:]}]):
+        row = {"prompt": chat(("user", content)), "answer": "2"}
+        path = written(tmp_path / "mine.jsonl", json.dumps(row))
+        assert load_questions(path, Data(domain="math")).questions[0].text == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        (
+            {"prompt": chat(("system", "Be brief."), ("user", "1 + 1?"))},
+            "prompt: holds 2 messages (system, user), but agents are asked one text; "
+            "data.columns.prompt=prompt.-1.content reads the last alone, and rollout.system_prompt",
+        ),
+        (
+            {"prompt": chat(("user", "1?"), ("assistant", "2"), ("user", "3?"))},
+            "prompt: holds 3 messages (user, assistant, user)",
+        ),
+        ({"prompt": []}, "prompt: holds an empty list"),
+        (
+            {"prompt": [{"from": "human", "value": "?"}]},
+            "prompt: holds a list of 1; data.columns.prompt=prompt.0 reads its first value alone",
+        ),
+        ({"prompt": chat(("user", [{"type": "image"}]))}, "prompt: the message holds more than te"),
+        ({"prompt": chat(("user", None))}, "prompt: Input should be a valid string, not None"),
+        ({"answer": ["2", "3"]}, "answer: holds a list of 2; data.columns.answer=answer.0 reads"),
+        (
+            {"answer": {"style": "rule", "truth": "2"}},
+            "answer: holds style, truth; data.columns.answer=answer.style reads one of them",
+        ),
+        ({"answer": None}, f"answer: {MISSING}"),
+    ],
+)
+def test_what_is_not_one_text_is_told_with_the_setting_that_reads_one(tmp_path, changes, said):
+    row = {"prompt": "1 + 1?", "answer": "2"} | changes
+    path = written(tmp_path / "mine.jsonl", json.dumps(row))
+    assert f"line 1: {said}" in error_of(path, Data(domain="math"))
+
+
+def test_a_dotted_name_reads_what_stands_within_a_column(tmp_path):
+    row = {"a.b": "by name", "a": {"b": "nested", "c": {}}, "x": [{"y": ["1", "2"]}], "z": None}
+    path = written(tmp_path / "mine.jsonl", json.dumps(row))
+
+    def read(prompt: str, answer: str) -> list[str]:
+        rules = Data(domain="math", columns=Columns(prompt=prompt, answer=answer))
+        found = load_questions(path, rules)
+        return [found.questions[0].text, *found.answers.values()]
+
+    assert read("a.b", "x.0.y.-1") == ["by name", "2"]
+    with pytest.raises(DataError) as caught:
+        read("z.b", "a.d")
+    assert f"prompt: {MISSING}; answer: no column 'a.d' among a.b, a.b, a.c, x, z" in str(
+        caught.value
+    )
+    for nowhere in ("x.7", "x.y.z", "a.b.c", "x..y"):
+        with pytest.raises(DataError, match=f"answer: no column '{nowhere}'"):
+            read("a.b", nowhere)
 
 
 def test_an_answer_without_the_mark_is_a_fault(tmp_path):

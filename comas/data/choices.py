@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from string import ascii_uppercase as LETTERS  # noqa: N812
 from typing import Any
 
+from comas.data.cells import given, has_column, value_at
+
 _FIRST = f"\n\n({LETTERS[0]}) "
 _IN_PROMPT = (
     "list the options below the question, as in 'Which?\\n\\n(A) this\\n(B) that', or name their "
@@ -12,12 +14,17 @@ _IN_PROMPT = (
 
 
 def with_choices(
-    record: Mapping[str, Any], row: Mapping[str, Any], *, columns: Sequence[str]
+    record: Mapping[str, Any],
+    row: Mapping[str, Any],
+    *,
+    columns: Sequence[str],
+    labels: str | None = None,
 ) -> dict[str, Any]:
     """``record`` with its options below its prompt, and the letter of the right one as its answer.
 
     The options are in one of ``columns``, as a list, or in all of them, one each; or in the prompt
-    already. The answer is a letter, the text of an option, or as a number its place from 0.
+    already. The answer is a letter, the text of an option, or as a number its place from 0; in a
+    row that has the column ``labels``, the options' labels stand for the letters.
 
     Example: the columns ``choices: ["3", "4"]`` and ``answer: 1`` give ``"...\\n\\n(A) 3\\n(B) 4"``
     and ``"B"``.
@@ -30,7 +37,8 @@ def with_choices(
         num_listed = sum(line.startswith(f"({letter}) ") for letter in LETTERS for line in listed)
         return {**record, "answer": _letter(record["answer"], [""] * num_listed)}
     prompt = f"{record['prompt']}\n\n{list_options(options)}"
-    return {**record, "prompt": prompt, "answer": _letter(record["answer"], options)}
+    named = _labels(row, labels, num_options=len(options))
+    return {**record, "prompt": prompt, "answer": _letter(record["answer"], options, named)}
 
 
 def list_options(options: Sequence[str]) -> str:
@@ -47,13 +55,20 @@ def gold_with_options(letter: str, prompt: str) -> str:
 
 def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None:
     """The options in a row; None: it has none of the columns."""
-    if not any(column in row for column in columns):
+    if not any(has_column(row, column) for column in columns):
         return None
-    if missing := [column for column in columns if column not in row]:
+    if missing := [column for column in columns if not has_column(row, column)]:
         raise ValueError(
             f"choices: no column {', '.join(missing)}; data.columns.choices names them"
         )
-    options = row[columns[0]] if len(columns) == 1 else [row[column] for column in columns]
+    values = [value_at(row, column) for column in columns]
+    options = values[0] if len(columns) == 1 else values
+    if isinstance(options, Mapping):
+        one = f"[{columns[0]}.{next(iter(options), '')}]"
+        raise ValueError(
+            f"choices: column {columns[0]!r} holds {', '.join(options)}; name the one that holds "
+            f"the list of options, as data.columns.choices={one} does"
+        )
     if not isinstance(options, list):
         raise ValueError(
             f"choices: column {columns[0]!r} holds no list; name the columns of the options, as "
@@ -61,28 +76,66 @@ def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None
         )
     if not 2 <= len(options) <= len(LETTERS):
         raise ValueError(f"choices: {len(options)} options; there must be 2 to {len(LETTERS)}")
-    texts = [str(option).strip() if option is not None else "" for option in options]
+    return _texts(options, "options")
+
+
+def _labels(
+    row: Mapping[str, Any], column: str | None, *, num_options: int
+) -> Sequence[str] | None:
+    """By what the answer may name each option; None: the row does not say."""
+    if column is None or not has_column(row, column):
+        return None
+    if (labels := value_at(row, column)) is None:
+        return None
+    if not isinstance(labels, list) or len(labels) != num_options:
+        raise ValueError(
+            f"choices: column {column!r} (data.columns.labels) holds {labels!r}; it must hold a "
+            f"label for each of {num_options} options"
+        )
+    return _texts(labels, "labels")
+
+
+def _texts(values: Sequence[Any], what: str) -> list[str]:
+    """Options or labels. Raises ValueError where one is missing, or two are the same."""
+    if nested := [value for value in values if isinstance(value, list | Mapping)]:
+        raise ValueError(
+            f"choices: {what} must be texts, not {nested[0]!r}; a dotted name such as "
+            "choices.text reads what stands in each"
+        )
+    texts = ["" if given(value) is None else str(value).strip() for value in values]
     if "" in texts or len(set(texts)) < len(texts):
-        raise ValueError("choices: options must not be empty, and must differ")
+        raise ValueError(f"choices: {what} must not be empty, and must differ")
     return texts
 
 
-def _letter(answer: Any, options: Sequence[str]) -> str:
+def _letter(answer: Any, options: Sequence[str], labels: Sequence[str] | None = None) -> str:
     """The letter of the right option."""
     if len(options) < 2:
         raise ValueError(f"prompt: it lists no options; {_IN_PROMPT}")
     letters = LETTERS[: len(options)]
-    if isinstance(answer, int) and not isinstance(answer, bool) and 0 <= answer < len(options):
+    names = list(letters if labels is None else labels)
+    if isinstance(answer, float) and answer.is_integer():  # a whole number in a column with gaps
+        answer = int(answer)
+    is_number = isinstance(answer, int) and not isinstance(answer, bool)
+    text = str(answer).strip() if is_number or isinstance(answer, str) else ""
+    if text in names:
+        return letters[names.index(text)]
+    # Some datasets count from 0, some from 1: as a text, or beside labels, no number tells which.
+    if is_number and labels is None and 0 <= answer < len(options):
         return letters[answer]
-    if isinstance(answer, str):
-        text = answer.strip()
-        if len(text) == 1 and text in letters:
-            return text
-        # Some datasets count from 0, some from 1: as a text, a number says neither.
-        if text in options and text and not text.isdecimal():
-            return letters[list(options).index(text)]
+    if text in options and text and not text.isdecimal():
+        return letters[list(options).index(text)]
     raise ValueError(
-        f"answer: {answer!r} is none of the options; write a letter from A to {letters[-1]}, the "
-        f"text of an option that is no number, or (in JSON and Parquet) a number from 0 to "
-        f"{len(options) - 1}"
+        f"answer: {answer!r} is none of the options; write {_accepted(names, labels is None)}"
+    )
+
+
+def _accepted(names: Sequence[str], are_letters: bool) -> str:
+    """What an answer may be."""
+    if not are_letters:
+        return f"one of the labels {', '.join(names)}, or the text of an option that is no number"
+    return (
+        f"a letter from A to {names[-1]}, the text of an option that is no number, or (in JSON and "
+        f"Parquet) a number from 0 to {len(names) - 1}; data.columns.labels names a column of "
+        "labels that answers refer to instead"
     )

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError, to_json
 
 from comas.config.schema import Columns, Data
 from comas.data import reasoning_gym
+from comas.data.cells import column_names, has_column, spells_missing, text_of, value_at
 from comas.data.choices import gold_with_options, with_choices
 from comas.data.rows import DataError, Faulty, json_texts, read_rows, source_of
 from comas.types import AnswerKey, Domain, Question
@@ -198,20 +199,36 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
         return to_json(row)
     columns = _by_key(rules.columns)
     known = {"id": name, "task": rules.domain, "source": source}
-    found = {key: row.get(column) for key, column in columns.items()}
+    found = {key: value_at(row, one) for key, one in columns.items() if has_column(row, one)}
     record = known | {key: value for key, value in found.items() if value is not None}
-    faults = [_missing(key, columns[key], row) for key in NEEDED if record.get(key) is None]
+    faults = [_missing(key, columns.get(key), row) for key in NEEDED if record.get(key) is None]
     if faults:
         return Faulty("; ".join(faults))
     try:
-        is_choice = record["task"] == "choice"
-        answer = record["answer"] if is_choice else _as_text(record["answer"])
-        record["answer"] = _after_mark(answer, rules.answer_after)
-        if is_choice:
-            record = with_choices(record, row, columns=rules.columns.choices)
+        record |= _prompt_and_answer(record, rules)
+        if record["task"] == "choice":
+            record = with_choices(
+                record, row, columns=rules.columns.choices, labels=rules.columns.labels
+            )
     except ValueError as error:
         return Faulty(str(error))
     return to_json({key: _as_text(value) for key, value in record.items()})
+
+
+def _prompt_and_answer(record: Mapping[str, Any], rules: Data) -> dict[str, Any]:
+    """The texts of both; an answer of choice may still be a number. Raises ValueError."""
+    prompt = text_of(record["prompt"], key="prompt", column=rules.columns.prompt)
+    answer = text_of(record["answer"], key="answer", column=rules.columns.answer)
+    is_choice = record["task"] == "choice"
+    answer = _after_mark(answer if is_choice else _as_text(answer), rules.answer_after)
+    texts = {"prompt": prompt, "answer": answer}
+    for key in ("prompt",) if is_choice else texts:  # an option may well be "None"
+        if spells_missing(texts[key]):
+            raise ValueError(
+                f"{key}: {texts[key]!r} is how a missing value is written; mend it, or leave the "
+                "record out"
+            )
+    return texts
 
 
 def _after_mark(answer: Any, mark: str | None) -> Any:
@@ -223,15 +240,16 @@ def _after_mark(answer: Any, mark: str | None) -> Any:
     return answer.rpartition(mark)[2].strip()
 
 
-def _by_key(columns: Columns) -> dict[str, str | None]:
-    """Key of a record -> column that holds it."""
-    return {
+def _by_key(columns: Columns) -> dict[str, str]:
+    """Key of a record -> column that holds it, of those that are read."""
+    by_key = {
         "id": columns.id,
         "task": columns.task,
         "prompt": columns.prompt,
         "answer": columns.answer,
         "source": columns.source,
     }
+    return {key: column for key, column in by_key.items() if column is not None}
 
 
 def _as_text(value: Any) -> Any:
@@ -241,12 +259,11 @@ def _as_text(value: Any) -> Any:
 
 
 def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
-    if column in row:
-        return f"{key}: null"
+    if column is not None and has_column(row, column):
+        return f"{key}: has no value (null, NaN or an empty cell)"
     remedy = " or data.domain says it of all" if key == "task" else ""
-    return (
-        f"{key}: no column {column!r} among {', '.join(row)}; data.columns.{key} names it{remedy}"
-    )
+    there = ", ".join(column_names(row))
+    return f"{key}: no column {column!r} among {there}; data.columns.{key} names it{remedy}"
 
 
 def grouped(faults: Mapping[str, str]) -> list[str]:

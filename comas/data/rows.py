@@ -1,8 +1,12 @@
 """The rows of a file, or of a dataset on the hub, under the names of its columns."""
 
+import codecs
 import csv
+import io
+import json
 import logging
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -64,10 +68,7 @@ def json_texts(path: Path) -> Iterator[tuple[str, bytes]]:
 
     Raises DataError when the file cannot be read, or begins like a JSON list and is none.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise _unreadable(path, error) from error
+    content = _utf8(path)
     if content.lstrip().startswith(b"["):
         try:
             records = from_json(content)
@@ -77,6 +78,7 @@ def json_texts(path: Path) -> Iterator[tuple[str, bytes]]:
         return
     # Not splitlines(), which would also split at U+2028 within a JSON string.
     for number, line in enumerate(content.split(b"\n"), start=1):
+        line = line.removeprefix(codecs.BOM_UTF8)  # of files that were joined
         if line.strip():
             yield f"line {number}", line
 
@@ -88,21 +90,48 @@ def _parsed(text: bytes) -> Any:
         return Faulty(f"Invalid JSON: {error}")
 
 
-def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
+def _utf8(path: Path) -> bytes:
+    """What a file in UTF-8 holds, without its byte order mark.
+
+    Raises DataError when it cannot be read, or has another encoding.
+    """
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:  # as spreadsheets write it
-            reader = csv.DictReader(file, strict=True)
-            for row in reader:
-                yield f"line {reader.line_num}", _whole(row, len(reader.fieldnames or ()))
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise _unreadable(path, error) from error
+        content = path.read_bytes()
+    except OSError as error:
+        raise _unreadable(path, error.strerror or str(error)) from error
+    encoding = json.detect_encoding(content)
+    if not encoding.startswith("utf-8"):
+        raise _unreadable(path, f"it is in {encoding.upper()}: save it in UTF-8")
+    return content.removeprefix(codecs.BOM_UTF8)
 
 
-def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str] | Faulty:
-    """``row``, unless it has fewer or more values than the first line names columns."""
+def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    content = _utf8(path)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise _unreadable(path, f"line {line}: {error}; save it as UTF-8") from error
+    # For all readers of this process; whether a cell is too long, the validation says.
+    csv.field_size_limit(sys.maxsize)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    begin = 1
+    try:
+        num_columns = len(reader.fieldnames or ())
+        begin += reader.line_num
+        for row in reader:
+            yield f"line {reader.line_num}", _whole(row, num_columns)
+            begin = reader.line_num + 1
+    except csv.Error as error:
+        raise _unreadable(path, f"the row that begins in line {begin}: {error}") from error
+
+
+def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str | None] | Faulty:
+    """``row`` with None for empty cells, unless it has fewer or more values than the first line
+    names columns."""
     num_values = sum(value is not None for value in row.values())
     if None not in row and num_values == num_columns:
-        return row
+        return {column: value or None for column, value in row.items()}
     num_values += len(row[None]) - 1 if None in row else 0
     return Faulty(f"{num_values} values for the {num_columns} columns of the first line")
 
@@ -114,7 +143,8 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
         # Streamed, past the library's cache, which copies the file.
         yield from load_dataset("parquet", data_files=str(path), split="train", streaming=True)
     except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from error
+        reason = error.strerror if isinstance(error, OSError) else None
+        raise _unreadable(path, reason or str(error)) from error
 
 
 @contextmanager
@@ -163,8 +193,7 @@ def _numbered(rows: Iterator[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"row {number}", row) for number, row in enumerate(rows, start=1))
 
 
-def _unreadable(path: Path, error: Exception) -> DataError:
-    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+def _unreadable(path: Path, reason: str) -> DataError:
     return DataError(
         f"{path} cannot be read: {reason}. bash scripts/prepare_data.sh builds the paper's "
         "questions, and data/README.md says how to write your own; data.train and data.validation "

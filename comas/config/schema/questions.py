@@ -9,7 +9,8 @@ from comas.types import ALL_DOMAINS
 
 @dataclass
 class Columns:
-    """The columns that hold the parts of a record; one that is null is not read."""
+    """The columns that hold the parts of a record, with dots where one stands within another, such
+    as reward_model.ground_truth; one that is null is not read."""
 
     prompt: str = key("prompt")
     """The bare question."""
@@ -24,6 +25,9 @@ class Columns:
     choices: list[str] = key(["choices"])
     """Of questions of choice: the column that holds the list of options, or the columns that hold
     one each; a record without them lists its options in its prompt."""
+    labels: str | None = key("choices.label", example="choices.label")
+    """Of questions of choice: the column that holds a label for each option, by which the answer
+    names one (in ARC A to D, or 1 to 4); where there is none: the letters from A."""
 
 
 @dataclass

@@ -1,0 +1,104 @@
+"""What a row holds in a column: nested values by dotted names, chats as their text, and None where
+a value is missing."""
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from functools import reduce
+from typing import Any
+
+SPELLED_MISSING = frozenset(
+    {"nan", "nat", "none", "null", "na", "n/a", "#n/a", "<na>", "inf", "-inf"}
+)
+"""How pandas, R and spreadsheets write a number that is missing or not finite, in small letters.
+Read as math each is a product of letters, so it would pass for a gold answer."""
+_PLACE = re.compile(r"-?\d+")
+
+
+def value_at(row: Mapping[str, Any], column: str) -> Any:
+    """What ``row`` holds in ``column``: the name of a column, or of what stands within one, with
+    dots between keys and places (from 0; -1 is the last). A key of a list is that of each of its
+    items. None: null, or a number that is not finite.
+
+    Example: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``, ``prompt.-1.content`` is
+    ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``.
+
+    Raises LookupError when there is no such column.
+    """
+    return given(row[column] if column in row else reduce(_within, column.split("."), row))
+
+
+def has_column(row: Mapping[str, Any], column: str) -> bool:
+    """Whether ``value_at`` finds the column, with or without a value."""
+    try:
+        value_at(row, column)
+    except LookupError:
+        return False
+    return True
+
+
+def column_names(row: Mapping[str, Any]) -> Iterator[str]:
+    """The names of all columns, dotted where they hold mappings."""
+    for name, value in row.items():
+        if isinstance(value, Mapping) and value:
+            yield from (f"{name}.{inner}" for inner in column_names(value))
+        else:
+            yield name
+
+
+def given(value: Any) -> Any:
+    """``value``; None for a number that is not finite, as a missing one is in columns of floats."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def spells_missing(value: Any) -> bool:
+    """Whether a text is how other programs write a missing value."""
+    return isinstance(value, str) and value.strip().lower() in SPELLED_MISSING
+
+
+def text_of(value: Any, *, key: str, column: str) -> Any:
+    """``value``, or the text of a list that holds a single message, as TRL and OpenAI write chats.
+
+    Example: ``[{"role": "user", "content": "1 + 1?"}]`` gives ``"1 + 1?"``.
+
+    Raises ValueError for what holds several texts, with the setting that reads one of them.
+    """
+    setting = f"data.columns.{key}={column}"
+    if isinstance(value, Mapping) and value:
+        one = next(iter(column_names(value)))
+        raise ValueError(f"{key}: holds {', '.join(value)}; {setting}.{one} reads one of them")
+    return _text_of_chat(value, key=key, setting=setting) if isinstance(value, list) else value
+
+
+def _text_of_chat(value: list[Any], *, key: str, setting: str) -> Any:
+    if not value:
+        raise ValueError(f"{key}: holds an empty list")
+    if not all(isinstance(message, Mapping) and "content" in message for message in value):
+        raise ValueError(
+            f"{key}: holds a list of {len(value)}; {setting}.0 reads its first value alone"
+        )
+    if len(value) != 1:
+        roles = ", ".join(str(message.get("role")) for message in value)
+        raise ValueError(
+            f"{key}: holds {len(value)} messages ({roles}), but agents are asked one text; "
+            f"{setting}.-1.content reads the last alone, and rollout.system_prompt sets the same "
+            "system message for all"
+        )
+    content = value[0]["content"]
+    if not isinstance(content, list):
+        return content
+    texts = [part.get("text") for part in content if part.get("type") == "text"]
+    if len(texts) != len(content):
+        raise ValueError(f"{key}: the message holds more than text; leave the record out")
+    return "".join(texts)
+
+
+def _within(value: Any, part: str) -> Any:
+    if value is None:
+        return None
+    if isinstance(value, list):
+        is_place = _PLACE.fullmatch(part)
+        return value[int(part)] if is_place else [_within(each, part) for each in value]
+    if isinstance(value, Mapping):
+        return value[part]
+    raise LookupError(part)
