@@ -3,7 +3,6 @@
 import argparse
 import logging
 import re
-import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,9 @@ from pathlib import Path
 from huggingface_hub import ModelCard
 
 from comas.utils.files import written_aside
+from comas.utils.model_description import copy_tokenizer, describe_as
 from comas.utils.model_folder import (
     CARD,
-    DESCRIPTION_FILES,
     adapter_of,
     check_model_folder,
     folder_of,
@@ -22,7 +21,6 @@ from comas.utils.terminal import command
 
 log = logging.getLogger("merge_models")
 
-OF_ADAPTERS = "adapter_*"
 ABOUT_ADAPTER = re.compile(r"^This is a LoRA adapter.*?(?=\n\n)", re.DOTALL | re.MULTILINE)
 """The paragraph of a card (comas/run/model_card.md) on how an adapter is opened."""
 MERGED = "merged"
@@ -92,13 +90,13 @@ def merge(adapter: Path, output: Path) -> None:
 
     found = adapter_of(adapter)
     assert found is not None
-    base = AutoModelForCausalLM.from_pretrained(folder_of(found.base), dtype="auto")
+    folder = folder_of(found.base)
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype="auto")
     model = PeftModel.from_pretrained(base, str(adapter)).merge_and_unload()
-    others = {path for pattern in DESCRIPTION_FILES for path in adapter.glob(pattern)}
     with written_aside(output) as partial:
         model.save_pretrained(partial)
-        for path in sorted(others - set(adapter.glob(OF_ADAPTERS))):
-            shutil.copyfile(path, partial / path.name)
+        describe_as(folder, partial)
+        copy_tokenizer(adapter, partial)
         card = _card_of_merged(adapter)
         if card is not None:
             card.save(partial / CARD)

@@ -13,8 +13,8 @@ from torch import nn
 
 from comas.config.schema import Lora
 from comas.engines.policy.model import ResponseModel
-from comas.engines.policy.weights import copy_description
 from comas.policy_optimization.batching import MicroBatch
+from comas.utils.model_description import copy_tokenizer
 from comas.utils.model_folder import adapted_layers
 
 WEIGHTS_FILE = "adapter_model.safetensors"
@@ -97,7 +97,7 @@ class SharedBase:
         weights = {name: weight.detach().cpu() for name, weight in self.weights(policy)}
         save_file(weights, folder / WEIGHTS_FILE, metadata={"format": "pt"})
         self._config.save_pretrained(str(folder))
-        copy_description(self.folder, folder)
+        copy_tokenizer(self.folder, folder)
 
 
 def _name(policy: int) -> str:

@@ -1,7 +1,6 @@
 """A policy's weights: whole, to check, to save and to send to GPUs; by shards, to send on a CPU."""
 
 import json
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,16 +10,7 @@ import torch
 from safetensors import safe_open
 from transformers import PreTrainedModel
 
-COPIED_FILES = (
-    "tokenizer*",
-    "vocab.*",
-    "merges.txt",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "chat_template*",
-    "generation_config.json",
-)
-"""Files of the base model that training does not change."""
+from comas.utils.model_description import describe_as
 
 SHAPES = "shapes.json"
 """The file of a policy's checkpoint that says which weights it is of."""
@@ -188,7 +178,7 @@ def _equals_stored(weight: torch.Tensor, name: str, path: Path | None) -> bool:
 def save_model(
     model: PreTrainedModel, folder: Path, *, base: Path, zero_stage: int, rank: int
 ) -> None:
-    """Write the model in Hugging Face format, with ``base``'s tokenizer files (collective).
+    """Write the model in Hugging Face format, described as ``base`` is (collective).
 
     Rank 0 holds the whole model in host memory while it writes.
     """
@@ -200,11 +190,4 @@ def save_model(
         return
     folder.mkdir(parents=True, exist_ok=True)
     model.save_pretrained(folder, state_dict=weights)
-    copy_description(base, folder)
-
-
-def copy_description(base: Path, folder: Path) -> None:
-    """Copy ``base``'s tokenizer files and generation settings."""
-    for pattern in COPIED_FILES:
-        for source in base.glob(pattern):
-            shutil.copyfile(source, folder / source.name)
+    describe_as(base, folder)

@@ -1,0 +1,92 @@
+"""What lies beside a model's weights, in a form that transformers 4 and 5 read alike.
+
+Version 5 moves RoPE's base into ``rope_parameters``, where version 4 does not look, and names
+tokenizers by a class that version 4 does not have.
+"""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from comas.utils.files import write_text
+
+COPIED_FILES = (
+    "tokenizer*",
+    "vocab.*",
+    "merges.txt",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "chat_template*",
+    "generation_config.json",
+)
+"""Files of the base model that training does not change."""
+OUTSIDE_ROPE_SCALING = ("rope_theta", "partial_rotary_factor")
+"""Keys of transformers 5's ``rope_parameters`` that version 4 looks for beside ``rope_scaling``."""
+
+Json = dict[str, Any]
+
+
+def describe_as(base: Path, folder: Path) -> None:
+    """Complete the model that ``save_pretrained`` has written into ``folder``, whose architecture
+    is ``base``'s: its configuration, tokenizer files and generation settings.
+
+    The configuration is ``base``'s own, so that whatever can read the base can read the model, but
+    for the type of the weights.
+    """
+    written = json.loads((folder / "config.json").read_text())
+    own = json.loads((base / "config.json").read_text())
+    is_same = own.get("architectures") == written["architectures"]
+    config = {**own, "dtype": written["dtype"]} if is_same else written
+    write_text(folder / "config.json", _in_json(for_both_versions(config)))
+    copy_tokenizer(base, folder)
+
+
+def copy_tokenizer(base: Path, folder: Path) -> None:
+    """Copy ``base``'s tokenizer files and generation settings."""
+    for pattern in COPIED_FILES:
+        for source in base.glob(pattern):
+            shutil.copyfile(source, folder / source.name)
+    path = folder / "tokenizer_config.json"
+    if path.is_file():
+        _rewrite(path, tokenizer_for_both_versions)
+
+
+def for_both_versions(config: Json) -> Json:
+    """``config.json`` with the keys of transformers 4 beside those of version 5.
+
+    Example: ``{"rope_parameters": {"rope_theta": 1e6, "rope_type": "default"}}`` gains
+    ``"rope_theta": 1e6`` and ``"rope_scaling": None``.
+    """
+    changed = dict(config)
+    if "dtype" in config:
+        changed["torch_dtype"] = config["dtype"]
+    rope = config.get("rope_parameters")
+    if rope is not None and "rope_theta" in rope:  # not one for each kind of layer
+        beside = {key: rope[key] for key in OUTSIDE_ROPE_SCALING if key in rope}
+        scaling = {key: value for key, value in rope.items() if key not in beside}
+        changed |= beside
+        changed["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else scaling
+    return changed
+
+
+def tokenizer_for_both_versions(said: Json) -> Json:
+    """``tokenizer_config.json`` with names that transformers 4 knows and version 5 still reads."""
+    changed = dict(said)
+    if said.get("tokenizer_class") == "TokenizersBackend":
+        changed["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if isinstance(said.get("extra_special_tokens"), list):
+        changed["additional_special_tokens"] = changed.pop("extra_special_tokens")
+    return changed
+
+
+def _rewrite(path: Path, change: Callable[[Json], Json]) -> None:
+    """Write what ``change`` makes of the JSON object in ``path``, if that is anything else."""
+    said = json.loads(path.read_text())
+    if (changed := change(said)) != said:
+        write_text(path, _in_json(changed))
+
+
+def _in_json(value: Json) -> str:
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
