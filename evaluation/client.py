@@ -168,7 +168,8 @@ class Client:
         but the model or ``max_tokens``.
         """
         model, http = self._models[model_index]
-        path, prompt = _prompt(model, self._with_system_prompt(messages))
+        chat = with_system_prompt(messages, self._settings.system_prompt)
+        path, prompt = _prompt(model, chat)
         body = {
             "model": model.model,
             **prompt,
@@ -181,12 +182,6 @@ class Client:
             content = await self._post(f"{model.base_url.rstrip('/')}/{path}", body, http=http)
             wall_s = time.perf_counter() - started
         return _read_reply(content, wall_s=wall_s, marks=model.thinking)
-
-    def _with_system_prompt(self, messages: Sequence[Message]) -> Sequence[Message]:
-        text = self._settings.system_prompt
-        if text is None or messages[0]["role"] == "system":
-            return messages
-        return [{"role": "system", "content": text}, *messages]
 
     async def _post(self, url: str, body: object, *, http: aiohttp.ClientSession) -> bytes:
         """The body of a successful reply, after as many retries as the options allow."""
@@ -218,6 +213,13 @@ class Client:
     async def __aexit__(self, *error: object) -> None:
         for _, http in self._models:
             await http.close()
+
+
+def with_system_prompt(messages: Sequence[Message], text: str | None) -> Sequence[Message]:
+    """The chat, begun by the system prompt of a run unless it has one of its own."""
+    if text is None or messages[0]["role"] == "system":
+        return messages
+    return [{"role": "system", "content": text}, *messages]
 
 
 def _prompt(model: Endpoint, messages: Sequence[Message]) -> tuple[str, dict[str, object]]:

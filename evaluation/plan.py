@@ -1,13 +1,10 @@
 """What an evaluation is going to do: found and checked before anything is started."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
-from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
-from comas.types import Message
 from comas.verification.sandbox import Isolation
 from evaluation.accuracy import columns_of, in_words
 from evaluation.benchmarks import BENCHMARKS
@@ -23,6 +20,7 @@ from evaluation.identity import (
     fingerprint,
 )
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
+from evaluation.rehearsal import rehearse, template_faults
 from evaluation.report import Results, read_results
 from evaluation.results import Column, graded_columns
 from evaluation.setups import SETUPS
@@ -100,6 +98,7 @@ def make_plan(command: Command) -> Plan:
         notes=_notes(config, requests, target),
     )
     check_identity(plan.folder, plan.identity)
+    _check_templates(plan)
     if plan.baseline is not None:
         _check_baseline(plan, read_results(plan.baseline, name=str(config.baseline)))
     return plan
@@ -117,7 +116,7 @@ def describe(plan: Plan) -> str:
         num_asked = len(tasks) * len(plan.seeds)
         num_answers += num_asked
         setup = plan.setups[column.setup]
-        num_requests += num_asked * count_calls(setup, tasks[0], num_models=num_models)
+        num_requests += num_asked * len(rehearse(setup, tasks[0], num_models=num_models))
     seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
     return (
         f"Evaluating {what} on {sizes} with {setups}; {seeds}: {num_answers} answers, at most "
@@ -125,24 +124,17 @@ def describe(plan: Plan) -> str:
     )
 
 
-def count_calls(setup: Setup, task: BenchmarkTask, *, num_models: int) -> int:
-    """Requests that a setup makes per task, at most: nobody ends a conversation early."""
-    ask = _CountingAsk(num_models)
-    with blaming_plugins():
-        asyncio.run(setup.flow(task, ask))
-    return ask.num_calls
-
-
-class _CountingAsk:
-    """Counts the calls, and answers each with an empty text."""
-
-    def __init__(self, num_models: int) -> None:
-        self.num_models = num_models
-        self.num_calls = 0
-
-    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
-        self.num_calls += 1
-        return ""
+def _check_templates(plan: Plan) -> None:
+    """Raise ValueError when a model's chat template does not take what a setup says to it."""
+    task = next(iter(plan.tasks.values()))[0]
+    faults = template_faults(plan.setups, task, target=plan.target)
+    if faults:
+        others = ",".join(label for label in plan.setups if label not in faults)
+        remedy = f"Choose setups=[{others}] or another model" if others else "Choose another model"
+        reasons = "; ".join(f"{label} (of {fault})" for label, fault in faults.items())
+        raise ValueError(
+            f"setups: a chat template does not take what is said in {reasons}. {remedy}"
+        )
 
 
 def _check_baseline(plan: Plan, baseline: Results) -> None:

@@ -179,7 +179,10 @@ LEAVES_OUT = "{{ messages[-1]['content'] }}"
 def test_a_system_prompt_needs_a_template_that_has_a_place_for_it(tmp_path):
     tokenizer = byte_tokenizer()
     check_system_prompt(tokenizer, "Be careful. ", folder=tmp_path)
-    for template, reason in ((REFUSES, "no system"), (LEAVES_OUT, "it leaves the message out")):
+    for template, reason in (
+        (REFUSES, "no system"),
+        (LEAVES_OUT, "it leaves out the system message"),
+    ):
         tokenizer.chat_template = template
         with pytest.raises(ValueError, match=f"takes no system message .{reason}"):
             check_system_prompt(tokenizer, "Be careful.", folder=tmp_path)

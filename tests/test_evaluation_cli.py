@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from chat_styles import GEMMA
 from evaluation_cases import evaluation, write
 from scripted_server import Body, ScriptedServer, status
 from small_runs import record, write_records
@@ -25,7 +26,8 @@ from evaluation.config import read_command
 from evaluation.execution import evaluate
 from evaluation.inference_log import read_inference
 from evaluation.models import find_remote
-from evaluation.plan import count_calls, make_plan
+from evaluation.plan import make_plan
+from evaluation.rehearsal import rehearse
 from evaluation.server import ServerError, Servers
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask
@@ -151,9 +153,10 @@ def test_setups_are_counted_as_the_paper_counts_them():
         "autogen": 5,  # at most: nobody says TERMINATE
         "discussion": 24,  # 4 agents x 2 rounds x 3
     }
-    assert {name: count_calls(SETUPS[name], task, num_models=1) for name in expected} == expected
-    assert all(count_calls(setup, task, num_models=1) > 0 for setup in SETUPS.values())
-    assert count_calls(SETUPS["discussion"], task, num_models=2) == 12
+    calls = {name: len(rehearse(setup, task, num_models=1)) for name, setup in SETUPS.items()}
+    assert {name: calls[name] for name in expected} == expected
+    assert all(count > 0 for count in calls.values())
+    assert len(rehearse(SETUPS["discussion"], task, num_models=2)) == 12
 
 
 @pytest.mark.parametrize(
@@ -299,6 +302,36 @@ def test_a_path_without_a_model_says_what_is_there(caplog, tmp_path, path, setti
     (tmp_path / "model/model.safetensors").unlink()
     text = failure(["name", str(tmp_path / path), setting], caplog)
     assert [part for part in said if part not in text] == []
+
+
+ONE_BY_ONE = (
+    "{% for m in messages %}{% if m['role'] == 'assistant' and loop.first %}"
+    "{{ raise_exception('roles must alternate') }}{% endif %}{{ m['content'] }}{% endfor %}"
+)
+DROPS_SYSTEM = "{% for m in messages if m['role'] != 'system' %}{{ m['content'] }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "setups", "said"),
+    [
+        (GEMMA, "null", r"autogen (of {folder}: no system)"),
+        (DROPS_SYSTEM, "null", r"autogen (of {folder}: it leaves out the system message)"),
+        (ONE_BY_ONE, "null", r"autogen (of {folder}: roles must alternate)"),
+        (GEMMA, "[autogen]", "(of {folder}: no system). Choose another model"),
+    ],
+)
+def test_a_template_that_does_not_take_what_a_setup_says_is_refused_before_a_server_starts(
+    caplog, data, tmp_path, template, setups, said
+):
+    folder = tmp_path / "model"
+    save_tiny_model(folder, "tied")
+    (folder / "chat_template.jinja").write_text(template)
+    arguments = ["name", str(folder), "benchmarks=[gsm8k]", f"data={data}", f"setups={setups}"]
+    text = failure([*arguments, f"results={tmp_path / 'results'}"], caplog)
+    assert said.format(folder=folder) in text
+    others = "setups=[vanilla,consistency,majority_vote,debate,discussion]"
+    assert (others in text) == (setups == "null")
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_port_in_use_is_an_error_before_anything_is_written(caplog, data, tmp_path):

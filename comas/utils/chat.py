@@ -170,17 +170,26 @@ def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:
 def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> None:
     """Raise ValueError unless the chat template of ``folder`` has a place for a system message."""
     messages = chat_messages("?", system_prompt=system_prompt)
-    try:
-        rendered = tokenizer.apply_chat_template(messages, tokenize=False)
-    except TemplateError as error:
-        rendered, reason = "", str(error)
-    else:
-        reason = "it leaves the message out"
-    if system_prompt.strip() not in rendered:
+    if (fault := template_fault(tokenizer, messages)) is not None:
         raise ValueError(
             f"rollout.system_prompt: the chat template in {folder} takes no system message "
-            f"({reason}): write null, or choose another model"
+            f"({fault}): write null, or choose another model"
         )
+
+
+def template_fault(
+    tokenizer: Any, chat: Sequence[Message], template_kwargs: Mapping[str, Any] | None = None
+) -> str | None:
+    """Why the chat template does not take ``chat``: what it says itself, or which message it drops;
+    None: it takes it."""
+    try:
+        rendered = tokenizer.apply_chat_template(
+            list(chat), tokenize=False, **(template_kwargs or {})
+        )
+    except TemplateError as error:
+        return str(error)
+    dropped = [each["role"] for each in chat if each["content"].strip() not in rendered]
+    return f"it leaves out the {dropped[0]} message" if dropped else None
 
 
 def _check_template_kwargs(
