@@ -84,9 +84,13 @@ def test_answers_are_compared_within_a_question_in_all_its_discussions():
     ]
 
 
-def test_a_scoring_without_a_score_is_paid_as_in_the_paper():
+def test_what_holds_no_score_is_not_compared():
+    # Of the 7s one holds a score, so that neither it nor the 8 has an equal.
     (rewards,) = consistently(judged("a", ("7", None), ("7", 1), ("8", 3)))
-    assert rewards == [(0.0, 1.0, -1.0), (0.0, 1.0, 1.0), (1.0, 0.0, 0.0)]
+    assert rewards == [(0.0, 0.0, -1.0), (0.0, 0.0, 0.0), (1.0, 0.0, 0.0)]
+    # The fourth does not count: the 7s agree fully with each other, and not at all with the 8.
+    (rewards,) = consistently(judged("a", ("7", 3), ("7", 3), ("8", 1), ("8", None)))
+    assert rewards == [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.0, 0.0, -1.0)]
 
 
 def test_what_nobody_scored_is_not_trained():
@@ -154,9 +158,35 @@ def test_a_judge_who_approves_of_everything_pays_all_the_same():
 
 def test_what_cannot_be_compared_is_not_trained():
     [alone] = paid("pairwise", solutions(3)).discussions
-    assert alone.rewards == (None, None, 0.0)
+    assert alone.rewards == (None, None, None)
     [two] = paid("pairwise", solutions(3, None, 1)).discussions
     assert two.rewards == (1.0, 0.0, 0.0, None, None, 0.0, 1.0, 0.0)
+
+
+def test_a_solution_without_a_score_is_below_nobody():
+    # Of the three that hold a score: 1 against 2 and 2; 1/2 against the equal one.
+    [item] = paid("pairwise", judged("a", ("7", 1), ("7", None), ("7", 2), ("7", 2))).discussions
+    assert item.rewards == (0.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.75, 0.25, 0.0, 0.75, 0.25, 0.0)
+
+
+# ---------------------------------------------------------------- scorings without a score
+
+
+@pytest.mark.parametrize("scheme", ["interaction", "pairwise", "consistency", "scored_majority"])
+def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme: str):
+    """As in the paper: 0 for the evaluation, -1 for the scoring."""
+    said = judged("a", ("7", None), ("7", 1), ("8", 3), ("8", 3))
+    assert paid(scheme, said).discussions[0].rewards[1:3] == (0.0, -1.0)
+    # Of two evaluations of one solution, only that with a score is paid.
+    other = (turn("r0.s2.e1"), turn("r0.s2.e1.t0", "none"))
+    said = replace(said, turns=(*said.turns[:9], *other, *said.turns[9:]))
+    assert paid(scheme, said).discussions[0].rewards[9:11] == (0.0, -1.0)
+    # Of two scorings of one evaluation, that without a score makes half of its reward 0.
+    alone = paid(scheme, judged("a", ("7", 1), ("7", 1), ("8", 3))).discussions[0].rewards[1]
+    said = judged("a", ("7", 1), ("7", 1), ("8", 3))
+    said = replace(said, turns=(*said.turns[:3], turn("r0.s0.e0.t1", "none"), *said.turns[3:]))
+    assert paid(scheme, said).discussions[0].rewards[1] == pytest.approx(alone / 2)
+    assert alone > 0
 
 
 # ---------------------------------------------------------------- a vote by confidence

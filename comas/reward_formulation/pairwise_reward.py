@@ -2,50 +2,43 @@
 
 from collections.abc import Sequence
 
-from comas.reward_formulation.interaction_reward import interaction_reward
-from comas.types import Discussion, RewardedDiscussion, Rewards
+from comas.reward_formulation.interaction_reward import (
+    RewardTriple,
+    reward_by_scoring,
+    rewards_of_score,
+    weighed_solutions,
+)
+from comas.types import Discussion, Rewards, Turn
 
 
 def pairwise_reward(discussions: Sequence[Discussion]) -> Rewards:
     """Copeland's rule over the solutions of each discussion. With the paper's r(s) as the score of
-    one of k solutions::
+    one of k solutions that hold a score::
 
         r'(s) = (number of others with a lower score + half of those with an equal one) / (k - 1)
-        r'(e) = 1 - r'(s)    for every evaluation e of s
-        r'(t) = r(t)
+        r'(e) = 1 - r'(s)    for an evaluation e of s
+        r'(t) = 0
 
-    A judge who approves of everything pays nobody: all get 1/2. arXiv 2511.07922 compares
-    solutions in pairs; that the comparison is of scores, and asks for no turns of its own, is our
-    choice. A solution that is alone, or that nobody scored, gets None and is not trained, as its
-    evaluations.
+    where the scoring t of e holds a score, and the paper's 0, 0 and -1 where it holds none. A judge
+    who approves of everything pays nobody: all get 1/2. arXiv 2511.07922 compares solutions in
+    pairs; that the comparison is of scores, and asks for no turns of its own, is our choice. Where
+    a solution is the only one with a score, nobody is trained on it.
 
     Example: three solutions with the scores 3, 2 and 2: 1, 1/4 and 1/4.
     """
-    base = interaction_reward(discussions)
-    return Rewards([_compare(item) for item in base.discussions], base.metrics)
+    wins = {}
+    for discussion in discussions:
+        scores = {key: reward for key, _, reward in weighed_solutions([discussion])}
+        for key, own in scores.items():
+            wins[key] = _wins(own, [score for other, score in scores.items() if other != key])
 
+    def triple_of(discussion: Discussion, solution: Turn, score: int | None) -> RewardTriple | None:
+        if score is None:
+            return rewards_of_score(None)
+        won = wins[discussion.discussion_id, solution.turn_id]
+        return None if won is None else RewardTriple(won, 1 - won, 0.0)
 
-def _compare(item: RewardedDiscussion) -> RewardedDiscussion:
-    turns = item.discussion.turns
-    scores = {
-        turn.turn_id: reward
-        for turn, reward in zip(turns, item.rewards, strict=True)
-        if turn.role == "solution" and reward is not None
-    }
-    wins = {
-        turn_id: _wins(own, [s for other, s in scores.items() if other != turn_id])
-        for turn_id, own in scores.items()
-    }
-    rewards: list[float | None] = []
-    for turn, reward in zip(turns, item.rewards, strict=True):
-        if turn.role == "scoring":
-            rewards.append(reward)
-        elif turn.role == "solution":
-            rewards.append(wins.get(turn.turn_id))
-        else:
-            won = wins.get(turn.parent_turn_id or "")
-            rewards.append(None if won is None or reward is None else 1 - won)
-    return RewardedDiscussion(item.discussion, tuple(rewards))
+    return reward_by_scoring(discussions, triple_of)
 
 
 def _wins(own: float, others: Sequence[float]) -> float | None:
