@@ -8,9 +8,9 @@ import pytest
 from small_runs import REPOSITORY
 
 from comas.reproduction.claims import claims_of
-from comas.reproduction.experiments import LONG_MAIN, MAIN, NUM_SEEDS, PLANS
+from comas.reproduction.experiments import LONG_BOUND, LONG_MAIN, MAIN, NUM_SEEDS, PLANS
 from comas.reproduction.frozen import FROZEN
-from comas.reproduction.lasting import standing
+from comas.reproduction.lasting import SHARE, standing
 from comas.reproduction.lasting_page import standings_table, stops_table
 from comas.reproduction.report import claims_section
 from comas.reproduction.results import Results, as_table, read_records
@@ -138,3 +138,40 @@ def test_combined_are_the_three_changes_that_the_rules_choose(lasting: Results):
     assert by_share[:3] == ["long_consistency", "long_kl", "long_slow_scoring"]
     chosen = [override for name in by_share[:3] for override in changes[name]]
     assert [o for o in combined.overrides if o not in main.overrides] == chosen
+
+
+KEPT = "llama/math/ones left out"
+NOT_DISCUSSED = ("long_srlm", "long_confident_majority")
+UNLEARN_ALL = (LONG_BOUND, "long_scored_majority")
+
+
+@pytest.mark.parametrize("folder", ["lasting", "lasting/combined", "lasting/voted"])
+def test_discussions_without_labels_unlearn_all_habits_but_one(folder: str):
+    """Unlearnt: made less than half as often in the last 10 steps as in the first 10."""
+    results = numbers(folder)
+    habits = [key.split(".")[2] for key in results if key.startswith("habits.first.")]
+    assert len(habits) == 18
+    for experiment, runs in results.groupby("experiment"):
+        mean = {h: [runs[f"habits.{end}.{h}"].mean() for end in ("first", "last")] for h in habits}
+        kept = [habit for habit, (first, last) in mean.items() if last >= first / 2]
+        if experiment not in NOT_DISCUSSED:
+            assert kept == ([] if experiment in UNLEARN_ALL else [KEPT])
+
+
+def test_without_coding_the_vote_keeps_up_with_three_seeds_of_five():
+    results = numbers("lasting/voted")
+    keys = [f"validation/greedy/accuracy/{domain}" for domain in ("math", "science")]
+    before, after = (results[[f"{at}.{key}" for key in keys]] for at in ("before", "after"))
+    gains = after.mean(axis="columns") - before.mean(axis="columns")
+    shares = gains["long_scored_majority"] / gains[LONG_BOUND]
+    assert sum(shares >= SHARE) == 3
+    *shown, last = [f"{100 * share:.1f}" for share in shares]
+    said = f"{', '.join(shown)} and {last} % of the verifier's gain"
+    assert said in " ".join((REPOSITORY / "results/lasting.md").read_text().split())
+
+
+@pytest.mark.parametrize("page", ["README.md", "results/lasting.md"])
+def test_gains_of_rewards_that_say_nothing_stand_beside_those_of_comas(page: str, results: Results):
+    text = (REPOSITORY / page).read_text()
+    for name in ("constant", "approving", "shuffled", MAIN):
+        assert f"{results.loc[name, 'gain'].mean():.1f}" in text

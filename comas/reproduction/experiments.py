@@ -135,7 +135,8 @@ def _lasting_and_bound() -> Iterator[Experiment]:
 
 
 def _lasting() -> Iterator[Experiment]:
-    """CoMAS over many steps, its bound, and each idea of what might last, one change at a time.
+    """CoMAS over many steps, its bound, and each idea of what might last by itself. With averaged
+    scorers no scoring is trained either, and the confident majority has no discussions.
 
     A discussion with more turns has fewer others beside it, so that all sample as many responses.
     """

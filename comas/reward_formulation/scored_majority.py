@@ -18,10 +18,10 @@ def scored_majority_reward(discussions: Sequence[Discussion]) -> Rewards:
         r'(s)   = 1 if a(s) = elected, else 0
 
     A mistake that no judge sees loses the vote when few models make it; one that many make loses
-    it when judges see it. What both miss is paid. The first given wins a tie. A solution without a
-    boxed answer gets 0, and one without a score is paid by the votes of the others. Where no answer
-    was scored above 0, and for coding and science, whose answers cannot be counted, solutions keep
-    the paper's r(s).
+    it when judges see it. What both miss is paid, such as a habit that agents of one model share.
+    The first given wins a tie. A solution without a boxed answer gets 0, and one without a score is
+    paid by the votes of the others. Where no answer was scored above 0, and for coding and science,
+    whose answers cannot be counted, solutions keep the paper's r(s).
 
     Source: a vote weighed by a verifier's scores (arXiv 2206.02336), which chooses an answer there
     and makes a reward here; the judges are the society's own.
