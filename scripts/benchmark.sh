@@ -30,5 +30,18 @@ if [[ ! "$1" =~ ^[a-z]+$ || ! -f "scripts/benchmarks/$1.py" ]]; then
   list_benchmarks >&2
   exit 2
 fi
+for argument in "${@:2}"; do
+  case "$argument" in
+    -h | --help)
+      source scripts/help.sh
+      shared=()
+      if grep -q '(Repeated)' "scripts/benchmarks/$1.py"; then
+        shared=(scripts/benchmarks/_turns.py)
+      fi
+      print_help "scripts/benchmarks/$1.py" "${shared[@]+"${shared[@]}"}"
+      exit 0
+      ;;
+  esac
+done
 source scripts/environment.sh
 exec "$PYTHON_BIN" -m "scripts.benchmarks.$1" "${@:2}"

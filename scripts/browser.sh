@@ -1,9 +1,9 @@
 # shellcheck shell=bash
 # Sourced after scripts/environment.sh by the scripts that need a browser: brings Playwright into
-# .venv/browser, apart from what .venv pins, and finds Chromium.
+# .venv/browser, apart from what is pinned, and finds Chromium.
 
 PLAYWRIGHT="playwright==1.65.2"
-BROWSER_SITE=".venv/browser"
+BROWSER_SITE="$VENV/browser"
 if [[ "$(cat "$BROWSER_SITE/stamp" 2>/dev/null)" != "$PLAYWRIGHT" ]]; then
   "$PYTHON_BIN" -m pip install -qq --upgrade --target "$BROWSER_SITE" "$PLAYWRIGHT"
   printf '%s\n' "$PLAYWRIGHT" >"$BROWSER_SITE/stamp"

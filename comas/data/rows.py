@@ -16,6 +16,8 @@ from typing import Any
 from huggingface_hub.errors import HfHubHTTPError
 from pydantic_core import from_json, to_json
 
+from comas.utils.invocation import program
+
 HUB = "hub:"
 """How the name of a dataset on the hub begins."""
 HUB_NAME = re.compile(
@@ -174,7 +176,7 @@ def _hub_rows(name: str) -> Iterator[Mapping[str, Any]]:
             f"{name}: the hub, or what is kept of it here (HF_HOME), does not give it: "
             f"{' '.join(str(error).split())}. Write it like {HUB_FORM}; for a gated dataset accept "
             f"its terms at https://huggingface.co/datasets/{parts['path']} and log in "
-            "(.venv/bin/hf auth login)"
+            f"({program('hf')} auth login)"
         ) from error
 
 

@@ -96,12 +96,12 @@ def why_unusable(gpus: Gpus) -> str:
         return (
             f"the NVIDIA driver {gpus.driver} is too old for CUDA {cuda}, for which the pinned "
             f"torch and vllm are built, so torch sees none of the GPUs: install driver {oldest} or "
-            "newer, or other pins (export REQUIREMENTS=..., see scripts/environment.sh)"
+            "newer, or set REQUIREMENTS to other pins (configs/README.md, Environments)"
         )
     if gpus.cuda is None:
         return (
-            "the installed torch is the CPU's build: remove .venv and run the script again, which "
-            "installs requirements.txt where nvidia-smi lists a GPU"
+            "the installed torch is the CPU's build: unset REQUIREMENTS, so that the scripts take "
+            "the environment of requirements.txt where nvidia-smi lists a GPU"
         )
     return (
         f"torch sees no GPU, though driver {gpus.driver} is new enough: look at nvidia-smi and at "

@@ -9,6 +9,7 @@ from comas.config.plugins import Registry, blaming_plugins
 from comas.config.schema import Config
 from comas.run.records import Record, Row
 from comas.utils.files import FileError
+from comas.utils.invocation import program
 
 NUM_TRACES = 8
 """Discussions of a step that Trackio gets as traces."""
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-INSTALL_TRACKIO = "Install it, or a newer version: .venv/bin/pip install -U trackio"
+INSTALL_TRACKIO = f"Install it, or a newer version: {program('pip')} install -U trackio"
 
 
 @dataclasses.dataclass(frozen=True)
