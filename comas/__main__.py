@@ -1,6 +1,6 @@
-"""``python -m comas [--dry-run | --export-best] [CONFIG] [key=value ...]``: what
-scripts/train_comas.sh starts."""
+"""``comas train [--dry-run | --export-best] [CONFIG] [key=value ...]``, or ``python -m comas``."""
 
+import argparse
 import errno
 import logging
 from collections.abc import Sequence
@@ -18,6 +18,7 @@ from comas.run import RunDirectory
 from comas.run.pages.run_report import report
 from comas.train import export_best, train
 from comas.utils.files import from_here, in_command
+from comas.utils.invocation import CommandParser, start_of
 from comas.utils.terminal import (
     EXIT_FAULT,
     EXIT_INTERRUPTED,
@@ -36,22 +37,22 @@ FULL_OR_BROKEN = {errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS}
 
 def main(arguments: Sequence[str]) -> int:
     """Train as the arguments say; returns the process's exit status."""
+    options = _read(arguments)
     start_command("comas")
     log.setLevel(logging.DEBUG)  # tracebacks, for the run's train.log alone
     run: RunDirectory | None = None
     try:
-        if DRY_RUN in arguments:
-            return _describe([argument for argument in arguments if argument != DRY_RUN])
-        exports = EXPORT_BEST in arguments
-        config = _configure([argument for argument in arguments if argument != EXPORT_BEST])
-        if exports and config.resume is None:
+        if options.dry_run:
+            return _describe(options.arguments)
+        config = _configure(options.arguments)
+        if options.export_best and config.resume is None:
             raise ValueError(f"{EXPORT_BEST} wants resume=saves/<run>, the run to export from")
         prepared = prepare(config)
         config = prepared.config
         sizes = describe_sizes(config, prepared.sizes)
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
         with run, blaming_plugins():
-            if exports:
+            if options.export_best:
                 log.info("the best agents are in %s", from_here(export_best(config, prepared, run)))
                 return 0
             log.info("run directory: %s", from_here(run.path))
@@ -63,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
             train(config, prepared, run)
             page = report(run)
         log.info("report: %s", from_here(page))
-        log.info("every discussion, as a page: bash scripts/view.sh %s", in_command(run.path))
+        log.info("every discussion, as a page: %s %s", start_of("view"), in_command(run.path))
         log.info("done: the trained agents are in %s", from_here(run.path / "models"))
         return 0
     except KeyboardInterrupt:
@@ -88,6 +89,15 @@ def exit_status(error: Exception) -> int:
     if any(isinstance(cause, LostEngineError) for cause in causes):
         return EXIT_MACHINE
     return EXIT_RUN if isinstance(error, RuntimeError) else EXIT_FAULT
+
+
+def _read(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = CommandParser("train")
+    instead = parser.add_mutually_exclusive_group()
+    instead.add_argument(DRY_RUN, action="store_true")
+    instead.add_argument(EXPORT_BEST, action="store_true")
+    parser.add_argument("arguments", nargs="*")
+    return parser.parse_intermixed_args(arguments)
 
 
 def _describe(arguments: Sequence[str]) -> int:
@@ -117,7 +127,7 @@ def _configure(arguments: Sequence[str]) -> Config:
 
 def _offer_to_continue(run: RunDirectory | None) -> None:
     if run is not None:
-        log.error("to continue: bash scripts/train_comas.sh resume=%s", in_command(run.path))
+        log.error("to continue: %s resume=%s", start_of("train"), in_command(run.path))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""``python -m evaluation NAME PATH [key=value ...]``, or ``python -m evaluation compare A B ...``:
-what scripts/evaluate_model.sh starts."""
+"""``comas evaluate NAME PATH [key=value ...]``, or ``comas evaluate compare A B ...``; or
+``python -m evaluation``."""
 
 import logging
 import sys
@@ -9,7 +9,7 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.utils.terminal import command, run_command
-from evaluation.config import EvaluationConfig, read_command
+from evaluation.config import EvaluationConfig, read_command, split
 from evaluation.execution import BaselineError, evaluate
 from evaluation.plan import describe, make_plan
 from evaluation.report import compare
@@ -51,8 +51,7 @@ def _evaluate(arguments: Sequence[str]) -> None:
 
 
 def _compare(arguments: Sequence[str]) -> None:
-    names = [argument for argument in arguments if "=" not in argument]
-    overrides = [argument for argument in arguments if "=" in argument]
+    names, overrides = split(arguments)
     if any(not override.startswith("results=") for override in overrides):
         raise ValueError(f"compare takes results=... only, not {' '.join(overrides)}")
     results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results

@@ -1,6 +1,5 @@
 """The keys of an evaluation, and how its command line is read."""
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +9,13 @@ from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
 from comas.config.plugins import PluginError, Registry
 from comas.preflight.chat_conflicts import kwargs_conflicts, marks_conflicts
+from comas.utils.invocation import CommandParser, start_of
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.client import fault_of_address
 from evaluation.setups import SETUPS
 from evaluation.tasks import HELD_OUT
 
-USAGE = "write it like: bash scripts/evaluate_model.sh NAME PATH [key=value ...]"
+USAGE = f"write it like: {start_of('evaluate')} NAME PATH [key=value ...]"
 
 
 @dataclass
@@ -94,7 +94,7 @@ def read_command(arguments: Sequence[str]) -> Command:
 
     Raises ConfigError with every fault that was found.
     """
-    positional, overrides = _split(arguments)
+    positional, overrides = split(arguments)
     config, faults = read(EvaluationConfig, None, overrides, check=_conflicts)
     faults += _faults_of_positional(positional, config)
     if faults:
@@ -103,14 +103,16 @@ def read_command(arguments: Sequence[str]) -> Command:
     return Command(name, path[0] if path else None, config)
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """(positional arguments, key=value overrides)."""
-    texts = list(arguments)
-    if "--base-url" in texts[:-1]:
-        at = texts.index("--base-url")
-        texts[at : at + 2] = [f"base_url={texts[at + 1]}"]
-    texts = [re.sub("^--base-url=", "base_url=", text) for text in texts]
-    return [text for text in texts if "=" not in text], [text for text in texts if "=" in text]
+def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """(positional arguments, key=value overrides); ends the process where there are others."""
+    parser = CommandParser("evaluate")
+    parser.add_argument("--base-url")
+    parser.add_argument("texts", nargs="*")
+    given = parser.parse_intermixed_args(arguments)
+    overrides = [text for text in given.texts if "=" in text]
+    if given.base_url is not None:
+        overrides.insert(0, f"base_url={given.base_url}")
+    return [text for text in given.texts if "=" not in text], overrides
 
 
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:

@@ -12,6 +12,7 @@ from comas.preflight.machine import choose_device, read_gpus, why_on_cpu
 from comas.run.provenance import note_process
 from comas.utils.concurrency import run_all
 from comas.utils.files import locked
+from comas.utils.invocation import start_of
 from comas.verification import Verifier
 from evaluation.config import EvaluationConfig
 from evaluation.grading import grade_folder
@@ -86,7 +87,7 @@ def _compared(plan: Plan, baseline: Path) -> str:
         where = "" if results == EvaluationConfig().results else f" results={results}"
         raise BaselineError(
             f"{error}\n{plan.folder / SUMMARY} is written, without the baseline. To compare "
-            f"later: bash scripts/evaluate_model.sh compare BASELINE {name}{where}"
+            f"later: {start_of('evaluate')} compare BASELINE {name}{where}"
         ) from error
 
 

@@ -20,6 +20,7 @@ from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
 from comas.run.origin import SOURCES, kept_source, read_inputs
 from comas.utils.files import faults_in_words, from_here, in_command
+from comas.utils.invocation import start_of
 from comas.utils.model_folder import (
     MODEL_FILES,
     adapter_of,
@@ -40,7 +41,7 @@ needs, and leave room for the task and the next reply."""
 
 LIST_TIMEOUT_S = 10.0
 
-NAME_IT = "name the model: model=NAME (bash scripts/discuss.sh: --name NAME)"
+NAME_IT = f"name the model: model=NAME ({start_of('discuss')}: --name NAME)"
 
 WHAT_IT_MAY_BE = (
     "Give a model folder in Hugging Face format (config.json, *.safetensors), a hub name "
@@ -282,14 +283,14 @@ def _trained(run: Path, config: Config, policy: int, *, folder: str) -> Path:
     model = run / folder / f"agent_{config.policy_of_agent.index(policy)}"
     if not model.is_dir() and folder == BEST:
         raise ValueError(
-            f"{from_here(model)} is not there. Write it with bash scripts/train_comas.sh "
+            f"{from_here(model)} is not there. Write it with {start_of('train')} "
             f"--export-best resume={in_command(run)}, of a run with training.keep_best"
         )
     if not model.is_dir():
         raise ValueError(
-            f"{from_here(model)} is not there: the run has not ended. Finish it with bash "
-            f"scripts/train_comas.sh resume={in_command(run)}, or take the models it began with: "
-            "weights=untrained (bash scripts/discuss.sh: --untrained)"
+            f"{from_here(model)} is not there: the run has not ended. Finish it with "
+            f"{start_of('train')} resume={in_command(run)}, or take the models it began with: "
+            f"weights=untrained ({start_of('discuss')}: --untrained)"
         )
     return model
 

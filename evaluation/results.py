@@ -9,6 +9,7 @@ from typing import NamedTuple, Self, get_args
 from pydantic import TypeAdapter, ValidationError
 
 from comas.utils.files import faults_in_words, write_text
+from comas.utils.invocation import start_of
 from comas.verification import Grader, Verdict
 from evaluation.inference_log import ANSWERS
 
@@ -166,7 +167,7 @@ def read_subjects(folder: Path) -> list[Subject]:
         beside = [path.name for path in _folders(folder.parent)]
         raise ValueError(
             f"{folder} holds no graded results; {folder.parent} has: {', '.join(beside) or '-'}. "
-            "To produce or finish results: bash scripts/evaluate_model.sh NAME PATH"
+            f"To produce or finish results: {start_of('evaluate')} NAME PATH"
         )
     return subjects
 

@@ -3,21 +3,9 @@
 set -euo pipefail
 
 usage() {
-  cat <<'USAGE'
-usage: bash scripts/check_data.sh FILE|hub:OWNER/NAME/CONFIG/SPLIT|reasoning_gym ... [key=value ...]
-
-Makes the environment (.venv) where there is none, then checks questions (data/README.md describes
-them) and lists the faulty ones, a line for each kind of fault: keys and their types, ids that occur
-twice, empty and endless prompts, math and science answers that no grader can read, letters of no
-option, checker code that cannot run in the sandbox or asserts nothing, and tasks of reasoning_gym
-that judge their own answer wrong. Shows the first ones as agents will read them, and the command
-that trains on all.
-
-  FILE       JSONL, JSON, CSV or Parquet
-  key=value  as for training: data.columns.prompt=question data.domain=math; what YAML would take
-             for something else is quoted for it as well: "data.answer_after='####'";
-             for reasoning_gym: "data.reasoning_gym.tasks={chain_sum: {max_terms: 3}, gcd: {}}"
-USAGE
+  local folder
+  folder="$(dirname "${BASH_SOURCE[0]}")"
+  sed "s|{command}|bash scripts/check_data.sh|" "$folder/../comas/help/check-data.txt"
 }
 
 for argument in "$@"; do
@@ -32,10 +20,10 @@ fi
 named=()
 for argument in "$@"; do
   case "$argument" in
-    hub:* | reasoning_gym | *=*) named+=("$argument") ;;
+    hub:* | reasoning_gym | *=* | -*) named+=("$argument") ;;
     *) named+=("$(realpath -m -- "$argument")") ;;
   esac
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas.data.preparation.check "${named[@]}"
+exec "$PYTHON_BIN" -m comas.commands check-data "${named[@]}"

@@ -5,6 +5,11 @@
 # returns at once. Nothing is installed into the environment while the script that sourced this, or the
 # program that it becomes by exec, is there.
 
+# Trap: what is opened next would get the number of a standard stream that is closed (>&-).
+[[ -e /proc/self/fd/0 ]] || exec 0</dev/null
+[[ -e /proc/self/fd/1 ]] || exec 1>/dev/null
+[[ -e /proc/self/fd/2 ]] || exec 2>/dev/null
+
 PYTORCH_CPU_INDEX="https://download.pytorch.org/whl/cpu"
 
 # Of CUDA 13, for which requirements.txt is built (comas/preflight/machine.py has it, too).

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import zip_longest
 from pathlib import Path
@@ -21,8 +22,13 @@ MAX_SHOWN = 20
 NO_ROW: dict[str, Any] = {}
 
 
-def main(base: str, *overrides: str) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run both versions under every schedule; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="bash scripts/golden_run.sh", allow_abbrev=False)
+    parser.add_argument("commit")
+    parser.add_argument("overrides", nargs="*", metavar="key=value")
+    given = parser.parse_args(arguments)
+    base, overrides = given.commit, given.overrides
     differences = []
     with checked_out(base) as code:
         for schedule in SCHEDULES:
@@ -86,4 +92,4 @@ def shown(row: Mapping[str, Any], key: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main(sys.argv[1:]))

@@ -3,7 +3,6 @@
 import argparse
 import logging
 import re
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from comas.utils.model_folder import (
     check_model_folder,
     folder_of,
 )
-from comas.utils.terminal import command
+from comas.utils.terminal import command, run_command
 
 log = logging.getLogger("merge_models")
 
@@ -116,4 +115,4 @@ def _card_of_merged(adapter: Path) -> ModelCard | None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(main)

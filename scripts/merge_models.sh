@@ -16,7 +16,10 @@ USAGE
 }
 
 for argument in "$@"; do
-  case "$argument" in -h | --help) usage && exit 0 ;; esac
+  case "$argument" in
+    -h | --help) usage && exit 0 ;;
+    -*) usage >&2 && exit 2 ;;
+  esac
 done
 if [[ $# -lt 1 || $# -gt 2 ]]; then
   usage >&2

@@ -3,7 +3,6 @@
 import argparse
 import glob
 import logging
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from huggingface_hub.utils import validate_repo_id
 
 from comas.utils.invocation import program
 from comas.utils.model_folder import CARD, MODEL_FILES, adapter_of, check_model_folder
-from comas.utils.terminal import command
+from comas.utils.terminal import command, run_command
 
 log = logging.getLogger("push_models")
 
@@ -123,4 +122,4 @@ def _login() -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(main)

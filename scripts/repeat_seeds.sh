@@ -13,10 +13,16 @@ Example: bash scripts/repeat_seeds.sh "0 1 2"
 USAGE
 }
 
-case "${1:-}" in
-  -h | --help) usage && exit 0 ;;
-  "") usage >&2 && exit 2 ;;
-esac
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) usage && exit 0 ;;
+    -*) usage >&2 && exit 2 ;;
+  esac
+done
+if [[ -z "${1:-}" ]]; then
+  usage >&2
+  exit 2
+fi
 read -r -a seeds <<<"$1"
 shift
 config=configs/quickstart.yaml

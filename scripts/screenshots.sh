@@ -12,7 +12,12 @@ verdicts disagree, with its tokens. Chromium: see bash scripts/test_pages.sh --h
 USAGE
 }
 
-case "${1:-}" in -h | --help) usage && exit 0 ;; esac
+for argument in "$@"; do
+  case "$argument" in
+    -h | --help) usage && exit 0 ;;
+    -*) usage >&2 && exit 2 ;;
+  esac
+done
 if [[ $# -ne 2 ]]; then
   usage >&2
   exit 2

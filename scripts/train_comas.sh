@@ -3,27 +3,9 @@
 set -euo pipefail
 
 usage() {
-  cat <<'USAGE'
-usage: bash scripts/train_comas.sh [--dry-run | --export-best] [CONFIG] [key=value ...]
-
-Makes the environment (.venv) where there is none, then trains a society of agents.
-
-  CONFIG      a YAML file. Without it: configs/comas.yaml (the paper's settings) where the
-              GPUs, the models and the data it names are there, else configs/quickstart.yaml
-              (tiny agents built from nothing, on CPU). Your own may begin with
-              "base: configs/comas.yaml" and then say only what differs.
-  key=value   overrides a key of the config, for example
-                training.num_steps=20 optimization.learning_rate=1e-4 seed=1
-              resume=saves/<run> continues a stopped run with its own config.
-
-  --dry-run   only tells what the run would need and what is here, where its engines would run,
-              its sizes and its time; starts and writes nothing. Status 1: it could not start.
-  --export-best
-              trains nothing: writes the models of the best checkpoint that a run has kept
-              (training.keep_best) into its folder best/, with resume=saves/<run>.
-
-The run is written to saves/<date>-<time>-<name>/, which saves/latest points at.
-USAGE
+  local folder
+  folder="$(dirname "${BASH_SOURCE[0]}")"
+  sed "s|{command}|bash scripts/train_comas.sh|" "$folder/../comas/help/train.txt"
 }
 
 for argument in "$@"; do
@@ -40,4 +22,4 @@ for argument in "$@"; do
 done
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas "${arguments[@]}"
+exec "$PYTHON_BIN" -m comas.commands train "${arguments[@]}"

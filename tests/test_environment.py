@@ -464,7 +464,7 @@ STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} -
 @pytest.mark.parametrize("name", [*STARTED, "benchmark update"])
 def test_help_of_every_script_needs_no_environment(tmp_path, name, flag):
     here = tmp_path / "here"
-    for folder in ("scripts", "evaluation/benchmarks"):
+    for folder in ("scripts", "evaluation/benchmarks", "comas/help"):
         shutil.copytree(REPOSITORY / folder, here / folder)
     before = contents(tmp_path)
     script, *arguments = name.split()

@@ -9,11 +9,11 @@ from typing import NoReturn
 import pytest
 from scripted_server import Body, ScriptedServer
 
+from comas.commands.discuss import discuss_question, final_answer, main
 from comas.utils.terminal import EXIT_FAULT
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.execution import watched
 from evaluation.server import ServerError, Servers
-from scripts.discuss import discuss_question, final_answer, main
 
 NOBODY = "http://127.0.0.1:9/v1"
 QUESTION = "What is 48 + 23?"

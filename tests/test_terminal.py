@@ -45,6 +45,19 @@ sys.stdout.write("said ")
 leave(3)
 """
 
+ANSWERS = """
+import logging, os, subprocess, sys
+from comas.utils.terminal import command, run_command
+@command("told")
+def main(arguments):
+    with open("/dev/null") as file:
+        logging.getLogger("told").info("%s opened", file.fileno() > 2)
+    subprocess.run(["sh", "-c", "echo child"], check=False)
+    sys.stdout.write("answer")
+    return 0
+run_command(main)
+"""
+
 BATCH = "  rollout: batch_size=24, dtype=float32"
 TRAIN = "bash scripts/train_comas.sh"
 BUILT = "built by bash scripts/prepare_data.sh --only gsm8k."
@@ -65,6 +78,48 @@ def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
     assert (left.returncode, left.stdout, left.stderr) == (3, "said worked\ntidied\n", "")
 
 
+HELP = "-m comas.commands --help"
+NO_TEMPORARY = "error: no temporary file can be written (No usable temporary directory found"
+
+
+@pytest.mark.parametrize(
+    ("ending", "program", "status", "out", "err"),
+    [
+        ("", "-c", 0, "child\nanswer", "True opened\n"),
+        (">&-", "-c", 0, "", "True opened\n"),
+        ("2>&-", "-c", 0, "child\nanswer", ""),
+        ("<&- >&- 2>&-", "-c", 0, "", ""),
+        (">/dev/full", "-c", 1, "", "True opened\n"),
+        (">&-", HELP, 0, "", ""),
+        ("2>&-", HELP, 0, "usage: comas ", ""),
+        (">/dev/full", HELP, 0, "", ""),  # argparse does not mind
+    ],
+)
+def test_a_standard_stream_that_is_closed_or_full_causes_no_traceback(
+    ending, program, status, out, err
+):
+    what = f"-c '{ANSWERS}'" if program == "-c" else program
+    told = subprocess.run(
+        ["sh", "-c", f"{sys.executable} {what} {ending}"], capture_output=True, text=True
+    )
+    assert told.returncode == status
+    assert told.stdout.startswith(out) and bool(told.stdout) == bool(out)
+    assert told.stderr.startswith(err)
+    assert "Traceback" not in told.stderr
+    assert ("\nerror: " in told.stderr) == (status != 0)
+
+
+@pytest.mark.parametrize("program", ["-c", HELP])
+def test_where_no_file_can_be_written_a_command_says_so(program):
+    what = f"-c '{ANSWERS}'" if program == "-c" else program
+    told = subprocess.run(
+        ["sh", "-c", f"ulimit -f 0; {sys.executable} {what}"], capture_output=True, text=True
+    )
+    assert (told.returncode, told.stdout) == (1, "")
+    assert told.stderr.startswith(NO_TEMPORARY)
+    assert told.stderr.count("\n") == 1 and "ulimit -f" in told.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "width", "shown"),
     [
@@ -75,6 +130,7 @@ def test_a_command_leaves_when_all_is_done_and_clears_no_modules():
         ("step 1/9  accuracy 0.4  reward 1", 24, ["step 1/9  accuracy 0.4", "    reward 1"]),
         ("in /a/folder/with/a/long-name", 12, ["in", "    /a/folder/with/a/long-name"]),
         (f"to continue: {TRAIN} resume=a/1", 40, ["to continue:", f"    {TRAIN} resume=a/1"]),
+        ("to continue: comas train resume=a/1", 30, ["to continue:", "    comas train resume=a/1"]),
         (f"to continue: {TRAIN} resume='a 1'", 40, ["to continue:", f"    {TRAIN} resume='a 1'"]),
         (f"{BUILT} The same command trains it.", 54, [BUILT, "    The same command trains it."]),
     ],

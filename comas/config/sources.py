@@ -15,7 +15,9 @@ from comas.config.keys import leaves
 
 BASE = "base"
 """Key of a file that names another file, from which it says only what differs."""
-REPOSITORY = Path(__file__).parents[2]
+_PACKAGE = Path(__file__).parents[1]
+REPOSITORY = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
+"""What shipped files are named from: the checkout, or a wheel's package, which holds configs/."""
 MAX_NESTING = 8
 """Lists and sections within each other, of which a configuration needs four."""
 
@@ -72,7 +74,7 @@ def read_files(path: Path) -> list[SourceFile]:
     named = Setting("CONFIG", _shown(path), "the configuration file")
     files: list[SourceFile] = []
     resolved: list[Path] = []
-    following: Path | None = path
+    following: Path | None = path if path.exists() else REPOSITORY / path
     while following is not None:
         resolved.append(following.resolve())
         if resolved[-1] in resolved[:-1]:

@@ -13,6 +13,7 @@ from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.conflicts import find_conflicts
 from comas.preflight.machine import read_gpus, why_unusable
 from comas.run.origin import CONFIG, check_origin
+from comas.utils.invocation import start_of
 from comas.utils.model_folder import is_here
 
 PAPER_CONFIG = Path("configs/comas.yaml")
@@ -72,7 +73,7 @@ def choose_config() -> tuple[Path, str]:
     if not missing:
         return PAPER_CONFIG, (
             f"Training the paper's society ({PAPER_CONFIG}): its GPUs, models and data are here.\n"
-            f"For the quick-start society: bash scripts/train_comas.sh {QUICKSTART_CONFIG}"
+            f"For the quick-start society: {start_of('train')} {QUICKSTART_CONFIG}"
         )
     return QUICKSTART_CONFIG, (
         f"Training the quick-start society of tiny agents ({QUICKSTART_CONFIG}).\n"

@@ -1,9 +1,9 @@
 """``python -m comas.reproduction``: what scripts/reproduce.sh starts."""
 
+import argparse
 import logging
-import sys
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from comas.reproduction.runs import PlannedRun, configurations, make_runs, plan_
 from comas.reproduction.settings import Settings, find_conflicts
 from comas.run.provenance import cpu_name
 from comas.utils.files import explaining_errors, write_text
-from comas.utils.terminal import command
+from comas.utils.terminal import command, run_command
 
 log = logging.getLogger("comas")
 
@@ -76,9 +76,12 @@ FLAGS = ("--list", "--report", "--freeze", *STANDS_FOR)
 )
 def main(arguments: Sequence[str]) -> int:
     """Run, or list, what the arguments say; returns the process's exit status."""
-    flags = {argument for argument in arguments if argument.startswith("-")}
-    overrides = [argument for argument in arguments if argument not in flags]
-    check_flags(flags)
+    parser = argparse.ArgumentParser(prog="bash scripts/reproduce.sh", allow_abbrev=False)
+    for flag in FLAGS:
+        parser.add_argument(flag, dest="flags", action="append_const", const=flag, default=[])
+    parser.add_argument("settings", nargs="*", metavar="key=value")
+    given = parser.parse_intermixed_args(arguments)
+    flags, overrides = {*given.flags}, given.settings
     said = [setting for flag in STANDS_FOR if flag in flags for setting in STANDS_FOR[flag]]
     overrides = [*said, *overrides]
     settings = load(Settings, None, overrides, check=find_conflicts)
@@ -123,16 +126,6 @@ def page_of(study: str) -> Page:
 
 def _frozen_today(settings: Settings) -> Frozen:
     return of_today(configurations(settings), page_of(settings.study).rules)
-
-
-def check_flags(flags: Collection[str]) -> None:
-    """Raise ValueError if there is no such flag: ignored, ``--lst`` would train for hours."""
-    unknown = sorted(set(flags) - set(FLAGS))
-    if unknown:
-        raise ValueError(
-            f"{', '.join(unknown)}: there is no such option. The options are {', '.join(FLAGS)}; "
-            "settings are written key=value (bash scripts/reproduce.sh --help)"
-        )
 
 
 def _not_on_record(runs: Sequence[PlannedRun], folder: Path) -> list[PlannedRun]:
@@ -284,4 +277,4 @@ def _heading(
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    run_command(main)

@@ -1,9 +1,32 @@
-"""How people start what is installed here, as messages name it."""
+"""How people start what is installed here: the arguments and the help of commands, and how messages
+name a command or a program."""
 
+import argparse
 import sys
+from importlib import resources
 from pathlib import Path
 
 from comas.utils.files import in_command
+
+SCRIPTS = {
+    "train": "train_comas.sh",
+    "evaluate": "evaluate_model.sh",
+    "view": "view.sh",
+    "discuss": "discuss.sh",
+    "check-data": "check_data.sh",
+}
+"""Subcommands of ``comas``, and the scripts of a checkout that start them."""
+_SCRIPTS_FOLDER = Path(__file__).parents[2] / "scripts"
+
+
+def start_of(command: str) -> str:
+    """How a subcommand is started here.
+
+    Example: ``bash scripts/view.sh`` in a checkout, ``comas view`` where a wheel is installed
+    """
+    script = SCRIPTS[command]
+    is_checkout = (_SCRIPTS_FOLDER / script).is_file()
+    return f"bash scripts/{script}" if is_checkout else f"comas {command}"
 
 
 def program(name: str) -> str:
@@ -12,3 +35,22 @@ def program(name: str) -> str:
     Example: ``.venv/bin/pip``
     """
     return in_command(Path(sys.prefix) / "bin" / name)
+
+
+def help_of(command: str) -> str:
+    """What a subcommand does: ``help/<command>.txt``, which begins with its usage."""
+    text = resources.files("comas").joinpath("help", f"{command}.txt").read_text("utf-8")
+    return text.replace("{command}", start_of(command))
+
+
+class CommandParser(argparse.ArgumentParser):
+    """Reads the arguments of a subcommand. What does not fit ends the process with the usage and
+    status 2, ``--help`` with the whole help and status 0."""
+
+    def __init__(self, command: str) -> None:
+        self._help = help_of(command)
+        usage = self._help.partition("\n\n")[0].removeprefix("usage: ")
+        super().__init__(prog=start_of(command), usage=usage, allow_abbrev=False)
+
+    def format_help(self) -> str:
+        return self._help

@@ -31,7 +31,13 @@ def temporary_folder() -> Iterator[Path]:
 
     Raises FileError when there can be no such folder.
     """
-    outer = Path(tempfile.gettempdir())
+    try:
+        outer = Path(tempfile.gettempdir())
+    except FileNotFoundError as error:
+        raise FileError(
+            f"no temporary file can be written ({error.strerror}): make room there, {_REMEDY}, or "
+            "allow files of some size (ulimit -f)"
+        ) from error
     if len(str(outer)) > MAX_OUTER_CHARS:
         outer = Path("/tmp")
     _sweep(outer)

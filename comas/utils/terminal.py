@@ -12,7 +12,7 @@ import textwrap
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn, ParamSpec
 
@@ -33,9 +33,9 @@ EXIT_MACHINE = 4
 """The machine failed it: engines or Ray were lost, or the disk is full. Resuming may do."""
 EXIT_INTERRUPTED = 130
 """As a shell reports a process that Ctrl-C ended."""
-COMMAND = re.compile(r"bash scripts/\S+(?: (?:--\S+|(?:\w+=)?'[^']*'|\S+[=/]\S+))*")
-"""A command of ours in a message: the script, then its options, settings and paths, which may be in
-quotes."""
+COMMAND = re.compile(r"(?:bash scripts/|\bcomas )\S+(?: (?:--\S+|(?:\w+=)?'[^']*'|\S+[=/]\S+))*")
+"""A command of ours in a message: the script or subcommand, then its options, settings and paths,
+which may be in quotes."""
 WIPE = "\r\033[K"
 """Empties the cursor's line: Ctrl-C is echoed, and bars may then stand one line off."""
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -49,6 +49,7 @@ def start_command(*loggers: str) -> None:
     All then raise KeyboardInterrupt, so that children are stopped and finished work is kept. Under
     nohup SIGHUP stays ignored.
     """
+    open_closed_streams()
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.INFO)
     if sys.stderr.isatty():
@@ -61,6 +62,23 @@ def start_command(*loggers: str) -> None:
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _as_ctrl_c)
+
+
+def open_closed_streams() -> None:
+    """Open the standard streams that are closed, as by ``>&-``: what is written there is lost.
+
+    Trap: the next file that is opened would get the number of such a stream, and with it all that
+    libraries and child processes write to that.
+    """
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
+            assert opened == number
+            os.set_inheritable(number, True)
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
@@ -141,10 +159,14 @@ def command(
 def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run ``main`` on the command line's arguments, with a temporary folder of its own; exit with
     the status that it returns."""
+    open_closed_streams()
     try:
         with temporary_folder():
             try:
                 status = main(sys.argv[1:])
+            except SystemExit as end:  # argparse's, whose statuses are numbers
+                assert isinstance(end.code, int)
+                status = end.code
             finally:
                 for number in ENDING:  # all that is left to do is what they ask for
                     signal.signal(number, signal.SIG_IGN)
@@ -164,8 +186,13 @@ def leave(status: int) -> NoReturn:
     """
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        sys.stderr.write(f"error: standard output cannot be written: {error.strerror}\n")
+        status = status or EXIT_FAULT
+    with suppress(OSError):
+        sys.stderr.flush()
     os._exit(status)
 
 

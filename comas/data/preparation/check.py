@@ -1,5 +1,4 @@
-"""``python -m comas.data.preparation.check NAME ... [key=value ...]``: what scripts/check_data.sh
-starts.
+"""``comas check-data NAME ... [key=value ...]``.
 
 Finds every fault of one's own questions before a run does, and shows how they will be asked.
 """
@@ -19,7 +18,8 @@ from comas.interaction.prompts import SOLUTION, fill, wording_of
 from comas.interaction.wording import WordingError
 from comas.types import Domain
 from comas.utils.chat import chat_messages
-from comas.utils.terminal import EXIT_FAULT
+from comas.utils.invocation import CommandParser, start_of
+from comas.utils.terminal import EXIT_FAULT, command
 from comas.verification import Verdict, Verifier
 from comas.verification.coding import can_fail, examine_checker
 from comas.verification.reasoning_gym import Gold
@@ -124,10 +124,14 @@ def _fault_of_verdict(
     return f"the answer {answer!r} is not read as {domain}: {because}"
 
 
+@command()
 def main(arguments: Sequence[str]) -> int:
     """Check what the arguments name; returns 1 when there is a fault."""
-    settings = [argument for argument in arguments if "=" in argument]
-    names = [argument for argument in arguments if "=" not in argument]
+    parser = CommandParser("check-data")
+    parser.add_argument("arguments", nargs="+")
+    given = parser.parse_args(arguments).arguments
+    settings = [argument for argument in given if "=" in argument]
+    names = [argument for argument in given if "=" not in argument]
     try:
         config = load(Config, None, settings)
         wording_of(config.interaction.prompts)
@@ -158,9 +162,9 @@ def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config
     for record in report.first:
         yield from _as_asked(record, config)
     if not report.faults and report.num_records:
-        command = ["bash scripts/train_comas.sh configs/comas.yaml", f"data.train={name}"]
+        start = [f"{start_of('train')} configs/comas.yaml", f"data.train={name}"]
         yield "to train on it:"
-        yield "  " + " ".join([*command, *map(shlex.quote, settings)])
+        yield "  " + " ".join([*start, *map(shlex.quote, settings)])
 
 
 def _as_asked(record: Record[Domain], config: Config) -> Iterator[str]:
@@ -180,7 +184,3 @@ def _as_asked(record: Record[Domain], config: Config) -> Iterator[str]:
 
 def _indented(text: str) -> Iterator[str]:
     return (f"    {line}" for line in text.splitlines())
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

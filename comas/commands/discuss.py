@@ -1,4 +1,4 @@
-"""Lets a society discuss a question on the terminal: what scripts/discuss.sh starts."""
+"""``comas discuss``: lets a society discuss a question on the terminal."""
 
 import argparse
 import asyncio
@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import ALL_DOMAINS, Domain
+from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command, printable
 from comas.verification.boxed import last_boxed
 from evaluation.client import Client, Endpoint, RequestOptions
@@ -45,8 +46,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """The command line, as scripts/discuss.sh describes it."""
-    arguments = argparse.ArgumentParser(prog="bash scripts/discuss.sh")
+    """The command line, as its help describes it."""
+    arguments = CommandParser("discuss")
     arguments.add_argument("model", nargs="?")
     arguments.add_argument("question")
     arguments.add_argument("--base-url")
@@ -152,7 +153,3 @@ def show(text: str) -> None:
     """Write at once, also where the output is no terminal; models may say anything."""
     sys.stdout.write(f"{printable(text)}\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

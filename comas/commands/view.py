@@ -1,5 +1,4 @@
-"""Writes runs, or the results of evaluations, as one page, or follows runs: what scripts/view.sh
-starts."""
+"""``comas view``: writes runs, or the results of evaluations, as one page, or follows runs."""
 
 import argparse
 import logging
@@ -12,6 +11,7 @@ from comas.run.pages.live import LiveRun
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import HOST, LiveServer
+from comas.utils.invocation import CommandParser
 from comas.utils.terminal import command
 from evaluation.transcripts import results_source
 
@@ -25,7 +25,7 @@ log = logging.getLogger("view")
 @command("view")
 def main(arguments: Sequence[str]) -> int:
     """Write or serve the page; returns the process's exit status."""
-    parser = argparse.ArgumentParser(prog="bash scripts/view.sh")
+    parser = CommandParser("view")
     parser.add_argument("folders", type=Path, nargs="*")
     parser.add_argument("--steps", type=steps_of)
     where = parser.add_mutually_exclusive_group()
@@ -91,7 +91,3 @@ def steps_of(text: str) -> set[int]:
             raise argparse.ArgumentTypeError(f"{text!r}: write steps like 1,10-12")
         steps |= set(range(int(match[1]), int(match[2] or match[1]) + 1))
     return steps
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

