@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -283,3 +284,14 @@ def test_closed_and_deeply_nested_folders_are_removed():
     assert folder.is_over(place, disk_mib=16)
     folder.remove(place)
     assert not os.path.exists(place)
+
+
+def test_a_sandbox_whose_caller_is_gone_ends_without_a_traceback():
+    answer = "from comas.verification.sandbox.inside.__main__ import answer; answer({})"
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", answer], stdout=writing, stderr=subprocess.PIPE, check=False
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (1, b"")

@@ -201,13 +201,14 @@ def test_a_coroutine_that_stops_waiting_leaves_the_verdicts_to_others(verifier):
     assert pending.result() == ["correct"]
 
 
-def test_what_is_under_way_when_it_closes_has_failed(caplog):
+def test_what_is_under_way_when_it_closes_has_failed_without_a_word(caplog):
+    """As by Ctrl-C: "the verifier failed" would be a false alarm."""
     verifier = Verifier(num_workers=1)
     items = [("coding", in_block(f"import time\ntime.sleep({n})"), "") for n in range(50, 70)]
     pending = verifier.submit(items)
     verifier.close()
     assert pending.result() == ["failed"] * 20
-    assert "failed on 20 of 20 items" in caplog.text
+    assert caplog.text == ""
     with pytest.raises(RuntimeError, match="not active"):
         verifier.submit(items)
 

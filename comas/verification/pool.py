@@ -117,9 +117,12 @@ class Verifier:
         return batch.future
 
     def close(self) -> None:
-        """Stop the workers; what they still had to do is "failed". It cannot be used again."""
+        """Stop the workers; what they still had to do is "failed", of which nothing is said. It
+        cannot be used again."""
         with self._renewing:
             self._is_closed = True
+        for batch in list(self._batches):
+            batch.is_wanted = False
         for pool in self._pools:
             pool.stop()
             pool.join()
@@ -180,6 +183,8 @@ class _Batch:
         self._items = items
         self._schedule = schedule
         self._on_verdict = on_verdict
+        self.is_wanted = True
+        """Whether somebody waits for the verdicts; nobody does when the verifier is closed."""
         self._waiting = iter(dict.fromkeys(items))
         self._verdicts: dict[Item, Verdict] = {}
         self._faults: dict[Item, str] = {}
@@ -242,7 +247,7 @@ class _Batch:
 
     def _finish(self) -> None:
         faults = Counter(self._faults[item] for item in self._items if item in self._faults)
-        if faults:
+        if faults and self.is_wanted:
             reasons = "; ".join(f"{count} x {fault}" for fault, count in faults.most_common(5))
             num_failed, num_items = faults.total(), len(self._items)
             log.warning("the verifier failed on %d of %d items: %s", num_failed, num_items, reasons)

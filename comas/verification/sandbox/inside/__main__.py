@@ -189,7 +189,10 @@ def _reply(report: bytes) -> dict[str, Any]:
 
 
 def answer(reply: dict[str, Any]) -> None:
-    print(json.dumps(reply), flush=True)
+    try:
+        print(json.dumps(reply), flush=True)
+    except BrokenPipeError:  # the caller is gone, as after Ctrl-C
+        os._exit(1)
 
 
 def main() -> None:
