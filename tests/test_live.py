@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from scripted_server import Body, ScriptedServer
 
-from comas.commands.discuss import discuss_question, final_answer, main
+from comas.commands.discuss import discuss_question, final_answer, how_scored, main
+from comas.types import ALL_DOMAINS
 from comas.utils.terminal import EXIT_FAULT
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.execution import watched
 from evaluation.server import ServerError, Servers
+from evaluation.types import Call
 
 NOBODY = "http://127.0.0.1:9/v1"
 QUESTION = "What is 48 + 23?"
@@ -34,7 +37,7 @@ def model(body: Body) -> str:
 def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
     shown: list[str] = []
     with ScriptedServer(model) as server:
-        solution = asyncio.run(
+        answer = asyncio.run(
             discuss_question(
                 QUESTION,
                 domain="math",
@@ -44,7 +47,8 @@ def test_every_turn_is_shown_after_what_it_answers_and_the_best_score_answers():
                 show=shown.append,
             )
         )
-    assert final_answer(solution, "math") == "71"
+    assert final_answer(answer.response, "math") == "71"
+    assert how_scored(answer.calls) == "score 3 of 3, the best of 4 solutions"
     assert len(shown) == 2 * 2 * 3  # rounds, agents, and the turns about each solution
     headings = [text.splitlines()[0] for text in shown]
     rounds, about = zip(*(heading.split(", agent ") for heading in headings), strict=True)
@@ -61,6 +65,31 @@ def test_the_final_answer_is_what_is_boxed_and_the_whole_of_what_boxes_nothing()
     assert final_answer("4 + 2, so \\boxed{6}", "math") == "6"
     assert final_answer("six", "science") == "six"
     assert final_answer("print('\\boxed{6}')", "coding") == "print('\\boxed{6}')"
+
+
+@pytest.mark.parametrize(
+    ("scorings", "said"),
+    [
+        (("1", "1"), "the judges reject it: no solution of 2 has a better score than 1 of 3"),
+        (("1", "?"), "the judges reject it: no solution of 2 has a better score than 1 of 3"),
+        (("?", "4"), "none of the 2 solutions has a score that can be read"),
+        (("2", "?"), "score 2 of 3, the best of 2 solutions"),
+        (("1", "3"), "score 3 of 3, the best of 2 solutions"),
+    ],
+)
+def test_it_is_said_how_the_judges_scored_the_final_answer(scorings: tuple[str, ...], said: str):
+    calls = [
+        Call(label, 0, (), f"<score>{score}</score>", "stop", 1, 1, 0.1)
+        for i, score in enumerate(scorings)
+        for label in (f"r0.s{i}", f"r0.s{i}.e0", f"r0.s{i}.e0.t0")
+    ]
+    assert how_scored(calls) == said
+
+
+def test_the_help_names_every_domain():
+    script = (Path(__file__).parents[1] / "comas/help/discuss.txt").read_text(encoding="utf-8")
+    [line] = [line for line in script.splitlines() if line.startswith("  --domain")]
+    assert [domain for domain in ALL_DOMAINS if domain not in line] == []
 
 
 @pytest.mark.parametrize(
@@ -85,9 +114,12 @@ def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
 
 def test_the_command_asks_an_endpoint_and_ends_with_the_answer(capsys):
     with ScriptedServer(model) as server:
-        assert main(["--base-url", server.base_url, "--name", "agent_1", QUESTION]) == 0
+        assert main(["--base-url", server.base_url, "--name", "agent_0", QUESTION]) == 0
     said = capsys.readouterr().out
-    assert said.splitlines()[-1] == "final answer: 71"
+    assert said.splitlines()[-2:] == [
+        "final answer: 61",
+        "(the judges reject it: no solution of 8 has a better score than 1 of 3)",
+    ]
     assert said.count("agent 3: solution 3") == 2  # one model plays four agents
 
 

@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from statistics import fmean
 from tempfile import TemporaryDirectory
 
 from comas.reward_formulation.interaction_reward import parse_score
@@ -19,7 +20,7 @@ from evaluation.execution import served, watched
 from evaluation.models import Target, find_remote, find_target
 from evaluation.runner import answer_task
 from evaluation.setups.discussion import DISCUSSION
-from evaluation.types import BenchmarkTask, Call, RequestError, role_of
+from evaluation.types import Answer, BenchmarkTask, Call, RequestError, role_of
 
 NUM_RETRIES = 2
 """Somebody waits: after 2 s it is said what is wrong."""
@@ -92,8 +93,9 @@ def discuss(target: Target, options: argparse.Namespace) -> None:
             seed=options.seed,
             show=show,
         )
-        solution = asyncio.run(watched(talk, servers))
-        show(f"final answer: {final_answer(solution, options.domain)}")
+        answer = asyncio.run(watched(talk, servers))
+        show(f"final answer: {final_answer(answer.response, options.domain)}")
+        show(f"({how_scored(answer.calls)})")
 
 
 async def discuss_question(
@@ -104,11 +106,11 @@ async def discuss_question(
     options: RequestOptions,
     seed: int,
     show: Callable[[str], None],
-) -> str:
+) -> Answer:
     """Let ``models`` discuss as in the setup ``discussion``; a single one plays four agents.
 
     ``show`` gets each turn as soon as it is sampled, ready for a terminal. Returns the solution
-    with the best score.
+    with the best score, and all that was said.
 
     Raises RequestError when a model gives no reply.
     """
@@ -118,10 +120,7 @@ async def discuss_question(
         show(turn_text(call.label, call.speaker, call.response, thinking=call.thinking))
 
     async with Client(models, options) as client:
-        answer = await answer_task(
-            task, seed=seed, setup=DISCUSSION, client=client, on_call=on_call
-        )
-    return answer.response
+        return await answer_task(task, seed=seed, setup=DISCUSSION, client=client, on_call=on_call)
 
 
 def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str:
@@ -147,6 +146,21 @@ def final_answer(solution: str, domain: Domain) -> str:
     box."""
     boxed = None if domain == "coding" else last_boxed(solution)
     return solution if boxed is None else boxed
+
+
+def how_scored(calls: Sequence[Call]) -> str:
+    """What the judges make of the final answer, the solution with the best score."""
+    scores: dict[str, list[int]] = {}
+    for call in calls:
+        of_solution = scores.setdefault(".".join(call.label.split(".")[:2]), [])
+        if role_of(call.label) == "scoring" and (score := parse_score(call.response)):
+            of_solution.append(score)
+    means = [fmean(own) for own in scores.values() if own]
+    if not means:
+        return f"none of the {len(scores)} solutions has a score that can be read"
+    if max(means) == 1:
+        return f"the judges reject it: no solution of {len(scores)} has a better score than 1 of 3"
+    return f"score {max(means):g} of 3, the best of {len(scores)} solutions"
 
 
 def show(text: str) -> None:
