@@ -1,8 +1,11 @@
-"""Which options of vLLM and DeepSpeed a run may set beside its keys, and why not the others."""
+"""Which options of vLLM and DeepSpeed a run may set beside its keys, and why not the others: those
+that it relies on (``option_conflicts``), and those that the libraries do not take
+(``option_needs``)."""
 
 import ast
 import difflib
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -10,6 +13,10 @@ from pathlib import Path
 from comas.config.faults import Conflict, yaml_text
 from comas.config.keys import leaves
 from comas.config.schema import Config
+from comas.engines.policy.deepspeed_options import deepspeed_config
+from comas.engines.schemas import complaints
+from comas.preflight.needs import Need
+from comas.types import Device
 
 _GPUS = (
     "rollout.tensor_parallel says how many GPUs an engine has; rollout.engines_per_policy makes "
@@ -35,6 +42,9 @@ REFUSED_OF_VLLM: Mapping[str, str] = {
     "load_format": "weights are read from the model's folder, and sent after every update",
     **dict.fromkeys(("logprobs_mode", "logits_processors", "diffusion_config"), _DISTRIBUTION),
     **dict.fromkeys(("generation_config", "override_generation_config"), _DISTRIBUTION),
+    **dict.fromkeys(("quantization", "quantization_config"), _DISTRIBUTION),
+    **dict.fromkeys(("kv_cache_dtype", "kv_cache_dtype_skip_layers"), _DISTRIBUTION),
+    **dict.fromkeys(("mamba_cache_dtype", "mamba_ssm_cache_dtype"), _DISTRIBUTION),
     **dict.fromkeys(("runner", "convert"), "an engine generates"),
     **dict.fromkeys(("hf_overrides", "hf_config_path", "config_format", "revision"), _MODEL),
     **dict.fromkeys(("model_class_overrides", "model_weights", "trust_remote_code"), _MODEL),
@@ -118,6 +128,35 @@ def _of_deepspeed(options: Mapping[str, object]) -> Iterator[Conflict]:
         else:
             of = "an entry of DeepSpeed that a run can have"
             yield from _unknown(key, name, ALLOWED_OF_DEEPSPEED, of=of)
+
+
+def option_needs(config: Config, *, device: Device) -> list[Need]:
+    """What vLLM and DeepSpeed say of the values of options, where there are any: a fault for each
+    that they do not take."""
+    vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
+    if not vllm and not deepspeed:
+        return []
+    policy = replace(config.policy, zero_stage=config.policy.zero_stage or 0)
+    merged, plain = (
+        deepspeed_config(of, config.optimization, device=device, num_trained=1)
+        for of in (policy, replace(policy, deepspeed_options={}))
+    )
+    entries = {name: merged[name] for name in deepspeed}
+    found = complaints(vllm=vllm, deepspeed=entries, plain=plain)
+    needs = [
+        _untaken(f"rollout.vllm_options.{key}", yaml_text(value), said, by="vLLM")
+        for key, value, said in found["vllm"]
+    ]
+    needs += [
+        _untaken(f"policy.deepspeed_options.{key}", yaml_text(value), said, by="DeepSpeed")
+        for key, value, said in found["deepspeed"]
+    ]
+    return needs or [Need("options of vLLM, DeepSpeed", "as they define them", "taken")]
+
+
+def _untaken(key: str, value: str, said: str, *, by: str) -> Need:
+    fault = f"{key} = {value}: {by} does not take it: {said}. Change it, or leave it out"
+    return Need(key, f"as {by} defines it", value, fault=fault)
 
 
 def described_options(config: Config) -> list[str]:

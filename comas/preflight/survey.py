@@ -14,6 +14,7 @@ from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
+from comas.preflight.engine_options import option_needs
 from comas.preflight.groups import group_needs
 from comas.preflight.hours import is_known, sequences_need
 from comas.preflight.lengths import length_needs
@@ -118,6 +119,7 @@ class Survey:
         self.needs += [*plugin_needs(config, self.train), *prompt_needs(config, self.train)]
         self._look_at_sandbox()
         self._look_at_memory()
+        self.needs += option_needs(self.config, device=self.device)
         self._look_at_disk()
         self._look_at_ray()
 
