@@ -16,6 +16,8 @@ from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Survey, prepare
 from comas.run import RunDirectory
 from comas.run.pages.run_report import report
+from comas.run.records import METRICS, read_rows
+from comas.run.signals import closing_line
 from comas.train import export_best, train
 from comas.utils.files import from_here, in_command
 from comas.utils.invocation import CommandParser, start_of
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
             page = report(run)
         log.info("report: %s", from_here(page))
         log.info("every discussion, as a page: %s %s", start_of("view"), in_command(run.path))
-        log.info("done: the trained agents are in %s", from_here(run.path / "models"))
+        log.log(*closing_line(read_rows(run.path / METRICS), from_here(run.path / "models")))
         return 0
     except KeyboardInterrupt:
         log.error("interrupted")

@@ -11,7 +11,7 @@ from builders import discuss, discussion, speak, turn
 from comas.interaction.debate import draw_seen
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
-from comas.run.metrics.step import rollout_metrics, step_line
+from comas.run.metrics.step import rollout_metrics, step_lines
 from comas.types import Discussion, Question
 
 QUESTIONS = [Question("q0", "math", "What is 1 + 1?"), Question("q1", "coding", "Write one().")]
@@ -134,4 +134,5 @@ def test_a_debates_metrics_show_no_zero_of_what_nobody_said():
         rewarded.discussions, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts
     )
     assert set(effectiveness.values()) == {None}
-    assert "sol 1.00 eval - score -" in step_line(1, 2, metrics | {"train/accuracy": 1.0})
+    [line] = step_lines(1, 2, metrics | {"train/accuracy": 1.0})
+    assert "  reward sol 1.00  3 tok  " in line

@@ -19,6 +19,7 @@ from comas.config.schema import Config, Interaction
 from comas.data.preparation import Item
 from comas.interaction import hold, open_discussions
 from comas.policy_optimization.advantages import AdvantageInputs
+from comas.run.metrics.step import step_lines
 from comas.types import Generation, Question, TurnKey
 from evaluation.types import BenchmarkTask, Message
 
@@ -57,6 +58,17 @@ def test_every_link_in_a_document_leads_somewhere(document: str):
     text = read(document)
     targets = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
     assert [target for target in targets if not leads_somewhere(document, target)] == []
+
+
+def test_the_readme_shows_the_lines_of_a_step():
+    def shape(line: str) -> str:
+        return re.sub(r"[\d.]+", "#", line)
+
+    names = ("validation/accuracy", "validation/greedy/accuracy", "train/accuracy")
+    names += ("reward/solution", "reward/evaluation", "scoring/invalid_rate", "response_length")
+    printed = {shape(line) for line in step_lines(1, 60, dict.fromkeys((*names, "time/step_s"), 1))}
+    shown = re.findall(r"^step \d.*", read("README.md"), re.M)
+    assert len(shown) >= 3 and {shape(line) for line in shown} == printed
 
 
 def test_the_recipes_do_what_they_say():

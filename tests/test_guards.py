@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,8 @@ from comas.run.guards import (
     SkippedUpdates,
     Watch,
 )
+from comas.run.metrics.step import step_lines
+from comas.run.signals import closing_line
 from comas.types import (
     Discussion,
     Generation,
@@ -42,15 +45,6 @@ SILENT = [
     discussed(said(0, cut=True), said(2), reward=None),
     discussed(said(0), said(2), reward=None),
 ]
-
-
-def test_a_policy_without_samples_is_named_with_the_reason(caplog: pytest.LogCaptureFixture):
-    caplog.set_level(logging.WARNING)
-    EmptyUpdates().check({0: [], 1: [SAMPLE]}, SILENT, policy_of_agent=[0, 1, 0])
-    assert [record.message for record in caplog.records] == [
-        "policy 0 has nothing to learn from in this step: of its 5 responses 2 are cut off and 3 "
-        "have no reward"
-    ]
 
 
 def test_several_in_a_row_end_the_run():
@@ -103,7 +97,7 @@ def told(rows: list[dict[str, float | None]], caplog, *, seen_before: int = 0) -
     caplog.clear()
     found = []
     for step, row in enumerate(rows[seen_before:], start=seen_before):
-        watch.see(row)
+        watch.see(row, [])
         found += [f"{step} {record.getMessage()}" for record in caplog.records]
         caplog.clear()
     return found
@@ -119,6 +113,11 @@ HEALTHY = {
     "reward/scoring": (0.0, 0.0),  # 0 for every valid score
     "response_length": (7.1, 16.7),
     "scoring/invalid_rate": (0.0, 0.08),
+    "reward/spread": (1.0, 0.5),
+    "truncated_rate/solution": (0.0, 0.4),
+    "agent_0/truncated_rate": (0.1, 0.3),
+    "agent_0/policy/num_samples": (90, 60),
+    "agent_0/policy/no_advantage_share": (0.0, 0.9),
     "agent_0/policy/entropy": (0.114, 0.044),
     "agent_0/rollout_mismatch/mean": (2e-7, 9e-3),
     "agent_0/rollout_mismatch/corrected_share": (0.0, 0.1),
@@ -143,8 +142,8 @@ def test_a_run_that_learns_is_not_warned_of(caplog):
         ("reward/solution", [0.5] * 12, 9, "stuck at 0.50"),  # no better, no worse
         # 10, then 40: the mean passes 30 with the seventh, (3 x 10 + 7 x 40) / 10 = 31.
         ("response_length", (*[10.0] * 10, *[40.0] * 10), 16, "grew from 10 to 31 tokens"),
-        # 0.05, then 0.5: (7 x 0.05 + 3 x 0.5) / 10 = 0.185, with a fourth 0.23.
-        ("scoring/invalid_rate", (*[0.05] * 10, *[0.5] * 10), 13, "rose from 5% to 23%"),
+        # 0.05, then 0.45: (7 x 0.05 + 3 x 0.45) / 10 = 0.17, with a fourth 0.21.
+        ("scoring/invalid_rate", (*[0.05] * 10, *[0.45] * 10), 13, "rose from 5% to 21%"),
         # 1, then 0: (2 x 1 + 8 x 0) / 10 is no less than a fifth; the ninth makes it 0.1.
         ("agent_1/policy/entropy", (*[1.0] * 10, *[0.0] * 10), 18, "fell from 1.000 to 0.100"),
         ("agent_0/rollout_mismatch/mean", (0.01, 0.2, 0.3), 1, "differ .* by 0.200 a token"),
@@ -157,7 +156,7 @@ def test_each_sign_is_told_once_with_what_to_look_at(name, values, step, said, c
     assert re.search(r"look at|lower|raise", warning)
 
 
-def test_what_was_told_before_a_resume_is_not_told_again(caplog):
+def test_what_came_over_time_and_was_told_before_a_resume_is_not_told_again(caplog):
     rows = series("response_length", *[10.0] * 10, *[40.0] * 20)
     assert told(rows, caplog, seen_before=20) == []
     assert (
@@ -169,3 +168,148 @@ def test_steps_without_a_value_are_passed_over(caplog):
     values = [value for n in range(10) for value in (10.0 if n < 5 else 100.0, None)]
     assert told(series("response_length", *values), caplog) == []
     assert told([{"validation/accuracy": 0.5}] * 30, caplog) == []
+
+
+# ---------------------------------------------------------------- steps without a signal
+
+
+def spoken(text: str, *, role: str = "solution", cut: bool = False, agent: int = 0) -> Turn:
+    generation = Generation((1,), (2,), text, (-0.1,), "length" if cut else "stop", 1)
+    return Turn("r0.s0", None, 0, role, agent, "Solve it", generation)  # type: ignore[arg-type]
+
+
+TRICKS = "I agree.\n\x1b[2J\u202e" + 300 * "So it goes. " + "\r\nThe end\x07"
+BEGINS, ENDS = r'"I agree. \x1b[2J\u202eSo it goes. ', r'So it goes. The end\x07"'
+READABLE = "<score>3</score> <judgment>correct</judgment> <rating>4</rating>"
+MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
+
+
+@pytest.mark.parametrize(
+    ("row", "turn", "says", "remedies"),
+    [
+        (
+            {"scoring/invalid_rate": 0.5},
+            spoken(TRICKS, role="scoring"),
+            "no score can be read in 50% of all scorings",
+            ("<score>1</score>", MODELS, MOST_TOKENS, "interaction.prompts"),
+        ),
+        (
+            {"judgment/invalid_rate": 1.0},
+            spoken(TRICKS, role="evaluation"),
+            "no judgment can be read in 100% of all evaluations",
+            ("<judgment>correct</judgment>", MODELS, MOST_TOKENS, "interaction.prompts"),
+        ),
+        (
+            {"rating/invalid_rate": 0.75},
+            spoken(TRICKS, role="evaluation"),
+            "no rating can be read in 75% of all evaluations",
+            ("<rating>0</rating>", MODELS, MOST_TOKENS, "interaction.prompts"),
+        ),
+        (
+            {"agent_1/truncated_rate": 0.91, "agent_0/truncated_rate": 0.49},
+            spoken(TRICKS, agent=1, cut=True),
+            "half of the responses or more are cut off (agent 1 91%)",
+            (MOST_TOKENS, MODELS, "rollout.chat_template_kwargs", "optimization.mask_truncated"),
+        ),
+        (
+            {"truncated_rate/solution": 1.0, "truncated_rate/scoring": 0.1},
+            spoken(TRICKS, cut=True),
+            "half of the responses or more are cut off (solutions 100%)",
+            (MOST_TOKENS, MODELS),
+        ),
+        (
+            {"reward/spread": 1e-9},
+            spoken(TRICKS),
+            "no response has another reward than the others of its role and round",
+            (MODELS, "interaction.prompts", "data.train", "reward.scheme"),
+        ),
+        (
+            {"agent_0/policy/no_advantage_share": 1.0, "agent_1/policy/no_advantage_share": 1.0},
+            spoken(TRICKS),
+            "no response of agent 0 and agent 1 has an advantage over another",
+            ("interaction.prompt_reuse", "optimization.group_by", "optimization.estimator"),
+        ),
+        (
+            {"agent_0/policy/num_samples": 0},
+            spoken(TRICKS),
+            "nothing that agent 0 said is learnt from",
+            ("optimization.mask_truncated", MOST_TOKENS, "reward.scheme", "optimization.loss=dpo"),
+        ),
+    ],
+)
+def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
+    row: dict[str, float], turn: Turn, says: str, remedies: tuple[str, ...], caplog
+):
+    is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
+    others = (spoken(READABLE, role=turn.role),) if is_picked else ()
+    rewarded = [discussed(*others, turn, reward=-1.0)]
+    rows = [{"step": step, **row} for step in (1, 2)]
+
+    def warnings(before: list[dict[str, float]]) -> list[str]:
+        caplog.clear()
+        watch = Watch(before, mismatch_limit=0.01)
+        for step in rows:
+            watch.see(step, rewarded)
+        return [record.getMessage() for record in caplog.records]
+
+    [warning] = warnings([])  # once
+    assert says in warning and all(remedy in warning for remedy in remedies)
+    assert f"the {turn.role} {BEGINS}" in warning and ENDS in warning and warning.isprintable()
+    assert len(warning) < 800
+    assert warnings(rows) == [warning]  # a resume tells what still is so
+    level, closing = closing_line([{"step": 0}, *rows], Path("saves/x/models"))
+    assert level == logging.WARNING and not closing.startswith("done:")
+    assert f"{says} (in 2 of the last 2 steps)" in closing
+
+
+@pytest.mark.parametrize(("num_bad", "is_said"), [(0, False), (4, False), (5, True), (10, True)])
+def test_the_last_line_speaks_of_the_latest_steps(num_bad: int, is_said: bool):
+    rows = [{"step": step, "reward/spread": 0.0} for step in range(1, 41)]
+    rows += [{"step": step, "reward/spread": float(step <= 50 - num_bad)} for step in range(41, 51)]
+    level, line = closing_line(rows, Path("saves/x/models"))
+    assert (level, "of the last 10 steps" in line) == (
+        (logging.WARNING, True) if is_said else (logging.INFO, False)
+    )
+    assert "saves/x/models" in line
+
+
+def test_a_run_of_no_step_is_simply_done():
+    line = closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
+    assert line == (logging.INFO, "done: the trained agents are in m")
+
+
+# ---------------------------------------------------------------- the line of a step
+
+LONGEST = {
+    "train/accuracy": 1.0,
+    "reward/solution": 0.125,
+    "reward/evaluation": 0.875,
+    "reward/scoring": 0.0,
+    "scoring/invalid_rate": 0.0,
+    "response_length": 1024.4,
+    "time/step_s": 1234.5,
+}
+
+
+def test_a_step_is_shown_in_lines_that_fit_a_terminal():
+    validation = {
+        "validation/accuracy": 0.5,
+        "validation/greedy/accuracy": 1.0,
+        "validation/discussion/accuracy": None,
+    }
+    lines = list(step_lines(1000, 1000, LONGEST | validation))
+    assert lines == [
+        "step 1000/1000  acc 1.00  reward sol 0.12 eval 0.88  valid 100%  1024 tok  1234s",
+        "step 1000/1000  held-out acc 0.50 (greedy 1.00, discussed -)",
+    ]
+    assert max(map(len, lines)) <= 80
+    assert list(step_lines(0, 60, {"validation/accuracy": 0.35})) == [
+        "step 0/60  held-out acc 0.35"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["scoring", "judgment", "rating"])
+def test_a_step_shows_the_share_that_could_be_read(kind: str):
+    metrics = {"train/accuracy": 0.5, f"{kind}/invalid_rate": 0.25, "time/step_s": 2.84}
+    [line] = step_lines(3, 60, metrics)
+    assert "  valid 75%  " in line and line.endswith("  2.8s")

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import torch
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
@@ -40,10 +41,20 @@ from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import prepare
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
-from comas.run.metrics.step import rollout_metrics
+from comas.run.metrics.step import step_metrics
 from comas.run.prepared import Prepared
 from comas.run.records import read_rows
-from comas.types import Generation, Question, TrainingSample, TurnKey
+from comas.run.signals import LOST_SIGNALS, shown_by
+from comas.types import (
+    Generate,
+    Generation,
+    Metrics,
+    Question,
+    TrainingSample,
+    TurnKey,
+    UpdateStats,
+)
+from comas.verification.forms import Verdict
 
 CONFIGS = REPOSITORY / "configs"
 FILES = sorted(CONFIGS.rglob("*.yaml"))
@@ -134,12 +145,20 @@ async def read_from_script(
     return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
 
 
-def scripted_buffers(config: Config) -> dict[int, list[TrainingSample]]:
-    """What the first step leaves to train on, of every policy that is ever updated."""
+async def say_nothing(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+    """A response that answers nothing and cannot be read as any role's."""
+    return Generation((1, 2), (3, 4, 5), "As you like.", (-0.5,) * 3, "stop", policy_version=1)
+
+
+def scripted_step(
+    config: Config, generate: Generate = read_from_script
+) -> tuple[dict[int, list[TrainingSample]], Callable[[dict[int, UpdateStats]], Metrics]]:
+    """What the first step leaves to train on, of every policy that is ever updated; and the
+    metrics, once the updates are known."""
     discussions = asyncio.run(
         run_discussions(
             [Question(f"q{i}", "math", f"What is {i} + 1?") for i in range(4)],
-            generate=read_from_script,
+            generate=generate,
             num_agents=config.society.num_agents,
             rules=config.interaction,
             seed=config.seed,
@@ -147,28 +166,29 @@ def scripted_buffers(config: Config) -> dict[int, list[TrainingSample]]:
         )
     )
     rng = Random(0)
-    verdicts = {
+    says_something = generate is read_from_script
+    verdicts: dict[TurnKey, Verdict] = {
         (talk.discussion_id, turn.turn_id): rng.choice(("correct", "wrong"))
+        if says_something
+        else "unanswered"
         for talk in discussions
         for turn in talk.turns
         if turn.role == "solution"
     }
     inquiry = Inquiry(
         discussions,
-        generate=read_from_script,
+        generate=generate,
         num_agents=config.society.num_agents,
         rules=config.interaction,
         seed=config.seed,
     )
     evidence = offer_evidence(
-        lambda: verdicts,  # type: ignore[arg-type, return-value]
+        lambda: verdicts,
         seed=config.seed,
         step=1,
         inquiry=lambda: inquiry,
     )
     rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
-    metrics = rollout_metrics(rewards.discussions, num_agents=config.society.num_agents)
-    assert metrics["reward/solution"] is not None
     samples = collect_samples(
         rewards.discussions,
         policy_of_agent=config.policy_of_agent,
@@ -176,31 +196,52 @@ def scripted_buffers(config: Config) -> dict[int, list[TrainingSample]]:
     )
     buffers = Buffers(config.update_every)
     buffers.add(samples)
-    return buffers.take_due(1, num_steps=1)
+    due = buffers.take_due(1, num_steps=1)
+    return due, lambda stats: step_metrics(rewards, due, stats, verdicts, {}, config=config)
+
+
+def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor:
+    mask = response_mask(samples)
+    ratios = mask.float() * 0
+    optimization = config.optimization
+    return compute_advantages(
+        samples, mask=mask, log_ratios=ratios, optimization=optimization, memory={}
+    )
+
+
+def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
+    """What an update on ``samples`` says of them."""
+    if config.optimization.loss == "dpo":
+        samples = [sample for pair in preference_pairs(samples) for sample in pair]
+        return UpdateStats(learning_rate=1e-6, num_samples=len(samples))
+    advantages = tuple(map(tuple, advantages_of(samples, config).tolist())) if samples else ()
+    return UpdateStats(learning_rate=1e-6, num_samples=len(samples), advantages=advantages)
 
 
 @every_config
 def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file: Path):
     config = load_config(file, ["interaction.prompt_reuse=4"])
-    optimization = config.optimization
-    buffers = scripted_buffers(config)
+    buffers, metrics_of = scripted_step(config)
+    metrics = metrics_of({policy: updated(own, config) for policy, own in buffers.items()})
+    assert list(map(str, shown_by(metrics, LOST_SIGNALS))) == []
     assert list(buffers) == config.trained_policies
     for samples in buffers.values():
         assert samples
-        if optimization.loss == "dpo":
+        if config.optimization.loss == "dpo":
             assert preference_pairs(samples)
             continue
-        mask = response_mask(samples)
-        advantages = compute_advantages(
-            samples,
-            mask=mask,
-            log_ratios=mask.float() * 0,
-            optimization=optimization,
-            memory={},
-        )
-        assert advantages.shape == mask.shape
+        advantages = advantages_of(samples, config)
+        assert advantages.shape == response_mask(samples).shape
         assert advantages.isfinite().all()
         assert len({sample.reward for sample in samples}) == 1 or advantages.abs().max() > 0
+
+
+@pytest.mark.parametrize("file", sorted(CONFIGS.glob("quickstart*/*.yaml")), ids=name_of)
+def test_agents_who_say_nothing_show_it_in_the_first_step(file: Path):
+    config = load_config(file, [])
+    buffers, metrics_of = scripted_step(config, say_nothing)
+    metrics = metrics_of({policy: updated(own, config) for policy, own in buffers.items()})
+    assert list(shown_by(metrics, LOST_SIGNALS))
 
 
 # ---------------------------------------------------------------- a step on the whole stack

@@ -91,6 +91,8 @@ class RewardScheme:
     """Smallest ``interaction.num_scorings`` that makes sense."""
     prompts: str | None = None
     """A file for ``interaction.prompts`` that asks for what it reads; None: the usual ones do."""
+    pays_alike: bool = False
+    """Whether all responses of a role have the same reward on purpose, as in a control."""
 
     def __post_init__(self) -> None:
         if isgeneratorfunction(self.formulate) != self.asks:
@@ -141,8 +143,8 @@ _SHIPPED = {
     "judgment": RewardScheme(judgment_reward, reads="judgments"),
     "flipped": RewardScheme(flipped_reward, reads="scores"),
     "shuffled": RewardScheme(shuffled_reward, reads="scores", needs=("rng",)),
-    "constant": RewardScheme(partial(as_if_scored, score=2), reads="scores"),
-    "approving": RewardScheme(partial(as_if_scored, score=3), reads="scores"),
+    "constant": RewardScheme(partial(as_if_scored, score=2), reads="scores", pays_alike=True),
+    "approving": RewardScheme(partial(as_if_scored, score=3), reads="scores", pays_alike=True),
     "verifier": RewardScheme(verifier_reward, reads="scores", needs=("verdicts",)),
     "maporl": _maporl(plain),
     "maporl_quality": _maporl(quality),

@@ -15,7 +15,7 @@ from comas.run.ahead import Batch
 from comas.run.checkpoint_writer import Begin, CheckpointWriter
 from comas.run.directory import RunDirectory
 from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
-from comas.run.metrics.step import Stopwatch, step_line, step_metrics
+from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.records import METRICS, read_rows
 from comas.run.stopping import Stopping
 from comas.types import Metrics, TrainingSample, UpdateStats
@@ -97,7 +97,7 @@ class Bookkeeping:
         verdicts, of_asked = batch.wait_for_verdicts(), batch.wait_for_asked()
         metrics = step_metrics(rewards, due, outcome.stats, verdicts, of_asked, config=self._config)
         metrics |= {"rollout/staleness": outcome.staleness, **outcome.clock.times()}
-        self._watch.see(metrics)
+        self._watch.see(metrics, rewards.discussions)
         if self._is_due(self._config.training.validate_every, step, metrics):
             metrics |= self._validate()
         # Before anything of this step is on record: at most one step can be lost.
@@ -120,9 +120,10 @@ class Bookkeeping:
         return is_due(step, every=every, num_steps=step if ends else self._bar.total)
 
     def _report(self, step: int, metrics: Metrics) -> None:
-        """Write a step's metrics, and show them as one line."""
+        """Write a step's metrics, and show the most telling."""
         self._stopping.see(self._run.log_metrics(step, metrics))
-        log.info(step_line(step, self._bar.total, metrics))
+        for line in step_lines(step, self._bar.total, metrics):
+            log.info(line)
         self._bar.update(step - self._bar.n)
 
 

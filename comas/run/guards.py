@@ -1,4 +1,4 @@
-"""What a run watches itself for."""
+"""What a run watches itself for: what ends it, and what it warns of."""
 
 import logging
 from collections import Counter, defaultdict, deque
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
+from comas.run.signals import LOST_SIGNALS, mismatch_signs, shown_by
 from comas.types import Metrics, RewardedDiscussion, TrainingSample, UpdateStats
 
 log = logging.getLogger(__name__)
@@ -26,8 +27,6 @@ INVALID_RATE = 0.2
 ENTROPY_SHARE = 0.2
 """Share of its first entropy below which a policy is warned of. (Quick-start runs that learn keep
 0.4 to 0.9 of it.)"""
-CORRECTED_SHARE = 0.1
-"""Share beyond the bounds of ``optimization.rollout_correction`` that is warned of."""
 
 
 class EmptyUpdates:
@@ -43,7 +42,7 @@ class EmptyUpdates:
         *,
         policy_of_agent: Sequence[int],
     ) -> None:
-        """Warn of every policy whose buffer is empty.
+        """Count the empty buffers in a row; of the first ``Watch`` warns.
 
         Args:
             buffers: policy -> what it is about to be updated with.
@@ -57,14 +56,13 @@ class EmptyUpdates:
                 self._in_a_row[policy] = 0
                 continue
             self._in_a_row[policy] += 1
-            reason = _why_empty(rewarded, policy, policy_of_agent)
             if self._in_a_row[policy] >= MAX_EMPTY_UPDATES:
+                reason = _why_empty(rewarded, policy, policy_of_agent)
                 raise RuntimeError(
                     f"policy {policy} had nothing to learn from in {MAX_EMPTY_UPDATES} updates in "
                     f"a row ({reason}). If most are cut off, its model may have no end-of-sequence "
                     "token, or rollout.max_response_tokens is too small"
                 )
-            log.warning("policy %d has nothing to learn from in this step: %s", policy, reason)
 
 
 def _why_empty(
@@ -129,52 +127,41 @@ class Trend:
 
 
 class Watch:
-    """Warns once of each sign that a run goes wrong, with what to look at.
+    """Warns of each sign that a run goes wrong, with what to look at: of what came over time once
+    in a run, of what a single step shows once after every start and resume.
 
     Args:
-        rows: the metrics of the steps before a resume, whose warnings have been given.
+        rows: the metrics of the steps before a resume.
         mismatch_limit: ``optimization.mismatch_warning``.
     """
 
     def __init__(self, rows: Iterable[Metrics], *, mismatch_limit: float) -> None:
-        self._mismatch_limit = mismatch_limit
+        self._signs = (*LOST_SIGNALS, *mismatch_signs(mismatch_limit))
+        self._shown: set[str] = set()
         self._trends: defaultdict[str, Trend] = defaultdict(Trend)
         self._told: set[str] = set()
         for row in rows:
             for _ in self._news(row):
                 pass
 
-    def see(self, metrics: Metrics) -> None:
-        """Take in the metrics of the next step."""
+    def see(self, metrics: Metrics, rewarded: Sequence[RewardedDiscussion]) -> None:
+        """Take in the metrics of the next step, and the discussions that examples are from."""
+        unseen = {name: value for name, value in metrics.items() if name not in self._shown}
+        for shown in shown_by(unseen, self._signs):
+            self._shown |= shown.values.keys()
+            log.warning("%s", shown.warning(rewarded))
         for warning in self._news(metrics):
-            log.warning(warning)
+            log.warning("%s", warning)
 
     def _news(self, metrics: Metrics) -> Iterator[str]:
-        """What is to be said of ``metrics`` and has not been said before."""
+        """What ``metrics`` tell beside those before, and has not been said."""
         for name, value in metrics.items():
             if value is None or name in self._told:
                 continue
             self._trends[name].add(value)
-            warning = _at_once(name, value, mismatch_limit=self._mismatch_limit)
-            if (warning := warning or _over_time(name, self._trends[name])) is not None:
+            if (warning := _over_time(name, self._trends[name])) is not None:
                 self._told.add(name)
                 yield f"{name}: {warning}"
-
-
-def _at_once(name: str, value: float, *, mismatch_limit: float) -> str | None:
-    """What a single value tells, whatever came before it."""
-    if name.endswith("/rollout_mismatch/mean") and value > mismatch_limit:
-        return (
-            f"the policy's log-probs differ from its rollout engine's by {value:.3f} a token "
-            f"(optimization.mismatch_warning={mismatch_limit:g}), so importance ratios are wrong; "
-            "look at rollout.dtype and policy.dtype, and at optimization.rollout_correction"
-        )
-    if name.endswith("/rollout_mismatch/corrected_share") and value > CORRECTED_SHARE:
-        return (
-            f"{value:.0%} of what the policy said was beyond optimization.rollout_ratio_bounds, "
-            "and so clipped or left out of the update; look at the mismatch of the same agent"
-        )
-    return None
 
 
 def _over_time(name: str, trend: Trend) -> str | None:

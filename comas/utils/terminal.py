@@ -41,6 +41,8 @@ WIPE = "\r\033[K"
 NO_BREAK = "\N{NO-BREAK SPACE}"
 MARGIN = 4
 """By how much more the rest of a folded line is indented."""
+MAX_QUOTED_CHARS = 120
+"""Of a text of somebody else's within a message."""
 
 
 def start_command(*loggers: str) -> None:
@@ -125,6 +127,17 @@ def printable(text: str) -> str:
         else character.encode("unicode_escape").decode()
         for character in text
     )
+
+
+def excerpt(text: str) -> str:
+    """What somebody else wrote, as part of a line: ``printable``, blanks for lines and tabs, and of
+    a long text beginning and end.
+
+    Example: ``excerpt("x = 7\\n\\x1b[2J") == r"x = 7 \x1b[2J"``
+    """
+    line = printable(" ".join(text.split()))
+    half = MAX_QUOTED_CHARS // 2
+    return line if len(line) <= MAX_QUOTED_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
 def command(

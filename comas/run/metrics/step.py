@@ -1,7 +1,7 @@
 """What a step's discussions and updates say, as flat names with slashes."""
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 
 from comas.config.schema import Config
@@ -18,6 +18,7 @@ from comas.types import (
     Metrics,
     RewardedDiscussion,
     Rewards,
+    Role,
     TrainingSample,
     Turn,
     UpdateStats,
@@ -27,6 +28,8 @@ from comas.verification.solutions import Verdicts
 
 NO_ADVANTAGE = 1e-6
 """Advantages below this are the rounding of a mean."""
+LONG_STEP_S = 100
+"""From so many seconds on, a tenth of one says nothing."""
 
 
 def step_metrics(
@@ -41,15 +44,17 @@ def step_metrics(
     """What a step's discussions and updates say; ``buffers`` are what policies were updated on,
     ``of_asked`` the verdicts on what the reward scheme asked for."""
     discussions = [item.discussion for item in rewards.discussions]
+    scheme = REWARD_SCHEMES[config.reward.scheme]
     return {
         **rollout_metrics(rewards.discussions, num_agents=config.society.num_agents),
+        "reward/spread": None if scheme.pays_alike else reward_spread(rewards.discussions),
         **rewards.metrics,
         **update_metrics(stats, buffers, policy_of_agent=config.policy_of_agent),
         **accuracy_metrics("train", judged_solutions(discussions, verdicts)),
         **reward_effectiveness(
             rewards.discussions,
             verdicts=verdicts,
-            sees_verdicts=REWARD_SCHEMES[config.reward.scheme].sees_verdicts,
+            sees_verdicts=scheme.sees_verdicts,
         ),
         **false_accusations(discussions, verdicts=verdicts),
         **instruments(rewards.discussions, verdicts=verdicts, num_agents=config.society.num_agents),
@@ -101,6 +106,8 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     rounds = [len({turn.round_index for turn in item.discussion.turns}) for item in rewarded]
     metrics["interaction/rounds"] = _mean(rounds)
     metrics["interaction/truncated_rate"] = _truncated_rate(turn for turn, _ in turns)
+    for role in roles:
+        metrics[f"truncated_rate/{role}"] = _truncated_rate(t for t, _ in turns if t.role == role)
     metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
     metrics["response_length"] = _mean([len(t.generation.response_token_ids) for t, _ in turns])
     metrics |= _thinking_metrics("", [turn for turn, _ in turns])
@@ -191,33 +198,58 @@ def share_correct(verdicts: Sequence[Verdict]) -> float | None:
     return _share(verdicts, "correct")
 
 
-def step_line(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> str:
-    """One readable line of a step.
+def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> Iterator[str]:
+    """A step in lines of at most 80 columns: what was trained on, and what a validation found.
 
-    Example: ``step 12/50  accuracy train 0.61 held-out 0.66 (greedy 0.91)  reward sol 0.58
-    eval 0.42 score -0.01  length 14.2  rollout 1.9s update 0.8s sync 0.1s``
+    ``valid`` is the share of scorings (or judgments, or ratings) that could be read. Example::
+
+        step 12/50  acc 0.61  reward sol 0.58 eval 0.42  valid 99%  14 tok  2.8s
+        step 12/50  held-out acc 0.66 (greedy 0.91, discussed 0.70)
     """
+    heading = f"step {step}/{num_steps}"
 
-    def show(key: str, digits: int = 2) -> str:
+    def show(label: str, key: str) -> list[str]:
         value = metrics.get(key)
-        return "-" if value is None else f"{value:.{digits}f}"
+        return [] if key not in metrics else [f"{label} {_figure(value, '.2f')}"]
 
-    held_out = (
-        " held-out " + show("validation/accuracy") if "validation/accuracy" in metrics else ""
-    )
-    if "validation/greedy/accuracy" in metrics:
-        held_out += f" (greedy {show('validation/greedy/accuracy')})"
-    if "validation/discussion/accuracy" in metrics:
-        held_out += " discussed " + show("validation/discussion/accuracy")
-    if "train/accuracy" not in metrics:
-        return f"step {step}/{num_steps}  accuracy{held_out}"
-    return (
-        f"step {step}/{num_steps}  accuracy train {show('train/accuracy')}{held_out}  "
-        f"reward sol {show('reward/solution')} eval {show('reward/evaluation')} "
-        f"score {show('reward/scoring')}  length {show('response_length', 1)}  "
-        f"rollout {show('time/rollout_s', 1)}s update {show('time/update_s', 1)}s "
-        f"sync {show('time/sync_s', 1)}s"
-    )
+    if "train/accuracy" in metrics:
+        rewards = show("sol", "reward/solution") + show("eval", "reward/evaluation")
+        unread = [metrics[name] for name in _INVALID_RATES if name in metrics]
+        valid = [f"valid {_figure(None if rate is None else 1 - rate, '.0%')}" for rate in unread]
+        length, seconds = metrics.get("response_length"), metrics.get("time/step_s")
+        fields = [
+            *show("acc", "train/accuracy"),
+            " ".join(["reward", *rewards]),
+            *valid,
+            f"{_figure(length, '.0f')} tok",
+            f"{_figure(seconds, '.1f' if (seconds or 0) < LONG_STEP_S else '.0f')}s",
+        ]
+        yield "  ".join([heading, *fields])
+    if "validation/accuracy" in metrics:
+        others = show("greedy", "validation/greedy/accuracy")
+        others += show("discussed", "validation/discussion/accuracy")
+        beside = f" ({', '.join(others)})" if others else ""
+        yield f"{heading}  {show('held-out acc', 'validation/accuracy')[0]}{beside}"
+
+
+_INVALID_RATES = ("scoring/invalid_rate", "judgment/invalid_rate", "rating/invalid_rate")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else f"{value:{form}}"
+
+
+def reward_spread(rewarded: Iterable[RewardedDiscussion]) -> float | None:
+    """By how much rewards of one role differ in one round, where they do most.
+
+    Example: solutions paid 1 and 0.5, scorings paid 0 and 0: 0.5. None where nothing is paid.
+    """
+    paid: dict[tuple[Role, int], list[float]] = {}
+    for item in rewarded:
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
+            if reward is not None:
+                paid.setdefault((turn.role, turn.round_index), []).append(reward)
+    return max((max(own) - min(own) for own in paid.values()), default=None)
 
 
 def _without_advantage(stats: UpdateStats) -> float | None:
