@@ -208,13 +208,13 @@ MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
         (
             {"agent_1/truncated_rate": 0.91, "agent_0/truncated_rate": 0.49},
             spoken(TRICKS, agent=1, cut=True),
-            "half of the responses or more are cut off (agent 1 91%)",
+            "half of the responses or more are cut off: agent 1 91%",
             (MOST_TOKENS, MODELS, "rollout.chat_template_kwargs", "optimization.mask_truncated"),
         ),
         (
             {"truncated_rate/solution": 1.0, "truncated_rate/scoring": 0.1},
             spoken(TRICKS, cut=True),
-            "half of the responses or more are cut off (solutions 100%)",
+            "half of the responses or more are cut off: solutions 100%",
             (MOST_TOKENS, MODELS),
         ),
         (
@@ -259,7 +259,7 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
     assert warnings(rows) == [warning]  # a resume tells what still is so
     level, closing = closing_line([{"step": 0}, *rows], Path("saves/x/models"))
     assert level == logging.WARNING and not closing.startswith("done:")
-    assert f"{says} (in 2 of the last 2 steps)" in closing
+    assert f"{says}, in 2 of the last 2 steps" in closing
 
 
 @pytest.mark.parametrize(("num_bad", "is_said"), [(0, False), (4, False), (5, True), (10, True)])

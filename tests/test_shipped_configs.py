@@ -44,7 +44,7 @@ from comas.run import RunDirectory
 from comas.run.metrics.step import step_metrics
 from comas.run.prepared import Prepared
 from comas.run.records import read_rows
-from comas.run.signals import LOST_SIGNALS, shown_by
+from comas.run.signals import LOST_SIGNALS, closing_line, shown_by
 from comas.types import (
     Generate,
     Generation,
@@ -330,7 +330,7 @@ def society_of() -> Iterator[Callable[[Config, Prepared], Agents]]:
 @pytest.mark.stack
 @pytest.mark.parametrize("file", by_engines())
 def test_every_config_makes_a_step_on_the_whole_stack(
-    file: Path, tiny: list[str], society_of, monkeypatch: pytest.MonkeyPatch
+    file: Path, tiny: list[str], society_of, monkeypatch: pytest.MonkeyPatch, caplog
 ):
     named = shipped(file)
     folder = Path(tiny[0].partition("=")[2]).parent
@@ -341,7 +341,11 @@ def test_every_config_makes_a_step_on_the_whole_stack(
     monkeypatch.setattr(driver, "agents_of", lambda *_: nullcontext(society))
     with RunDirectory.create(prepared.config) as run:
         driver.train(prepared.config, prepared, run)
-    start, step = read_rows(run.path / "metrics.jsonl")
+    # Random models say nothing that can be read, which does not pass in silence.
+    assert [record for record in caplog.records if record.name == "comas.run.guards"]
+    rows = read_rows(run.path / "metrics.jsonl")
+    assert "little or nothing to learn from" in closing_line(rows, run.path)[1]
+    start, step = rows
     assert "validation/accuracy" in start
     with (run.path / "discussions/step_0001.jsonl").open(encoding="utf-8") as lines:
         turns = [turn for line in lines for turn in json.loads(line)["turns"]]

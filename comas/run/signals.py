@@ -120,7 +120,7 @@ LOST_SIGNALS = (
     Sign(
         "truncated_rate",
         _at_least_half,
-        "half of the responses or more are cut off ({each})",
+        "half of the responses or more are cut off: {each}",
         "raise rollout.max_response_tokens, choose society.models that come to an end, or stop a "
         "model from thinking (rollout.chat_template_kwargs); optimization.mask_truncated leaves "
         "them out of the update",
@@ -197,13 +197,13 @@ def closing_line(rows: Sequence[Mapping[str, Any]], models: Path) -> tuple[int, 
         for shown in shown_by(row, LOST_SIGNALS):
             found.setdefault(shown.sign.metric, []).append(shown)
     lacking = [
-        f"{shown[-1]} (in {len(shown)} of the last {len(steps)} steps)"
+        f"{shown[-1]}, in {len(shown)} of the last {len(steps)} steps"
         for shown in found.values()
         if 2 * len(shown) >= len(steps)
     ]
     if not lacking:
         return logging.INFO, f"done: the trained agents are in {models}"
     return logging.WARNING, (
-        f"done, but there was little or nothing to learn from: {'; '.join(lacking)}. The log says "
-        f"at the first of these steps what to change. The agents are in {models}"
+        f"done, but there was little or nothing to learn from: {'; '.join(lacking)}. train.log "
+        f"says at the first of these steps what to change. The agents are in {models}"
     )
