@@ -156,7 +156,7 @@ def option_needs(config: Config, *, device: Device) -> list[Need]:
 
 def _untaken(key: str, value: str, said: str, *, by: str) -> Need:
     fault = f"{key} = {value}: {by} does not take it: {said}. Change it, or leave it out"
-    return Need(key, f"as {by} defines it", value, fault=fault)
+    return Need(key, f"as {by} defines it", "not taken", fault=fault)
 
 
 def described_options(config: Config) -> list[str]:
