@@ -213,6 +213,7 @@ def bookkeeping_of(
         validate=validate,
         begin_checkpoint=begin_checkpoint,
         take_recoveries=agents.recoveries.take_metrics,
+        answers=prepared.train.answers,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import operator
 import os
 import subprocess
 import sys
@@ -35,7 +36,8 @@ def main(arguments: Sequence[str]) -> int:
             keys = (f"interaction.schedule={schedule}", f"training.num_steps={NUM_STEPS}")
             before = train(code, f"base-{schedule}", *keys, *overrides)
             after = train(HERE, f"here-{schedule}", *keys, *overrides)
-            differences += [f"{schedule}: {line}" for line in compare(before, after)]
+            found = compare(before, after, may_add=True)
+            differences += [f"{schedule}: {line}" for line in found]
     shown = differences[:MAX_SHOWN] or [f"no difference to {base} in {NUM_STEPS} steps"]
     sys.stdout.write("\n".join([*shown, f"{len(differences)} differences", ""]))
     return bool(differences)
@@ -67,18 +69,35 @@ def train(code: Path, name: str, *overrides: str) -> Path:
     return (SAVES / "latest").resolve()
 
 
-def compare(before: Path, after: Path, *, ignored: tuple[str, ...] = ("time/",)) -> Iterator[str]:
-    """A line for each value that differs, but for keys that begin with one of ``ignored``."""
+def compare(
+    before: Path,
+    after: Path,
+    *,
+    ignored: tuple[str, ...] = ("time/",),
+    may_add: bool = False,
+) -> Iterator[str]:
+    """A line for each value that differs, but for keys that begin with one of ``ignored``; with
+    ``may_add``, what ``after`` says besides is no difference."""
+    is_same = holds if may_add else operator.eq
     files = ["metrics.jsonl"]
     files += [f"discussions/{path.name}" for path in sorted((before / "discussions").iterdir())]
     for name in files:
         old_rows, new_rows = read_lines(before / name), read_lines(after / name)
         rows = zip_longest(old_rows, new_rows, fillvalue=NO_ROW)
         for number, (old, new) in enumerate(rows, start=1):
-            for key in sorted({*old, *new}):
+            for key in sorted(old if may_add and old else {*old, *new}):
                 is_shared = key in old and key in new
-                if not key.startswith(ignored) and (not is_shared or old[key] != new[key]):
+                if not key.startswith(ignored) and not (is_shared and is_same(new[key], old[key])):
                     yield f"{name}, line {number}, {key}: {shown(old, key)} -> {shown(new, key)}"
+
+
+def holds(new: Any, old: Any) -> bool:
+    """Whether ``new`` has all values of ``old``; what it says besides changes none of them."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        return all(key in new and holds(new[key], value) for key, value in old.items())
+    if isinstance(old, list) and isinstance(new, list):
+        return len(old) == len(new) and all(map(holds, new, old))
+    return bool(new == old)
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:

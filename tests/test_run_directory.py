@@ -190,12 +190,13 @@ def test_a_full_disk_is_told_whatever_a_library_makes_of_it(config: Config, writ
 def test_discussions_are_written_readably_with_rewards_and_verdicts(config: Config):
     with RunDirectory.create(config) as run:
         verdicts = {("step1/math/17/copy0", "r0.s0"): "correct"}
-        run.save_discussions(1, [discussion()], verdicts=verdicts)
+        run.save_discussions(1, [discussion()], verdicts=verdicts, answers={"math/17": "71"})
         text = (run.path / "discussions" / "step_0001.jsonl").read_text("utf-8")
     assert "Ça fait 71" in text
     [written] = map(json.loads, text.splitlines())
     assert written["question_id"] == "math/17"
     assert written["num_overlong_prompts"] == 2
+    assert written["gold"] == "71"
     solution, evaluation = written["turns"]
     assert (solution["agent"], solution["reward"], solution["verdict"]) == (1, 0.5, "correct")
     assert (evaluation["parent_turn_id"], evaluation["reward"]) == ("r0.s0", None)

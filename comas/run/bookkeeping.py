@@ -18,7 +18,7 @@ from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.records import METRICS, read_rows
 from comas.run.stopping import Stopping
-from comas.types import Metrics, TrainingSample, UpdateStats
+from comas.types import AnswerKey, Metrics, TrainingSample, UpdateStats
 
 log = logging.getLogger(__name__)
 
@@ -49,15 +49,18 @@ class Bookkeeping:
         validate: Callable[[], Metrics],
         begin_checkpoint: Begin,
         take_recoveries: Callable[[int], Metrics],
+        answers: AnswerKey,
     ) -> None:
         """``validate`` is called where a validation is due, ``begin_checkpoint`` where a checkpoint
-        is; ``take_recoveries`` says what was started again before a step."""
+        is; ``take_recoveries`` says what was started again before a step. ``answers`` are written
+        beside the discussions, and go nowhere else."""
         earlier = read_rows(run.path / METRICS)
         self._config = config
         self._run = run
         self._bar = bar
         self._validate = validate
         self._take_recoveries = take_recoveries
+        self._answers = answers
         self._empty_updates, self._skipped_updates = EmptyUpdates(), SkippedUpdates()
         # Of samples that are older than the weights, log-probs have to differ.
         limit = math.inf if config.training.max_staleness else config.optimization.mismatch_warning
@@ -102,7 +105,12 @@ class Bookkeeping:
             metrics |= self._validate()
         # Before anything of this step is on record: at most one step can be lost.
         self._checkpoints.wait()
-        self._run.save_discussions(step, rewards.discussions, verdicts={**verdicts, **of_asked})
+        self._run.save_discussions(
+            step,
+            rewards.discussions,
+            verdicts={**verdicts, **of_asked},
+            answers=self._answers,
+        )
         self._run.save_tokens(
             step,
             [item.discussion for item in rewards.discussions],

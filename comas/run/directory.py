@@ -44,6 +44,7 @@ from comas.run.origin import (
 from comas.run.provenance import note_process
 from comas.run.records import (
     METRICS,
+    NO_ANSWERS,
     TOKENS,
     MetricsLog,
     Row,
@@ -55,7 +56,7 @@ from comas.run.records import (
 from comas.run.seal import user_key
 from comas.run.stopping import best_step, stop_reason
 from comas.run.trackers import Findings, open_trackers
-from comas.types import Discussion, RewardedDiscussion, TurnKey
+from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files
 from comas.utils.files import (
     PARTIAL,
@@ -208,13 +209,14 @@ class RunDirectory:
         discussions: Sequence[RewardedDiscussion],
         *,
         verdicts: Mapping[TurnKey, str] = MappingProxyType({}),
+        answers: AnswerKey = NO_ANSWERS,
     ) -> None:
         """Write every discussion of a step, one per line, with rewards and the given verdicts.
 
         ``verdicts`` maps (discussion_id, turn_id) to what the verifier says, for the solutions
-        that it judged.
+        that it judged, by the reference ``answers``.
         """
-        records = [discussion_record(item, verdicts=verdicts) for item in discussions]
+        records = [discussion_record(d, verdicts=verdicts, answers=answers) for d in discussions]
         path = self.path / "discussions" / f"{step_name(step)}.jsonl"
         files.write_text(path, json_lines(records))
         for tracker in self._trackers:

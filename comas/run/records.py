@@ -6,9 +6,11 @@ import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from comas.types import Discussion, RewardedDiscussion, Turn, TurnKey
+from comas.reward_formulation.interaction_reward import parse_score
+from comas.types import AnswerKey, Discussion, RewardedDiscussion, Turn, TurnKey
 from comas.utils.files import append_lines, json_lines, read_lines, write_text
 
 logger = logging.getLogger(__name__)
@@ -20,6 +22,8 @@ TOKENS = "tokens"
 GZIP_LEVEL = 4
 """Of its files. Python's default took about as long as all else that the driver of a large society
 does, for files that are little smaller."""
+
+NO_ANSWERS: AnswerKey = MappingProxyType({})
 
 Row = dict[str, Any]
 """The metrics of a step, under their names, and ``step``."""
@@ -75,9 +79,12 @@ def _parse_row(line: bytes) -> Row:
 # ---------------------------------------------------------------- discussions/
 
 
-def discussion_record(item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str]) -> Record:
-    """The question, and every turn with its reward; agent null: nobody said it, it was given. What
-    the reward scheme asked for, if anything, is under ``asked``.
+def discussion_record(
+    item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, str], answers: AnswerKey = NO_ANSWERS
+) -> Record:
+    """The question with its reference answer, where it has one (``gold``), and every turn with its
+    reward, a scoring with its score (null: none can be read); agent null: nobody said it, it was
+    given. What the reward scheme asked for, if anything, is under ``asked``.
 
     Prompts are left out: they repeat the question and earlier turns, and would make the
     files many times as large.
@@ -90,6 +97,7 @@ def discussion_record(item: RewardedDiscussion, *, verdicts: Mapping[TurnKey, st
         "domain": discussion.question.domain,
         "question": discussion.question.text,
         "num_overlong_prompts": discussion.num_overlong_prompts,
+        **({"gold": gold} if (gold := answers.get(discussion.question.question_id)) else {}),
         "turns": [
             _turn_record(turn, reward, verdicts.get((key, turn.turn_id)))
             for turn, reward in zip(discussion.turns, item.rewards, strict=True)
@@ -113,6 +121,8 @@ def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Recor
         "num_response_tokens": len(turn.generation.response_token_ids),
         "policy_version": turn.generation.policy_version,
     }
+    if turn.role == "scoring":
+        record["score"] = parse_score(turn.text)
     if turn.generation.thinking_text:
         record["thinking"] = turn.generation.thinking_text
     if turn.generation.spells_mark:
@@ -150,10 +160,11 @@ def compressed(records: Iterable[Record]) -> bytes:
     return gzip.compress(json_lines(records).encode(), compresslevel=GZIP_LEVEL, mtime=0)
 
 
-def read_tokens(folder: Path, *, names: str = "step_*") -> dict[TurnKey, Record]:
-    """The records of all steps, or of the files that ``names`` fits; each turn's in one."""
+def read_tokens(folder: Path, *, steps: Iterable[int] | None = None) -> dict[TurnKey, Record]:
+    """The records in the files of ``steps`` (None: of all), those of a turn in one."""
+    names = ["step_*"] if steps is None else [f"step_{step:04d}" for step in steps]
     records: dict[TurnKey, Record] = {}
-    for path in sorted(folder.glob(f"{names}.jsonl.gz")):
+    for path in sorted(path for name in names for path in folder.glob(f"{name}.jsonl.gz")):
         for line in gzip.decompress(path.read_bytes()).splitlines():
             record = json.loads(line)
             records.setdefault((record["discussion_id"], record["turn_id"]), {}).update(record)
