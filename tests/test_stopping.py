@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from config_faults import only_fault
 from scripted_agents import ScriptedAgents
-from small_runs import REPOSITORY
+from small_runs import REPOSITORY, record, write_records
 
 from comas import train as driver
 from comas.config.faults import ConfigError
@@ -283,6 +283,38 @@ def play(
     return run.path
 
 
+@pytest.mark.stack
+def test_gold_answers_are_on_record_and_reach_neither_prompts_nor_rewards(
+    saves, tmp_path, monkeypatch
+):
+    prompts: list[str] = []
+    generate = ScriptedAgents.generate
+
+    async def noting(self: ScriptedAgents, agent: int, prompt: str, **asked: Any) -> Any:
+        prompts.append(prompt)
+        return await generate(self, agent, prompt, **asked)
+
+    monkeypatch.setattr(ScriptedAgents, "generate", noting)
+    sizes = ("rollout.batch_size=2", "training.num_steps=2", "cluster.device=cpu")
+    left = []
+    for gold in ("91827", "73645"):
+        known = [record(i, answer=f"{gold}{i}") for i in range(4)]
+        questions = write_records(tmp_path / f"{gold}.jsonl", known)
+        path = play(
+            monkeypatch, [f"saves={saves}", f"name={gold}", f"data.train={questions}", *sizes]
+        )
+        files = sorted((path / "discussions").iterdir())
+        records = [json.loads(line) for file in files for line in file.read_text().splitlines()]
+        assert {of["question_id"]: of.pop("gold") for of in records} == {
+            f"gsm8k-{i}": f"{gold}{i}" for i in range(4)
+        }
+        scorings = [t for of in records for t in of["turns"] if t["role"] == "scoring"]
+        assert scorings and {turn["score"] for turn in scorings} == {1}
+        left.append(records)
+    assert left[0] == left[1]  # verdicts, which are all "wrong", included
+    assert prompts and not any(gold in prompt for prompt in prompts for gold in ("91827", "73645"))
+
+
 def left_by(run: Path) -> dict[str, Any]:
     """What a run computed: everything but times, seals, logs and cards."""
     files = {
@@ -310,7 +342,7 @@ def test_a_run_that_ends_early_is_finished_and_says_why(saves, monkeypatch, capl
     assert kept == ["step_0003", "step_0006"]
     asked = load_config(path / "config.yaml", [])
     assert stop_reason(asked, read_rows(path / "metrics.jsonl")) is not None
-    sizes = dict(report_source(path, read_rows(path / "metrics.jsonl"), {}).tables[1].rows)
+    sizes = dict(report_source(path, read_rows(path / "metrics.jsonl"), []).tables[1].rows)
     assert sizes["ended early, by"].startswith(reason)
     assert sizes[f"step of the best {ACCURACY}"] == 3
     caplog.clear()

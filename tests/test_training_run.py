@@ -18,6 +18,7 @@ import psutil
 import pytest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from comas.run.metrics.meanings import meaning_of
 from comas.run.records import read_tokens
 from comas.utils.processes import command_line
 from evaluation.config import EvaluationConfig
@@ -188,6 +189,7 @@ def test_every_step_has_the_promised_metrics(finished):
     assert [row["step"] for row in rows] == list(range(STEPS + 1))
     for row in rows[1:]:
         assert [key for key in PROMISED_KEYS if key not in row] == []
+        assert [key for key in row if key != "step" and meaning_of(key) is None] == []
     validated = [row["step"] for row in rows if "validation/accuracy" in row]
     assert validated == [0, 3, 6]
 

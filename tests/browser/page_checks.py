@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
 import pytest
 from page_runs import discussion, generation, row, verdicts_of, write_run
@@ -23,7 +24,7 @@ from comas.run.pages.live import LiveRun
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import LiveServer
-from comas.types import Question, Turn
+from comas.types import Question, RewardedDiscussion, Turn
 
 NUM_STEPS, PER_STEP = 60, 50
 """Of the large run: 3000 discussions."""
@@ -47,16 +48,17 @@ CONTRAST = """
   const texts = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
     const element = texts.currentNode.parentElement;
-    const isInSight = element.checkVisibility() && !element.closest("svg");
-    if (!isInSight || !texts.currentNode.data.trim()) continue;
-    const [one, other] = [getComputedStyle(element).color, back(element)].map(light);
+    if (!element.checkVisibility() || !texts.currentNode.data.trim()) continue;
+    const style = getComputedStyle(element);
+    const color = element.closest("svg") ? style.fill : style.color;
+    const [one, other] = [color, back(element)].map(light);
     const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
     told.push([ratio, texts.currentNode.data.trim()]);
   }
   return told;
 }
 """
-"""Of every text in sight but drawings: how far it stands out from what is behind it (WCAG)."""
+"""Of every text in sight: how far it stands out from what is behind it (WCAG)."""
 READABLE = 4.5
 """WCAG's least contrast of a text."""
 
@@ -127,7 +129,9 @@ def count(page: Page) -> str:
 
 
 def test_it_opens_with_the_report(page: Page):
-    assert page.locator("#report figure:not(.curve) svg").count() == 6
+    titles = page.locator(".figures figcaption").all_inner_texts()
+    assert {"Accuracy", "Response length (tokens)", "Seconds per step"} <= set(titles)
+    assert page.locator(".figures svg").count() == len(titles)
     assert "society.num_agents" in page.inner_text("#report")
 
 
@@ -193,8 +197,11 @@ def test_everything_fits_on_a_laptop_screen_in_light_and_dark(page: Page):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_text_can_be_read_in_light_and_dark(page: Page, scheme: Literal["light", "dark"]):
     page.emulate_media(color_scheme=scheme)
-    assert "Time" in [text for _, text in page.evaluate(CONTRAST)]  # a caption
     shown = page.evaluate(CONTRAST)
+    # A caption, a number of an axis that is drawn by us, and one that is drawn by matplotlib.
+    assert {"Seconds per step", "step 1", "step"} <= {text for _, text in shown}
+    page.locator(".figures summary").first.click()
+    shown += page.evaluate(CONTRAST)
     page.keyboard.press("d")
     page.keyboard.press("t")
     page.wait_for_selector(".token")
@@ -231,11 +238,57 @@ def test_what_is_open_is_among_the_hits_of_a_search(page: Page):
     expect(page.locator(".thread h3")).to_have_text("step 1")
 
 
+def test_every_curve_and_drawing_says_what_it_shows_and_a_sentence_what_the_run_came_to(page: Page):
+    assert "held-out accuracy" in page.inner_text("#results").lower()
+    curve = page.locator(".curve").first
+    assert "validation.temperature" in curve.inner_text()
+    assert "higher is better" in (curve.locator("figcaption").get_attribute("title") or "")
+    assert curve.locator("text").all_text_contents()[-2:] == ["step 1", "3"]
+    assert "mean of 5" in page.inner_text("#curves > .caption")
+    options = page.locator("#metric option[value='agent_1/policy/entropy']")
+    assert "nats per token" in (options.get_attribute("title") or "")
+    drawing = page.locator(".figures figure", has_text="Response length")
+    assert "Lines are means of 5 steps" in drawing.inner_text()
+    page.locator(".figures summary").first.click()
+    assert "held out, sampled: Correct answers" in page.inner_text(".figures details[open]")
+
+
+def test_the_gold_answer_is_shown_and_what_was_taken_for_its_closeness(browser, tmp_path: Path):
+    item = discussion(1, answer="71", question=Question("science/1", "science", "How many?"))
+    item = replace(item, discussion=replace(item.discussion, turns=closer(item)))
+    run = write_run(tmp_path / "saves", "close", {})
+    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
+        directory.save_discussions(
+            1,
+            [item, discussion(1, question=question(50))],
+            verdicts=verdicts_of(item),
+            answers={"science/1": "73", "math/50": "first line\nsecond line"},
+        )
+        directory.log_metrics(1, row(1))
+    path = tmp_path / "close.html"
+    write_page(path, [run_source(run)])
+    for page in opened(browser, path):
+        page.keyboard.press("d")
+        expect(page.locator(".gold")).to_have_text("Gold answer, for the verifier alone: 73")
+        assert "✓ correct, within 5 %" in page.locator(".turn .about").first.inner_text()
+        page.keyboard.press("ArrowDown")
+        expect(page.locator("details.gold pre")).to_be_hidden()
+        page.locator("details.gold summary").click()
+        expect(page.locator("details.gold pre")).to_have_text("first line\nsecond line")
+
+
+def closer(item: RewardedDiscussion) -> tuple[Turn, ...]:
+    """The turns of a discussion, of which the solution boxes its answer."""
+    solution, *others = item.discussion.turns
+    said = replace(solution.generation, response_text="\\boxed{71}")
+    return (replace(solution, generation=said), *others)
+
+
 def test_a_phone_scrolls_down_only_and_shows_drawings_large_enough_to_read(phone: Page):
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
     assert phone.evaluate("document.getElementById('report').scrollWidth") == PHONE["width"]
-    # Its smallest letters have 8 of the 936 points of its width.
-    assert phone.locator("#report figure:not(.curve) svg").first.bounding_box()["width"] > 800
+    heights = "(texts) => texts.map((text) => text.getBoundingClientRect().height)"
+    assert min(phone.locator("svg text").evaluate_all(heights)) > 8
     phone.tap("#tab-discussions")
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
 
@@ -386,6 +439,7 @@ def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path: Path, vie
                 expect(page.locator(".thread h3")).to_have_text("step 1")  # which was open
                 page.locator(".row").last.click()
                 expect(page.locator(".thread h3")).to_have_text("step 2")
+                page.wait_for_selector(".token")  # which is asked for now
                 assert page.locator(".token").first.inner_text().split()[0] == "71"
                 page.click("#tab-report")
                 assert page.locator(".curve circle").count() >= 2
@@ -404,6 +458,23 @@ def add_step(run: Path, step: int) -> None:
         directory.save_discussions(step, [item], verdicts=verdicts_of(item))
         directory.save_tokens(step, [item.discussion], advantages={})
         directory.log_metrics(step, row(step))
+
+
+def test_a_long_run_is_loaded_whole_a_few_steps_at_a_time(browser, tmp_path: Path, monkeypatch):
+    monkeypatch.setattr("comas.run.pages.live.STEPS_AT_ONCE", 2)
+    steps = {step: [discussion(step, question=question(step))] for step in range(1, 6)}
+    run = write_run(tmp_path, "long", steps)
+    with LiveServer([LiveRun(run)]) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        try:
+            address = f"{server.address}#{quote('0/step4/math/4/copy0', safe='')}"
+            for page in opened(browser, address, offline=False):
+                expect(page.locator("#count")).to_have_text("5 of 5 discussions")
+                expect(page.locator(".thread h3")).to_have_text("step 4")
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def test_thousands_of_discussions_stay_quick(browser: Browser, tmp_path: Path):

@@ -8,9 +8,12 @@ const state = { sources: [], threads: [], groups: new Map(), found: [], open: []
 
 async function start() {
   state.sources = await unpack(at("page-data").textContent);
+  state.meanings = await unpack(at("page-meanings").textContent);
+  const isLive = state.sources.some((source) => source.live);
+  if (isLive && !(await load())) return;
   state.threads = allThreads(state.sources);
   state.groups = byQuestion(state.threads);
-  at("report").append(make("div", { id: "curves" }));
+  at("report").append(make("div", { id: "results" }), make("div", { id: "curves" }));
   drawCurves();
   for (const [number, source] of state.sources.entries()) {
     const own = state.threads.filter((thread) => thread.source === number);
@@ -30,7 +33,7 @@ async function start() {
   at("show-beside").onclick = toggleBeside;
   filter();
   readHash();
-  if (state.sources.some((source) => source.live)) {
+  if (isLive) {
     drawProgress();
     setTimeout(follow, POLL_MS);
   }
@@ -45,7 +48,8 @@ function drawFacets() {
 }
 
 function drawCurves() {
-  at("curves").replaceChildren(...curvesElement(state.sources, state.metrics, (name) => {
+  at("results").replaceChildren(...resultElements(state.sources));
+  at("curves").replaceChildren(...curvesElement(state.sources, state.metrics, state.meanings, (name) => {
     state.metrics.unshift(name);
     drawCurves();
   }));
@@ -60,31 +64,54 @@ function drawProgress(fault = "") {
   at("progress").textContent = fault || said.join(" · ");
 }
 
-/** Ask for what is new, again and again. */
-async function follow() {
+/** What is new of every source; undefined: there is none to be had now. */
+async function news() {
   const have = state.sources.map((source) => `have=${encodeURIComponent(source.live.mark)}`).join("&");
   try {
     const answer = await fetch(`new?${have}`);
     if (!answer.ok) throw new Error(answer.statusText);
-    const news = await answer.json();
-    if (news.reload) return location.reload();
-    takeNews(news.sources);
-    drawProgress();
+    const { reload, sources } = await answer.json();
+    if (reload) location.reload();
+    return sources;
   } catch {
     drawProgress("The page is not followed any more: scripts/view.sh has ended or is busy. It is asked again.");
+    return undefined;
   }
-  setTimeout(follow, POLL_MS);
+}
+
+/** Ask for all that there is by now, a few steps at a time; whether it came. */
+async function load() {
+  for (let more = true; more; ) {
+    const found = await news();
+    if (!found) {
+      setTimeout(() => location.reload(), POLL_MS);
+      return false;
+    }
+    const known = new Set();
+    for (const [number, of] of found.entries()) {
+      const source = state.sources[number];
+      source.threads.push(...takeIn(source, number, of, known));
+    }
+    drawProgress(`loading: step ${state.sources.map((source) => source.rows.at(-1)?.step ?? 0).join(", ")}`);
+    more = found.some((of) => of.more);
+  }
+  return true;
+}
+
+/** Ask for what is new, again and again. */
+async function follow() {
+  const found = await news();
+  if (found) {
+    takeNews(found);
+    drawProgress();
+  }
+  setTimeout(follow, found?.some((of) => of.more) ? 0 : POLL_MS);
 }
 
 /** Show what is new; what is open, chosen and in sight stays. */
 function takeNews(news) {
   const known = new Set(state.threads.map((thread) => thread.key));
   const threads = news.flatMap((of, number) => takeIn(state.sources[number], number, of, known));
-  for (const of of news) {
-    for (const [id, packed] of Object.entries(of.details)) {
-      if (!at(id)) document.body.append(make("script", { type: "text/plain", id, textContent: packed }));
-    }
-  }
   if (news.some((of) => of.rows.length) && !at("curves").contains(document.activeElement)) drawCurves();
   if (!threads.length) return;
   state.threads = state.threads.concat(threads).sort((one, other) => one.source - other.source);
@@ -250,13 +277,21 @@ function drawToolbar() {
   at("show-beside").disabled = !occurrencesBeside(state.open[0]).length;
 }
 
-/** Prompts and tokens of a thread by turn; undefined where the page does not hold them. */
+/** Prompts and tokens of a thread by turn; undefined where there are none. */
 async function detailsOf(thread) {
   const id = `details-${thread.source}-${thread.chunk}`;
-  const packed = at(id);
-  if (!packed) return undefined;
-  if (!state.details.has(id)) state.details.set(id, unpack(packed.textContent));
+  if (!state.details.has(id)) state.details.set(id, detailsUnder(id, thread));
   return (await state.details.get(id))[thread.id];
+}
+
+/** Those of all threads of a step: on the page itself, or of a followed run from its server. */
+async function detailsUnder(id, thread) {
+  if (at(id)) return unpack(at(id).textContent);
+  if (!state.sources[thread.source].live) return {};
+  const answer = await fetch(`details?run=${thread.source}&step=${thread.step}`);
+  if (answer.ok) return answer.json();
+  state.details.delete(id); // to be asked for again
+  return {};
 }
 
 function toggle(what) {

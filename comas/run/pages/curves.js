@@ -1,7 +1,7 @@
 "use strict";
 /* Curves of metrics, those of all runs over each other. */
 
-const CURVE = { width: 320, height: 130 };
+const CURVE = { width: 320, height: 130, margin: 54 };
 const NUM_COLORS = 6;
 
 /** An element of a drawing. */
@@ -19,40 +19,79 @@ function legendElement(sources) {
   return make("p", { className: "legend", hidden: sources.length < 2 }, ...names);
 }
 
-/** The curve of a metric in every source that has it. */
-function curveElement(metric, sources) {
+/** Points as a line. */
+function lineElement(points, name) {
+  return draw("polyline", { class: name, points: points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ") });
+}
+
+/** The lines of the axes with their numbers: steps below, values at the left. */
+function axesElements({ left, right, low, high }) {
+  const { width, height } = CURVE;
+  const values = high > low ? [low, (low + high) / 2, high] : [low];
+  const ticks = values.flatMap((value, i) => {
+    const y = values.length > 1 ? height * (1 - i / 2) : height / 2;
+    return [
+      draw("line", { class: "grid", x1: 0, x2: width, y1: y, y2: y }),
+      draw("text", { x: -5, y: y + 3.5, "text-anchor": "end" }, shortTick(value)),
+    ];
+  });
+  const y = height + 15;
+  return [
+    ...ticks,
+    draw("text", { x: 0, y, "text-anchor": "start" }, `step ${left}`),
+    draw("text", { x: width, y, "text-anchor": "end" }, String(right)),
+  ];
+}
+
+/** A number with three significant digits. */
+function shortTick(number) {
+  return String(Number(number.toPrecision(3)));
+}
+
+/** The curve of a metric in every source that has it; each step is faint behind what is smoothed. */
+function curveElement(metric, sources, meanings) {
   const own = sources
     .map((source, number) => ({ number, name: source.name, points: pointsOf(source.rows, metric) }))
     .filter(({ points }) => points.length);
-  const { width, height } = CURVE;
-  const { curves, left, right, low, high } = placed(own.map(({ points }) => smooth(points)), width, height);
-  const drawing = draw("svg", { viewBox: `-6 -6 ${width + 12} ${height + 12}`, role: "img" });
-  drawing.setAttribute("aria-label", `${metric}, from ${short(low)} to ${short(high)}`);
-  for (const [i, points] of curves.entries()) {
-    const line = draw("g", { class: `run-${own[i].number % NUM_COLORS}` });
-    line.append(draw("polyline", { points: points.map(([x, y]) => `${x.toFixed(1)},${y.toFixed(1)}`).join(" ") }));
-    const dots = points.length > 4 * SMOOTHED_OVER ? points.slice(-1) : points;
+  const { width, height, margin } = CURVE;
+  const axes = axesOf(own.flatMap(({ points }) => points), CURVE);
+  const drawing = draw("svg", { viewBox: `${-margin} -8 ${width + margin + 8} ${height + 28}`, role: "img" }, ...axesElements(axes));
+  drawing.setAttribute("aria-label", `${metric}, from ${short(axes.low)} to ${short(axes.high)}`);
+  for (const { number, points } of own) {
+    const line = draw("g", { class: `run-${number % NUM_COLORS}` });
+    const places = smooth(points).map(axes.place);
+    if (isSmoothed(points)) line.append(lineElement(points.map(axes.place), "raw"));
+    line.append(lineElement(places, "smooth"));
+    const dots = isSmoothed(points) ? places.slice(-1) : places;
     for (const [x, y] of dots) line.append(draw("circle", { cx: x.toFixed(1), cy: y.toFixed(1), r: 2.5 }));
     drawing.append(line);
   }
   const latest = own.map(({ number, name, points }) =>
     make("span", { className: `key run-${number % NUM_COLORS}`, title: name }, short(points.at(-1)[1])));
+  const meaning = meaningOf(metric, meanings);
   return make(
     "figure",
     { className: "curve" },
-    make("figcaption", {}, make("strong", {}, metric), " ", ...latest),
+    make("figcaption", { title: meaning?.text ?? "" }, make("strong", {}, metric), " ", ...latest),
     drawing,
-    make("div", { className: "axes" }, `steps ${left} to ${right}, values ${short(low)} to ${short(high)}`),
+    make("p", { className: "caption" }, meaning ? `${meaning.text}.` : ""),
   );
 }
 
 /** The curves of `chosen` metrics that are there, and a list to choose another from. */
-function curvesElement(sources, chosen, choose) {
+function curvesElement(sources, chosen, meanings, choose) {
   const metrics = metricsOf(sources);
   if (!metrics.length) return [];
-  const options = metrics.filter((name) => !chosen.includes(name)).map((name) => make("option", { value: name }, name));
+  const options = metrics.filter((name) => !chosen.includes(name)).map((name) =>
+    make("option", { value: name, title: meaningOf(name, meanings)?.text ?? "" }, name));
   const list = make("select", { id: "metric", onchange: (event) => choose(event.target.value) },
     make("option", { value: "" }, "another metric"), ...options);
-  const shown = chosen.filter((name) => metrics.includes(name)).map((name) => curveElement(name, sources));
-  return [make("h2", {}, "Curves ", list), legendElement(sources), make("div", { className: "curves" }, ...shown)];
+  const shown = chosen.filter((name) => metrics.includes(name)).map((name) => curveElement(name, sources, meanings));
+  const said = `Steps to the right. Of more than ${4 * SMOOTHED_OVER} points the line is the mean of ${SMOOTHED_OVER}, each is faint behind it, and the number is the last of them.`;
+  return [
+    make("h2", {}, "Curves ", list),
+    legendElement(sources),
+    make("p", { className: "caption" }, said),
+    make("div", { className: "curves" }, ...shown),
+  ];
 }

@@ -17,14 +17,14 @@ NOT_WRITTEN = (
 
 
 def read_details(
-    run: Path, config: Config, threads: Iterable[Thread], *, names: str = "step_*"
+    run: Path, config: Config, threads: Iterable[Thread], *, steps: Iterable[int] | None = None
 ) -> dict[str, Details]:
-    """Prompts and tokens of ``threads`` by step, from the files of ``tokens/`` that ``names`` fits;
-    nothing where the run wrote none.
+    """Prompts and tokens of ``threads`` by step, from the files of ``tokens/`` of ``steps`` (None:
+    of all); nothing where the run wrote none.
 
     Raises ValueError when the tokenizer of an agent is found no more.
     """
-    records = read_tokens(run / TOKENS, names=names)
+    records = read_tokens(run / TOKENS, steps=steps)
     chunks: dict[str, Details] = {}
     texts = _Texts(run, config)
     for thread in threads:

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,11 +14,15 @@ from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import PageTurn, Thread
 from comas.utils.files import read_lines
+from comas.verification.science import RELATIVE_TOLERANCE, relative_error
 
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
 """What judges decide: scores, and judgments where nobody scores."""
 UNREADABLE = "unreadable"
 """Stands for the score of a scoring in which there is none."""
+
+ROUNDING = 1e-9
+"""Relative difference of two numbers that are the same, read from decimals."""
 
 Record = Mapping[str, Any]
 """A line of a file in ``discussions/``, or one of its turns."""
@@ -26,7 +31,12 @@ Record = Mapping[str, Any]
 def discussion_files(run: Path) -> dict[int, Path]:
     """Step -> the file of its discussions, in order."""
     paths = (run / "discussions").glob("step_*.jsonl")
-    return dict(sorted((int(path.stem.removeprefix("step_")), path) for path in paths))
+    return dict(sorted((step_of(path), path) for path in paths))
+
+
+def step_of(path: Path) -> int:
+    """The step of a file of ``discussions/``."""
+    return int(path.stem.removeprefix("step_"))
 
 
 def read_threads(step: int, path: Path) -> list[Thread]:
@@ -63,9 +73,13 @@ def thread_of(record: Record, *, step: int) -> Thread:
         labels={},
         chunk=str(step),
         turns=tuple(
-            _page_turn(turn, verdicts.get(_solution_id(turn["turn_id"])), scores_around(turn))
+            replace(
+                _page_turn(turn, verdicts.get(_solution_id(turn["turn_id"])), scores_around(turn)),
+                remark=_remark(turn, record),
+            )
             for turn in turns
         ),
+        gold=record.get("gold", ""),  # older versions wrote none
     )
 
 
@@ -120,6 +134,15 @@ def _own_score(turn: Record) -> int | str | None:
         rating = parse_rating(turn["response"])
         return parse_judgment(turn["response"]) if rating is None else rating
     return None
+
+
+def _remark(turn: Record, record: Record) -> str:
+    """That a correct number is not the reference answer but close to it."""
+    if record["domain"] != "science" or turn.get("verdict") != "correct" or "gold" not in record:
+        return ""
+    error = relative_error(turn["response"], record["gold"])
+    is_close = error is not None and ROUNDING < error <= RELATIVE_TOLERANCE
+    return f"within {RELATIVE_TOLERANCE:.0%}".replace("%", " %") if is_close else ""
 
 
 def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:

@@ -3,27 +3,39 @@
 import hashlib
 import json
 import math
+import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.run.directory import NUM_STEPS, trained_steps
 from comas.run.origin import CONFIG
 from comas.run.pages.details import NOT_WRITTEN, read_details
-from comas.run.pages.discussions import discussion_files, read_threads
-from comas.run.pages.page import Source, Thread, packed_details
-from comas.run.pages.run_report import rounded, settings_table, versions_tables
+from comas.run.pages.discussions import discussion_files, read_threads, step_of
+from comas.run.pages.page import Details, Source
+from comas.run.pages.run_report import (
+    result_in_words,
+    rounded,
+    settings_table,
+    versions_tables,
+)
 from comas.run.records import METRICS, Row, read_rows
 from comas.run.stopping import stop_reason
 from comas.utils.files import from_here
 
+STEPS_AT_ONCE = 20
+"""Steps of which one answer tells, so that none takes long; the page asks on."""
+KEPT_STEPS = 64
+"""Steps whose discussions are kept in memory."""
 RECENT_STEPS = 10
 """Latest steps by whose time that of the others is estimated."""
+T = TypeVar("T")
+
 NOTHING = "0-"
 """The mark of a run that has no rows yet."""
 
@@ -41,81 +53,100 @@ class LiveRun:
         self._run = run.resolve()  # which saves/latest points at now
         self._steps = steps
         self._config = read(Config, run / CONFIG, [])[0]
-        self._read: tuple[tuple[int, int], list[Row]] = ((0, 0), [])
+        self._rows_of = FileCache(read_rows, size=1)
+        self._threads_of = FileCache(_read_threads, size=KEPT_STEPS)
 
     def source(self) -> Source:
-        """All that there is by now, without drawings: the page draws curves of its own."""
+        """What the page begins with, from which it asks for all that there is by now: no drawings,
+        as it draws curves of its own."""
         rows = self._rows()
-        threads = self._threads(rows, after=-1)
         return Source(
             name=self._run.name,
             path=str(from_here(self._run)),
-            threads=threads,
+            threads=(),
             tables=[settings_table(self._config), *versions_tables(self._run)],
-            details=read_details(self._run, self._config, threads),
             without_details=NOT_WRITTEN,
-            rows=[rounded(row) for row in rows],
-            live=self._state(rows),
+            result=result_in_words(rows),
+            live={"mark": NOTHING, "progress": self._progress(rows)},
         )
 
-    def news(self, mark: str, *, number: int) -> dict[str, Any] | None:
-        """What came after ``mark``; None: the run went back behind it, or is another one.
-
-        ``number`` is that of the source on the page. Advantages of turns of steps before the mark,
-        where policies are updated more rarely, are not among the news.
-        """
+    def news(self, mark: str) -> dict[str, Any] | None:
+        """What came after ``mark``, of ``STEPS_AT_ONCE`` at most; None: the run went back behind
+        it, or is another one."""
         rows = self._rows()
         known = _num_known(rows, mark)
         if known is None:
             return None
-        new = rows[known:]
-        threads = self._threads(new, after=rows[known - 1]["step"] if known else -1)
-        details: dict[str, str] = {}
-        for step in sorted({thread.step for thread in threads if thread.step is not None}):
-            own = [thread for thread in threads if thread.step == step]
-            found = read_details(self._run, self._config, own, names=f"step_{step:04d}")
-            details |= packed_details(number, found)
+        new = rows[known : known + STEPS_AT_ONCE]
+        told = rows[: known + len(new)]
         return {
             "rows": [rounded(row) for row in new],
-            "threads": [asdict(thread) for thread in threads],
-            "details": details,
-            "live": self._state(rows),
+            "threads": self._threads(new, after=rows[known - 1]["step"] if known else -1),
+            "live": {"mark": mark_of(told), "progress": self._progress(rows)},
+            "result": result_in_words(rows),
+            "more": len(told) < len(rows),
         }
+
+    def details(self, step: int) -> Details:
+        """Prompts and tokens of the discussions of ``step``."""
+        path = discussion_files(self._run).get(step)
+        threads = [] if path is None else read_threads(step, path)
+        # Where policies are updated more rarely, advantages are in the file of a later step.
+        until = step + max(self._config.update_every, default=1)
+        steps = range(step, max(until, step + 1))
+        return read_details(self._run, self._config, threads, steps=steps).get(str(step), {})
 
     def _rows(self) -> list[Row]:
         path = self._run / METRICS
-        if not path.is_file():
-            return []
-        state = path.stat()
-        stamp = (state.st_mtime_ns, state.st_size)
-        if self._read[0] != stamp:
-            self._read = (stamp, read_rows(path))
-        return self._read[1]
+        return self._rows_of(path) if path.is_file() else []
 
-    def _threads(self, rows: Sequence[Row], *, after: int) -> list[Thread]:
+    def _threads(self, rows: Sequence[Row], *, after: int) -> list[dict[str, Any]]:
         """The discussions of the steps that ``rows`` tell of, beyond ``after``."""
         last = rows[-1]["step"] if rows else -1
         return [
             thread
             for step, path in discussion_files(self._run).items()
             if after < step <= last and (self._steps is None or step in self._steps)
-            for thread in read_threads(step, path)
+            for thread in self._threads_of(path)
         ]
 
-    def _state(self, rows: Sequence[Row]) -> dict[str, Any]:
-        path = self._run / METRICS
-        age_s = time.time() - path.stat().st_mtime if rows else None
-        return {
-            "mark": mark_of(rows),
-            "progress": progress_in_words(
-                rows,
-                num_steps=_noted_steps(self._run),
-                validate_every=self._config.training.validate_every,
-                is_over=rows and trained_steps(self._run) == rows[-1]["step"],
-                reason=stop_reason(self._config, rows),
-                age_s=age_s,
-            ),
-        }
+    def _progress(self, rows: Sequence[Row]) -> str:
+        age_s = time.time() - (self._run / METRICS).stat().st_mtime if rows else None
+        return progress_in_words(
+            rows,
+            num_steps=_noted_steps(self._run),
+            validate_every=self._config.training.validate_every,
+            is_over=rows and trained_steps(self._run) == rows[-1]["step"],
+            reason=stop_reason(self._config, rows),
+            age_s=age_s,
+        )
+
+
+class FileCache(Generic[T]):
+    """What ``build`` makes of files, made again when the time or size of one has changed; the
+    ``size`` that were asked for last are kept. Whoever asks meanwhile waits for the same."""
+
+    def __init__(self, build: Callable[[Path], T], *, size: int) -> None:
+        self._build = build
+        self._size = size
+        self._lock = threading.Lock()
+        self._known: dict[Path, tuple[tuple[int, int], T]] = {}
+
+    def __call__(self, path: Path) -> T:
+        with self._lock:
+            state = path.stat()
+            stamp = (state.st_mtime_ns, state.st_size)
+            found = self._known.pop(path, None)
+            if found is None or found[0] != stamp:
+                found = (stamp, self._build(path))
+            self._known[path] = found  # in the order of use
+            while len(self._known) > self._size:
+                del self._known[next(iter(self._known))]
+            return found[1]
+
+
+def _read_threads(path: Path) -> list[dict[str, Any]]:
+    return [asdict(thread) for thread in read_threads(step_of(path), path)]
 
 
 def mark_of(rows: Sequence[Row]) -> str:
@@ -196,8 +227,5 @@ def news_of(runs: Sequence[LiveRun], marks: Sequence[str]) -> Mapping[str, Any]:
     """What is new of each run since its mark, or that the page has to be loaded again."""
     if len(marks) != len(runs):
         return {"reload": True}
-    news = [
-        run.news(mark, number=number)
-        for number, (run, mark) in enumerate(zip(runs, marks, strict=True))
-    ]
+    news = [run.news(mark) for run, mark in zip(runs, marks, strict=True)]
     return {"reload": True} if None in news else {"reload": False, "sources": news}

@@ -123,6 +123,7 @@ function besideOf(thread, occurrences) {
 function takeIn(source, number, news, known) {
   source.rows.push(...news.rows);
   source.live = news.live;
+  source.result = news.result;
   const threads = news.threads.map((thread) => ({ ...thread, source: number, key: `${number}/${thread.id}` }));
   return threads.filter((thread) => !known.has(thread.key));
 }
@@ -151,23 +152,33 @@ function pointsOf(rows, metric) {
   return rows.filter((row) => Number.isFinite(row[metric])).map((row) => [row.step, row[metric]]);
 }
 
+/** What a metric means, as {label, text}; undefined: nothing is known. meanings: [regex, label, text]. */
+function meaningOf(metric, meanings) {
+  const found = meanings.find(([regex]) => new RegExp(`^(?:${regex})$`).test(metric));
+  return found && { label: found[1], text: found[2] };
+}
+
+/** Whether there are so many points that the curve is their mean over steps. */
+function isSmoothed(points) {
+  return points.length > 4 * SMOOTHED_OVER;
+}
+
 /** Each value as the mean of itself and those before it; few points stay as they are. */
 function smooth(points) {
-  if (points.length <= 4 * SMOOTHED_OVER) return points;
+  if (!isSmoothed(points)) return points;
   return points.map(([step], i) => {
     const own = points.slice(Math.max(0, i + 1 - SMOOTHED_OVER), i + 1);
     return [step, own.reduce((sum, [, value]) => sum + value, 0) / own.length];
   });
 }
 
-/** Where points lie in a box: width, height; curves: lists of points, which share the axes. */
-function placed(curves, width, height) {
-  const all = curves.flat();
-  const spread = (of) => [Math.min(...of), Math.max(...of)];
-  const [[left, right], [low, high]] = [spread(all.map(([x]) => x)), spread(all.map(([, y]) => y))];
+/** A place for each point in a box, by axes that hold all points; and these axes. */
+function axesOf(points, { width, height }) {
+  const spread = (of) => [of.reduce((a, b) => Math.min(a, b)), of.reduce((a, b) => Math.max(a, b))];
+  const [[left, right], [low, high]] = [spread(points.map(([x]) => x)), spread(points.map(([, y]) => y))];
   const share = (value, from, to) => (to > from ? (value - from) / (to - from) : 0.5);
   const place = ([x, y]) => [width * share(x, left, right), height * (1 - share(y, low, high))];
-  return { curves: curves.map((points) => points.map(place)), left, right, low, high };
+  return { place, left, right, low, high };
 }
 
 /** Which rows of a list are near what is in sight. */

@@ -10,6 +10,7 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader
 
+from comas.run.metrics.meanings import as_regex, meanings
 from comas.utils import files
 
 TEMPLATES = Environment(
@@ -45,6 +46,8 @@ class PageTurn:
     num_response_tokens: int
     thinking: str = ""
     """What it thought before it said ``text``."""
+    remark: str = ""
+    """What is to be said of ``verdict``, such as ``"within 5 %"``."""
     signs: tuple[str, ...] = ()
     """What somebody may look for, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
 
@@ -65,6 +68,8 @@ class Thread:
     chunk: str
     """The key in ``Source.details`` that has its prompts and tokens."""
     turns: tuple[PageTurn, ...]
+    gold: str = ""
+    """The reference answer; empty: it is not known."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +87,9 @@ class PageFigure:
 
     title: str
     svg: str
+    caption: str = ""
+    meanings: Mapping[str, str] = field(default_factory=dict)
+    """What its lines show, by their labels; by "" where all show the same."""
 
 
 Details = dict[str, dict[str, dict[str, Any]]]
@@ -106,6 +114,8 @@ class Source:
     """By chunk: each is decompressed by the browser when it is looked at."""
     rows: Sequence[Mapping[str, Any]] = ()
     """The metrics of a run, of which the page draws curves."""
+    result: str = ""
+    """What a run came to, in a sentence."""
     live: Mapping[str, Any] | None = None
     """Of a run that is followed: ``mark`` (up to where it is known) and ``progress``."""
 
@@ -117,20 +127,20 @@ def write_page(path: Path, sources: Sequence[Source]) -> None:
 
 def page_text(sources: Sequence[Source]) -> str:
     """The HTML, in which all data is compressed."""
-    data: dict[str, Any] = {"page-data": [_without_details(source) for source in sources]}
+    data: dict[str, Any] = {
+        "page-data": [_without_details(source) for source in sources],
+        "page-meanings": [
+            [as_regex(each.pattern), each.label, each.tooltip] for each in meanings()
+        ],
+    }
     packed = {element_id: _packed(value) for element_id, value in data.items()}
     for number, source in enumerate(sources):
-        packed |= packed_details(number, source.details)
+        packed |= {f"details-{number}-{chunk}": _packed(of) for chunk, of in source.details.items()}
     return TEMPLATES.get_template("page.html").render(
         title=" and ".join(source.name for source in sources),
         is_live=any(source.live is not None for source in sources),
         data=packed,
     )
-
-
-def packed_details(number: int, details: Mapping[str, Details]) -> dict[str, str]:
-    """Id of an element of the page -> the details of a chunk of the source ``number``."""
-    return {f"details-{number}-{chunk}": _packed(of) for chunk, of in details.items()}
 
 
 def _without_details(source: Source) -> dict[str, Any]:

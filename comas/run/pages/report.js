@@ -8,15 +8,27 @@ function tableElement({ title, header, rows }) {
   return make("div", {}, make("h2", {}, title), make("table", {}, head, ...body));
 }
 
+/** A drawing with its title, what its lines show, and how they are smoothed. */
+function figureElement({ title, svg, caption, meanings }) {
+  const { "": shared, ...ofLines } = meanings;
+  const figure = make("figure", {}, make("figcaption", {}, make("strong", {}, title)));
+  figure.insertAdjacentHTML("beforeend", svg); // Our own: no text of a model is in it.
+  figure.append(make("p", { className: "caption" }, [shared && `${shared}.`, caption].filter(Boolean).join(" ")));
+  const terms = Object.entries(ofLines).map(([label, text]) => make("p", {}, make("strong", {}, label), `: ${text}.`));
+  if (terms.length) figure.append(make("details", { className: "caption" }, make("summary", {}, "What the lines are"), ...terms));
+  return figure;
+}
+
+/** What each run came to, in a sentence. */
+function resultElements(sources) {
+  return sources.map((source) => make("p", { className: "result" },
+    (sources.length > 1 && source.result ? `${source.name}: ` : "") + source.result));
+}
+
 /** Everything about one source. open: shows a thread. */
 function reportElements(source, threads, open) {
   const elements = [make("h2", {}, source.path)];
-  for (const { title, svg } of source.figures) {
-    // Our own drawing: no text of a model is in it.
-    const figure = make("figure", {}, make("figcaption", { className: "faint" }, title));
-    figure.insertAdjacentHTML("beforeend", svg);
-    elements.push(figure);
-  }
+  elements.push(make("div", { className: "figures" }, ...source.figures.map(figureElement)));
   const featured = source.featured.map((id) => threads.find((thread) => thread.id === id));
   if (featured.length) {
     elements.push(make("h2", {}, "Rewards and verdicts disagree"));

@@ -1,13 +1,17 @@
 """Serves the page of runs under way: on the loopback interface, behind a key in its address."""
 
+import gzip
 import hmac
 import json
 import logging
 import secrets
+import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs
 
 from comas.run.pages.live import LiveRun, news_of
@@ -20,6 +24,13 @@ HOSTS = {HOST, "localhost"}
 """Names under which a browser on this machine, or at the end of a tunnel, asks. Any other is a
 page elsewhere that had its own name resolved to this machine (DNS rebinding)."""
 KEY_BYTES = 24
+MAX_SILENT = 64
+"""Connections that may be open without having asked for anything: of more, the oldest is closed, so
+nobody keeps others out by opening many."""
+SILENT_S = 5.0
+"""For how long one may be."""
+ANSWERING_S = 60.0
+"""For how long a browser may take an answer, as through a slow tunnel."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -30,19 +41,44 @@ HEADERS = {
 
 
 class LiveServer(ThreadingHTTPServer):
-    """Answers ``/KEY/`` with the page of ``runs``, ``/KEY/new`` with what came since, and anything
-    else with 404: who does not know the key, such as another user of the machine, sees nothing.
+    """Answers ``/KEY/`` with the page of ``runs``, ``/KEY/new`` with what came since,
+    ``/KEY/details`` with the tokens of a step, and anything else with 404: who does not know the
+    key, such as another user of the machine, sees nothing.
+
+    Each connection has a thread, and they share what was read of files (``FileCache``); answers are
+    sent without a lock, so a browser that goes away or takes its time holds up none.
 
     Raises OSError when ``port`` is taken; 0 is any that is free.
     """
 
     daemon_threads = True
+    request_queue_size = 128
 
     def __init__(self, runs: Sequence[LiveRun], *, port: int = 0) -> None:
         self.runs = runs
         self.key = secrets.token_urlsafe(KEY_BYTES)
-        self.reading = threading.Lock()
+        self._silent: dict[Any, None] = {}
+        self._lock = threading.Lock()
         super().__init__((HOST, port), _Handler)
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        with self._lock:
+            self._silent[request] = None
+            if len(self._silent) > MAX_SILENT:
+                oldest = next(iter(self._silent))
+                del self._silent[oldest]
+                with suppress(OSError):  # it may be gone already
+                    oldest.shutdown(socket.SHUT_RDWR)
+        super().process_request(request, client_address)
+
+    def has_asked(self, request: Any) -> None:
+        """Note that a connection has sent its request, or is closed."""
+        with self._lock:
+            self._silent.pop(request, None)
+
+    def shutdown_request(self, request: Any) -> None:
+        self.has_asked(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that went away amid an answer is no error of ours."""
@@ -54,24 +90,50 @@ class LiveServer(ThreadingHTTPServer):
         return f"http://{HOST}:{self.server_address[1]}/{self.key}/"
 
 
+Runs = Sequence[LiveRun]
+Query = Mapping[str, Sequence[str]]
+"""The values of each field of an address."""
+
+
+def _page(runs: Runs, query: Query) -> tuple[str, str]:
+    return "text/html", page_text([run.source() for run in runs])
+
+
+def _news(runs: Runs, query: Query) -> tuple[str, str]:
+    return "application/json", json.dumps(news_of(runs, query.get("have", [])))
+
+
+def _details(runs: Runs, query: Query) -> tuple[str, str]:
+    """Raises ValueError when ``run`` or ``step`` is none."""
+    run, step = (int("".join(query.get(name, []))) for name in ("run", "step"))
+    if not 0 <= run < len(runs):
+        raise ValueError(f"there is no run {run}")
+    return "application/json", json.dumps(runs[run].details(step))
+
+
+ANSWERS: Mapping[str, Callable[[Runs, Query], tuple[str, str]]] = {
+    "": _page,
+    "new": _news,
+    "details": _details,
+}
+"""What an address ends in, after the key -> (kind, text) of the answer."""
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
-    timeout = 60.0
+    timeout = SILENT_S
 
     def do_GET(self) -> None:
+        self.server.has_asked(self.connection)
         path, _, query = self.path.partition("?")
         host = self.headers.get("Host", "").partition(":")[0]
-        is_page, is_news = (self._is(path, name) for name in ("", "new"))
-        if host not in HOSTS or not (is_page or is_news):
+        asked = [name for name in ANSWERS if self._is(path, name)]
+        if host not in HOSTS or not asked:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
             return
+        self.connection.settimeout(ANSWERING_S)
         try:
-            with self.server.reading:
-                if is_news:
-                    marks = parse_qs(query).get("have", [])
-                    kind, text = "application/json", json.dumps(news_of(self.server.runs, marks))
-                else:
-                    kind, text = "text/html", page_text([run.source() for run in self.server.runs])
+            kind, text = ANSWERS[asked[0]](self.server.runs, parse_qs(query))
         except (OSError, ValueError) as error:  # as when a resume moves files away meanwhile
             log.warning("%s", error)
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", "try again")
@@ -85,6 +147,9 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         content = text.encode()
         self.send_response(status)
+        if "gzip" in self.headers.get("Accept-Encoding", ""):
+            content = gzip.compress(content, compresslevel=1)
+            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         for name, value in HEADERS.items():

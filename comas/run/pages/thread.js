@@ -33,7 +33,8 @@ function aboutTurn(turn) {
   const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
   if ((turn.parent === null || turn.role.startsWith("solution, asked")) && turn.verdict) {
-    said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${turn.verdict}`));
+    const verdict = [turn.verdict, turn.remark].filter(Boolean).join(", ");
+    said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${verdict}`));
   }
   if (turn.scores.length) said.push(make("span", {}, `score ${turn.scores.join(", ")}`));
   if (turn.reward !== null) said.push(make("span", {}, `reward ${short(turn.reward)}`));
@@ -71,6 +72,14 @@ function turnElement(turn, thread, shown, details, fits) {
   return element;
 }
 
+/** The reference answer, which no agent sees; a long one is folded. */
+function goldElement(gold) {
+  if (!gold) return null;
+  const said = "Gold answer, for the verifier alone";
+  if (gold.length < 200 && !gold.includes("\n")) return make("p", { className: "gold" }, make("span", { className: "faint" }, `${said}: `), make("code", {}, gold));
+  return make("details", { className: "gold" }, make("summary", {}, said), make("pre", {}, gold));
+}
+
 /** A whole thread: heading, where else the question was asked, and the turns. */
 function threadElement(thread, { sources, occurrences, shown, details, fits, open }) {
   const links = occurrences.filter((other) => other.key !== thread.key).map((other) =>
@@ -85,6 +94,7 @@ function threadElement(thread, { sources, occurrences, shown, details, fits, ope
     make("h3", {}, occurrenceName(thread, sources)),
     make("div", { className: "about" }, thread.id),
     make("pre", { className: "question" }, thread.question),
+    goldElement(thread.gold),
     links.length ? make("div", { className: "occurrences" }, make("span", { className: "faint" }, "Asked also, shown beside:"), ...links) : null,
     missing,
     ...thread.turns.filter((turn) => turn.parent === null).map((turn) => turnElement(turn, thread, shown, details, fits)),

@@ -1,0 +1,68 @@
+"""What each metric of metrics.jsonl means, by the tables of metrics.md beside this file: they are a
+page of the documentation, and pages of runs take tooltips, captions and legends from them."""
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from comas.types import ALL_DOMAINS, ROLES
+
+TABLES = Path(__file__).with_name("metrics.md")
+PLACEHOLDERS = {
+    "i": r"\d+",
+    "domain": "|".join(ALL_DOMAINS),
+    "role": "|".join(ROLES),
+    "where": "train|validation(?:/greedy|/discussion)?",
+    "threshold": "from_score_[23]",
+    "score": "score_[123]|invalid",
+    "truth": "correct|incorrect",
+    "mistake": "[^/]+",
+}
+"""What stands for a ``<placeholder>`` of a pattern."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """A line of a table.
+
+    Example: the pattern ``[agent_<i>/]validation/accuracy[/<domain>]`` fits
+    ``agent_0/validation/accuracy``.
+    """
+
+    pattern: str
+    label: str
+    """In a legend."""
+    unit: str
+    better: str
+    """``higher`` or ``lower``; empty: neither is, by itself."""
+    text: str
+
+    @property
+    def tooltip(self) -> str:
+        """``Share of ... (share; higher is better)``"""
+        facts = [self.unit, f"{self.better} is better" if self.better else ""]
+        known = "; ".join(filter(None, facts))
+        return f"{self.text} ({known})" if known else self.text
+
+
+@cache
+def meanings() -> tuple[Meaning, ...]:
+    """All lines of the tables."""
+    lines = re.findall(r"^\| `(.+?)` \| (.*) \|$", TABLES.read_text(encoding="utf-8"), re.M)
+    return tuple(
+        Meaning(pattern, *(cell.strip() for cell in cells.split("|"))) for pattern, cells in lines
+    )
+
+
+@cache
+def meaning_of(metric: str) -> Meaning | None:
+    """The line that ``metric`` fits; None: it has none, as those of a plug-in's reward."""
+    return next((each for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)), None)
+
+
+def as_regex(pattern: str) -> str:
+    """The names that fit a pattern, as Python and JavaScript read it: ``[a/]<i>`` is
+    ``(?:a/)?(?:\\d+)``."""
+    optional = pattern.replace("[", "(?:").replace("]", ")?")
+    return re.sub(r"<(\w+)>", lambda found: f"(?:{PLACEHOLDERS[found[1]]})", optional)
