@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -73,8 +72,10 @@ def thread_of(record: Record, *, step: int) -> Thread:
         labels={},
         chunk=str(step),
         turns=tuple(
-            replace(
-                _page_turn(turn, verdicts.get(_solution_id(turn["turn_id"])), scores_around(turn)),
+            _page_turn(
+                turn,
+                verdict=verdicts.get(_solution_id(turn["turn_id"])),
+                scores=scores_around(turn),
                 remark=_remark(turn, record),
             )
             for turn in turns
@@ -159,7 +160,9 @@ def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
     return tuple(sign for sign, holds in signs.items() if holds)
 
 
-def _page_turn(turn: Record, verdict: str | None, scores: tuple[int | str, ...]) -> PageTurn:
+def _page_turn(
+    turn: Record, *, verdict: str | None, scores: tuple[int | str, ...], remark: str
+) -> PageTurn:
     return PageTurn(
         id=turn["turn_id"],
         parent=turn["parent_turn_id"],
@@ -174,5 +177,6 @@ def _page_turn(turn: Record, verdict: str | None, scores: tuple[int | str, ...])
         num_prompt_tokens=turn["num_prompt_tokens"],
         num_response_tokens=turn["num_response_tokens"],
         thinking=turn.get("thinking", ""),
+        remark=remark,
         signs=_signs(turn, verdict),
     )

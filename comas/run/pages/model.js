@@ -131,7 +131,7 @@ function takeIn(source, number, news, known) {
 /* ---------------------------------------------------------------- curves */
 
 const SHOWN_AT_FIRST = [
-  "validation/accuracy", "validation/greedy/accuracy", "train/accuracy", "reward/solution",
+  "validation/greedy/accuracy", "validation/accuracy", "train/accuracy", "reward/solution",
   "reward/evaluation", "scoring/invalid_rate", "scoring/false_accusations_accepted",
   "interaction/truncated_rate", "response_length", "agent_0/policy/entropy",
 ];
