@@ -7,18 +7,22 @@ number), primes and subscripts of numbers (it drops them), ``i`` (a variable to 
 
 import math
 import re
+from collections.abc import Mapping
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import sympy
 from latex2sympy2_extended import NormalizationConfig
 from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 
 from comas.verification.brackets import is_balanced
 
 PRECISION = 50
-"""Digits to which numbers are compared that cannot be compared exactly."""
+"""Decimal places to which numbers are compared that cannot be compared exactly, beyond as many as
+could stand between two different ones: 1/2004! and 1/2006! differ in the 5,749th place."""
 MAX_DIGITS = 200_000
 """An answer that takes more digits to work out is wrong: a tower of powers would take for ever."""
 
@@ -97,30 +101,43 @@ def read_computable(text: str) -> list[Any]:
 
 def are_equal(expected: list[Any], actual: list[Any]) -> bool:
     """Whether math-verify finds equal what ``read`` gives, compared by exact values."""
+    digits = sum(max(map(_digits, expressions), default=0) for expressions in (expected, actual))
     return verify(
         expected,
         actual,
-        numeric_precision=PRECISION,
+        numeric_precision=PRECISION + int(min(digits, MAX_DIGITS)),
         timeout_seconds=None,
     )
 
 
-def _digits(expression: Any) -> float:
-    """About how many digits or terms it takes to work out ``expression``, and rather more."""
-    parts = [_digits(part) for part in getattr(expression, "args", ())]
-    most = max(parts, default=0.3)
-    if isinstance(expression, sympy.Rational):
-        return math.log10(max(abs(expression.p), expression.q))
+def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) -> float:
+    """About how many digits or terms it takes to work out ``expression``, and rather more: no less
+    than those of numerator and denominator. ``sizes``: the digits of variables."""
+    parts = [_digits(part, sizes) for part in getattr(expression, "args", ())]
+    most = max(parts, default=0.5)
     match expression:
+        case sympy.Symbol():
+            return sizes.get(expression, most)
+        case sympy.Rational():
+            return math.log10(max(abs(expression.p), expression.q))
         case sympy.Pow():
             base, exponent = parts
             return max(base, 0.3) * 10 ** min(exponent, 9)
+        case sympy.exp() | HyperbolicFunction():
+            return max(most, 0.5 * 10 ** min(most, 9))
         case sympy.factorial() | sympy.binomial() | sympy.gamma():
             return most * 10 ** min(most, 9)
         case sympy.Sum() | sympy.Product():
-            bounds = [_digits(bound) for _, *limits in expression.limits for bound in limits]
-            return most * 10 ** min(max(bounds, default=9), 9)
-    return sum(parts) if isinstance(expression, sympy.Mul) else most
+            bounds = [_digits(bound, sizes) for _, *ends in expression.limits for bound in ends]
+            size = max(bounds, default=9)
+            num_terms = 10 ** min(size, 9)
+            at_the_end = {**sizes, **dict.fromkeys(expression.variables, size)}
+            last = _digits(expression.function, at_the_end)
+            is_sum = isinstance(expression, sympy.Sum)
+            return max(last, most * num_terms) if is_sum else last * num_terms
+        case sympy.Add() | sympy.Mul():
+            return sum(parts)
+    return most
 
 
 def _has_letters_in_other_case(gold: str, answer: str) -> bool:
