@@ -11,7 +11,13 @@ from comas.config import ConfigError
 from comas.config.schema import Config, Data, ReasoningGym
 from comas.data import DataError, load_questions, reasoning_gym
 from comas.data.preparation.check import main
-from comas.data.reasoning_gym import HELD_OUT, endless_rules, generated_rows, held_out_rules
+from comas.data.reasoning_gym import (
+    HELD_OUT,
+    UNSOUND,
+    endless_rules,
+    generated_rows,
+    held_out_rules,
+)
 from comas.preflight.configuration import load_config
 from comas.verification import Verifier
 from comas.verification.reasoning_gym import Gold, try_tasks, verify_reasoning_gym
@@ -59,6 +65,13 @@ def test_without_end_there_are_as_many_questions_as_a_run_asks() -> None:
 def test_keys_that_make_no_questions_are_faults(overrides: list[str], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
+
+
+def test_tasks_for_which_a_constant_is_right_are_refused_with_the_reason() -> None:
+    with pytest.raises(DataError, match=r"tasks: leave these out:\n") as error:
+        generated_rows(rules(tasks={task: {} for task in UNSOUND} | TASKS))
+    named = [fault.split(":")[0] for fault in str(error.value).split("\n  ")[1:]]
+    assert named == ["coin_flip", "game_of_life_halting", "puzzle24"]
 
 
 def test_another_version_or_none_is_a_fault_with_the_command(monkeypatch) -> None:
@@ -150,6 +163,19 @@ def test_tasks_judge_their_own_answers_right_and_others_wrong(golds) -> None:
     with Verifier(num_workers=1) as verifier:
         verdicts = verifier.verify_batch(items)
     assert verdicts == ["correct"] * 3 + ["wrong"] * 4 + ["unanswered"]
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("task", "constant"),
+    [("coin_flip", "0"), ("game_of_life_halting", "perhaps"), ("puzzle24", "10 + 3 + 4 + 7")],
+)
+def test_what_is_refused_takes_one_answer_for_others(made, monkeypatch, task, constant) -> None:
+    monkeypatch.setattr(reasoning_gym, "UNSOUND", {})
+    rows = [row for _, row in generated_rows(rules(tasks={task: {}}, size=8))]
+    verdicts = [verify_reasoning_gym(rf"\boxed{{{constant}}}", row["answer"]) for row in rows]
+    assert len({Gold.read(row["answer"]).entry for row in rows}) == len(rows)
+    assert verdicts.count("correct") >= 6
 
 
 @pytest.mark.stack

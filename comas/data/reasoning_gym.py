@@ -28,6 +28,13 @@ NAME = "reasoning_gym"
 HELD_OUT = 2**31
 """Added to seeds for ``data.validation``. Question i of seed s is question i - 1 of seed s + 1, so
 that they have to be far apart."""
+UNSOUND = {
+    "coin_flip": "compares a first digit alone, so that 0 is nearly always right",
+    "game_of_life_halting": "takes any text for any answer",
+    "puzzle24": "does not compare the numbers, so that one answer is right for every question",
+}
+"""Tasks with a ``score_answer`` for which a constant answer is right; found by trying, on 25
+questions of each task, the answers to all of them and some short texts."""
 _KEY = "data.reasoning_gym"
 
 
@@ -92,6 +99,10 @@ def _options_of_tasks(settings: ReasoningGym) -> dict[str, dict[str, Any]]:
         )
     if not settings.tasks:
         raise DataError(f"{_KEY}.tasks names no task; write it like {_KEY}.tasks.chain_sum={{}}")
+    if faults := [
+        f"{name}: its scorer {UNSOUND[name]}" for name in settings.tasks if name in UNSOUND
+    ]:
+        raise DataError("\n  ".join([f"{_KEY}.tasks: leave these out:", *faults]))
     common = {"size": settings.size, "seed": settings.seed}
     return {name: common | options for name, options in settings.tasks.items()}
 
