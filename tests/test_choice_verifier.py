@@ -54,6 +54,15 @@ B = [
     r"\text{B is the right option}",
     r"\Large B",
     r"{\huge\textbf{(B)}}",
+    r"\fbox{B}",
+    r"\underline{B}",
+    r"\textcolor{red}{B}",
+    r"\colorbox{yellow}{\textbf{B}}",
+    r"\textcircled{B}",
+    r"\mathcal{B}",
+    "\uff22",  # in full width, in a circle, bold
+    "\u24b7",
+    "\U0001d401",
 ]
 NOT_ONE_LETTER = [
     "B or C",

@@ -104,6 +104,8 @@ def test_published_choice_takes_the_last_bare_letter_up_to_d():
         ("89034.79", "89,034.79", "wrong"),
         ("0", "-1e-9", "unanswered"),
         ("0", "0.0000001", "wrong"),
+        ("2.5", r"2.5}, in \boxed{", "unanswered"),
+        ("2.5", r"\fbox{2.5}", "unanswered"),
     ],
 )
 def test_published_science_reads_plain_digits_only_and_strict_reads_all(gold, answer, verdict):

@@ -34,6 +34,11 @@ from comas.verification.science import read_number, verify_science
         ("4.71 x 10^-5", 4.71e-5),
         ("4.71*10**-5", 4.71e-5),
         ("4.71 \u00d7 10\u207b\u2075", 4.71e-5),
+        (r"4.71 \times {10}^{-5}", 4.71e-5),
+        (r"{4.71} \cdot{10}^{{-5}}", 4.71e-5),
+        (r"4.71{\times}{10^{-5}}", 4.71e-5),
+        (r"{4.71 \times {10}^{-5}} \text{ T}", 4.71e-5),
+        (r"4.71\text{E}{{-5}}", 4.71e-5),
         ("10^3", 1000.0),
         (r"10^{-3}", 0.001),
         # thousands
@@ -77,6 +82,12 @@ def test_a_percent_sign_is_read_both_ways(text):
         "",
         "nan",
         "inf",
+        # braces that set a number apart
+        "x_{2}",
+        "10_{2}",
+        "2{3}",
+        r"6.02 \times {10}",
+        r"6.02 {10}^{23}",
         # more than one number, or which one is not clear
         "2 5",
         "2, 5",

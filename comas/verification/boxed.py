@@ -5,7 +5,20 @@ from itertools import pairwise
 from typing import NamedTuple
 
 # An escaped character (as in \{ or \\) opens and closes nothing.
-_TOKEN = re.compile(r"(?P<box>\\boxed\s*\{)|\\.|(?P<open>\{)|(?P<close>\})", re.DOTALL)
+_BRACES = r"\\.|(?P<open>\{)|(?P<close>\})"
+_PLAIN_TOKEN = re.compile(rf"(?P<box>\\boxed\s*\{{)|(?P<bare>(?!))|{_BRACES}", re.DOTALL)
+# Without braces, a formula up to the end of its mathematics, of its line, or the next word.
+_FORMULA = (
+    r"(?=[-+(]?\s*(?:\d|\\[a-zA-Z]|[a-zA-Z](?!'?[a-zA-Z]|\s[a-z])))"
+    r"(?:\\[a-zA-Z]+|\\[^a-zA-Z()\[\]\n]|\{(?:[^{}]|\{[^{}]*\})*\}|[^\\{}$\n`*a-zA-Z]"
+    r"|[a-zA-Z](?![a-zA-Z]))+"
+)
+_TOKEN = re.compile(
+    rf"(?P<box>\\(?:boxed|fbox|framebox)\s*\{{)|\\boxed[ \t]*(?P<bare>{_FORMULA})|{_BRACES}",
+    re.DOTALL,
+)
+# As when a response says how it was asked to answer: "in \boxed{}", "in \boxed{...}".
+_PLACEHOLDER = re.compile(r"(?:[\s.~_\u2026]|\\(?:[lc]?dots|q?quad)(?![a-zA-Z])|\\[,;:! ])*")
 _BLANK = r"(?:\s|\$|\*|\\[()\[\],;: ]|\\q?quad)*"
 _AND = r"(?:and(?: also)?|as well as)"
 _JOINT = re.compile(
@@ -25,13 +38,20 @@ class _Box(NamedTuple):
 
 
 def last_boxed(response: str) -> str | None:
-    r"""The stripped content of the last balanced ``\boxed{...}``; None if it or all is empty.
+    r"""The stripped content of the last balanced ``\boxed{...}``; None if there is none.
 
-    The innermost box of nested ones counts, and a box that is cut off does not.
+    The innermost box of nested ones counts; one that is cut off, is empty or holds dots alone does
+    not. ``\fbox{...}`` is a box, and so is ``\boxed 5``.
 
     Example: ``"\boxed{1}, no: \boxed{\frac{1}{2}}, or \boxed{0."`` gives ``"\frac{1}{2}"``.
     """
-    boxes = _boxes(response)
+    boxes = _filled(response)
+    return _content(response, boxes[-1]) if boxes else None
+
+
+def last_plainly_boxed(response: str) -> str | None:
+    r"""Likewise of ``\boxed{...}`` alone, and None where the last of them is empty."""
+    boxes = _boxes(response, _PLAIN_TOKEN)
     return _content(response, boxes[-1]) or None if boxes else None
 
 
@@ -40,22 +60,30 @@ def last_boxed_list(response: str) -> str | None:
 
     Example: ``"so \boxed{2} or \boxed{5}"`` gives ``"2 or 5"``: who names two answers gave two.
     """
-    boxes = _boxes(response)
+    boxes = _filled(response)
     first = len(boxes) - 1
     while first > 0 and _are_joined(response, boxes[first - 1], boxes[first]):
         first -= 1
     contents = dict.fromkeys(_content(response, box) for box in boxes[max(first, 0) :])
     joints = (response[a.content_end : b.start] for a, b in pairwise(boxes[max(first, 0) :]))
     is_choice = any(re.search(r"or\b|/|\\vee", joint, re.IGNORECASE) for joint in joints)
-    return (" or " if is_choice else ", ").join(filter(None, contents)) or None
+    return (" or " if is_choice else ", ").join(contents) or None
 
 
-def _boxes(response: str) -> list[_Box]:
+def _filled(response: str) -> list[_Box]:
+    """All boxes but those that hold nothing."""
+    return [box for box in _boxes(response) if not _PLACEHOLDER.fullmatch(_content(response, box))]
+
+
+def _boxes(response: str, token_pattern: re.Pattern[str] = _TOKEN) -> list[_Box]:
     """All balanced boxes that hold no other, in order, in linear time."""
     boxes: list[_Box] = []
     opened: list[re.Match[str]] = []
-    for token in _TOKEN.finditer(response):
-        if token["box"] or token["open"]:
+    for token in token_pattern.finditer(response):
+        if token["bare"]:
+            end = token.start("bare") + len(token["bare"].rstrip(" .,;:\t"))
+            boxes.append(_Box(token.start(), token.start("bare"), end))
+        elif token["box"] or token["open"]:
             opened.append(token)
         elif token["close"] and opened:
             opening = opened.pop()

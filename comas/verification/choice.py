@@ -1,6 +1,7 @@
 r"""Multiple choice: the letter in the last ``\boxed{}``, however it is written."""
 
 import re
+import unicodedata
 from collections.abc import Mapping
 
 from comas.verification.boxed import last_boxed_list
@@ -8,8 +9,9 @@ from comas.verification.forms import Verdict
 
 # What prints nothing, or only changes how text is set.
 _MARKUP = re.compile(
-    r"\\(?:text|math)(?:bf|it|rm|sf|tt|normal)?(?![a-zA-Z])"
-    r"|\\(?:mbox|bf|rm|it|boldsymbol|left|right|q?quad|displaystyle)(?![a-zA-Z])"
+    r"\\(?:text)?color(?:box)?\s*\{[^{}]*\}|\\(?:text|math)(?:bf|it|rm|sf|tt|up|normal|cal|circled)?(?![a-zA-Z])"
+    r"|\\(?:mbox|hbox|fbox|emph|underline|circled|bm|pmb|bf|rm|it|boldsymbol)(?![a-zA-Z])"
+    r"|\\(?:left|right|q?quad|displaystyle)(?![a-zA-Z])"
     r"|\\(?:tiny|small|normalsize|large|Large|LARGE|huge|Huge)(?![a-zA-Z])"
     r"|\\(?:[,;:!> ()\[\]]|$)|[{}$*~\"'`\u200b-\u200d\u2060\ufeff]|\s+"
 )
@@ -91,7 +93,7 @@ def _read_options(listed: str) -> dict[str, str]:
 
 
 def _plain(text: str) -> str:
-    return " ".join(_MARKUP.sub(" ", text).split())
+    return " ".join(_MARKUP.sub(" ", unicodedata.normalize("NFKC", text)).split())
 
 
 def _key(text: str) -> str:

@@ -157,6 +157,7 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("{", r"\{\s*\\(?:rm|bf|it)\s+([^{}]*)\}", r"\\text{\1}"),
     ("", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])", " "),
     ("{", r"(?<![\^_])\{ ?([:=<>+-]) ?\}", r"\1"),
+    ("{", r"(?<![\^_])\{ ?(\\(?:times|cdot|cup|cap|setminus)) ?\}", r"\1 "),
     ("text", _TEXT.pattern, _out_of_text),
     ("", r"(?<!\\)\$|(?<!\\)\\[()\[\]]|\\(?:left|right)\s*\.", " "),
     ("", _SPACE, " "),

@@ -9,7 +9,7 @@ import re
 
 from math_verify import parse, verify
 
-from comas.verification.boxed import last_boxed
+from comas.verification.boxed import last_plainly_boxed
 from comas.verification.forms import Verdict
 
 RELATIVE_TOLERANCE = 0.05
@@ -58,7 +58,7 @@ def verify_science_published(response: str, gold: str) -> Verdict:
     Raises ValueError when ``gold`` is not a number.
     """
     wanted = float(gold)
-    answer = last_boxed(response)
+    answer = last_plainly_boxed(response)
     if answer is None or not _PLAIN_NUMBER.fullmatch(answer):
         return "unanswered"
     if "," in answer:

@@ -41,6 +41,13 @@ _NUMBER = re.compile(
 )
 
 
+# Braces that set nothing apart: those around a factor, or around a number in an exponent.
+_IDLE_BRACES = re.compile(
+    r"(?:(?<=\\times)|(?<=\\cdot)|(?<![\w}^]))(\ ?)\{\ ?((?:\\times|\\cdot|[-+\d.,^* ])+)\}"
+)
+_EXPONENT = re.compile(r"\^\ ?\{\ ?([-+]?)\ ?(\d+)\ ?\}")
+
+
 def verify_science(response: str, gold: str) -> Verdict:
     r"""Whether the last ``\boxed{}`` of ``response`` is ``gold`` within 5 % of it.
 
@@ -86,6 +93,8 @@ def read_number(text: str) -> tuple[float, ...]:
     last_side = _RELATION.split(strip_phrases(normalize(text)))[-1].strip().removeprefix(r"\$")
     while (inner := _unwrap(last_side)) != last_side:
         last_side = inner
+    for pattern, plain in ((_IDLE_BRACES, r"\1\2"), (_EXPONENT, r"^\1\2"), (_IDLE_BRACES, r"\1\2")):
+        last_side = pattern.sub(plain, last_side)
     number = _NUMBER.fullmatch(last_side)
     if number is None or (number["unit"] and not is_unit(number["unit"])):
         return ()
