@@ -137,6 +137,44 @@ x \geq 4 ~ [4, \infty)
 (-\infty, 1) \cup (4, \infty) ~ (4,\infty)\cup(-\infty,1)
 \begin{pmatrix} 4 \\ -9 \\ 2 \end{pmatrix} ~ \begin{pmatrix}4\\-9\\2\end{pmatrix}
 \begin{pmatrix} 4 & 1 \\ 0 & 2 \end{pmatrix} ~ \begin{bmatrix} 4&1\\0&2 \end{bmatrix}
+## a system
+(1, 2) ~ \begin{cases}x=1\\y=2\end{cases} ~ \begin{array}{l}x=1\\y=2\end{array} ~ x=1\\y=2
+(1, 2) ~ \begin{aligned}x&=1\\y&=2\end{aligned} ~ \begin{align*}x&=1,\\y&=2.\end{align*}
+(1, 2) ~ \begin{matrix}x=1\\y=2\end{matrix} ~ \left\{\begin{array}{l}x=1\\y=2\end{array}\right.
+(1, 2) ~ \begin{array}{rcl}x&=&1\\y&=&2\end{array} ~ \begin{cases}y=2,\\[2pt]x=\frac22\\\end{cases}
+\begin{cases}x=1\\y=2\end{cases} ~ (1, 2) ~ y=2 \text{ and } x=1 ~ \begin{cases}y=2\\x=1\end{cases}
+\begin{array}{l}x=1\\y=2\end{array} ~ (1, 2) ~ (x, y) = (1, 2)
+x=1\\y=2\\z=3 ~ (1, 2, 3) ~ \begin{gathered}x=1\\y=2\\z=3\end{gathered}
+(1, 2), (3, 4) ~ \begin{cases}x=3\\y=4\end{cases} \text{ or } \begin{cases}x=1\\y=2\end{cases}
+\begin{cases}x=1\\y=2\end{cases}, \begin{cases}x=3\\y=4\end{cases} ~ (3, 4), (1, 2)
+b = 5, a = 2 ~ \begin{cases}a=2\\b=5\end{cases}
+[2, 8] ~ \begin{cases}x\ge 2\\x\le8\end{cases}
+5 ~ \begin{aligned}x&=2+3\\&=5\end{aligned}
+## a union or another set
+(-\infty,2)\cup(3,\infty) ~ (-\infty,2)\bigcup(3,\infty) ~ (-\infty,2)\cup{}(3,\infty)
+(-\infty,2)\cup(3,\infty) ~ (-\infty,2)\text{ U }(3,\infty) ~ (-\infty,2) U (3,\infty)
+(-\infty,2)\cup(3,\infty) ~ (-\infty,2){\cup}(3,\infty) ~ \mathbb{R} - [2, 3]
+(-\infty,2)\cup(3,\infty) ~ ]-\infty,2[\cup]3,\infty[ ~ ]-\infty;2[ \cup ]3;+\infty[
+(-\infty,2)\cup(3,\infty) ~ \R \setminus [2,3] ~ \mathbb{R}-[2,3] ~ \Reals - [2,3]
+(-\infty,2)\cup(3,\infty) ~ x\in]-\infty,2[\bigcup]3,\infty[ ~ (-\infty,2)\text{ union }(3,\infty)
+(-1,0]\cup(2,5] ~ ]-1,0]\cup]2,5]
+(-\infty,3)\cup(3,\infty) ~ \R-\{3\} ~ x \in \R, x \ne 3
+[2,3] ~ [1,3]\bigcap[2,4] ~ [1,3]\cap{}[2,4]
+[2,3) ~ [2;3[
+\mathbb{R} ~ \R ~ x \in \RR ~ ]-\infty,\infty[
+k\pi, k\in\mathbb{Z} ~ k\pi, k\in\Z ~ k\pi, k \in \ZZ
+## as in a program
+e^{16} ~ exp(16) ~ \operatorname{exp}(16) ~ \text{exp}(16) ~ \exp 16 ~ e**16
+2e^{3x} ~ 2*exp(3*x) ~ 2\operatorname{exp}(3x)
+e^{-2} ~ exp(-2) ~ e**(-2) ~ e**-2
+x^2 ~ x**2 ~ x ** 2 ~ x**{2}
+\sqrt2 ~ \sqrt(2) ~ 2**(1/2) ~ \operatorname{sqrt}(2)
+\sqrt{1+\sqrt2} ~ sqrt(1+sqrt(2)) ~ \sqrt(1+\sqrt(2))
+\sqrt[3]{2} ~ cbrt(2) ~ 2**(1/3)
+\ln 2 ~ ln 2 ~ \text{ln} 2 ~ ln{2}
+\frac{\ln 2}{3} ~ (ln 2)/3 ~ \frac{ln 2}{3}
+|x| ~ abs(x) ~ \abs{x} ~ \operatorname{abs}(x)
+6.02\times10^{23} ~ 6.02 \times {10}^{23} ~ {6.02}{\times}{10}^{23}
 ## a unit, sign or base
 2.5 ~ 2.5 m/s
 2.5 \text{ m/s} ~ 2.5 m/s ~ 2.5\,\mathrm{m \cdot s^{-1}} ~ 2.5 \frac{\text{m}}{\text{s}}
@@ -291,6 +329,31 @@ x > 4 ~ x \ge 4
 (-\infty, 1) \cup (4, \infty) ~ (-\infty, 1] \cup (4, \infty) ~ (-\infty, 1)
 \begin{pmatrix} 4 \\ -9 \\ 2 \end{pmatrix} ~ 2 ~ \begin{pmatrix} 4 \\ -9 \end{pmatrix}
 \begin{pmatrix} 4 \\ -9 \\ 2 \end{pmatrix} ~ \begin{pmatrix} 2 \\ -9 \\ 4 \end{pmatrix}
+## another system
+(1, 2) ~ \begin{cases}x=2\\y=1\end{cases} ~ \begin{cases}x=1\\x=2\end{cases} ~ x=2\\y=1
+(1, 2) ~ \begin{cases}x=1\\y=2\\z=3\end{cases} ~ 1\\2 ~ \begin{pmatrix}1\\2\end{pmatrix}
+(1, 2) ~ \begin{cases}1 & x=0\\2 & x=1\end{cases} ~ \begin{cases}x=1\end{cases}
+\begin{cases}x=1\\y=2\end{cases} ~ (2,1) ~ 1 ~ 1,2 ~ x=1 ~ \{1,2\}
+\begin{cases}x=1\\y=2\end{cases} ~ \begin{cases}x=1\\z=2\end{cases} ~ x=1, z=2
+x = 1, y = 2 ~ x = 1, z = 2
+\begin{pmatrix}1\\2\end{pmatrix} ~ \begin{cases}x=1\\y=2\end{cases}
+(1, 2), (3, 4) ~ \begin{cases}x=1\\y=2\end{cases}
+(1, 2), (3, 4) ~ \begin{cases}x=1\\y=2\end{cases}, \begin{cases}x=4\\y=3\end{cases}
+x=1, x=2 ~ \begin{cases}x=1\\y=2\end{cases}
+## another union or set
+(-\infty,2)\cup(3,\infty) ~ (-\infty,2]\bigcup(3,\infty) ~ \mathbb{R}-(2,3) ~ \R-[2,4] ~ \R
+(-\infty,2)\cup(3,\infty) ~ ]-\infty,2]\cup]3,\infty[ ~ ]-\infty,2[\cup[3,\infty[
+(-\infty,2)\cup(3,\infty) ~ (-\infty,2)\bigcap(3,\infty)
+(1,2)\cup(3,4) ~ (1,2)\text{ U }(3,5) ~ (1,2) U (3,4]
+\mathbb{R} ~ \Z ~ \R-\{3\}
+## another expression of a program
+e^{16} ~ exp(15) ~ exp(1)6 ~ \exp(-16) ~ 16
+e^x+1 ~ exp(x+1)
+x^2 ~ x*2 ~ x**3
+x^{12} ~ x**1 2
+\sqrt{x}+1 ~ \sqrt(x+1)
+\sqrt{x+1} ~ \sqrt(x)+1
+\ln 2 ~ ln 3 ~ 2
 ## another unit or base
 2.5 \text{ m/s} ~ 2.5 km/h ~ 2.5 \text{ m}
 3 \text{ km} ~ 3000 \text{ m}
@@ -333,7 +396,10 @@ SAME, GOLDS = cases(EQUAL)
 OTHER, _ = cases(UNEQUAL)
 
 
-@pytest.mark.parametrize(("gold", "answer"), [*SAME, ("25", "25\\ "), ("25", "\u200b2\u200b5")])
+IN_UNICODE = [("25", "\u200b2\u200b5"), ("[1,2)\\cup(3,4)", "[1,2)\u22c3(3,4)")]
+
+
+@pytest.mark.parametrize(("gold", "answer"), [*SAME, ("25", "25\\ "), *IN_UNICODE])
 def test_the_same_answer_in_another_form_is_correct(gold, answer):
     assert verify_math(rf"So it is \boxed{{{answer}}}.", gold) == "correct"
 

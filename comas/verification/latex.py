@@ -29,6 +29,8 @@ _UNICODE = {
     "\u2209": r"\notin ",
     "\u222a": r"\cup ",
     "\u2229": r"\cap ",
+    "\u22c2": r"\cap ",
+    "\u22c3": r"\cup ",
     "\u2216": r"\setminus ",
     "\u2227": r"\land ",
     "\u2228": r"\lor ",
@@ -76,6 +78,13 @@ _COMMANDS = {
     **dict.fromkeys(["ast", "bullet"], r"\cdot"),
     **dict.fromkeys(["euro", "texteuro"], "\u20ac"),
     **dict.fromkeys(["backslash", "smallsetminus"], r"\setminus"),
+    **dict.fromkeys(["R", "RR", "Reals", "reals"], r"\mathbb{R}"),
+    **dict.fromkeys(["Z", "ZZ", "Integers"], r"\mathbb{Z}"),
+    **dict.fromkeys(["N", "NN", "Naturals"], r"\mathbb{N}"),
+    **dict.fromkeys(["Q", "QQ", "Rationals"], r"\mathbb{Q}"),
+    **dict.fromkeys(["C", "CC", "Complexes"], r"\mathbb{C}"),
+    "bigcup": r"\cup",
+    "bigcap": r"\cap",
     "textdollar": r"\$",
     "varnothing": r"\emptyset",
     "neq": r"\ne",
@@ -101,7 +110,11 @@ _SET_APART = re.compile(rf"(?<![\d.])\d{{1,3}}(?:(?:{_GROUPED})\d{{3}})+(?!\d)")
 _BY_COMMAS = re.compile(r"(?<![\d.])(?<!\d,)[1-9]\d{0,2}(?:,\d{3})+(?!,?\d)")
 _GROUP = r"\{(?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*\}"
 _TOKEN = r"(?:[0-9a-zA-Z]|\\(?!frac|binom|sqrt)[a-zA-Z]+)"
-_FUNCTION = r"(?:arc)?(?:sin|cos|tan|cot|csc)h?|log|ln|gcd|lcm"
+_PARENTHESES = r"\(((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)"
+_FUNCTION = r"(?:arc)?(?:sin|cos|tan|cot|csc)h?|log|ln|exp|gcd|lcm"
+_SYSTEM = (
+    r"cases|[dr]cases|array|(?:small)?matrix|aligned|align\*?|gathered|gather\*?|split|eqnarray\*?"
+)
 _HALF_OF_DAY = r"([apAP])\.? ?[mM](?![a-zA-Z])\.?"
 _OPERATOR = "tr|det|rank|arg|Re|Im|sgn|cis|dim|ker"
 
@@ -131,6 +144,38 @@ def _out_of_text(wrapped: re.Match[str]) -> str:
     else:
         content = _NUMBER_IN_TEXT.sub(lambda m: f"}} {m[0]} \\text{{", content)
     return _STOPS_IN_TEXT.sub(r"\1", rf"\text{{{content}}}")
+
+
+_RELATION = re.compile(r"[=<>]|\\(?:le|ge|ne|in|approx)(?![a-zA-Z])")
+_ALIGNMENT = re.compile(r"^ ?&|& ?(?=[=<>]|\\(?:le|ge|ne|in|approx)(?![a-zA-Z]))|(?<=[=<>]) ?&")
+
+
+def _as_list(system: re.Match[str]) -> str:
+    r"""Lines that are one relation each, as a list in braces; whatever else as it is.
+
+    Example: ``\begin{cases} x = 1 \\ y = 2 \end{cases}`` as ``{x = 1, y = 2}``; a line that begins
+    with a relation goes on with the one before.
+    """
+    lines: list[str] = []
+    for line in system["lines"].split(r"\\"):
+        line = _ALIGNMENT.sub("", line).strip(" ,;.")
+        if lines and _RELATION.match(line):
+            lines[-1] += f" {line}"
+        elif line:
+            lines.append(line)
+    is_system = all(
+        _RELATION.search(line) and not re.search(r"[,;&]|\\(?:text|begin|lor)", line)
+        for line in lines
+    )
+    return f"{{{', '.join(lines)}}}" if lines and is_system else system[0]
+
+
+def _as_root(root: re.Match[str]) -> str:
+    """``sqrt(2 + sqrt(3))`` with braces for its parentheses."""
+    return rf"\sqrt{'[3]' * (root[1] == 'cb')}{{{_ROOT.sub(_as_root, root[2])}}}"
+
+
+_ROOT = re.compile(rf"(?<![a-zA-Z])(?:\\?(?:sq|(cb))rt) ?{_PARENTHESES}")
 
 
 def _as_international(interval: re.Match[str]) -> str:
@@ -163,6 +208,13 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("", _SPACE, " "),
     (
         "begin",
+        rf"(?:\\\{{ ?)?\\begin\{{(?P<name>{_SYSTEM})\}}(?: ?\[[^\]]*\]| ?\{{[lcr| ]*\}})*"
+        r"(?P<lines>.*?)\\end\{(?P=name)\}(?! ?\\\})(?: ?\.)?",
+        _as_list,
+    ),
+    ("\\\\", r"^(?!.*\\begin)(?P<lines>.*\\\\.*)$", _as_list),
+    (
+        "begin",
         r"[(\[] ?\\begin\{(?:array|(?:small)?matrix)\}(?:\{[^{}]*\})?",
         r"\\begin{pmatrix}",
     ),
@@ -183,14 +235,25 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("operatorname", rf"\\operatorname\*? ?\{{(?!(?:{_OPERATOR})\}})", r"\\text{"),
     ("text", rf"\\text ?\{{ ?({_FUNCTION}) ?\}}", r"\\\1 "),
     ("text", r"\\text ?\{ ?(sec|min|max) ?\} ?(?=[(a-z\\])", r"\\\1 "),
-    ("", rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[\d(^_\\]| ?[a-z](?![a-zA-Z]))", r"\\\1 "),
+    ("", rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[(^_\\{{]| ?\d| ?[a-z](?![a-zA-Z]))", r"\\\1 "),
+    # Functions and powers as in a program
+    ("text", r"\\text ?\{ ?(sqrt|cbrt|abs) ?\}", r"\1"),
+    ("abs", rf"(?<![a-zA-Z\\])abs ?{_PARENTHESES}", r"|\1|"),
+    ("abs", rf"\\abs ?({_GROUP})", lambda m: f"|{m[1][1:-1]}|"),
+    ("**", r"(?<=[\w)}]) ?\*\* ?([-+]?\d[\d.]*)", r"^{\1}"),
+    ("**", r"(?<=[\w)}]) ?\*\* ?(?=[a-zA-Z({\\])", "^"),
     # Sets
+    ("c", r"(\\(?:cup|cap|setminus|infty)) ?\{ ?\}", r"\1 "),
+    (";", r"(?<=[(\[\]])([^()\[\],;]*);([^()\[\],;]*)(?=[\])\[])", r"\1,\2"),
+    ("U", r"(?<=[)\]\[]) ?(?:\\text ?\{ ?U ?\}|U) ?(?=[(\[\]][^()\[\]]*[,;])", r"\\cup "),
+    ("union", r"(?<=[)\]\[}]) ?(?:\\text ?\{ ?union ?\}|union) ?(?=[(\[\]\\])", r"\\cup "),
     ("math", r"\\mathbb ?([NZQRC])(?![a-zA-Z])", r"\\mathbb{\1}"),
     ("not", r"\\not ?(\\in(?![a-zA-Z])|=)", lambda m: r"\ne" if m[1] == "=" else r"\notin"),
     ("{", r"\\\{ *\\\}", r"\\emptyset "),
     (
         ",",
-        r"((?<![\w}).\]])\]|(?<=\\in)\]|(?<=[:,] \})\]|[\[(])([^()\[\]]*,[^()\[\]]*)([\])\[])",
+        r"((?<![\w}).\]])\]|(?<=\\in)\]|(?<=\\c[ua]p)\]|(?<=\\setminus)\]|(?<=[:,] \})\]|[\[(])"
+        r"([^()\[\]]*,[^()\[\]]*)([\])\[])",
         _as_international,
     ),
     (
@@ -203,7 +266,7 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("choose", r"^([^{}]*)\\choose(?![a-zA-Z])([^{}]*)$", r"\\binom{\1}{\2}"),
     ("log", r"\\log ?_ ?(?:e(?![a-zA-Z])|\{ ?e ?\})", r"\\ln "),
     ("inf", r"(?<![a-zA-Z\\])inf(?:inity)?(?![a-zA-Z])", r"\\infty "),
-    ("sqrt", r"(?<![a-zA-Z\\])sqrt ?\(([^()]*)\)", r"\\sqrt{\1}"),
+    ("rt", _ROOT.pattern, _as_root),
     ("sqrt", r"(?<![a-zA-Z\\])sqrt ?(\d+)", r"\\sqrt{\1}"),
     ("sqrt", r"(?<![a-zA-Z\\])sqrt(?![a-zA-Z]{2})", r"\\sqrt "),
     ("", rf"(\\(?:frac|binom|sqrt)(?![a-zA-Z])(?:\[[^\]]*\])?) ?({_TOKEN})", r"\1{\2}"),

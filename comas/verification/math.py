@@ -12,8 +12,8 @@ What counts as the same:
   is no list. Within brackets a comma separates.
 * Lists and sets in any order, element by element: ``3, 5``, ``\{5, 3\}``, ``x = 3 \text{ or }
   x = 5``, ``4 \pm 1``, and two boxes joined by a comma, "and" or "or".
-* Tuples and intervals in order, with the same brackets. A tuple is no set. ``x = 1, y = 2`` is
-  also the pair ``(1, 2)``, by the order of the names.
+* Tuples and intervals in order, with the same brackets. A tuple is no set. ``x = 1, y = 2``, or
+  the system of these two lines, is also the pair ``(1, 2)``, by the order of the names.
 * Sets of numbers as intervals, their unions, inequalities or ``\{x \mid ...\}``. ``(1, 2)`` may
   be a pair: no inequality passes for it.
 * A value with or without the name of what it is the value of: ``x = 5``, ``5 = x`` or ``5``.
@@ -107,10 +107,10 @@ def _is_equal(gold: str, answer: str) -> bool:
     if len(_elements(gold)) > 1:
         readings[answer] = None  # the commas may separate
     return any(
-        _is_equal_list(wanted, given)
-        for wanted in (gold, *_as_pair(gold))
+        _is_equal_list(gold, reading)
+        or any(_is_equal_list(gold, pair) for pair in _as_pair(reading))
+        or any(_is_equal_list(pair, reading) for pair in _as_pair(gold))
         for reading in readings
-        for given in (reading, *_as_pair(reading))
     )
 
 
@@ -156,8 +156,13 @@ def _elements(text: str) -> list[str]:
     opening, inner, _ = unwrap(sides[-1] if is_named else text)
     if opening == r"\{" and not SUCH_THAT.search(inner) and not is_set(inner):
         text = inner
-    elements = [element for element in split(text, _LIST_SEPARATOR) if element]
-    return [signed for element in elements for signed in _both_signs(element)]
+    # A pair may be one of several: {x = 1, y = 2}.
+    elements = [
+        (_as_pair(unwrap(element)[1]) if element.startswith("{") else []) or [element]
+        for element in split(text, _LIST_SEPARATOR)
+        if element
+    ]
+    return [signed for [element] in elements for signed in _both_signs(element)]
 
 
 def _both_signs(element: str) -> list[str]:

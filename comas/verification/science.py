@@ -43,7 +43,8 @@ _NUMBER = re.compile(
 
 # Braces that set nothing apart: those around a factor, or around a number in an exponent.
 _IDLE_BRACES = re.compile(
-    r"(?:(?<=\\times)|(?<=\\cdot)|(?<![\w}^]))(\ ?)\{\ ?((?:\\times|\\cdot|[-+\d.,^* ])+)\}"
+    r"(?:(?<=\\times)|(?<=\\cdot)|(?<![\w}^])(?<!\^\ ))(\ ?)"
+    r"\{\ ?((?:\\times|\\cdot|[-+\d.,^* ])+)\}"
 )
 _EXPONENT = re.compile(r"\^\ ?\{\ ?([-+]?)\ ?(\d+)\ ?\}")
 
