@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 LIBRARIES = (
     *("math-verify", "latex2sympy2-extended", "antlr4-python3-runtime", "sympy", "mpmath"),
-    "pint",
+    *("pint", "markdown-it-py"),
 )
-"""Those that decide whether two answers are equal."""
+"""Those that decide what the answer is, and whether two are equal."""
 
 
 def _fingerprint_of_graders() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from textwrap import indent
 
 import pytest
 
@@ -81,12 +82,27 @@ def test_of_several_blocks_the_last_counts_and_as_published_any():
     ("response", "code"),
     [
         ("```python\na\n```", "a\n"),
-        ("  ``` Python \r\na\r\n  ```", "a\r\n"),
+        ("  ``` Python \r\na\r\n  ```", "a\n"),
         ("```python\na\n```\n```text\nb\n```", "a\n"),
         ("```python\na = '```'\n```", "a = '```'\n"),
         ("```python\na\n```\n```python\nb", "a\n"),
         ("```python\n```", ""),
-        ("```python\r\na\r\n```\r\nso", "a\r\n"),
+        ("```python\r\na\r\n```\r\nso", "a\n"),
+        ("```python title=a.py\na\n```", "a\n"),
+        ("`````python\n```\n````\n`````", "```\n````\n"),
+        ("~~~python\n```\na\n~~~~", "```\na\n"),
+        ("```python\na\n    ```\n```", "a\n    ```\n"),
+        ("```python\na\n```python\nb\n```", "a\n```python\nb\n"),
+        ("```\n1 2\n```\n```python\na\n```", "a\n"),
+        ("   ```python\na\n   ```", "a\n"),
+        ("- ```python\n  if a:\n      b\n  ```", "if a:\n    b\n"),
+        ("1. So:\n   ```python\n   a\n```\n", "a\n"),
+        ("> ```python\n> a\n> ```", "a\n"),
+        ("<answer>\n```python\na\n\nb\n```\n</answer>", "a\n\nb\n"),
+        ("```python\na\n", None),
+        ("- So:\n  ```python\n  a\n", None),
+        ("````markdown\n```python\na\n```\n````", None),
+        ("```python a```", None),
         ("```py\na\n```", None),
         ("```\na\n```", None),
     ],
@@ -95,7 +111,19 @@ def test_the_last_closed_python_block_is_the_program(response, code):
     assert last_python_block(response) == code
 
 
-@pytest.mark.parametrize("unit", ["```python\n", "```\n", "```", " ", "```python\na\n```\n"])
+@pytest.mark.parametrize("before", ["", "So:\n", "So:\n\n", "- So:\n", "10. So:\n\n"])
+@pytest.mark.parametrize("indentation", [*(" " * n for n in range(1, 9)), "\t", "\t\t"])
+def test_a_block_may_be_indented_as_a_list_or_a_model_indents_it(before, indentation):
+    code = 'def f(x):\n    """As in\n\n    ```\n    f(1)\n    ```\n    """\n    return x\n'
+    block = f"```python\n{code}```\n"
+    assert last_python_block(f"{before}{indent(block, indentation)}Done.") == code
+    assert last_python_block(indent(f"{before}{block}Done.", indentation)) == code
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["```python\n", "```\n", "```", " ", "```python\na\n```\n", "    ```python\n", "- ", "> "],
+)
 def test_a_block_is_found_in_linear_time(unit):
     started = time.process_time()
     last_python_block("```" + unit * 20_000)

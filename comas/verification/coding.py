@@ -16,12 +16,14 @@ import time
 from contextvars import ContextVar
 from functools import cache, lru_cache
 
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_block.fence import fence
+from markdown_it.token import Token
+
 from comas.verification.forms import Verdict
 from comas.verification.sandbox import Isolation, Sandbox
 
-_FENCE = re.compile(
-    r"^[ \t]*```[ \t]*(?P<opens>python[ \t]*)?\r?$\n?", re.MULTILINE | re.IGNORECASE
-)
 _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
 _PUBLISHED_BUDGET_S = 15.0
 """No further block is tried after so long; an honest response has one."""
@@ -90,15 +92,54 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
 def last_python_block(response: str) -> str | None:
     """The code of the last closed ```` ```python ```` block, or None if there is none.
 
-    Exactly one is asked for; of several the last counts, as a later one corrects an earlier.
+    A block is what CommonMark says, also in a list or quotation, and however deep it is indented.
+    One within which the response ends was cut off. Exactly one is asked for; of several the last
+    counts, as a later one corrects an earlier.
     """
-    block, opening = None, None
-    for fence in _FENCE.finditer(response):
-        if not fence["opens"] and opening:
-            block, opening = response[opening.end() : fence.start()], None
-        elif fence["opens"] and not opening:
-            opening = fence
-    return block
+    num_lines = response.count("\n") + 1
+    blocks = [
+        token.content
+        for token in _markdown().parse(response + "\n")
+        if token.type == "fence"
+        and token.map is not None
+        and token.info.lower().split()[:1] == ["python"]
+        and (token.map[1] < num_lines or _has_end(token))
+    ]
+    return blocks[-1] if blocks else None
+
+
+def _has_end(fence: Token) -> bool:
+    """Whether the last line of a fence is not yet one of its content."""
+    assert fence.map is not None
+    return fence.map[1] - fence.map[0] == fence.content.count("\n") + 2
+
+
+@cache
+def _markdown() -> MarkdownIt:
+    """A reader of CommonMark's fences, lists and quotations. Otherwise than there, a fence may be
+    indented by more than three spaces, and follow any line: between tags, which would be HTML, too.
+    """
+    rules = ["html_block", "lheading", "reference", "inline", "text_join"]
+    markdown = MarkdownIt("commonmark").disable(rules)
+    markdown.block.ruler.at("code", _indented_fence)
+    markdown.block.ruler.at("paragraph", _line_of_text)
+    return markdown
+
+
+def _indented_fence(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A fence that is four spaces deep or more, as if that much were a list's."""
+    if not state.is_code_block(start):
+        return False
+    depth, state.blkIndent = state.blkIndent, state.sCount[start]
+    try:
+        return fence(state, start, end, silent)
+    finally:
+        state.blkIndent = depth
+
+
+def _line_of_text(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    state.line = start + 1
+    return True
 
 
 @lru_cache(maxsize=1024)
