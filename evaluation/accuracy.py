@@ -214,6 +214,7 @@ def _row(name: str, subject: Subject) -> Row:
             (grader, column): accuracy_of(evaluation, grader)
             for grader in GRADERS
             for column, evaluation in subject.evaluations.items()
+            if grader in evaluation.graders
         },
     )
 

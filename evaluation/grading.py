@@ -9,7 +9,8 @@ from pathlib import Path
 from statistics import fmean
 
 import comas.verification
-from comas.verification import Grader, Verdict, Verifier
+from comas.verification import Grader, Verifier
+from comas.verification.verifiers import GRADERS as VERIFIERS_OF
 from evaluation.identity import fingerprint
 from evaluation.inference_log import (
     ANSWERS,
@@ -149,15 +150,26 @@ def _judge(
     verifier: Verifier,
 ) -> dict[AnswerKey, GradedAnswer]:
     items = [(asked[key].form, responses[key], asked[key].gold) for key in keys]
-    # The verifier judges equal items once.
-    with TaskBar(description="grading", total=len(GRADERS) * len(set(items)), initial=0) as bar:
-        pending = {g: verifier.submit(items, grader=g, on_verdict=bar.update) for g in GRADERS}
-        verdicts: dict[Grader, list[Verdict]] = {g: p.result() for g, p in pending.items()}
-    by_key = zip(keys, verdicts["strict"], verdicts["published"], strict=True)
-    return {
-        key: GradedAnswer(*key, fingerprint(responses[key]), strict, published)
-        for key, strict, published in by_key
+    # The verifier judges equal items once, and here what two graders share as strict alone.
+    own = {
+        grader: [item for item in dict.fromkeys(items) if _has_own_verifier(grader, item[0])]
+        for grader in GRADERS
     }
+    with TaskBar(description="grading", total=sum(map(len, own.values())), initial=0) as bar:
+        pending = {g: verifier.submit(own[g], grader=g, on_verdict=bar.update) for g in GRADERS}
+        verdicts = {g: dict(zip(own[g], pending[g].result(), strict=True)) for g in GRADERS}
+    return {
+        key: GradedAnswer(
+            *key,
+            fingerprint(responses[key]),
+            *(verdicts[grader].get(item, verdicts["strict"][item]) for grader in GRADERS),
+        )
+        for key, item in zip(keys, items, strict=True)
+    }
+
+
+def _has_own_verifier(grader: Grader, form: str) -> bool:
+    return grader == "strict" or VERIFIERS_OF[grader][form] is not VERIFIERS_OF["strict"][form]
 
 
 def _cost(folder: Path, answers: Sequence[Answer]) -> Cost:

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from comas.utils.files import write_text
+from comas.verification import Grader
 from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import read_sampling
 from evaluation.plots import draw_accuracies
-from evaluation.results import GRADERS, SUMMARY, Subject, read_subjects
+from evaluation.results import SUMMARY, Subject, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
     DIFFERENCE_LEGEND,
@@ -25,8 +26,17 @@ from evaluation.tables import (
     shortcomings,
 )
 
-PUBLISHED_TITLE = "Accuracy by the published graders, with their faults"
-SAME_BY_PUBLISHED = "The published graders, with their faults, give the same accuracies."
+OTHER_GRADERS: dict[Grader, tuple[str, str]] = {
+    "published": (
+        "Accuracy by the published graders, with their faults",
+        "The published graders, with their faults, give the same accuracies.",
+    ),
+    "math_verify": (
+        "Accuracy by math-verify on the whole response, in mathematics",
+        "math-verify on the whole response, in mathematics, gives the same accuracies.",
+    ),
+}
+"""Beside strict: the title of the table, and what stands in its place where it is the same."""
 COMPLETE = "Nothing: every answer is there and judged."
 DIFFERENCE_KEYS = (
     "reference",
@@ -171,7 +181,7 @@ def _missing_from(everyone: Sequence[Results]) -> list[str]:
 
 
 def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
-    """Accuracies under both graders, and what is missing, as Markdown."""
+    """Accuracies under all graders, and what is missing, as Markdown."""
     legend, warning = LEGEND, []
     if differing := _asked_differently(everyone):
         warning = ["## Asked differently", _listed(differing)]
@@ -179,15 +189,25 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
         warning += ["## Graded differently", _listed(differing)]
     if any(row.reference is not None for row in rows):
         legend += f"\n{DIFFERENCE_LEGEND}"
-    strict, published = (accuracy_table(rows, grader=grader) for grader in GRADERS)
+    strict = accuracy_table(rows, grader="strict")
     return [
         legend,
         *warning,
         f"## Accuracy\n\n{strict}",
-        SAME_BY_PUBLISHED if published == strict else f"## {PUBLISHED_TITLE}\n\n{published}",
+        *(
+            _by_other_grader(rows, grader, strict=strict)
+            for grader in OTHER_GRADERS
+            if any(grader == of for row in rows for of, _ in row.accuracies)
+        ),
         "## Missing",
         _listed(_missing_from(everyone)) or COMPLETE,
     ]
+
+
+def _by_other_grader(rows: Sequence[Row], grader: Grader, *, strict: str) -> str:
+    title, same = OTHER_GRADERS[grader]
+    table = accuracy_table(rows, grader=grader)
+    return same if table == strict else f"## {title}\n\n{table}"
 
 
 def _differences(rows: Sequence[Row]) -> list[str]:

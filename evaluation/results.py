@@ -41,10 +41,16 @@ class GradedAnswer:
     request failed or was not made yet."""
     strict: Verdict | None
     published: Verdict | None
+    math_verify: Verdict | None = None
+    """None also where it was graded before version 0.15.0."""
 
     def verdict(self, grader: Grader) -> Verdict | None:
         """The verdict of ``grader``."""
-        return self.strict if grader == "strict" else self.published
+        return {
+            "strict": self.strict,
+            "published": self.published,
+            "math_verify": self.math_verify,
+        }[grader]
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ def _thread(
         "subject": subject,
         "seed": str(answer.seed),
         "published grader": verdicts.published or "-",
+        "math-verify": verdicts.math_verify or "-",
     }
     return Thread(
         id=f"{chunk}/{answer.task_id}/seed{answer.seed}",

@@ -28,7 +28,10 @@ def evaluation(
     num_tasks = len(by_seed[0])
     pairs = zip(by_seed, published or by_seed, strict=True)
     answers = tuple(
-        GradedAnswer(f"{name}/{i}", seed, None if s == "-" else "text", VERDICTS[s], VERDICTS[p])
+        GradedAnswer(
+            *(f"{name}/{i}", seed, None if s == "-" else "text"),
+            *(VERDICTS[s], VERDICTS[p], VERDICTS[s]),
+        )
         for seed, (strict, lenient) in enumerate(pairs)
         for i, (s, p) in enumerate(zip(strict, lenient, strict=True))
     )

@@ -162,7 +162,7 @@ def test_several_are_compared_with_the_first(tmp_path):
     # 5 of 10 tasks differ by 1, under the published grader 4 of 10: P(X = 0) = 0.006,
     # P(X <= 1) = 0.046, P(X <= 6) = 0.945, P(X <= 7) = 0.988.
     strict, published = "+50.00 [+20.00, +80.00]*", "+40.00 [+10.00, +70.00]*"
-    assert agent_0 == ["vanilla", "gsm8k", "run/agent_0", "base", strict, published, "10"]
+    assert agent_0 == ["vanilla", "gsm8k", "run/agent_0", "base", strict, published, strict, "10"]
     assert agent_1[2:5] == ["run/agent_1", "base", "+0.00 [+0.00, +0.00]"]
     assert "- run/agent_1, vanilla, gsm8k: the strict grader failed on 1" in text
     assert figure == tmp_path / "comparison-base-run_agent_0-run_agent_1.png"

@@ -17,7 +17,7 @@ import comas.verification
 from comas.verification import AnswerForm, Verifier
 from evaluation import grading
 from evaluation.grading import grade_folder
-from evaluation.results import read_evaluation
+from evaluation.results import GRADERS, read_evaluation
 from evaluation.types import Answer, BenchmarkTask, Call
 
 
@@ -151,7 +151,7 @@ def test_only_what_is_new_or_has_changed_is_judged_again_and_what_a_grader_faile
     verifier = ExactVerifier()
     graded = grade(folder, verifier, tasks=tasks, seeds=seeds)
     expected = sorted(f"?{judged}")
-    assert sorted(verifier.given) == [(g, r) for g in ("published", "strict") for r in expected]
+    assert sorted(verifier.given) == [(g, r) for g in sorted(GRADERS) for r in expected]
     assert graded.graders["strict"].correct == num_correct
     assert (graded == first) == (later is EARLIER)
 
@@ -163,7 +163,7 @@ def test_other_graders_judge_every_answer_again(folder, monkeypatch):
     monkeypatch.setattr(grading, "GRADERS_FINGERPRINT", "other")
     verifier = ExactVerifier()
     assert grade(folder, verifier).graded_by == "other"
-    assert sorted(verifier.given) == [(g, r) for g in ("published", "strict") for r in "12"]
+    assert sorted(verifier.given) == [(g, r) for g in sorted(GRADERS) for r in "12"]
 
 
 @pytest.fixture
@@ -207,7 +207,7 @@ def test_code_that_comes_to_the_disk_while_an_evaluation_runs_has_judged_nothing
     running.grade_folder(folder, TASKS, seeds=(0,), verifier=ExactVerifier())
     verifier = ExactVerifier()
     _imported_grading().grade_folder(folder, TASKS, seeds=(0,), verifier=verifier)
-    assert verifier.given == [("strict", "1"), ("published", "1")]
+    assert verifier.given == [(grader, "1") for grader in GRADERS]
 
 
 def test_evaluation_json_is_what_was_returned(folder):
@@ -238,10 +238,11 @@ def test_an_interrupted_grading_leaves_the_former_one(folder):
 # ---------------------------------------------------------------- the real graders
 
 
-def test_both_graders_judge_every_form(folder):
+def test_all_graders_judge_every_form(folder):
     tasks = [
         task("choice", "A", "choice"),
         task("math", "2", "math"),
+        task("bare", r"\frac{1}{2}", "math"),
         task("science", "2.5", "science"),
         task("coding", "assert double(2) == 4", "coding"),
     ]
@@ -250,17 +251,34 @@ def test_both_graders_judge_every_form(folder):
         folder,
         answer("choice", r"\boxed{(A)}"),  # right, but not for the published grader
         answer("math", r"\boxed{3}"),
+        answer("bare", r"The final answer is $\frac{1}{2}$."),
         answer("science", r"\boxed{2.5}"),
         answer("coding", program),
     )
     with Verifier(num_workers=2) as verifier:
         evaluation = grade(folder, verifier, tasks=tasks)
-    verdicts = {a.task_id: (a.strict, a.published) for a in evaluation.answers}
-    assert verdicts["choice"][0] == "correct" != verdicts["choice"][1]
-    assert verdicts["math"] == ("wrong", "wrong")
-    assert verdicts["science"] == verdicts["coding"] == ("correct", "correct")
-    assert evaluation.graders["strict"].accuracy == 3 / 4
-    assert evaluation.graders["published"].accuracy == 2 / 4
+    verdicts = {a.task_id: (a.strict, a.published, a.math_verify) for a in evaluation.answers}
+    assert verdicts == {
+        "choice": ("correct", "unanswered", "correct"),
+        "math": ("wrong",) * 3,
+        "bare": ("unanswered", "correct", "correct"),
+        "science": ("correct",) * 3,
+        "coding": ("correct",) * 3,
+    }
+    assert {g: t.accuracy for g, t in evaluation.graders.items()} == {
+        "strict": 3 / 5,
+        "published": 3 / 5,
+        "math_verify": 4 / 5,
+    }
+
+
+def test_what_a_grader_shares_with_strict_is_judged_once(folder):
+    tasks = [task("coding", "1", "coding"), task("math", "2", "math")]
+    answers_are(folder, answer("coding", "1"), answer("math", "2"))
+    verifier = ExactVerifier()
+    evaluation = grade(folder, verifier, tasks=tasks)
+    assert ("math_verify", "2") in verifier.given and ("math_verify", "1") not in verifier.given
+    assert [a.math_verify for a in evaluation.answers] == ["correct"] * 2
 
 
 # ---------------------------------------------------------------- damaged files

@@ -10,6 +10,7 @@ from comas.verification.choice import verify_choice
 from comas.verification.math import verify_math
 from comas.verification.published import (
     verify_choice_published,
+    verify_math_by_library,
     verify_math_published,
     verify_science_published,
 )
@@ -52,6 +53,27 @@ def test_published_math_rejects_the_gold_itself_and_strict_does_not(gold):
 def test_published_math_accepts_a_part_of_the_gold_and_strict_does_not(gold, answer):
     assert verify_math_published(rf"\boxed{{{answer}}}", gold) == "correct"
     assert verify_math(rf"\boxed{{{answer}}}", gold) == "wrong"
+
+
+@pytest.mark.parametrize(
+    ("gold", "response", "verdict"),
+    [
+        (r"\frac12", r"The final answer is $\frac{1}{2}$.", "correct"),
+        ("42", "**Answer: 42**", "correct"),
+        (r"7\sqrt{3}", r"So $\boxed{7\sqrt{3}}$.", "correct"),
+        (r"45 \pi", r"\boxed{45}", "wrong"),
+        (r"\frac 29", r"\boxed{29}", "wrong"),
+        ("42", "It is 43.", "wrong"),
+        ("42", "I do not know.", "unanswered"),
+    ],
+)
+def test_math_verify_reads_whole_responses_and_the_whole_gold(gold, response, verdict):
+    assert verify_math_by_library(response, gold) == verdict
+
+
+def test_a_gold_that_math_verify_cannot_read_is_an_error():
+    with pytest.raises(ValueError, match="math-verify cannot read the gold answer ''"):
+        verify_math_by_library(r"\boxed{1}", "")
 
 
 def test_published_math_agrees_on_plain_numbers():

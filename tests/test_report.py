@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from evaluation_cases import evaluation, table_rows, write
 
 from evaluation.report import write_summary
-from evaluation.results import Cost
+from evaluation.results import GRADERS, Cost
 
 
 def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
@@ -174,12 +175,21 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
 # ---------------------------------------------------------------- what is missing
 
 
+def test_results_from_before_a_grader_was_there_are_shown_without_it(tmp_path):
+    old = evaluation(["cw"])
+    old = replace(old, graders={g: t for g, t in old.graders.items() if g != "math_verify"})
+    write(tmp_path / "base", old)
+    text = write_summary(tmp_path / "base")
+    assert table_rows(text, title="Accuracy") == [["vanilla", "base", "50.00"]]
+    assert "math-verify" not in text
+
+
 @pytest.mark.parametrize(
     ("verdicts", "num_failures", "reasons"),
     [
         ("cw--", 1, "2/4 answered, 1 failed (failures.jsonl), 1 not asked yet"),
         ("cw--", 0, "2/4 answered, 2 not asked yet"),
-        ("cwfu", 0, "the strict grader failed on 1, the published grader failed on 1"),
+        ("cwfu", 0, ", ".join(f"the {grader} grader failed on 1" for grader in GRADERS)),
     ],
 )
 def test_what_is_missing_is_said(tmp_path, verdicts, num_failures, reasons):

@@ -41,9 +41,10 @@ def verifier():
 
 
 def test_every_grader_judges_every_form_within_a_limit():
-    assert set(GRADERS["published"]) == set(ANSWER_FORMS)
-    assert set(GRADERS["strict"]) == {*ANSWER_FORMS, "test"}, "test: what evaluators write"
-    assert GRADERS.keys() == CPU_LIMIT_S.keys() == {"strict", "published"}
+    assert set(GRADERS["published"]) == set(GRADERS["math_verify"]) == set(ANSWER_FORMS)
+    others = {"test", "math_verify"}  # what evaluators write, and another verifier of math
+    assert set(GRADERS["strict"]) == {*ANSWER_FORMS, *others}
+    assert GRADERS.keys() == CPU_LIMIT_S.keys() == {"strict", "published", "math_verify"}
 
 
 def test_a_batch_is_judged_in_order_by_the_chosen_grader(verifier):

@@ -8,9 +8,10 @@ whatever a task of reasoning_gym says."""
 
 ANSWER_FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)
 
-Grader = Literal["strict", "published"]
+Grader = Literal["strict", "published", "math_verify"]
 """strict: right, as far as we know. published: as the published results were graded, with all
-the faults of those graders, to compare with them."""
+the faults of those graders, to compare with them. math_verify: math by math-verify on the whole
+response, as most of the field grades it; all else as strict."""
 
 Verdict = Literal["correct", "wrong", "unanswered", "failed"]
 """correct and wrong: the answer was judged. unanswered: the response holds no answer in the

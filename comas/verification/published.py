@@ -1,4 +1,5 @@
-r"""The graders that the published results were measured with, faults included.
+r"""The graders that the published results were measured with, faults included; and math-verify as
+most of the field calls it.
 
 Their faults are kept so that our numbers can be set beside the published ones; the strict
 graders have none of them. What the published graders found no answer in is "unanswered" here,
@@ -30,6 +31,24 @@ def verify_math_published(response: str, gold: str) -> Verdict:
     worker of ``Verifier`` has one.
     """
     expected = parse(gold)
+    answer = parse(response)
+    if not answer:
+        return "unanswered"
+    return "correct" if verify(expected, answer) else "wrong"
+
+
+def verify_math_by_library(response: str, gold: str) -> Verdict:
+    r"""math-verify on the whole response, against the gold in a box: what lm-evaluation-harness
+    reports for minerva_math as ``math_verify``, and open-r1 rewards.
+
+    No box is needed: ``The answer is $\frac{1}{2}$.`` is one. Faults: it rounds decimals to 6
+    places, reads ``2(3)`` as a sum, and knows neither words nor most units.
+
+    Raises ValueError where math-verify cannot read the gold, and outside of a main thread.
+    """
+    expected = parse(rf"$\boxed{{{gold}}}$")
+    if not expected:
+        raise ValueError(f"math-verify cannot read the gold answer {gold!r}")
     answer = parse(response)
     if not answer:
         return "unanswered"

@@ -9,6 +9,7 @@ from comas.verification.forms import Grader, Verdict
 from comas.verification.math import verify_math
 from comas.verification.published import (
     verify_choice_published,
+    verify_math_by_library,
     verify_math_published,
     verify_science_published,
 )
@@ -26,12 +27,14 @@ VERIFIERS: Registry[Verify] = Registry(
         "choice": verify_choice,
         "reasoning": verify_reasoning_gym,
         "test": verify_test,
+        "math_verify": verify_math_by_library,
     },
     group="comas.verifiers",
     wanted="a function from a response and its gold answer to a Verdict",
     adapt=lambda found: found if callable(found) else None,
 )
-"""Strict verifiers, by the names that the keys of ``verification`` give them: here, their forms."""
+"""By the names that the keys of ``verification`` give them: strict verifiers by their forms, and
+math_verify."""
 
 GRADERS: dict[Grader, Mapping[str, Verify]] = {
     "strict": VERIFIERS,
@@ -41,6 +44,13 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
         "coding": verify_coding_published,
         "choice": verify_choice_published,
         "reasoning": verify_reasoning_gym,  # of which nothing is published
+    },
+    "math_verify": {
+        "math": verify_math_by_library,
+        "science": verify_science,
+        "coding": verify_coding,
+        "choice": verify_choice,
+        "reasoning": verify_reasoning_gym,
     },
 }
 """grader -> form -> verifier."""
@@ -53,6 +63,7 @@ CPU_LIMIT_S: dict[Grader, float] = {
     # math-verify's own limits, 5 s a step, belong to the published grader: this must leave them
     # room.
     "published": 30.0,
+    "math_verify": 30.0,
 }
 """CPU seconds of the verifier for one item: over them, it has failed. A program that it runs has
 limits of its own."""

@@ -92,7 +92,7 @@ class Verification:
     ``comas.verification.verifiers.VERIFIERS``, or a plug-in."""
 
     math: str = key("math")
-    """Verifier of math."""
+    """Verifier of math; math_verify: math-verify on the whole response, as most of the field."""
     science: str = key("science")
     """Verifier of science."""
     coding: str = key("coding")
