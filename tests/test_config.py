@@ -7,10 +7,14 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import pytest
 import yaml
 from config_faults import faults, only_fault
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from comas.config import (
     ConfigError,
@@ -18,6 +22,7 @@ from comas.config import (
     config_as_yaml,
 )
 from comas.config.keys import Rules, broken_bound, keys_of, leaves
+from comas.config.loading import read
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.preflight.conflicts import find_conflicts
@@ -167,16 +172,85 @@ def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path: Path):
     assert config.logging.tensorboard is True
 
 
-def test_a_value_may_refer_to_another_key():
-    config = load_config(None, ["cluster.gpus_per_policy=${policy.ranks_per_policy}"])
-    assert config.cluster.gpus_per_policy == config.policy.ranks_per_policy == 2
-
-
 def test_a_written_config_reads_back_as_an_equal_one(tmp_path: Path):
     config = load_config(CONFIGS / "quickstart.yaml", ["seed=7", "cluster.ray_address=auto"])
     file = tmp_path / "config.yaml"
     file.write_text(config_as_yaml(config))
     assert load_config(file, []) == config
+
+
+ODD_TEXTS = [
+    "${seed}",
+    "${oc.env:HOME}",
+    "${",
+    "\\\\${a}",
+    "???",
+    "1e-5",
+    "on",
+    "2024-01-01",
+    "1:30",
+]
+ODD_TEXTS += ["a: b", "# a", "", " ", "~", "null", "<<", "=", ".5", "a\n b\n", "'", '"']
+ODD_TEXTS += ["\ufeff", "\x85", "\u2028"]
+TEXTS = st.text() | st.sampled_from(ODD_TEXTS)
+NAMES = TEXTS | st.sampled_from(["a.b", '"', "a.", ".", "1", "a=b", '"a".b', "base"])
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+    max_leaves=6,
+).filter(lambda value: depth_of(value) <= 4)
+MAPPINGS = st.dictionaries(NAMES, ANYTHING, max_size=3)
+
+
+def depth_of(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(depth_of, inner), default=0) + isinstance(value, dict | list)
+
+
+@settings(max_examples=25)
+@given(prompt=TEXTS, names=st.lists(TEXTS, max_size=3), kwargs=MAPPINGS, rate=st.floats(0, 1))
+def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
+    prompt: str, names: list[str], kwargs: dict[str, Any], rate: float
+):
+    config = Config(seed=7, resume=prompt)
+    config.rollout.system_prompt, config.rollout.chat_template_kwargs = prompt, kwargs
+    config.society.models, config.society.chat_template_kwargs = names, [kwargs, {}]
+    config.optimization.learning_rate = rate
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "config.yaml")
+        file.write_text(config_as_yaml(config), encoding="utf-8")
+        read_back, faults = read(Config, file, [])
+    assert changed_keys(config, read_back) == {}
+    assert read_back.rollout == config.rollout and read_back.society == config.society
+    assert all("must be" in fault.constraint for fault in faults)  # such as the learning rate 0
+
+
+@pytest.mark.parametrize("text", ["${seed}", "${oc.env:HOME}", "${", "???", "$a {b} ${"])
+def test_a_text_is_what_is_written_in_a_file_and_on_the_command_line(tmp_path: Path, text: str):
+    file = tmp_path / "mine.yaml"
+    quoted = f"'{text}'"
+    file.write_text(
+        f"rollout:\n  system_prompt: {quoted}\n  chat_template_kwargs: {{a: {quoted}}}\n"
+    )
+    override = f"rollout.chat_template_kwargs.b={quoted}"
+    config = load_config(file, [f"society.models=[{quoted}]", override])
+    assert config.rollout.system_prompt == config.society.models[0] == text
+    assert config.rollout.chat_template_kwargs == {"a": text, "b": text}
+
+
+def test_a_name_with_dots_is_one_name_and_may_be_quoted_on_the_command_line(tmp_path: Path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("rollout:\n  chat_template_kwargs: {'a.b': 1, c: {'d.e': 2, f: 3}}\n")
+    quoted = ['rollout.chat_template_kwargs."g=.h"=4', "rollout.chat_template_kwargs.c.f=5"]
+    config = load_config(file, quoted)
+    expected = {"a.b": 1, "c": {"d.e": 2, "f": 5}, "g=.h": 4}
+    assert config.rollout.chat_template_kwargs == expected
+    assert changed_keys(Config(), config) == {
+        'rollout.chat_template_kwargs."a.b"': ("null", "1"),
+        'rollout.chat_template_kwargs.c."d.e"': ("null", "2"),
+        "rollout.chat_template_kwargs.c.f": ("null", "5"),
+        'rollout.chat_template_kwargs."g=.h"': ("null", "4"),
+    }
 
 
 def test_a_resumed_run_reads_its_own_config(tmp_path: Path):
@@ -252,8 +326,16 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("society.models=one", "must be a list of texts"),
         ("society.policy_of_agent=[a]", "must be a list of whole numbers, or null"),
         ("training.num_steps=many", "must be a whole number, or null"),
-        ("seed=${nothing}", "Interpolation key 'nothing' not found"),
-        ("data.train=???", "Missing mandatory value"),
+        ("seed=${seed}", "must be a whole number"),
+        ("rollout.batch_size='8'", "must be a whole number"),
+        ("name=007", "must be a text"),
+        ("name=yes", "must be a text"),
+        ("rollout.system_prompt=You are: careful", "rollout.system_prompt must be a text, or null"),
+        ("rollout.chat_template_kwargs={1: a}", "1 is a name that is not a text: put it into"),
+        ("rollout.chat_template_kwargs={a: [{on: 1}]}", "on is a name that is not a text"),
+        ("rollout.chat_template_kwargs={a: .nan}", "must be a mapping: it holds .nan"),
+        ("rollout.chat_template_kwargs={a: !!set {b, c}}", "must be a mapping"),
+        (f"rollout.vllm_options={'{a: ' * 7}1{'}' * 7}", "it is nested more than 8 deep"),
         ("seed=[1", "is not YAML"),
         ("rollout.temperature=0.001", "must be at least 0.01"),
         ("cluster.heartbeat_timeout_s=2", "must be at least 10"),
@@ -292,7 +374,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("optimization.betas=[[0.9],[0.95]]", "must be a list of numbers: it holds lists itself"),
         (f"society.models={'[' * 100}a{']' * 100}", "it is nested more than 8 deep"),
         (f"society.models={'[' * 5000}a{']' * 5000}", "it is nested more than 8 deep"),
-        (f"seed={'${' * 400}a{'}' * 400}", "maximum recursion depth exceeded"),
+        (f"seed={'${' * 400}a{'}' * 400}", "must be a whole number"),
+        ("rollout.chat_template_kwargs=&a {b: *a}", "maximum recursion depth exceeded"),
         ("society.learning_rates=[a]", "must be a list of numbers, or null"),
         ("society.update_every=[1,1,0]", "must have one entry, or 4 for 4 policies, has 3"),
         ("society.update_every=[1,1,1,-1]", "must hold numbers of at least 0 (frozen), and one"),

@@ -16,7 +16,7 @@ from small_runs import REPOSITORY
 
 from comas import __main__ as program
 from comas.__main__ import main
-from comas.config.schema import Config
+from comas.config.schema import Config, Rollout
 from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.reproduction.runs import PlannedRun
@@ -302,6 +302,23 @@ def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config
         load_config(None, [f"resume={path}"])
     asked = load_config(None, [f"resume={path}", "resume_changed=true"])
     assert (asked.resume_changed, asked.resume_foreign) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("key", "text"),
+    [("system_prompt", "${seed}"), ("chat_template_kwargs", "{'a.b': '${oc.env:HOME}'}")],
+)
+def test_a_resume_compares_what_the_run_was_begun_with(tmp_path: Path, key: str, text: str):
+    begun = load_config(None, [f"saves={tmp_path / 'saves'}", f"rollout.{key}={text}"])
+    path = make_run(begun, checkpoints=(1,), reached=1)
+    with reopened(path) as run:
+        assert newest_rollout(run.path) == begun.rollout
+    with pytest.raises(ValueError, match=rf"rollout\.{key}.*\$\{{"):
+        reopened(path, "rollout.system_prompt='0'", "rollout.chat_template_kwargs={}")
+
+
+def newest_rollout(run: Path) -> Rollout:
+    return load_config(run / "config.yaml", []).rollout
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,9 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
+
+from comas.config.yaml_texts import dotted
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
@@ -26,6 +28,9 @@ class Rules:
     """The name it had before, dotted; naming it is an error that says the present one."""
     former_values: Mapping[str, str] = field(default_factory=dict)
     """Value it had before -> what that is called now."""
+    leads_to: Literal["file", "plug-in"] | None = None
+    """What a text, or each of a list, may name: a file or folder, or ``path/to/file.py:object``. A
+    relative path is looked for by ``comas.config.paths``."""
 
 
 @dataclass(frozen=True)
@@ -81,15 +86,45 @@ def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
     return next((known for known in mappings if name.startswith(f"{known}.")), None)
 
 
-def leaves(values: Mapping[Any, Any], prefix: str = "") -> dict[str, Any]:
-    """``{"rollout": {"batch_size": 4}, "seed": 1}`` -> ``{"rollout.batch_size": 4, "seed": 1}``"""
+def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
+    """The values that are no mappings, by their dotted names. A name of the outermost mapping may
+    be dotted itself; any other is one name, whatever stands in it.
+
+    Example: ``{"rollout": {"batch_size": 4, "x.y": 2}, "seed": 1}`` gives ``{"rollout.batch_size":
+    4, 'rollout."x.y"': 2, "seed": 1}``
+    """
     found: dict[str, Any] = {}
     for name, value in values.items():
-        dotted = f"{prefix}{name}"
-        found |= (
-            leaves(value, f"{dotted}.") if isinstance(value, dict) and value else {dotted: value}
-        )
+        whole = dotted(section, name) if section else name
+        found |= leaves(value, whole) if isinstance(value, dict) and value else {whole: value}
     return found
+
+
+def typed(value: Any, kind: Any) -> Any:
+    """``value`` as a key of type ``kind`` holds it. Raises TypeError or OverflowError where it is
+    of another.
+
+    Example: ``typed(2, float) == 2.0``, and ``typed("2", int)`` raises.
+    """
+    arguments = typing.get_args(kind)
+    if type(None) in arguments:
+        return None if value is None else typed(value, arguments[0])
+    origin = typing.get_origin(kind) or kind
+    if origin is list and isinstance(value, list):
+        if any(isinstance(entry, list | dict) for entry in value) and arguments[0] in _WORDS:
+            raise TypeError("it holds lists itself")
+        return [typed(entry, arguments[0]) for entry in value]
+    if origin is dict and isinstance(value, dict):
+        return {name: typed(entry, Any) for name, entry in value.items()}
+    if kind is float and type(value) in (int, float):
+        return float(value)
+    if kind is Any and isinstance(value, list | dict):
+        return typed(value, list[Any] if isinstance(value, list) else dict[str, Any])
+    if value != value and kind is Any:
+        raise TypeError("it holds .nan")
+    if type(value) is kind or (kind is Any and (value is None or type(value) in _WORDS)):
+        return value
+    raise TypeError
 
 
 def broken_bound(value: Any, rules: Rules) -> str | None:

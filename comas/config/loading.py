@@ -2,13 +2,10 @@
 
 import dataclasses
 import difflib
+import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
-
-from omegaconf import DictConfig, ListConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from comas.config.faults import (
     DEFAULT_ORIGIN,
@@ -16,11 +13,19 @@ from comas.config.faults import (
     Conflict,
     Fault,
     Setting,
-    one_line,
     yaml_text,
 )
-from comas.config.keys import Key, broken_bound, keys_of, leaves, owner_of, type_in_words
+from comas.config.keys import (
+    Key,
+    broken_bound,
+    keys_of,
+    leaves,
+    owner_of,
+    type_in_words,
+    typed,
+)
 from comas.config.sources import read_files, read_overrides
+from comas.config.yaml_texts import dump, parts
 
 Schema = TypeVar("Schema")
 Check = Callable[[Schema], Iterable[Conflict]]
@@ -72,7 +77,7 @@ def read(
 
 def config_as_yaml(config: Any) -> str:
     """Every key of ``config``; written to a file, ``load`` reads it as an equal one."""
-    return OmegaConf.to_yaml(OmegaConf.structured(config))
+    return dump(dataclasses.asdict(config))
 
 
 def changed_keys(before: Any, after: Any) -> Changes:
@@ -112,18 +117,18 @@ def _check_values(
     schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
 ) -> tuple[Schema, list[Fault]]:
     """The defaults with every valid setting in place, and the faults of all others."""
-    merged, keys = OmegaConf.structured(schema), keys_of(schema)
+    keys = keys_of(schema)
+    values = {name: key.default for name, key in keys.items()}
     owners = {key: owner_of(key, keys) for key in settings}
     faults = [
         *_unknown_keys(schema, [s for s in settings.values() if owners[s.key] is None]),
         *_wrong_types(
-            merged,
+            values,
             [(s, owner) for s in settings.values() if (owner := owners[s.key]) is not None],
             keys,
         ),
     ]
-    config: Any = OmegaConf.to_object(merged)
-    values = {name: attrgetter(name)(config) for name in keys}
+    config: Any = _filled(schema, values)
     values |= leaves(dataclasses.asdict(config))
     faulty = {setting.key for fault in faults for setting in fault.settings}
     conflicts = [*_broken_bounds(values, keys), *(check(config) if check else ())]
@@ -152,6 +157,11 @@ def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
             yield Fault((setting,), constraint, f"write {name} instead")
         elif setting.key in sections:
             yield Fault((setting,), "is a section, not a key", _example(setting.key, keys))
+        elif (
+            whole := next((k for k in keys if setting.key.startswith(f"{k}.")), None)
+        ) is not None:
+            constraint = f"is no key: {whole} must be {type_in_words(keys[whole].kind)}"
+            yield Fault((setting,), constraint, _example(whole, keys))
         else:
             lacks_section = any(name.endswith(f".{setting.key}") for name in keys)
             known_elsewhere = None if lacks_section else hints(setting.key)
@@ -160,39 +170,42 @@ def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
 
 
 def _wrong_types(
-    merged: DictConfig, settings: Sequence[tuple[Setting, str]], keys: Mapping[str, Key]
+    values: dict[str, Any], settings: Sequence[tuple[Setting, str]], keys: Mapping[str, Key]
 ) -> Iterator[Fault]:
-    """Put each setting into ``merged``, each with the key that it is of; one that does not fit its
+    """Put each setting into ``values``, each with the key that it is of; one that does not fit its
     type is a fault instead."""
     for setting, owner in settings:
+        entry = parts(setting.key.removeprefix(owner))
         try:
-            OmegaConf.update(merged, setting.key, setting.value)
-        except (OmegaConfBaseException, OverflowError):
+            value = typed(setting.value, Any if entry else keys[owner].kind)
+        except (TypeError, OverflowError) as error:
             constraint = f"must be {type_in_words(keys[owner].kind)}"
-            yield Fault((setting,), constraint, _example(owner, keys))
-    for setting, owner in settings:  # an interpolation such as ${seed}: only known when all are in
-        key, words = keys[owner], type_in_words(keys[owner].kind)
-        try:
-            value = OmegaConf.select(merged, setting.key, throw_on_missing=True)
-            is_nested = "mapping" not in words and _holds_lists(value)
-        except OmegaConfBaseException as error:
-            reason, remedy = one_line(error), "write the value itself"
+            reason = f": {error}" if isinstance(error, TypeError) and str(error) else ""
+            yield Fault((setting,), constraint + reason, _example(owner, keys))
         else:
-            reason, remedy = "it holds lists itself", _example(owner, keys)
-            if not is_nested:
-                continue
-        yield Fault((setting,), f"must be {words}: {reason}", remedy)
-        OmegaConf.update(merged, owner, key.default, merge=False)
+            _put(values, [owner, *entry], value)
 
 
-def _holds_lists(value: Any) -> bool:
-    """Whether ``value`` is a list with lists or sections in it, which OmegaConf takes for entries
-    of any list."""
-    if not isinstance(value, ListConfig):
-        return False
-    entries = OmegaConf.to_container(value, resolve=True, throw_on_missing=True)
-    assert isinstance(entries, list)
-    return any(isinstance(entry, list | dict) for entry in entries)
+def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
+    """``_put({"a": {}}, ["a", "b"], 1)`` makes it ``{"a": {"b": 1}}``"""
+    for name in path[:-1]:
+        if not isinstance(values.get(name), dict):
+            values[name] = {}
+        values = values[name]
+    values[path[-1]] = value
+
+
+def _filled(schema: type[Schema], values: Mapping[str, Any], section: str = "") -> Schema:
+    """The dataclass with these values, by their dotted names."""
+    kinds = typing.get_type_hints(schema)
+    return schema(
+        **{
+            field.name: _filled(kinds[field.name], values, f"{section}{field.name}.")
+            if dataclasses.is_dataclass(kinds[field.name])
+            else values[section + field.name]
+            for field in dataclasses.fields(schema)  # type: ignore[arg-type]
+        }
+    )
 
 
 def _broken_bounds(values: Mapping[str, Any], keys: Mapping[str, Key]) -> Iterator[Conflict]:

@@ -1,25 +1,23 @@
 """Where settings come from: the command line, and YAML files that may be based on others."""
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
 
 from comas.config.faults import COMMAND_LINE, ConfigError, Fault, Setting, one_line
 from comas.config.keys import leaves
+from comas.config.yaml_texts import NAME, parse, parts
 
 BASE = "base"
 """Key of a file that names another file, from which it says only what differs."""
 _PACKAGE = Path(__file__).parents[1]
 REPOSITORY = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
 """What shipped files are named from: the checkout, or a wheel's package, which holds configs/."""
-MAX_NESTING = 8
-"""Lists and sections within each other, of which a configuration needs four."""
 
 
 @dataclass(frozen=True)
@@ -42,26 +40,25 @@ def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]
     settings: list[Setting] = []
     faults: list[Fault] = []
     for override in overrides:
-        name, equals, text = override.partition("=")
-        if not (name and equals):
+        written = re.fullmatch(f"({NAME})=(.*)", override, re.S)
+        if written is None:
             given = Setting("override", override, COMMAND_LINE)
             remedy = "write key=value, without spaces around the equals sign"
             faults.append(Fault((given,), "is not of the form key=value", remedy))
             continue
+        name, text = written.groups()
         if name == BASE:
             remedy = "name that file as CONFIG, or write base: into a file of your own"
             faults.append(Fault((Setting(name, text, COMMAND_LINE),), "is for files", remedy))
             continue
         try:
-            _check_nesting(text)
-            parsed = OmegaConf.to_container(OmegaConf.from_dotlist([f"value={text}"]))
-        except (yaml.YAMLError, OmegaConfBaseException, RecursionError) as error:
+            value, _ = parse(text, depth=len(parts(name)))
+            found = leaves({name: value})
+        except (yaml.YAMLError, RecursionError) as error:
             given = Setting(name, text, COMMAND_LINE)
             remedy = "close its brackets and quotes, or put all of it into quotes"
             faults.append(Fault((given,), f"is not YAML: {one_line(error)}", remedy))
             continue
-        assert isinstance(parsed, dict)
-        found = leaves({name: parsed["value"]})
         settings += [Setting(leaf, value, COMMAND_LINE) for leaf, value in found.items()]
     return settings, faults
 
@@ -93,12 +90,12 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
         return ConfigError([Fault((named,), constraint, remedy)])
 
     try:
-        parsed = _parse(path, path.read_text(encoding="utf-8"))
+        parsed = _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as reason:
         why = reason.strerror if isinstance(reason, OSError) else one_line(reason)
         remedy = f"name one of {_yaml_files(path.parent)}"
         raise error(f"cannot be read: {why}", remedy) from reason
-    except (yaml.YAMLError, OmegaConfBaseException, RecursionError) as reason:
+    except (yaml.YAMLError, RecursionError) as reason:
         raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
     if parsed is None:
         raise error("does not hold sections with keys", "write it like configs/comas.yaml")
@@ -116,26 +113,11 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
 
 
 @cache
-def _parse(path: Path, text: str) -> tuple[dict[str, Any], dict[str, int]] | None:
-    """The values of the keys in ``text``, which ``path`` holds, and their lines from 1; None where
-    it holds no mapping. A file that many are based on is read often, and parsed once."""
-    _check_nesting(text)
-    root = yaml.compose(text, Loader=yaml.SafeLoader)
-    if not isinstance(root, yaml.MappingNode):
-        return None
-    values = OmegaConf.to_container(OmegaConf.load(path))
-    assert isinstance(values, dict)
-    return leaves(values), dict(_lines(root))
-
-
-def _check_nesting(text: str) -> None:
-    """Raise YAMLError where ``text`` is nested deeper than those who read it can follow."""
-    depth = 0
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_NESTING:
-            raise yaml.YAMLError(f"it is nested more than {MAX_NESTING} deep")
+def _parse(text: str) -> tuple[dict[str, Any], dict[str, int]] | None:
+    """The values of the keys in ``text``, and their lines from 1; None where it holds no mapping. A
+    file that many are based on is read often, and parsed once."""
+    values, lines = parse(text)
+    return (leaves(values), lines) if isinstance(values, dict) else None
 
 
 def _yaml_files(folder: Path) -> str:
@@ -151,12 +133,3 @@ def _shown(path: Path) -> str:
     """Files of the repository as they are named in it, all others whole."""
     whole = path.absolute()
     return str(whole.relative_to(REPOSITORY) if whole.is_relative_to(REPOSITORY) else path)
-
-
-def _lines(node: yaml.MappingNode, prefix: str = "") -> Iterator[tuple[str, int]]:
-    """The line, from 1, of every key of a YAML mapping, at any depth."""
-    for name, value in node.value:
-        dotted = f"{prefix}{name.value}"
-        yield dotted, name.start_mark.line + 1
-        if isinstance(value, yaml.MappingNode):
-            yield from _lines(value, f"{dotted}.")

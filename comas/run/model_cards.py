@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
-from omegaconf import OmegaConf
 
 from comas.config.schema import Config
+from comas.config.yaml_texts import dump
 from comas.data import QuestionSet
 from comas.data.preparation.manifest import Manifest
 from comas.data.rows import HUB, source_of
@@ -192,6 +193,6 @@ def _code(process: Mapping[str, Any]) -> str:
 
 
 def _recipe(config: Config) -> str:
-    values = OmegaConf.masked_copy(OmegaConf.structured(config), list(RECIPE))
-    values.society.models = [_shown(name) for name in config.society.models]
-    return OmegaConf.to_yaml(values)
+    values = asdict(config)
+    values["society"]["models"] = [_shown(name) for name in config.society.models]
+    return dump({name: values[name] for name in RECIPE})

@@ -24,6 +24,7 @@ from pydantic import TypeAdapter
 from comas.config.faults import one_line
 from comas.config.keys import leaves
 from comas.config.loading import Changes, changed_values
+from comas.config.yaml_texts import parse
 from comas.run.seal import (
     SEAL_NAME,
     DamagedError,
@@ -166,7 +167,7 @@ def in_words(changes: Changes) -> str:
 def _values(text: str, path: Path) -> dict[str, Any]:
     """The leaves of a YAML or JSON file."""
     try:
-        values = yaml.safe_load(text)
+        values, _ = parse(text)
     except (yaml.YAMLError, RecursionError) as error:
         raise ValueError(f"resume: {path} is not YAML: {one_line(error)}. Mend it") from error
     if not isinstance(values, dict):

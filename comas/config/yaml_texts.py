@@ -1,0 +1,123 @@
+"""YAML as configurations are written in it: what is written is what is read, so that a text stays
+a text, whatever stands in it (``${seed}``, ``???``), and a name stays one name (``a.b``)."""
+
+import re
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+import yaml
+
+MAX_NESTING = 8
+"""Lists and sections within each other, of which a configuration needs four."""
+MERGE = "tag:yaml.org,2002:merge"
+STRING = "tag:yaml.org,2002:str"
+FLOAT = "tag:yaml.org,2002:float"
+TIMESTAMP = "tag:yaml.org,2002:timestamp"
+NUMBER = re.compile(
+    r"""(?:[-+]?\d+(?:_\d+)*\.[\d_]*(?:[eE][-+]?\d+)?
+       |[-+]?\d+(?:_\d+)*[eE][-+]?\d+
+       |[-+]?\.\d+(?:_\d+)*(?:[eE][-+]?\d+)?
+       |[-+]?\.(?:inf|Inf|INF)
+       |\.(?:nan|NaN|NAN))\Z""",
+    re.X,
+)
+"""Unlike YAML 1.1, which takes 1e-5 for a text."""
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-5 as a number and a date as a text; refuses a name that occurs twice, or is none."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
+        seen: set[str] = set()
+        for name, _ in node.value:
+            if name.tag == MERGE:
+                continue
+            if name.tag != STRING:
+                shown = f"{name.value} is a name" if name.value else "a name"
+                raise _error(f"{shown} that is not a text: put it into quotes", name)
+            if name.value in seen:
+                raise _error(f"found duplicate key {name.value}", name)
+            seen.add(name.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what ``_Loader`` reads as the same."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        # Trap: PyYAML breaks lines at these within single quotes, and reads them back as blanks.
+        breaks_lines = not {"\x85", "\u2028", "\u2029"}.isdisjoint(data)
+        return self.represent_scalar(STRING, data, style='"' if breaks_lines else None)
+
+
+for _kind in (_Loader, _Dumper):
+    _kind.yaml_implicit_resolvers = {
+        first: [(tag, form) for tag, form in forms if tag not in (FLOAT, TIMESTAMP)]
+        for first, forms in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+    _kind.add_implicit_resolver(FLOAT, NUMBER, list("-+0123456789."))
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def parse(text: str, *, depth: int = 0) -> tuple[Any, dict[str, int]]:
+    """What ``text`` holds, and where that is a mapping, the line of each of its keys, from 1.
+
+    ``depth`` is how deep in a configuration it stands itself. Raises YAMLError.
+    """
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > MAX_NESTING:
+            raise yaml.YAMLError(f"it is nested more than {MAX_NESTING} deep")
+    loader = _Loader(text)
+    try:
+        root = loader.get_single_node()
+        if root is None:
+            return None, {}
+        values = loader.construct_document(root)
+    finally:
+        loader.dispose()
+    return values, dict(_lines(root)) if isinstance(root, yaml.MappingNode) else {}
+
+
+def dump(values: Any) -> str:
+    """``values`` as YAML, which ``parse`` reads as equal ones."""
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+# ---------------------------------------------------------------- dotted names
+
+
+def dotted(section: str, name: str) -> str:
+    """The name of an entry of ``section``, in quotes where it would be read as several.
+
+    Example: ``dotted("rollout.vllm_options", "a.b") == 'rollout.vllm_options."a.b"'``
+    """
+    plain = re.fullmatch(r'[^."=\s]+', name)
+    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
+    return f"{section}.{name}" if plain else f'{section}."{quoted}"'
+
+
+NAME = r'(?:"(?:[^"\\]|\\.)*"|[^"=])+'
+"""A dotted name, in a regular expression: any part of it may stand in quotes."""
+
+
+def parts(name: str) -> list[str]:
+    """``'vllm_options."a.b".c' -> ["vllm_options", "a.b", "c"]``"""
+    found = re.findall(r'"((?:[^"\\]|\\.)*)"|([^."]+)', name, re.S)
+    return [re.sub(r"\\(.)", r"\1", quoted, flags=re.S) or plain for quoted, plain in found]
+
+
+def _lines(node: yaml.MappingNode, section: str = "") -> Iterator[tuple[str, int]]:
+    for name, value in node.value:
+        whole = dotted(section, name.value) if section else str(name.value)
+        yield whole, name.start_mark.line + 1
+        if isinstance(value, yaml.MappingNode):
+            yield from _lines(value, whole)
+
+
+def _error(problem: str, node: yaml.Node) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
