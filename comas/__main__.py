@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
+from comas.config.paths import names_file
 from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import LostEngineError
@@ -112,7 +113,7 @@ def _describe(arguments: Sequence[str]) -> int:
 
 def _configure(arguments: Sequence[str]) -> Config:
     """The config that the arguments name, or the one that fits this machine."""
-    names_config = bool(arguments) and "=" not in arguments[0]
+    names_config = bool(arguments) and ("=" not in arguments[0] or names_file(arguments[0]))
     path = Path(arguments[0]) if names_config else None
     overrides = arguments[1:] if names_config else arguments
     if path is None and not any(override.startswith("resume=") for override in overrides):

@@ -7,6 +7,7 @@ from typing import Any
 from comas.config.faults import COMMAND_LINE, ConfigError, Conflict, Fault, Setting
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
+from comas.config.paths import names_file
 from comas.config.plugins import PluginError, Registry
 from comas.preflight.chat_conflicts import kwargs_conflicts, marks_conflicts
 from comas.utils.invocation import CommandParser, start_of
@@ -22,9 +23,9 @@ USAGE = f"write it like: {start_of('evaluate')} NAME PATH [key=value ...]"
 class EvaluationConfig:
     """What is evaluated, how models are asked, and where they are served."""
 
-    benchmarks: list[str] | None = key(None, example=["gsm8k", "math-500"])
+    benchmarks: list[str] | None = key(None, leads_to="plug-in", example=["gsm8k", "math-500"])
     """Names, or plug-ins; null: the paper's seven; of a quick-start run, its held-out questions."""
-    setups: list[str] | None = key(None, example=["vanilla", "debate"])
+    setups: list[str] | None = key(None, leads_to="plug-in", example=["vanilla", "debate"])
     """Names, or plug-ins; null: all that are shipped."""
     limit: int | None = key(None, at_least=1, example=50)
     """Tasks of each benchmark, at most; null: as in the paper (500)."""
@@ -57,9 +58,9 @@ class EvaluationConfig:
 
     baseline: str | None = key(None)
     """NAME of earlier results that the summary compares these with."""
-    results: str = key("results")
+    results: str = key("results", leads_to="new folder")
     """Folder of all results."""
-    data: str = key("data")
+    data: str = key("data", leads_to="file")
     """Where scripts/prepare_data.sh built the benchmarks."""
 
     sandbox: str | None = key(
@@ -109,10 +110,11 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     parser.add_argument("--base-url")
     parser.add_argument("texts", nargs="*")
     given = parser.parse_intermixed_args(arguments)
-    overrides = [text for text in given.texts if "=" in text]
+    overrides = [text for text in given.texts if "=" in text and not names_file(text)]
+    names = [text for text in given.texts if text not in overrides]
     if given.base_url is not None:
         overrides.insert(0, f"base_url={given.base_url}")
-    return [text for text in given.texts if "=" not in text], overrides
+    return names, overrides
 
 
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:

@@ -13,6 +13,7 @@ import httpx
 from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
+from comas.config.paths import find, tried
 from comas.config.schema import Data
 from comas.interaction.wording import location_of
 from comas.preflight.locations import held_out_rules, locate
@@ -141,15 +142,16 @@ def find_target(path: str, *, weights: str, chat: ChatRules = UNCHANGED_CHAT) ->
 
     Raises ValueError that says what ``path`` may be when nothing is found there.
     """
-    folder = Path(path)
+    folder = find(path) or Path(path)
     if (folder / "config.yaml").is_file():
         return _run_target(folder.resolve(), weights=weights, chat=chat)
     if weights != "trained":
         raise ValueError(f"weights={weights} is for a run directory, and {path} is not one")
     if folder.is_dir():
-        return Target(path, (replace(read_model(folder), chat=chat),), {".": (0,)})
+        title = str(folder.resolve())
+        return Target(title, (replace(read_model(folder), chat=chat),), {".": (0,)})
     if not may_be_hub_name(path):
-        raise ValueError(f"{path}: there is no such folder. {WHAT_IT_MAY_BE}")
+        raise ValueError(f"{path}: there is no such folder{tried(path)}. {WHAT_IT_MAY_BE}")
     return Target(path, (replace(read_model(_folder_of(path)), chat=chat),), {".": (0,)})
 
 

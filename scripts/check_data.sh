@@ -16,14 +16,7 @@ if [[ $# -eq 0 ]]; then
   exit 2
 fi
 
-# Files may be named from where the user stands; everything else lives in the repository.
-named=()
-for argument in "$@"; do
-  case "$argument" in
-    hub:* | reasoning_gym | *=* | -*) named+=("$argument") ;;
-    *) named+=("$(realpath -m -- "$argument")") ;;
-  esac
-done
+export COMAS_STARTED_IN="$PWD" # where paths may start
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas.commands check-data "${named[@]}"
+exec "$PYTHON_BIN" -m comas.commands check-data "$@"

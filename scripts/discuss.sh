@@ -16,10 +16,7 @@ if [[ $# -eq 0 ]]; then
   exit 2
 fi
 
-# A model may be named from where the user stands; everything else lives in the repository.
-if [[ -e "$1" ]]; then
-  set -- "$(realpath "$1")" "${@:2}"
-fi
+export COMAS_STARTED_IN="$PWD" # where paths may start
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
 exec "$PYTHON_BIN" -m comas.commands discuss "$@"

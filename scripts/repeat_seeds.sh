@@ -27,7 +27,10 @@ read -r -a seeds <<<"$1"
 shift
 config=configs/quickstart.yaml
 if [[ $# -gt 0 && "$1" != *=* ]]; then
-  config="$(realpath "$1")"
+  config="$1"
+  if [[ -e "$config" ]]; then
+    config="$(realpath "$config")"
+  fi
   shift
 fi
 

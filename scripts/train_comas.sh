@@ -12,14 +12,7 @@ for argument in "$@"; do
   case "$argument" in -h | --help) usage && exit 0 ;; esac
 done
 
-# A config may be named from where the user stands; everything else lives in the repository.
-arguments=()
-for argument in "$@"; do
-  if [[ "$argument" != *=* && -f "$argument" ]]; then
-    argument="$(realpath "$argument")"
-  fi
-  arguments+=("$argument")
-done
+export COMAS_STARTED_IN="$PWD" # where paths may start
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas.commands train "${arguments[@]}"
+exec "$PYTHON_BIN" -m comas.commands train "$@"

@@ -12,18 +12,7 @@ for argument in "$@"; do
   case "$argument" in -h | --help) usage && exit 0 ;; esac
 done
 
-# Folders may be named from where the user stands; everything else lives in the repository.
-arguments=()
-previous=""
-for argument in "$@"; do
-  case "$previous" in
-    --steps | --port) ;;
-    *) [[ "$argument" == -* ]] || argument="$(realpath -ms -- "$argument")" ;;
-  esac
-  arguments+=("$argument")
-  previous="$argument"
-done
-
+export COMAS_STARTED_IN="$PWD" # where paths may start
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/environment.sh
-exec "$PYTHON_BIN" -m comas.commands view "${arguments[@]+"${arguments[@]}"}"
+exec "$PYTHON_BIN" -m comas.commands view "$@"

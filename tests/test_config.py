@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 from config_faults import faults, only_fault
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from comas.config import (
@@ -207,14 +207,14 @@ def depth_of(value: Any) -> int:
     return max(map(depth_of, inner), default=0) + isinstance(value, dict | list)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
 @given(prompt=TEXTS, names=st.lists(TEXTS, max_size=3), kwargs=MAPPINGS, rate=st.floats(0, 1))
 def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
     prompt: str, names: list[str], kwargs: dict[str, Any], rate: float
 ):
-    config = Config(seed=7, resume=prompt)
+    config = Config(seed=7)
     config.rollout.system_prompt, config.rollout.chat_template_kwargs = prompt, kwargs
-    config.society.models, config.society.chat_template_kwargs = names, [kwargs, {}]
+    config.rollout.thinking_marks, config.society.chat_template_kwargs = names, [kwargs, {}]
     config.optimization.learning_rate = rate
     with TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from comas.config.paths import find, here, tried
 from comas.run.pages.live import LiveRun
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_report import run_source
@@ -33,11 +34,11 @@ def main(arguments: Sequence[str]) -> int:
     where.add_argument("--live", action="store_true")
     parser.add_argument("--port", type=int, default=0)
     options = parser.parse_intermixed_args(arguments)
-    folders = options.folders or [Path("saves/latest")]
+    folders = [find(folder) or folder for folder in options.folders or [Path("saves/latest")]]
     if options.live:
         follow(folders, steps=options.steps, port=options.port)
         return 0
-    path = options.output or folders[0] / VIEW
+    path = folders[0] / VIEW if options.output is None else here() / options.output
     write_page(path, [read_source(folder, steps=options.steps) for folder in folders])
     size_mib = path.stat().st_size / 2**20
     if size_mib > LARGE_MIB:
@@ -78,7 +79,7 @@ def read_source(folder: Path, *, steps: set[int] | None) -> Source:
     except ValueError as error:
         raise ValueError(
             f"{folder} is no run directory, as it has no metrics.jsonl (try saves/latest), and no "
-            f"results: {error}"
+            f"results: {error}{tried(folder)}"
         ) from error
 
 

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -24,6 +25,8 @@ class Setting:
     key: str
     value: Any
     origin: str
+    folder: Path | None = None
+    """That of the file, in which a path that is not whole is looked for first."""
 
     def __str__(self) -> str:
         return f"{self.key} = {yaml_text(self.value)}  ({self.origin})"

@@ -6,8 +6,9 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from comas.config.paths import LeadsTo
 from comas.config.yaml_texts import dotted
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -28,9 +29,8 @@ class Rules:
     """The name it had before, dotted; naming it is an error that says the present one."""
     former_values: Mapping[str, str] = field(default_factory=dict)
     """Value it had before -> what that is called now."""
-    leads_to: Literal["file", "plug-in"] | None = None
-    """What a text, or each of a list, may name: a file or folder, or ``path/to/file.py:object``. A
-    relative path is looked for by ``comas.config.paths``."""
+    leads_to: LeadsTo | None = None
+    """What a text, or each of a list, may name; a path becomes whole when it is read."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from comas.config.keys import (
     type_in_words,
     typed,
 )
+from comas.config.paths import PathError, whole
 from comas.config.sources import read_files, read_overrides
 from comas.config.yaml_texts import dump, parts
 
@@ -127,6 +128,7 @@ def _check_values(
             [(s, owner) for s in settings.values() if (owner := owners[s.key]) is not None],
             keys,
         ),
+        *_impossible_paths(values, settings, keys),
     ]
     config: Any = _filled(schema, values)
     values |= leaves(dataclasses.asdict(config))
@@ -184,6 +186,25 @@ def _wrong_types(
             yield Fault((setting,), constraint + reason, _example(owner, keys))
         else:
             _put(values, [owner, *entry], value)
+
+
+def _impossible_paths(
+    values: dict[str, Any], settings: Mapping[str, Setting], keys: Mapping[str, Key]
+) -> Iterator[Fault]:
+    """Make paths whole, where they lead to something; those that cannot be followed are faults."""
+    for name, setting in settings.items():
+        leads_to = keys[name].rules.leads_to if name in keys else None
+        if leads_to is None or values[name] is None:
+            continue
+        try:
+            given = values[name]
+            values[name] = (
+                [whole(entry, leads_to, setting.folder) for entry in given]
+                if isinstance(given, list)
+                else whole(given, leads_to, setting.folder)
+            )
+        except PathError as error:
+            yield Fault((setting,), str(error), "name a file or folder that is there")
 
 
 def _put(values: dict[str, Any], path: Sequence[str], value: Any) -> None:

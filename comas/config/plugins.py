@@ -21,11 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from comas.config.sources import REPOSITORY
+from comas.config.paths import PathError, find, tried
 
 Entry = TypeVar("Entry")
 
 HOW_TO_NAME_ONE = "name an object of your own: path/to/file.py:object or module:object"
+BOM = "\ufeff"
+"""What Windows may begin a text with, and Python's compiler takes for a fault."""
 _texts: dict[str, str] = {}
 """What this process has read of each file.py, or was handed; by its whole path."""
 _files: set[str] = set()
@@ -199,7 +201,7 @@ def _place_of(error: Exception) -> str | None:
 def _module_at(location: str) -> ModuleType:
     """The module that a path to a .py file, or a dotted name, leads to."""
     if location.endswith(".py"):
-        return _file_as_module(REPOSITORY / Path(location).expanduser())
+        return _file_as_module(_located(location))
     try:
         spec = importlib.util.find_spec(location)
     except (ImportError, ValueError):
@@ -214,16 +216,29 @@ def _module_at(location: str) -> ModuleType:
         return importlib.import_module(location)
 
 
+def _located(location: str) -> Path:
+    try:
+        found = find(location)
+    except PathError as error:
+        raise PluginError(str(error), "name a .py file that is there") from error
+    if found is None and str(whole := Path(location).expanduser().resolve()) in _texts:
+        return whole  # what another process has read
+    if found is None:
+        why = f"No such file or directory{tried(location)}"
+        raise PluginError(f"{location} cannot be read: {why}", "name a .py file that is there")
+    return found
+
+
 @cache
 def _file_as_module(path: Path) -> ModuleType:
-    """Run a file as a module of its own; relative paths start at the root of the repository, as
-    those in configurations do."""
+    """Run a file as a module of its own."""
     path = path.resolve()
     try:
-        text = _texts.get(str(path)) or path.read_text(encoding="utf-8")
+        # Not read_text(), by which a seal would miss how its lines end.
+        text = _texts.get(str(path)) or path.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        remedy = f"name a .py file; a path that is not whole starts at {REPOSITORY}"
+        remedy = "name a .py file that can be read"
         raise PluginError(f"{path} cannot be read: {why}", remedy) from error
     _files.add(str(path))
     _texts[str(path)] = text
@@ -231,7 +246,7 @@ def _file_as_module(path: Path) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where dataclasses look for their module
     with blaming_plugins():
-        exec(compile(text, str(path), "exec"), vars(module))
+        exec(compile(text.removeprefix(BOM), str(path), "exec"), vars(module))
     return module
 
 
@@ -240,7 +255,7 @@ def _text_of(module: ModuleType) -> str | None:
     path = module.__file__
     if path is None or not path.endswith(".py"):
         return None
-    return _texts[path] if path in _texts else Path(path).read_text(encoding="utf-8")
+    return _texts[path] if path in _texts else Path(path).read_bytes().decode()
 
 
 def _line_of(attribute: str, text: str) -> int:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,11 @@ import yaml
 
 from comas.config.faults import COMMAND_LINE, ConfigError, Fault, Setting, one_line
 from comas.config.keys import leaves
+from comas.config.paths import REPOSITORY, PathError, find, tried
 from comas.config.yaml_texts import NAME, parse, parts
 
 BASE = "base"
 """Key of a file that names another file, from which it says only what differs."""
-_PACKAGE = Path(__file__).parents[1]
-REPOSITORY = _PACKAGE if (_PACKAGE / "configs").is_dir() else _PACKAGE.parent
-"""What shipped files are named from: the checkout, or a wheel's package, which holds configs/."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +29,10 @@ class SourceFile:
 
     @property
     def base_path(self) -> Path | None:
-        """Paths in files start at the root of the repository."""
-        return None if self.base is None else REPOSITORY / self.base.value
+        """Where that is."""
+        if self.base is None:
+            return None
+        return _located(self.base.value, self.base)
 
 
 def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]]:
@@ -71,7 +71,7 @@ def read_files(path: Path) -> list[SourceFile]:
     named = Setting("CONFIG", _shown(path), "the configuration file")
     files: list[SourceFile] = []
     resolved: list[Path] = []
-    following: Path | None = path if path.exists() else REPOSITORY / path
+    following: Path | None = _located(path, named)
     while following is not None:
         resolved.append(following.resolve())
         if resolved[-1] in resolved[:-1]:
@@ -85,16 +85,13 @@ def read_files(path: Path) -> list[SourceFile]:
 
 def _read_file(path: Path, named: Setting) -> SourceFile:
     """Read one file; a fault blames ``named``, the setting that names it."""
-
-    def error(constraint: str, remedy: str) -> ConfigError:
-        return ConfigError([Fault((named,), constraint, remedy)])
-
+    error = partial(_error, named)
     try:
         parsed = _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as reason:
         why = reason.strerror if isinstance(reason, OSError) else one_line(reason)
         remedy = f"name one of {_yaml_files(path.parent)}"
-        raise error(f"cannot be read: {why}", remedy) from reason
+        raise error(f"cannot be read: {why}{tried(path)}", remedy) from reason
     except (yaml.YAMLError, RecursionError) as reason:
         raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
     if parsed is None:
@@ -102,14 +99,31 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
     values, lines = parsed
     shown = _shown(path)
     settings = {
-        name: Setting(name, value, f"{shown}, line {lines[name]}" if name in lines else shown)
+        name: Setting(
+            name,
+            value,
+            f"{shown}, line {lines[name]}" if name in lines else shown,
+            path.absolute().parent,
+        )
         for name, value in values.items()
     }
     base = settings.pop(BASE, None)
     if base is not None and not isinstance(base.value, str):
         remedy = "write it like base: configs/comas.yaml"
-        raise ConfigError([Fault((base,), "must be the name of one file", remedy)])
+        raise _error(base, "must be the name of one file", remedy)
     return SourceFile(path, list(settings.values()), base)
+
+
+def _located(path: str | Path, named: Setting) -> Path:
+    """Where ``path``, which ``named`` names, leads; or where it was looked for last."""
+    try:
+        return find(path, named.folder) or REPOSITORY / Path(path).expanduser()
+    except PathError as reason:
+        raise _error(named, str(reason), f"name one of {_yaml_files(Path())}") from reason
+
+
+def _error(named: Setting, constraint: str, remedy: str) -> ConfigError:
+    return ConfigError([Fault((named,), constraint, remedy)])
 
 
 @cache

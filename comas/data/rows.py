@@ -16,6 +16,7 @@ from typing import Any
 from huggingface_hub.errors import HfHubHTTPError
 from pydantic_core import from_json, to_json
 
+from comas.config.paths import tried
 from comas.utils.invocation import program
 
 HUB = "hub:"
@@ -197,7 +198,7 @@ def _numbered(rows: Iterator[Any]) -> Iterator[tuple[str, Any]]:
 
 def _unreadable(path: Path, reason: str) -> DataError:
     return DataError(
-        f"{path} cannot be read: {reason}. bash scripts/prepare_data.sh builds the paper's "
-        "questions, and data/README.md says how to write your own; data.train and data.validation "
-        "name the files"
+        f"{path} cannot be read: {reason}{tried(path)}. bash scripts/prepare_data.sh builds the "
+        "paper's questions, and data/README.md says how to write your own; data.train and "
+        "data.validation name the files"
     )

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import yaml
 
 from comas.config.faults import one_line
-from comas.config.sources import REPOSITORY
+from comas.config.paths import REPOSITORY, PathError, find, tried
 from comas.types import ALL_DOMAINS
 
 SHIPPED_FILE = Path(__file__).parent / "prompts.yaml"
@@ -73,8 +73,11 @@ class WordingError(ValueError):
 
 
 def location_of(name: str) -> Path:
-    """A path that is not whole starts at the root of the repository, as in configurations."""
-    return (REPOSITORY / Path(name).expanduser()).resolve()
+    """Where a name leads, or would in the repository. Raises WordingError where it is no path."""
+    try:
+        return (find(name) or REPOSITORY / Path(name).expanduser()).resolve()
+    except PathError as error:
+        raise WordingError(str(error)) from error
 
 
 @cache
@@ -84,7 +87,7 @@ def read_wording(path: Path) -> Wording:
         root = yaml.compose(path.read_text(encoding="utf-8"), Loader=yaml.SafeLoader)
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise WordingError(f"{path} cannot be read: {why}") from error
+        raise WordingError(f"{path} cannot be read: {why}{tried(path)}") from error
     except (yaml.YAMLError, RecursionError) as error:
         raise WordingError(f"{path} is not YAML: {one_line(error)}") from error
     found: dict[str, dict[str, str]] = {}

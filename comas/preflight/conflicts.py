@@ -7,6 +7,7 @@ from pathlib import Path
 
 from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
+from comas.config.paths import tried
 from comas.config.schema import Config, Society
 from comas.interaction import CRITICISMS, UNCAPPED_SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.preflight.chat_conflicts import chat_conflicts
@@ -76,7 +77,7 @@ def _run_names(config: Config) -> Iterator[Conflict]:
     if config.resume is not None and not (Path(config.resume) / "config.yaml").is_file():
         yield Conflict(
             ("resume",),
-            "must be the folder of a run: one that holds config.yaml",
+            f"must be the folder of a run: one that holds config.yaml{tried(config.resume)}",
             f"name a folder of {config.saves}/, for example resume={config.saves}/latest",
         )
 

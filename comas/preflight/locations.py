@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from comas import quickstart
+from comas.config.paths import tried
 from comas.config.schema import Config, Data, Rollout
 from comas.data import RECORDS, reasoning_gym
 from comas.preflight.memory import head_size_of
@@ -97,8 +98,9 @@ def check_model(
     """
     if not (Path(model).exists() or may_be_hub_name(model)):
         raise ValueError(
-            f"society.models names {model!r}, which is neither a folder here nor a hub name. Give "
-            "a folder in Hugging Face format, or a hub name such as Qwen/Qwen2.5-3B-Instruct."
+            f"society.models names {model!r}, which is neither a folder here nor a hub name"
+            f"{tried(model)}. Give a folder in Hugging Face format, or a hub name such as "
+            "Qwen/Qwen2.5-3B-Instruct."
         )
     try:
         if Path(model).exists():

@@ -57,7 +57,7 @@ def own_sources(config: Config) -> dict[str, str]:
     texts = {str(source.path): source.text for source in found if source is not None}
     if config.interaction.prompts is not None:
         path = location_of(config.interaction.prompts)
-        texts[str(path)] = path.read_text(encoding="utf-8")
+        texts[str(path)] = path.read_bytes().decode()
     return texts
 
 

@@ -12,7 +12,7 @@ class Society:
 
     num_agents: int = key(4, at_least=1)
     """l in the paper: participants of each discussion."""
-    models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"])
+    models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"], leads_to="file")
     """Base model of each policy (folder or hub name); a single entry serves every policy.
     "quickstart/models/..." names an embedded tiny model."""
     policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
@@ -42,9 +42,9 @@ class Society:
 class Interaction:
     """The discussion: who speaks when, about what."""
 
-    schedule: str = key("sequential")
+    schedule: str = key("sequential", leads_to="plug-in")
     """Name in ``comas.interaction.SCHEDULES``, or a plug-in."""
-    criticism: str = key("scored")
+    criticism: str = key("scored", leads_to="plug-in")
     """Name in ``comas.interaction.CRITICISMS``, or a plug-in: what happens to a solution once it is
     given."""
     num_rounds: int = key(8, at_least=1)
@@ -66,10 +66,9 @@ class Interaction:
     others beside one's own (debate) in a prompt."""
     prompt_reuse: int = key(4, at_least=1)
     """Independent discussions of each question in a batch."""
-    prompts: str | None = key(None, example="prompts.yaml")
+    prompts: str | None = key(None, leads_to="file", example="prompts.yaml")
     """File of prompts that words some of them differently (``comas/interaction/prompts.yaml`` says
-    what it may hold); null: the shipped wording. A path that is not whole starts at the root of the
-    repository."""
+    what it may hold); null: the shipped wording."""
     quote_reasoning: bool = key(False)
     """Whether what stands between a model's thinking marks is read by other agents, by what reads
     scores and by verifiers, like all else that it says. It is trained either way."""
@@ -81,6 +80,6 @@ class Interaction:
 class Reward:
     """How a discussion becomes rewards."""
 
-    scheme: str = key("interaction")
+    scheme: str = key("interaction", leads_to="plug-in")
     """Name in ``comas.reward_formulation.REWARD_SCHEMES``, or a plug-in: ``path/to/file.py:object``
     or ``module:object``."""

@@ -13,7 +13,7 @@ class Optimization:
     loss: str = key("clipped_surrogate", one_of=("clipped_surrogate", "dpo"))
     """The loss over advantages (clipped_surrogate) or over pairs (dpo): the response of the highest
     reward against that of the lowest, among an agent's responses to the same prompt."""
-    estimator: str = key("reinforce_pp")
+    estimator: str = key("reinforce_pp", leads_to="plug-in")
     """Name in ``comas.policy_optimization.ADVANTAGE_ESTIMATORS``, or a plug-in."""
     group_by: list[str] | None = key(None, example=["question_id", "role"])
     """Fields of a sample that make its group, such as question_id, role, agent_index; null: those

@@ -52,12 +52,12 @@ class ReasoningGym:
 class Data:
     """Questions with their answer keys; only verification sees the answers."""
 
-    train: str = key("data/train.jsonl")
+    train: str = key("data/train.jsonl", leads_to="file")
     """Training questions: a JSONL, JSON, CSV or Parquet file, a dataset on the hub such as
     hub:openai/gsm8k/main/train, or reasoning_gym (data/README.md)."""
-    validation: str = key("data/validation.jsonl")
+    validation: str = key("data/validation.jsonl", leads_to="file")
     """Held-out questions, likewise, read by the same keys."""
-    probe: str | None = key(None, example="quickstart/probe.jsonl")
+    probe: str | None = key(None, leads_to="file", example="quickstart/probe.jsonl")
     """Planted solutions with known mistakes, about which every agent is asked as a judge at each
     validation (``comas/data/probe.py`` says what a line holds); null: none."""
     columns: Columns = field(default_factory=Columns)
@@ -91,15 +91,15 @@ class Verification:
     """How answers are judged: the verifier of each domain is a name in
     ``comas.verification.verifiers.VERIFIERS``, or a plug-in."""
 
-    math: str = key("math")
+    math: str = key("math", leads_to="plug-in")
     """Verifier of math; math_verify: math-verify on the whole response, as most of the field."""
-    science: str = key("science")
+    science: str = key("science", leads_to="plug-in")
     """Verifier of science."""
-    coding: str = key("coding")
+    coding: str = key("coding", leads_to="plug-in")
     """Verifier of coding."""
-    choice: str = key("choice")
+    choice: str = key("choice", leads_to="plug-in")
     """Verifier of choice."""
-    reasoning: str = key("reasoning")
+    reasoning: str = key("reasoning", leads_to="plug-in")
     """Verifier of reasoning."""
     sandbox: str | None = key(
         None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"

@@ -56,7 +56,7 @@ class Logging:
     """The project that the run belongs to at wandb."""
     tensorboard: bool = key(False)
     """Whether the run directory gets a folder tensorboard/."""
-    trackers: list[str] = key([])
+    trackers: list[str] = key([], leads_to="plug-in")
     """Further trackers: plug-ins that are called with the configuration and the run's folder, and
     return a ``comas.run.trackers.Tracker``."""
     trackio: bool = key(False)
@@ -79,9 +79,9 @@ class Config:
     """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
     seed: int = key(0, at_least=0, at_most=2**32 - 1)
     """The seed of everything that is drawn; vLLM takes 32 bits."""
-    saves: str = key("saves")
+    saves: str = key("saves", leads_to="new folder")
     """Folder of all run directories."""
-    resume: str | None = key(None, example="saves/latest")
+    resume: str | None = key(None, leads_to="file", example="saves/latest")
     """Run directory to continue."""
     resume_changed: bool = key(False)
     """Whether a resumed run may go on with other settings than it had, on the command line or as

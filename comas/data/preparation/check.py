@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from comas.config import load
 from comas.config.faults import ConfigError
+from comas.config.paths import PathError, names_file, whole
 from comas.config.schema import Config, Data
 from comas.data import DataError, Faulty, Record, grouped, read_questions, reasoning_gym
 from comas.data.preparation.record_set import is_decimal_number
@@ -130,12 +131,12 @@ def main(arguments: Sequence[str]) -> int:
     parser = CommandParser("check-data")
     parser.add_argument("arguments", nargs="+")
     given = parser.parse_args(arguments).arguments
-    settings = [argument for argument in given if "=" in argument]
-    names = [argument for argument in given if "=" not in argument]
+    settings = [a for a in given if "=" in a and not names_file(a)]
     try:
+        names = [whole(a, "file", None) for a in given if a not in settings]
         config = load(Config, None, settings)
         wording_of(config.interaction.prompts)
-    except (ConfigError, WordingError) as error:
+    except (ConfigError, WordingError, PathError) as error:
         sys.stdout.write(f"{error}\n")
         return EXIT_FAULT
     num_faulty = 0
