@@ -1,8 +1,9 @@
 """What a setup would say to the models, found out before anything is started."""
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from functools import cache
+from typing import Any
 
 from comas.config.plugins import blaming_plugins
 from comas.types import Message
@@ -32,7 +33,13 @@ def rehearse(
     that is asked, and the chat."""
     rehearsal = _Rehearsal(num_models)
     with blaming_plugins():
-        asyncio.run(setup.flow(task, rehearsal))
+        answering: Any = setup.flow(task, rehearsal)
+        if not isinstance(answering, Coroutine):
+            raise ValueError(
+                f"setups: the flow of {setup} returned {type(answering).__name__}, which cannot be "
+                "awaited; begin it with async def"
+            )
+        asyncio.run(answering)
     return rehearsal.chats
 
 

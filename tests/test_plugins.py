@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pickle
@@ -26,8 +27,10 @@ from comas.preflight.configuration import load_config
 from comas.preflight.own_files import CHOICES, own_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory
+from comas.run.trackers import TRACKERS
 from comas.utils.terminal import EXIT_FAULT
 from comas.verification import Verifier
+from comas.verification.verifiers import VERIFIERS
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.config import read_command
 from evaluation.setups import SETUPS
@@ -124,7 +127,6 @@ def test_a_bare_function_is_a_scheme_and_an_estimator_but_no_criticism(tmp_path)
     [rewarded] = scheme([discussion(turn("r0.s0"))], evidence={}).discussions
     assert rewarded.rewards == (0.5,) and scheme.needs == () and scheme.reads is None
     assert ADVANTAGE_ESTIMATORS[f"{path}:half"].group_by == ()
-    assert SCHEDULES.find(f"{path}:half") is not None
     assert "it is of type function; make it a Criticism" in refusal(f"{path}:half", CRITICISMS)
 
 
@@ -142,6 +144,147 @@ def test_a_fault_of_a_plugin_is_one_of_the_configuration(tmp_path):
 def test_the_error_of_a_plugin_can_be_sent_to_another_process():
     error = pickle.loads(pickle.dumps(PluginError("my.py, line 3: it fails", "mend it")))
     assert str(error) == "my.py, line 3: it fails; mend it"
+
+
+# ---------------------------------------------------------------- what ends or misfits
+
+MISFITS = """from comas.data.preparation import Source
+from comas.interaction.criticism import Criticism
+from comas.policy_optimization import AdvantageEstimator
+from comas.reward_formulation import RewardScheme
+from evaluation.benchmarks import BENCHMARKS, Benchmark
+from evaluation.types import Setup
+
+
+def f():
+    pass
+
+
+scheme = RewardScheme(lambda discussions: None, needs=("verdicts",))
+estimator = AdvantageEstimator(f)
+criticism, setup = Criticism(f, outcome=None), Setup(f, num_speakers=1)
+source = Source("a/b", ("c",), "d", "0" * 40, "mit", {})
+benchmark = Benchmark(name="mine", form="math", source=source, convert=f)
+"""
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "call"),
+    [
+        (REWARD_SCHEMES, "f", "f() is called with (discussions)"),
+        (REWARD_SCHEMES, "scheme", "(discussions) is called with (discussions, verdicts=)"),
+        (ADVANTAGE_ESTIMATORS, "f", "f() is called with (inputs)"),
+        (ADVANTAGE_ESTIMATORS, "estimator", "f() is called with (inputs)"),
+        (SCHEDULES, "f", "f() is called with (discussions, num_agents=, rules=, rng=)"),
+        (CRITICISMS, "criticism", "f() is called with (submission)"),
+        (VERIFIERS, "f", "f() is called with (response, gold)"),
+        (TRACKERS, "f", "f() is called with (config, run)"),
+        (BENCHMARKS, "benchmark", "f() is called with (row)"),
+        (SETUPS, "setup", "f() is called with (task, ask)"),
+    ],
+)
+def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name: str, call: str):
+    path = written(tmp_path / "misfits.py", MISFITS)
+    said = refusal(f"{path}:{name}", registry)
+    assert f"{path}, line " in said and call in said and f"; make it {registry.wanted}" in said
+
+
+@pytest.mark.parametrize("key", CHOICES)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys\n\nsys.exit(0)\n", "line 3: SystemExit: 0"),
+        ("import os\n\nos._exit(0)\n", "line 3: SystemExit: os._exit(0) would end the process"),
+        ("class End(BaseException):\n    pass\n\nraise End('x')\n", "line 4: End: x"),
+        ("def x():\n    pass\n", "line 1: "),
+    ],
+)
+def test_a_plugin_neither_ends_the_command_nor_fails_without_its_line(
+    tmp_path, key: str, text: str, said: str
+):
+    path = written(tmp_path / "ends.py", text)
+    name = f"[{path}:x]" if key == "logging.trackers" else f"{path}:x"
+    with pytest.raises(ConfigError) as caught:
+        load_config(None, [f"{key}={name}"])
+    [fault] = [f for f in caught.value.faults if f.settings[0].key == key]
+    assert f"{path}, {said}" in fault.constraint
+
+
+@pytest.mark.parametrize("call", ["sys.exit(0)", "os._exit(0)"])
+@pytest.mark.parametrize(
+    ("key", "definition"),
+    [
+        ("reward.scheme", "def x(discussions):\n    {}\n"),
+        ("optimization.estimator", "def x(inputs):\n    {}\n"),
+        ("interaction.schedule", "def x(discussions, *, num_agents, rules, rng):\n    {}\n"),
+        (
+            "interaction.schedule",
+            "async def talk():\n    {}\n\n"
+            "def x(discussions, **rest):\n    return [talk() for _ in discussions]\n",
+        ),
+        (
+            "interaction.criticism",
+            "from comas.interaction.criticism import Criticism\n"
+            "async def y(submission):\n    {}\n\nx = Criticism(y, outcome='scores')\n",
+        ),
+        ("verification.math", "def x(response, gold):\n    {}\n"),
+    ],
+)
+def test_a_dry_run_outlives_a_plugin_that_ends_the_process(
+    tmp_path, caplog, key: str, definition: str, call: str
+):
+    path = written(tmp_path / "ends.py", "import os, sys\n" + definition.format(call))
+    assert main(arguments_of(tmp_path, f"{key}={path}:x")) == EXIT_FAULT
+    assert re.search(rf"{path}, line \d+ \(\w+\): SystemExit: ", caplog.text), caplog.text
+
+
+@pytest.mark.parametrize(
+    ("key", "definition", "said"),
+    [
+        ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
+        ("optimization.estimator", None, "it returned NoneType; let it return an advantage"),
+        (
+            "optimization.estimator",
+            "def x(inputs):\n    return inputs.rewards\n",
+            "Tensor [2]; let",
+        ),
+        (
+            "interaction.schedule",
+            "def x(discussions, **rest):\n    pass\n",
+            "it made NoneType; let",
+        ),
+        (
+            "interaction.criticism",
+            "from comas.interaction.criticism import Criticism\n"
+            "x = Criticism(lambda submission: None, outcome='scores')\n",
+            "it returned NoneType, which cannot be awaited",
+        ),
+        ("verification.math", None, "it says None; let it say one of correct, wrong"),
+    ],
+)
+def test_what_returns_something_else_is_told_what_it_should_return(
+    tmp_path, caplog, key: str, definition: str | None, said: str
+):
+    name = "builtins:print"
+    if definition is not None:
+        name = f"{written(tmp_path / 'other.py', definition)}:x"
+    assert main(arguments_of(tmp_path, f"{key}={name}")) == EXIT_FAULT
+    assert key.partition(".")[0] in caplog.text and said in caplog.text
+
+
+def test_what_a_plugin_forks_may_end_itself(tmp_path):
+    text = "import os\nchild = os.fork()\nif not child:\n    os._exit(7)\n"
+    path = written(tmp_path / "forks.py", text + "STATUS = str(os.waitpid(child, 0)[1] >> 8)\n")
+    assert GREETINGS[f"{path}:STATUS"] == "7"
+
+
+@pytest.mark.parametrize("content", [b"\xef\xbb\xbfA = 'a'\n", b"B = 1\r\nA = 'a'\r\n"])
+def test_a_plugin_as_windows_writes_it_is_read_and_sealed_as_it_is(tmp_path, content: bytes):
+    path = tmp_path / "windows.py"
+    path.write_bytes(content)
+    assert GREETINGS[f"{path}:A"] == "a"
+    source = GREETINGS.source_of(f"{path}:A")
+    assert source is not None and source.digest == hashlib.sha256(content).hexdigest()
 
 
 # ---------------------------------------------------------------- verifiers in workers
@@ -259,6 +402,10 @@ def test_a_tracker_of_ones_own_gets_every_row(tmp_path):
         run.log_metrics(1, {"a": None})
     rows = [json.loads(line) for line in (run.path / "notes").read_text().splitlines()]
     assert rows == [{"step": 0, "a": 1.5}, {"step": 1, "a": None}, "closed, failed: False"]
+    mute = written(tmp_path / "mute.py", TRACKER.replace("close(self, *, failed)", "close(self)"))
+    config.logging.trackers = [f"{mute}:Notes"]
+    with pytest.raises(PluginError, match=r"mute.py, line 4: Notes.close: .* with \(failed=\)"):
+        RunDirectory.create(config)
     broken = written(tmp_path / "broken.py", TRACKER.replace("config.name", "config.nothing"))
     config.logging.trackers = [f"{broken}:Notes"]
     with pytest.raises(PluginError, match=r"line 6 \(__init__\): AttributeError: .* 'nothing'"):

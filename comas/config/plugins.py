@@ -6,20 +6,23 @@ What is read of a ``file.py`` is kept, and handed to worker processes and Ray ac
 edited meanwhile.
 """
 
+import asyncio
 import hashlib
 import importlib
 import importlib.util
+import inspect
+import os
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from comas.config.paths import PathError, find, tried
 
@@ -80,7 +83,8 @@ class Registry(dict[str, Entry]):
     ) -> None:
         """``group``: of the entry points by which packages register theirs.
         ``wanted``: what a plug-in has to be, in words.
-        ``adapt``: makes an entry of what a plug-in is, or None where it can be none."""
+        ``adapt``: makes an entry of what a plug-in is, or None where it can be none; raises
+        TypeError where it cannot be called as it will be (``check_call``)."""
         super().__init__(shipped)
         self.group = group
         self.wanted = wanted
@@ -92,11 +96,14 @@ class Registry(dict[str, Entry]):
         if name in self._looked_up:
             return self._looked_up[name]
         found = self._look_up(name)
-        entry = self._adapt(found)
+        fault = f"it is of type {type(found).__name__}"
+        try:
+            entry = self._adapt(found)
+        except TypeError as error:
+            entry, fault = None, str(error)
         if entry is None:
             where = self.source_of(name) or name
-            is_one = f"{where}: it is of type {type(found).__name__}"
-            raise PluginError(is_one, f"make it {self.wanted}")
+            raise PluginError(f"{where}: {fault}", f"make it {self.wanted}")
         self._looked_up[name] = entry
         return entry
 
@@ -138,9 +145,8 @@ class Registry(dict[str, Entry]):
             return reduce(getattr, attribute.split("."), module)
         except AttributeError as error:
             defined = ", ".join(n for n in vars(module) if not n.startswith("_")) or "nothing"
-            raise PluginError(
-                f"{module.__file__} has no {attribute}", f"what it has: {defined}"
-            ) from error
+            where = getattr(module, "__file__", None) or location
+            raise PluginError(f"{where} has no {attribute}", f"what it has: {defined}") from error
 
     def _split(self, name: str) -> tuple[str, str]:
         """The file or module, and the object in it."""
@@ -173,9 +179,9 @@ def blaming_plugins() -> Iterator[None]:
     """Let what a plug-in raises within the block be a PluginError that names its file and line."""
     try:
         yield
-    except PluginError:
-        raise
-    except Exception as error:  # whatever somebody else's code may raise
+    except (PluginError, KeyboardInterrupt, asyncio.CancelledError, GeneratorExit):
+        raise  # Ctrl-C and the end of a coroutine are nobody's fault
+    except BaseException as error:  # whatever somebody else's code may raise, sys.exit() too
         place = _place_of(error)
         if place is None:
             raise
@@ -184,7 +190,22 @@ def blaming_plugins() -> Iterator[None]:
         raise PluginError(blame, "mend that line of the plug-in") from error
 
 
-def _place_of(error: Exception) -> str | None:
+def check_call(found: Callable[..., Any], *positional: str, named: Iterable[str] = ()) -> None:
+    """Raise TypeError unless ``found`` can be called with so many arguments, and those of these
+    names. (Of some builtins Python does not know how they are called.)"""
+    try:
+        signature = inspect.signature(found)
+    except ValueError:
+        return
+    try:
+        signature.bind(*positional, **dict.fromkeys(named))
+    except TypeError as error:
+        written = ", ".join([*positional, *(f"{name}=" for name in named)])
+        name = getattr(found, "__name__", type(found).__name__)
+        raise TypeError(f"{name}{signature} is called with ({written}): {error}") from error
+
+
+def _place_of(error: BaseException) -> str | None:
     """``/home/me/my.py, line 7 (reward)``: where a plug-in raised; None: it was none."""
     if isinstance(error, SyntaxError) and error.filename in _files:
         return f"{error.filename}, line {error.lineno}"
@@ -212,6 +233,7 @@ def _module_at(location: str) -> ModuleType:
             f"install its package, add its folder to PYTHONPATH, or {HOW_TO_NAME_ONE}",
         )
     _files.add(str(spec.origin))
+    _keep_process()
     with blaming_plugins():
         return importlib.import_module(location)
 
@@ -241,6 +263,7 @@ def _file_as_module(path: Path) -> ModuleType:
         remedy = "name a .py file that can be read"
         raise PluginError(f"{path} cannot be read: {why}", remedy) from error
     _files.add(str(path))
+    _keep_process()
     _texts[str(path)] = text
     module = ModuleType(f"plugin_{path.stem}_{digest_of(str(path))[:8]}")
     module.__file__ = str(path)
@@ -250,9 +273,24 @@ def _file_as_module(path: Path) -> ModuleType:
     return module
 
 
+@cache
+def _keep_process() -> None:
+    """Let no plug-in end this process without a word: nothing can catch os._exit(), and with it the
+    command would end with the status that the plug-in chose. What a plug-in forks may end so."""
+    pid, end = os.getpid(), os._exit
+
+    def end_unless_plugin(status: int) -> NoReturn:
+        calling = {frame.filename for frame in traceback.extract_stack()}
+        if os.getpid() == pid and not _files.isdisjoint(calling):
+            raise SystemExit(f"os._exit({status}) would end the process")
+        end(status)
+
+    os._exit = end_unless_plugin
+
+
 def _text_of(module: ModuleType) -> str | None:
     """The text that a module was made of; None where that is no Python file."""
-    path = module.__file__
+    path = getattr(module, "__file__", None)  # a builtin has none
     if path is None or not path.endswith(".py"):
         return None
     return _texts[path] if path in _texts else Path(path).read_bytes().decode()

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from inspect import iscoroutine
 from random import Random
-from typing import Protocol
+from typing import Any, Protocol
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction
 from comas.interaction import debate, parallel, proposed, sequential
 from comas.interaction.criticism import CRITICISMS
@@ -40,6 +41,14 @@ __all__ = [
     "run_discussions",
 ]
 
+
+def _as_schedule(found: Any) -> Schedule | None:
+    if not callable(found):
+        return None
+    check_call(found, "discussions", named=("num_agents", "rules", "rng"))
+    return found
+
+
 SCHEDULES: Registry[Schedule] = Registry(
     {
         "sequential": sequential.schedule,
@@ -49,7 +58,7 @@ SCHEDULES: Registry[Schedule] = Registry(
     },
     group="comas.schedules",
     wanted="a function from open discussions to a coroutine for each (Schedule)",
-    adapt=lambda found: found if callable(found) else None,
+    adapt=_as_schedule,
 )
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
@@ -94,7 +103,13 @@ async def run_discussions(
     """
     discussions = open_discussions(questions, generate=generate, rules=rules, seed=seed, step=step)
     schedule, rng = SCHEDULES[rules.schedule], Random(f"{seed}/{step}")
-    talks = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
+    made: Any = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
+    talks = list(made) if isinstance(made, Iterable) else []
+    if len(talks) != len(discussions) or not all(map(iscoroutine, talks)):
+        raise ValueError(
+            f"interaction.schedule={rules.schedule}: of {len(discussions)} discussions it made "
+            f"{type(made).__name__}; let it return a list with a coroutine for each"
+        )
     return await hold(discussions, talks, before_scoring=before_scoring)
 
 

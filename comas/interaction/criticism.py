@@ -5,10 +5,11 @@ A new criticism is one function and one line in ``CRITICISMS``.
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from inspect import isawaitable
 from random import Random
 from typing import Literal, NamedTuple
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import (
@@ -105,7 +106,13 @@ async def criticise(submission: Submission) -> HistoryItem | None:
     Returns what later rounds may see, or None when that could not be asked for.
     """
     rules = submission.discussion.rules
-    return await CRITICISMS[rules.criticism].criticise(submission)
+    made: object = CRITICISMS[rules.criticism].criticise(submission)
+    if not isawaitable(made):
+        raise ValueError(
+            f"interaction.criticism={rules.criticism}: it returned {type(made).__name__}, which "
+            "cannot be awaited; begin it with async def"
+        )
+    return await made
 
 
 async def scored(submission: Submission) -> HistoryItem | None:
@@ -182,9 +189,18 @@ _SHIPPED = {
     "muted": Criticism(muted, outcome="scores"),
     "exchanged": Criticism(exchanged, outcome="scores"),
 }
+
+
+def _as_criticism(found: object) -> Criticism | None:
+    if not isinstance(found, Criticism):
+        return None
+    check_call(found.criticise, "submission")
+    return found
+
+
 CRITICISMS: Registry[Criticism] = Registry(
     _SHIPPED,
     group="comas.criticisms",
     wanted="a Criticism",
-    adapt=lambda found: found if isinstance(found, Criticism) else None,
+    adapt=_as_criticism,
 )

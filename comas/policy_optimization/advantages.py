@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, check_call
 from comas.config.schema import Optimization
 from comas.policy_optimization.samples import group_keys
 from comas.types import TrainingSample
@@ -122,12 +122,25 @@ class AdvantageEstimator(NamedTuple):
     reads_discount: bool = False
     """Whether ``optimization.discount`` enters; otherwise it has to be 1."""
 
+    def __call__(self, inputs: AdvantageInputs) -> torch.Tensor:
+        """Its advantages [N, T]. Raises ValueError where it returns something else."""
+        found: object = self.advantages(inputs)
+        if not isinstance(found, torch.Tensor) or found.shape != inputs.mask.shape:
+            shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
+            raise ValueError(
+                f"optimization.estimator: of {list(inputs.mask.shape)} tokens it "
+                f"returned {type(found).__name__}{shape}; let it return an advantage for each, a "
+                "tensor [N, T]"
+            )
+        return found
+
 
 def _as_estimator(found: Any) -> AdvantageEstimator | None:
     """A bare function compares no samples by groups."""
     if isinstance(found, AdvantageEstimator):
+        check_call(found.advantages, "inputs")
         return found
-    return AdvantageEstimator(found) if callable(found) else None
+    return _as_estimator(AdvantageEstimator(found)) if callable(found) else None
 
 
 ADVANTAGE_ESTIMATORS: Registry[AdvantageEstimator] = Registry(
@@ -167,7 +180,7 @@ def compute_advantages(
         kl_coef=optimization.kl_coef,
         memory=memory,
     )
-    advantages = estimator.advantages(inputs)
+    advantages = estimator(inputs)
     weights = optimization.role_weights
     if not weights:
         return advantages

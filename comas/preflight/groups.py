@@ -53,7 +53,7 @@ def needs_others(estimator: AdvantageEstimator) -> bool:
         discount=1.0,
         kl_coef=0.0,
     )
-    return not estimator.advantages(alone).any()
+    return not estimator(alone).any()
 
 
 def lone_shares(

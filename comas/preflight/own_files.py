@@ -18,7 +18,7 @@ from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
-from comas.types import ALL_DOMAINS, DOMAINS, Rewards
+from comas.types import ALL_DOMAINS, DOMAINS
 from comas.verification.forms import Verdict
 from comas.verification.verifiers import VERIFIERS
 
@@ -135,14 +135,7 @@ def _trial(config: Config, key: str, name: str, train: QuestionSet | None) -> Ca
 
 
 def _try_reward(config: Config) -> None:
-    discussions = silent_discussions(config, num_questions=2)
-    scheme = config.reward.scheme
-    rewards = silent_rewards(config, discussions)
-    if not isinstance(rewards, Rewards) or len(rewards.discussions) != len(discussions):
-        raise ValueError(
-            f"reward.scheme={scheme}: for {len(discussions)} discussions it returned "
-            f"{type(rewards).__name__}; let it return Rewards with a RewardedDiscussion for each"
-        )
+    silent_rewards(config, silent_discussions(config, num_questions=2))
 
 
 def _try_verifier(name: str, domain: str, train: QuestionSet) -> None:

@@ -8,7 +8,7 @@ from inspect import isgeneratorfunction
 from random import Random
 from typing import Any, Literal
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, check_call
 from comas.interaction.asking import Formulating, Inquiry
 from comas.interaction.criticism import Outcome
 from comas.reward_formulation.consistency_reward import consistency_reward
@@ -119,7 +119,14 @@ class RewardScheme:
         given = {need: evidence[need]() for need in self.needs}
         inquiry = given.pop("ask", None)
         formulated: Any = self.formulate(discussions, **given)
-        return formulated if inquiry is None else inquiry.hear_out(formulated)
+        rewards = formulated if inquiry is None else inquiry.hear_out(formulated)
+        if not isinstance(rewards, Rewards) or len(rewards.discussions) != len(discussions):
+            raise ValueError(
+                f"reward.scheme: for {len(discussions)} discussions it returned "
+                f"{type(rewards).__name__}; let it return Rewards with a RewardedDiscussion for "
+                "each"
+            )
+        return rewards
 
 
 def _maporl(shaping: Shaping) -> RewardScheme:
@@ -129,9 +136,11 @@ def _maporl(shaping: Shaping) -> RewardScheme:
 def _as_scheme(found: Any) -> RewardScheme | None:
     """A bare function needs nothing but the discussions, and where it yields, to ask."""
     if isinstance(found, RewardScheme):
+        named = [need for need in found.needs if need != "ask"]
+        check_call(found.formulate, "discussions", named=named)
         return found
     needs: tuple[Evidence, ...] = ("ask",) if isgeneratorfunction(found) else ()
-    return RewardScheme(found, needs=needs) if callable(found) else None
+    return _as_scheme(RewardScheme(found, needs=needs)) if callable(found) else None
 
 
 _SHIPPED = {

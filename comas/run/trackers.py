@@ -1,11 +1,12 @@
 """wandb, TensorBoard and Trackio, each imported only when it is asked for."""
 
 import dataclasses
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from comas.config.plugins import Registry, blaming_plugins
+from comas.config.plugins import PluginError, Registry, blaming_plugins, check_call
 from comas.config.schema import Config
 from comas.run.records import Record, Row
 from comas.utils.files import FileError
@@ -49,11 +50,18 @@ class Tracker(Protocol):
     def close(self, *, failed: bool) -> None: ...
 
 
+def _as_tracker(found: Any) -> Callable[[Config, Path], Tracker] | None:
+    if not callable(found):
+        return None
+    check_call(found, "config", "run")
+    return found
+
+
 TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
     {},
     group="comas.trackers",
     wanted="a function from (configuration, the run's folder) to a Tracker",
-    adapt=lambda found: found if callable(found) else None,
+    adapt=_as_tracker,
 )
 """Further trackers, by the names in ``logging.trackers``."""
 
@@ -61,7 +69,7 @@ TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
 def open_trackers(config: Config, run: Path) -> list[Tracker]:
     """The trackers that ``logging`` asks for; raises FileError when one cannot start."""
     with blaming_plugins():
-        trackers = [TRACKERS[name](config, run) for name in config.logging.trackers]
+        trackers = [_own_tracker(name, config, run) for name in config.logging.trackers]
     if config.logging.tensorboard:
         trackers.append(TensorboardTracker(run / "tensorboard"))
     if config.logging.wandb != "disabled":
@@ -69,6 +77,21 @@ def open_trackers(config: Config, run: Path) -> list[Tracker]:
     if config.logging.trackio:
         trackers.append(TrackioTracker(config, run))
     return trackers
+
+
+def _own_tracker(name: str, config: Config, run: Path) -> Tracker:
+    made = TRACKERS[name](config, run)
+    for method in (name for name in vars(Tracker) if not name.startswith("_")):
+        _, *wanted = inspect.signature(getattr(Tracker, method)).parameters.values()
+        positional = [each.name for each in wanted if each.kind is not each.KEYWORD_ONLY]
+        named = [each.name for each in wanted if each.kind is each.KEYWORD_ONLY]
+        try:
+            check_call(getattr(made, method, None), *positional, named=named)
+        except TypeError as error:
+            where = TRACKERS.source_of(name) or name
+            fault = f"logging.trackers: {where}: {type(made).__name__}.{method}: {error}"
+            raise PluginError(fault, "make it a Tracker of comas/run/trackers.py") from error
+    return made
 
 
 class TensorboardTracker:

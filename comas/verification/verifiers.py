@@ -1,8 +1,9 @@
 """Which verifier judges which form of answer. A new one is one file and one line here."""
 
 from collections.abc import Callable, Mapping
+from typing import Any, get_args
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, check_call
 from comas.verification.choice import verify_choice
 from comas.verification.coding import verify_coding, verify_coding_published, verify_test
 from comas.verification.forms import Grader, Verdict
@@ -19,6 +20,14 @@ from comas.verification.science import verify_science
 Verify = Callable[[str, str], Verdict]
 """(response, gold) -> verdict."""
 
+
+def _as_verifier(found: Any) -> Verify | None:
+    if not callable(found):
+        return None
+    check_call(found, "response", "gold")
+    return found
+
+
 VERIFIERS: Registry[Verify] = Registry(
     {
         "math": verify_math,
@@ -31,7 +40,7 @@ VERIFIERS: Registry[Verify] = Registry(
     },
     group="comas.verifiers",
     wanted="a function from a response and its gold answer to a Verdict",
-    adapt=lambda found: found if callable(found) else None,
+    adapt=_as_verifier,
 )
 """By the names that the keys of ``verification`` give them: strict verifiers by their forms, and
 math_verify."""
@@ -74,6 +83,10 @@ def verify(form: str, response: str, gold: str, grader: Grader = "strict") -> Ve
     name of a strict verifier.
 
     Raises ValueError when the gold is not of its form: a formula, a number, a letter or checker
-    code that can be read.
+    code that can be read; or when the verifier says what is no verdict.
     """
-    return GRADERS[grader][form](response, gold)
+    verdict = GRADERS[grader][form](response, gold)
+    if verdict not in get_args(Verdict):
+        known = ", ".join(get_args(Verdict))
+        raise ValueError(f"the verifier {form} says {verdict!r}; let it say one of {known}")
+    return verdict

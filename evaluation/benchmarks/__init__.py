@@ -1,6 +1,6 @@
 """The benchmarks. A new one is one file and an entry here."""
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, check_call
 from evaluation.benchmarks.aime_2024 import AIME_2024
 from evaluation.benchmarks.amc_2023 import AMC_2023
 from evaluation.benchmarks.benchmark import Benchmark
@@ -28,11 +28,20 @@ _SHIPPED = {
         MEDQA,
     )
 }
+
+
+def _as_benchmark(found: object) -> Benchmark | None:
+    if not isinstance(found, Benchmark):
+        return None
+    check_call(found.convert, "row")
+    return found
+
+
 BENCHMARKS: Registry[Benchmark] = Registry(
     _SHIPPED,
     group="comas.benchmarks",
     wanted="a Benchmark",
-    adapt=lambda found: found if isinstance(found, Benchmark) else None,
+    adapt=_as_benchmark,
 )
 
 __all__ = ["BENCHMARKS", "Benchmark"]

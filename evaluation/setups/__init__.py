@@ -4,7 +4,7 @@ Unless its file says otherwise, a setup sends the task as a single user message 
 prompt; the server's chat template does the rest.
 """
 
-from comas.config.plugins import Registry
+from comas.config.plugins import Registry, check_call
 from evaluation.setups.autogen import AUTOGEN
 from evaluation.setups.consistency import CONSISTENCY
 from evaluation.setups.debate import DEBATE
@@ -12,6 +12,14 @@ from evaluation.setups.discussion import DISCUSSION
 from evaluation.setups.majority_vote import MAJORITY_VOTE
 from evaluation.setups.vanilla import VANILLA
 from evaluation.types import Setup
+
+
+def _as_setup(found: object) -> Setup | None:
+    if not isinstance(found, Setup):
+        return None
+    check_call(found.flow, "task", "ask")
+    return found
+
 
 SETUPS: Registry[Setup] = Registry(
     {
@@ -24,5 +32,5 @@ SETUPS: Registry[Setup] = Registry(
     },
     group="comas.setups",
     wanted="a Setup",
-    adapt=lambda found: found if isinstance(found, Setup) else None,
+    adapt=_as_setup,
 )
