@@ -31,7 +31,7 @@ ROPE = {
     "untied": {"rope_theta": 5e5, **LLAMA3},
 }
 """By family of ``random_model``."""
-OLDER_NAMES = {
+OLDER_NAMES: dict[str, dict[str, object]] = {
     "tied": {"rope_theta": 1e6, "rope_scaling": None},
     "untied": {"rope_theta": 5e5, "rope_scaling": LLAMA3},
 }

@@ -190,7 +190,7 @@ def blaming_plugins() -> Iterator[None]:
         raise PluginError(blame, "mend that line of the plug-in") from error
 
 
-def check_call(found: Callable[..., Any], *positional: str, named: Iterable[str] = ()) -> None:
+def check_call(found: Any, *positional: str, named: Iterable[str] = ()) -> None:
     """Raise TypeError unless ``found`` can be called with so many arguments, and those of these
     names. (Of some builtins Python does not know how they are called.)"""
     try:
