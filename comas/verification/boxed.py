@@ -50,7 +50,8 @@ def last_boxed(response: str) -> str | None:
 
 
 def last_plainly_boxed(response: str) -> str | None:
-    r"""Likewise of ``\boxed{...}`` alone, and None where the last of them is empty."""
+    r"""Likewise of ``\boxed{...}`` alone, and None where the last of them is empty: what published
+    results and data sets were made with."""
     boxes = _boxes(response, _PLAIN_TOKEN)
     return _content(response, boxes[-1]) or None if boxes else None
 

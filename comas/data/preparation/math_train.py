@@ -1,7 +1,7 @@
 """The training questions of MATH (Hendrycks et al., 2021), levels 4 and 5."""
 
 from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, Source
-from comas.verification.boxed import last_boxed
+from comas.verification.boxed import last_plainly_boxed
 
 LEVELS = ("Level 4", "Level 5")
 
@@ -10,7 +10,7 @@ def convert(row: Row) -> Item | LeftOut:
     """The gold answer is what the reference solution boxes last."""
     if row["level"] not in LEVELS:
         return LeftOut("it is of another level than 4 and 5")
-    answer = last_boxed(row["solution"])
+    answer = last_plainly_boxed(row["solution"])
     if answer is None:
         return LeftOut("its solution boxes no answer")
     return Item(row["problem"].strip(), answer)
