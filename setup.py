@@ -20,7 +20,7 @@ def dependencies() -> list[str]:
 
 
 class BuildWithConfigs(build_py):
-    """Packs configs/ into the package ``comas``, where comas/config/sources.py finds it."""
+    """Packs configs/ into the package ``comas``, where comas/config/paths.py finds it."""
 
     def run(self) -> None:
         super().run()
@@ -31,7 +31,7 @@ class BuildWithConfigs(build_py):
 
 setup(
     name="comas",
-    version="0.14.0",
+    version="0.15.0",
     description="Co-evolving multi-agent systems via interaction rewards",
     license="MIT",
     python_requires=">=3.11,<3.13",
