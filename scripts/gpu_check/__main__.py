@@ -7,12 +7,12 @@ from pathlib import Path
 
 REQUIREMENTS = Path("requirements.txt")
 NEEDED = (
-    "deepspeed", "huggingface_hub", "jinja2", "latex2sympy2_extended", "math_verify", "omegaconf",
-    "openrlhf", "pebble", "peft", "pint", "psutil", "pydantic", "ray", "safetensors", "sympy",
+    "deepspeed", "huggingface_hub", "jinja2", "latex2sympy2_extended", "markdown_it",
+    "math_verify", "omegaconf", "openrlhf", "pebble", "peft", "pint", "psutil", "pydantic", "ray", "safetensors", "sympy",
     "tokenizers", "torch", "tqdm", "transformers", "vllm", "yaml",
 )  # fmt: skip
 """Modules that the checks and the engines import."""
-PACKAGES = {"yaml": "pyyaml"}
+PACKAGES = {"markdown_it": "markdown-it-py", "yaml": "pyyaml"}
 """Where a module's package has another name, but for dashes."""
 
 
