@@ -38,6 +38,22 @@ def numbers(path: Path) -> list[int]:
 # ---------------------------------------------------------------- whole files
 
 
+@pytest.mark.parametrize(
+    ("num_inodes", "num_free", "room"),
+    [(70, 5, "889 MiB, but only 5 inodes, are free"), (9000, 8000, "889 MiB are free"),
+     (0, 0, "889 MiB are free")],
+)  # fmt: skip
+def test_an_error_says_what_is_short_room_or_inodes(
+    num_inodes, num_free, room, tmp_path, monkeypatch
+):
+    blocks = 889 << 8
+    seen = (4096, 4096, blocks, blocks, blocks, num_inodes, num_free, num_free, 0, 255)
+    monkeypatch.setattr(os, "statvfs", lambda folder: os.statvfs_result(seen))
+    (tmp_path / "file").touch()
+    with pytest.raises(FileError, match=room):
+        write_texts({tmp_path / "file/within": "text"})
+
+
 def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path):
     (tmp_path / "a").write_text("old")
     with pytest.raises(FileError, match=r"cannot write .*missing/b: No such file"):

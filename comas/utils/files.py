@@ -23,6 +23,8 @@ PARTIAL = ".partial-"
 """Begins the name of whatever is not complete; all of it is removed when a run is opened."""
 LOCK_NAME = ".lock"
 MAX_LISTED_FAULTS = 5
+FEW_INODES = 100
+"""A checkpoint has tens of files."""
 PROBE_BYTES = 1 << 20
 """Where a disk has no more room than this, it is full: that explains any error."""
 
@@ -42,11 +44,20 @@ def explaining_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         existing = next(folder for folder in path.absolute().parents if folder.exists())
-        free_mib = shutil.disk_usage(existing).free >> 20
         raise FileError(
-            f"cannot write {path}: {error.strerror} ({free_mib} MiB are free there). Free space "
-            "there or make it writable, or choose another folder; what was finished before stays"
+            f"cannot write {path}: {error.strerror} ({_room_at(existing)} are free there). Free "
+            "space there or make it writable, or choose another folder; what was finished before "
+            "stays"
         ) from error
+
+
+def _room_at(folder: Path) -> str:
+    """``889 MiB, but only 5 inodes,``: a file system may have room and still take no more files."""
+    system = os.statvfs(folder)
+    room = f"{system.f_bavail * system.f_frsize >> 20} MiB"
+    # Some count no inodes at all.
+    is_short = 0 < system.f_files and system.f_favail < FEW_INODES
+    return f"{room}, but only {system.f_favail} inodes," if is_short else room
 
 
 def from_here(path: Path) -> Path:
