@@ -56,7 +56,7 @@ def _room_at(folder: Path) -> str:
     system = os.statvfs(folder)
     room = f"{system.f_bavail * system.f_frsize >> 20} MiB"
     # Some count no inodes at all.
-    is_short = 0 < system.f_files and system.f_favail < FEW_INODES
+    is_short = system.f_files > 0 and system.f_favail < FEW_INODES
     return f"{room}, but only {system.f_favail} inodes," if is_short else room
 
 
