@@ -238,6 +238,19 @@ def test_a_text_is_what_is_written_in_a_file_and_on_the_command_line(tmp_path: P
     assert config.rollout.chat_template_kwargs == {"a": text, "b": text}
 
 
+@pytest.mark.parametrize("text", ["007", "91827", "1e3", "yes", "true"])
+def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path: Path, text: str):
+    named = [f"name={text}", f"rollout.system_prompt={text}"]
+    config = load_config(None, named)  # a shell takes quotes away
+    assert config.name == config.rollout.system_prompt == text
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: {text}\n")
+    with pytest.raises(ConfigError, match=r"mine\.yaml, line 1\)\n   must be a text\n"):
+        load_config(file, [])
+    file.write_text(f"name: '{text}'\n")
+    assert load_config(file, []).name == text
+
+
 def test_a_name_with_dots_is_one_name_and_may_be_quoted_on_the_command_line(tmp_path: Path):
     file = tmp_path / "mine.yaml"
     file.write_text("rollout:\n  chat_template_kwargs: {'a.b': 1, c: {'d.e': 2, f: 3}}\n")
@@ -328,8 +341,6 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("training.num_steps=many", "must be a whole number, or null"),
         ("seed=${seed}", "must be a whole number"),
         ("rollout.batch_size='8'", "must be a whole number"),
-        ("name=007", "must be a text"),
-        ("name=yes", "must be a text"),
         ("rollout.system_prompt=You are: careful", "rollout.system_prompt must be a text, or null"),
         ("rollout.chat_template_kwargs={1: a}", "1 is a name that is not a text: put it into"),
         ("rollout.chat_template_kwargs={a: [{on: 1}]}", "on is a name that is not a text"),

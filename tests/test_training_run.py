@@ -256,9 +256,15 @@ def test_the_card_of_a_trained_agent_opens_it_and_says_how_good_it_is(
     exec(opening_code(card), {})
     assert r"\boxed{" in capsys.readouterr().out
     rows = rows_of(run_directory)
-    first, last = (f"{100 * row['agent_1/validation/accuracy']:.1f}" for row in (rows[0], rows[-1]))
-    assert f"| agent 1 | {first} | {last} |" in card
-    assert f"| | at step 0 | at step {STEPS} |" in card
+    shown = [
+        f"{100 * row[f'agent_1/{metric}']:.1f}"
+        for metric in ("validation/greedy/accuracy", "validation/accuracy")
+        for row in (rows[0], rows[-1])
+    ]
+    assert f"| agent 1 | {' | '.join(shown)} |" in card
+    steps = ("0", f"{STEPS}")
+    named = [f"{how}, at step {step}" for how in ("greedy", "sampled") for step in steps]
+    assert f"| | {' | '.join(named)} |" in card
 
 
 @pytest.mark.slow

@@ -105,7 +105,7 @@ def test_it_starts_from_any_folder(comas, tmp_path):
     write_records(tmp_path / "mine.jsonl", [record(1)])
     checked = start(comas, "check-data", "mine.jsonl", folder=tmp_path)
     assert "mine.jsonl: 1 records, 0 of them faulty" in checked
-    assert "  comas train configs/comas.yaml data.train=mine.jsonl" in checked
+    assert f"  comas train configs/comas.yaml data.train={tmp_path}/mine.jsonl" in checked
 
 
 @pytest.mark.slow

@@ -27,6 +27,8 @@ class Setting:
     origin: str
     folder: Path | None = None
     """That of the file, in which a path that is not whole is looked for first."""
+    written: str | None = None
+    """On the command line: the text of a value that YAML takes for a number, true or false."""
 
     def __str__(self) -> str:
         return f"{self.key} = {yaml_text(self.value)}  ({self.origin})"

@@ -179,7 +179,10 @@ def _wrong_types(
     for setting, owner in settings:
         entry = parts(setting.key.removeprefix(owner))
         try:
-            value = typed(setting.value, Any if entry else keys[owner].kind)
+            kind = Any if entry else keys[owner].kind
+            # A shell takes quotes away: there, name=007 is that text.
+            is_text = kind in (str, str | None) and setting.written is not None
+            value = setting.written if is_text else typed(setting.value, kind)
         except (TypeError, OverflowError) as error:
             constraint = f"must be {type_in_words(keys[owner].kind)}"
             reason = f": {error}" if isinstance(error, TypeError) and str(error) else ""

@@ -59,7 +59,10 @@ def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]
             remedy = "close its brackets and quotes, or put all of it into quotes"
             faults.append(Fault((given,), f"is not YAML: {one_line(error)}", remedy))
             continue
-        settings += [Setting(leaf, value, COMMAND_LINE) for leaf, value in found.items()]
+        as_written = text.strip() if isinstance(value, bool | int | float) else None
+        settings += [
+            Setting(leaf, value, COMMAND_LINE, written=as_written) for leaf, value in found.items()
+        ]
     return settings, faults
 
 

@@ -163,9 +163,9 @@ def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config
     for record in report.first:
         yield from _as_asked(record, config)
     if not report.faults and report.num_records:
-        start = [f"{start_of('train')} configs/comas.yaml", f"data.train={name}"]
+        words = ["configs/comas.yaml", f"data.train={name}", *settings]
         yield "to train on it:"
-        yield "  " + " ".join([*start, *map(shlex.quote, settings)])
+        yield f"  {start_of('train')} {shlex.join(words)}"
 
 
 def _as_asked(record: Record[Domain], config: Config) -> Iterator[str]:
