@@ -10,27 +10,22 @@ if TYPE_CHECKING:
     from vllm.v1.engine.llm_engine import LLMEngine
 
 SHARED_MEMORY = Path("/dev/shm")
-NAMES = ("psm_", "vllm_dist_", "sem.mp-")
-"""How those of the memory of vLLM's queues, of its collectives on a CPU, and of locks begin."""
+NAMES = ("psm_", "vllm_dist_")
+"""How those of the memory of vLLM's queues, and of its collectives on a CPU, begin."""
 
 
 def end_together(engine: "LLMEngine") -> None:
     """Let the workers of ``engine`` end with this process, and this one with any of them, so that
     a sharded engine is lost as one that has no other process is. No memory is left behind."""
     engine.collective_rpc(_end_with_engine)
-    _take_names_away()
     engine.model_executor.register_failure_callback(lambda: os._exit(1))
 
 
 def _end_with_engine(worker: object) -> None:
     """In a worker, which has met the engine and the other workers by now."""
     end_with_parent()  # else a frozen one would keep its part of a GPU
-    _take_names_away()
-
-
-def _take_names_away() -> None:
-    """As long as somebody maps it, shared memory needs no name. vLLM takes most names away when it
-    ends in order, which an actor does not, and those of its collectives on a CPU never."""
+    # As long as somebody maps it, shared memory needs no name. vLLM takes most names away when it
+    # ends in order, which an actor does not, and those of its collectives on a CPU never.
     for line in Path("/proc/self/maps").read_text().splitlines():
         path = Path(line.split(maxsplit=5)[-1])
         if path.parent == SHARED_MEMORY and path.name.startswith(NAMES):
