@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from scripts.benchmarks._turns import Ratio, Repeated, Report, take_turns
-from scripts.benchmarks._virtual import VirtualEngine, VirtualLoop
 from scripts.command import read_arguments
 
 REPOSITORY = Path(__file__).parents[1]
@@ -96,22 +94,3 @@ def test_ratios_are_taken_turn_by_turn_and_a_missed_mark_is_the_exit_status(tmp_
         assert lines[4] == (
             f"one : other, seconds: 2.00 x (1.50 to 3.00) (at most {at_most:g}: {verdict})"
         )
-
-
-def test_sequences_in_virtual_time_slow_each_other_down():
-    """A token takes 10 ms for each sequence: two of 100 and 300 tokens share the engine for 2 s,
-    the second goes on alone for 1 s with one that comes at 3 s, and for the rest they share."""
-
-    async def decode(engine: VirtualEngine, *, begin: float, num_tokens: int) -> float:
-        await asyncio.sleep(begin)
-        await engine.decode(num_tokens)
-        return asyncio.get_running_loop().time()
-
-    async def ends() -> list[float]:
-        engine = VirtualEngine(lambda num_sequences: 0.01 * num_sequences)
-        asked = [(0, 100), (0, 300), (3, 50)]
-        tasks = [decode(engine, begin=at, num_tokens=tokens) for at, tokens in asked]
-        return await asyncio.gather(*tasks)
-
-    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-        assert runner.run(ends()) == pytest.approx([2.0, 4.5, 4.0])

@@ -20,13 +20,10 @@ from comas.preflight.dry_run import (
     describe_tokens,
     earlier_run,
 )
-from comas.preflight.memory import ModelShape
 from comas.preflight.needs import faults_of, table
 from comas.preflight.sizes import derive_sizes
 from comas.preflight.survey import Survey
 from comas.utils.terminal import EXIT_FAULT
-
-QWEN_3B = ModelShape(3_085_938_688, 36, 2048, 11008, 256, 151936)
 
 
 def paper() -> Config:
@@ -97,7 +94,7 @@ def test_time_is_that_of_an_earlier_run_with_the_same_settings(tmp_path):
     config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
     sizes = derive_sizes(config, num_questions=2400)
     assert earlier_run(config) is None
-    assert describe_time(config, sizes, None, shapes=[]).startswith("time: not known: no run")
+    assert describe_time(config, sizes, None).startswith("time: not known: no run")
     run_with(tmp_path, load_config(REPOSITORY / "configs/quickstart.yaml", ["seed=7"]), 1.0, 1.0)
     assert earlier_run(config) is None  # too few steps
     other = load_config(REPOSITORY / "configs/quickstart.yaml", ["rollout.batch_size=4"])
@@ -112,9 +109,7 @@ def test_time_is_that_of_an_earlier_run_with_the_same_settings(tmp_path):
     # The first step warms up; 60 steps of 3 s and 7 validations of 2 s.
     assert measured == MeasuredRun(folder, 3.0, 2.0, 6000, 1800)
     assert measured.seconds(sizes) == 60 * 3 + 7 * 2
-    assert "time: about 3 min once the engines are up" in describe_time(
-        config, sizes, measured, shapes=[]
-    )
+    assert "time: about 3 min once the engines are up" in describe_time(config, sizes, measured)
     assert "about 6,000 of prompts" in describe_tokens(config, sizes, measured)
     assert "288 prompts of at most 512 and responses of at most 48" in describe_tokens(
         config, sizes, None
@@ -147,21 +142,6 @@ def test_a_run_whose_metrics_cannot_be_read_is_passed_over(tmp_path):
     metrics.unlink()
     metrics.mkdir()
     assert earlier_run(config) is None
-
-
-def test_time_on_gpus_is_arithmetic_and_says_so():
-    config = paper()
-    sizes = derive_sizes(config, num_questions=2000)
-    line = describe_time(config, sizes, None, shapes=[QWEN_3B] * 4)
-    assert line.startswith("time: 4.1 to 5.8 h by arithmetic that no GPU has confirmed")
-    assert "35% to 55% of their peak, the slowest discussion 1.3 to 1.8 times the mean" in line
-    config.training.num_steps = 2
-    short = describe_time(
-        config, derive_sizes(config, num_questions=2000), None, shapes=[QWEN_3B] * 4
-    )
-    assert short.startswith("time: 19 to 26 min by")
-    config.interaction.criticism = "rated"  # of which the arithmetic knows nothing
-    assert "not known" in describe_time(config, sizes, None, shapes=[QWEN_3B] * 4)
 
 
 def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):

@@ -18,7 +18,6 @@ from comas.preflight import checks, survey
 from comas.preflight.checks import checkpoint_bytes, needed_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.groups import group_needs, lone_shares
-from comas.preflight.hours import sequences_need
 from comas.preflight.lengths import context_length, length_needs
 from comas.preflight.locations import held_out_rules, training_rules
 from comas.preflight.machine import (
@@ -40,7 +39,6 @@ from comas.preflight.memory import (
     num_parameters,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
-from comas.preflight.sizes import derive_sizes
 from comas.preflight.survey import prepare
 from comas.types import Question
 
@@ -338,18 +336,6 @@ def test_questions_that_are_trained_on_are_not_held_out():
     assert checks.held_out_need(train, apart).doubt is None
     shared = [*apart, Question("other-id", "science", "What is 2?")]
     assert "1 of 2 questions are among those" in str(checks.held_out_need(train, shared).doubt)
-
-
-def test_responses_that_wait_for_their_turn_in_an_engine_are_doubtful():
-    lora = REPOSITORY / "configs/comas_lora.yaml"
-    sizes = derive_sizes(load_config(lora, []), num_questions=2000)
-    [enough, few] = [
-        sequences_need(load_config(lora, [f"rollout.max_num_seqs={n}"]), sizes) for n in (310, 256)
-    ]
-    # 256 discussions with 24 turns of 417 tokens along a chain of 8,250: 256 x 1.212.
-    assert enough == Need("responses at once", "about 310", "310")
-    assert "max_num_seqs=256: an engine is asked for about 310" in str(few.doubt)
-    assert str(few.doubt).endswith("set it to 320")
 
 
 def test_a_run_needs_files_and_more_of_them_with_more_engines():

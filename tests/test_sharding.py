@@ -12,9 +12,11 @@ from tiny_models import save_tiny_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from comas.config.schema import Config
+from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight import sharding, survey
+from comas.preflight.checks import gpu_memory_needs
 from comas.preflight.configuration import load_config
-from comas.preflight.machine import Machine
+from comas.preflight.machine import Machine, imagined_machine
 from comas.preflight.memory import (
     GIB,
     ModelShape,
@@ -181,6 +183,30 @@ def test_the_cheapest_that_fits_is_chosen(shape, gpu_gib, stage, offload):
     assert choice == [stage, offload]
     assert f"ZeRO-{stage}" in line
     assert "the cheapest that fits" in line
+
+
+@pytest.mark.parametrize("name", ["comas_7b", "comas_14b"])
+def test_a_larger_configuration_fits_on_eight_gpus(name):
+    config = load_config(REPOSITORY / f"configs/{name}.yaml", [])
+    assert gpus_in_all(plan_policy(config, device="cuda"), config.num_policies) == 8
+    shape = model_shape(str(REPOSITORY / "configs/models" / Path(config.models[0]).name))
+    machine = imagined_machine(8)
+    stage, offload, line = settled(config, shape, machine)
+    assert (stage, offload) == (3, True) and "the cheapest that fits" in line
+    config = dataclasses.replace(
+        config, policy=dataclasses.replace(config.policy, zero_stage=3, adam_offload=True)
+    )
+    shapes = [shape] * config.num_policies
+    needs = gpu_memory_needs(config, shapes, machine, host_bytes=machine.host_bytes)
+    assert [need for need in needs if need.fault or need.doubt] == []
+
+
+@pytest.mark.parametrize(
+    ("size", "billions"), [("3B", 3.09), ("7B", 7.62), ("14B", 14.77), ("32B", 32.76)]
+)
+def test_shipped_shapes_have_the_published_numbers_of_parameters(size, billions):
+    shape = model_shape(str(REPOSITORY / f"configs/models/Qwen2.5-{size}-Instruct"))
+    assert round(shape.num_parameters / 1e9, 2) == billions
 
 
 def test_the_line_has_the_numbers():

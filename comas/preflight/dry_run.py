@@ -9,8 +9,6 @@ from comas.config import ConfigError, changed_keys, load
 from comas.config.schema import Config
 from comas.engines.cluster.placement import PolicyPlacement, Slot, family_in_words, plan_policy
 from comas.preflight.engine_options import described_options
-from comas.preflight.hours import Assumptions, hours_interval, is_known
-from comas.preflight.memory import ModelShape
 from comas.preflight.needs import aligned, faults_of, table
 from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Survey
@@ -51,7 +49,7 @@ def describe_run(found: Survey) -> list[str]:
         lines += ["", *describe_sizes(config, sizes)]
         lines.append(describe_tokens(config, sizes, measured))
         lines += [found.sharding] if found.sharding is not None else []
-        lines.append(describe_time(config, sizes, measured, shapes=found.shapes))
+        lines.append(describe_time(config, sizes, measured))
     faults = faults_of(found.needs)
     doubts = [need.doubt for need in found.needs if need.doubt is not None]
     lines += ["", *(f"doubt: {doubt}" for doubt in doubts)]
@@ -97,31 +95,15 @@ def describe_tokens(config: Config, sizes: Sizes, measured: MeasuredRun | None) 
     )
 
 
-def describe_time(
-    config: Config, sizes: Sizes, measured: MeasuredRun | None, *, shapes: Sequence[ModelShape]
-) -> str:
-    """The time of a run: that of an earlier one, or by arithmetic; else nothing is guessed.
-
-    ``shapes`` are those of the policies' models on GPUs, none on a CPU.
-    """
+def describe_time(config: Config, sizes: Sizes, measured: MeasuredRun | None) -> str:
+    """Return the time of a run as an earlier one predicts it; nothing is guessed."""
     if measured is not None:
         return (
             f"time: about {_duration(measured.seconds(sizes))} once the engines are up: steps of "
             f"{measured.step_s:.1f} s and validations of {measured.validation_s:.1f} s, as in "
             f"{measured.folder}"
         )
-    if not shapes or not is_known(config):
-        return f"time: not known: no run of these settings under {config.saves} has made a step"
-    given, shape = Assumptions(), max(shapes, key=lambda shape: shape.num_parameters)
-    least, most = hours_interval(config, sizes, shape, given)
-    return (
-        f"time: {_interval(3600 * least, 3600 * most)} by arithmetic that no GPU has confirmed, on "
-        f"A100-80GB: updates at {given.update_utilisation_at_worst:.0%} to "
-        f"{given.update_utilisation:.0%} of their peak, the slowest discussion {given.slowest:g} "
-        f"to {given.slowest_at_worst:g} times the mean; solutions of {given.solution_tokens}, "
-        f"evaluations of {given.evaluation_tokens} and scorings of {given.scoring_tokens} tokens "
-        "(bash scripts/benchmark.sh estimate --help)"
-    )
+    return f"time: not known: no run of these settings under {config.saves} has made a step"
 
 
 def _on_bundle(
@@ -154,13 +136,6 @@ def _numbered(kind: str, slots: Sequence[Slot], place: tuple[int, int]) -> list[
 def _counted(things: Sequence[str], name: str) -> str:
     """``2 faults``, ``1 doubt``, ``no doubts``"""
     return f"{len(things) or 'no'} {name}{'s' * (len(things) != 1)}"
-
-
-def _interval(least: float, most: float) -> str:
-    """Seconds: ``5400, 9000 -> "1.5 to 2.5 h"``, ``1800, 5400 -> "30 min to 1.5 h"``"""
-    shortest, longest = _duration(least), _duration(most)
-    same_unit = shortest.partition(" ")[2] == longest.partition(" ")[2]
-    return f"{shortest.partition(' ')[0] if same_unit else shortest} to {longest}"
 
 
 def _duration(seconds: float) -> str:

@@ -16,7 +16,6 @@ from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.engine_options import option_needs
 from comas.preflight.groups import group_needs
-from comas.preflight.hours import is_known, sequences_need
 from comas.preflight.lengths import length_needs
 from comas.preflight.locations import (
     check_architecture,
@@ -41,7 +40,6 @@ from comas.preflight.machine import (
 )
 from comas.preflight.memory import (
     GIB,
-    ModelShape,
     adapter_parameters,
     in_words,
     model_shape,
@@ -100,8 +98,6 @@ class Survey:
         self.sizes: Sizes | None = None
         self.sharding: str | None = None
         """How the update fits into memory, in words."""
-        self.shapes: list[ModelShape] = []
-        """Shapes of the policies' models, for a run on GPUs."""
         self.is_built = True
         """Whether nothing that is embedded is still to be built."""
         self._folders: dict[str, Path | None] = {}
@@ -245,8 +241,6 @@ class Survey:
     @blaming_plugins()
     def _look_at_discussions(self) -> None:
         self.needs += group_needs(self.config)
-        if self.sizes is not None and is_known(self.config):
-            self.needs.append(sequences_need(self.config, self.sizes))
 
     # ------------------------------------------------------------ what that needs of the machine
 
@@ -285,10 +279,10 @@ class Survey:
             return
         self.needs.find("update", "a plan that fits", self._settle)
         if self.device == "cuda" and self.sharding is not None:
-            self.shapes = [model_shape(model) for model in self.models]
+            shapes = [model_shape(model) for model in self.models]
             here = host_bytes() if self._is_imagined else self._machine.host_bytes
             *of_gpus, of_host = checks.gpu_memory_needs(
-                self.config, self.shapes, self._machine, host_bytes=here
+                self.config, shapes, self._machine, host_bytes=here
             )
             if self._is_imagined:
                 of_gpus = [Need(need.subject, need.needed, "0") for need in of_gpus]
