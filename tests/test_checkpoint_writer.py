@@ -48,7 +48,7 @@ class Ranks:
 
 
 def writer(run: RunDirectory, ranks: Ranks, timeout_s: float = 10) -> CheckpointWriter:
-    return CheckpointWriter(run, ranks.begin, timeout_s=timeout_s)
+    return CheckpointWriter(run.checkpoint_folder, ranks.begin, timeout_s=timeout_s)
 
 
 def kept(run: RunDirectory) -> list[str]:

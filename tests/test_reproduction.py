@@ -35,7 +35,7 @@ from comas.reproduction.runs import (
     seconds_of,
 )
 from comas.reproduction.settings import Settings, find_conflicts
-from comas.run.origin import INPUTS, inputs_as_json
+from comas.run.directory import INPUTS, inputs_as_json
 from comas.utils.terminal import EXIT_FAULT
 
 

@@ -21,8 +21,8 @@ from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.reproduction.runs import PlannedRun
 from comas.run import RunDirectory
+from comas.run.checkpoints import look_for_key, user_key
 from comas.run.directory import BEFORE_ALL, trained_steps
-from comas.run.seal import look_for_key, user_key
 from comas.utils.files import FileError
 from comas.utils.terminal import EXIT_FAULT
 

@@ -20,10 +20,9 @@ from comas.config import ConfigError
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.checkpoints import steps_in
-from comas.run.origin import read_inputs
+from comas.run.checkpoints import look_for_key, steps_in, user_key
+from comas.run.directory import read_inputs
 from comas.run.provenance import git_state
-from comas.run.seal import look_for_key, user_key
 from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn
 from comas.utils.files import FileError
 
@@ -340,7 +339,7 @@ def test_the_key_is_made_once_and_the_users_alone(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("state", "said"),
     [
-        ("file", ".*file is a file, not a folder"),
+        ("file", "(Not a directory|File exists)"),
         ("/proc", "(No such file or directory|Permission denied)"),  # where nobody makes a folder
         ("taken", "Is a directory"),
     ],

@@ -35,7 +35,7 @@ from comas.interaction.wording import (
 )
 from comas.preflight.configuration import load_config
 from comas.preflight.own_files import prompt_needs
-from comas.run.origin import kept_source
+from comas.run.directory import kept_source
 from comas.types import DOMAINS, Question
 from evaluation.models import kept_prompts
 from evaluation.tasks import held_out_tasks

@@ -56,9 +56,9 @@ from comas.quickstart.build import (
     NUM_VALIDATION_PER_DOMAIN,
 )
 from comas.quickstart.probe import NUM_PROBE_ITEMS
-from comas.run.origin import read_inputs
+from comas.run.checkpoints import look_for_key
+from comas.run.directory import read_inputs
 from comas.run.prepared import Prepared, Sizes
-from comas.run.seal import look_for_key
 from comas.types import DOMAINS, Device
 from comas.utils.model_folder import description_of, is_here
 from comas.verification.reasoning_gym import try_tasks

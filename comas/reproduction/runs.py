@@ -23,8 +23,7 @@ from comas.reproduction.experiments import PLANS, Experiment
 from comas.reproduction.frozen import Frozen
 from comas.reproduction.results import GREEDY, read_result, seconds_of_rows
 from comas.reproduction.settings import Settings
-from comas.run.directory import trained_steps
-from comas.run.origin import read_inputs
+from comas.run.directory import read_inputs, trained_steps
 from comas.run.provenance import began
 from comas.run.records import read_rows
 

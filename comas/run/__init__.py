@@ -1,6 +1,6 @@
 """What is kept of a run, and what a resume needs: ``saves/<date>-<time>-<name>/``."""
 
-from comas.run.checkpoint_writer import CheckpointWriter
+from comas.run.checkpoints import CheckpointWriter
 from comas.run.directory import RunDirectory
 
 __all__ = ["CheckpointWriter", "RunDirectory"]

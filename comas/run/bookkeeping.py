@@ -12,7 +12,7 @@ from tqdm import tqdm
 from comas.config.schema import Config
 from comas.policy_optimization.samples import advantages_by_turn
 from comas.run.ahead import Batch
-from comas.run.checkpoint_writer import Begin, CheckpointWriter
+from comas.run.checkpoints import Begin, CheckpointWriter
 from comas.run.directory import RunDirectory
 from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
@@ -67,7 +67,7 @@ class Bookkeeping:
         self._watch = Watch(earlier, mismatch_limit=limit)
         self._stopping = Stopping(config, earlier)
         self._checkpoints = CheckpointWriter(
-            run, begin_checkpoint, timeout_s=config.cluster.call_timeout_s
+            run.checkpoint_folder, begin_checkpoint, timeout_s=config.cluster.call_timeout_s
         )
 
     def __enter__(self) -> Self:

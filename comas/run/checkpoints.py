@@ -1,23 +1,71 @@
-"""The checkpoints of one run: sealed folders, of which the newest and the best one are kept."""
+"""Checkpoints: how they are written, which of them a run goes on from, and which may be trusted.
 
+Loading a checkpoint runs code that lies in it (DeepSpeed unpickles its files), and a flipped byte
+in an optimiser's state, or a checkpoint under another step's name, trains on without a word. So a
+checkpoint names its run, its step and the SHA-256 of its files, signed with the user's key, which
+is kept outside of it.
+"""
+
+import hashlib
+import hmac
+import json
 import logging
+import os
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
+import secrets
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
 
-from comas.run.seal import DamagedError, ForeignError, check_seal, seal
+from pydantic import TypeAdapter
+
 from comas.utils import files
-from comas.utils.files import written_aside
+from comas.utils.files import MAX_LISTED_FAULTS, FileError, read_json, written_aside
 from comas.utils.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
-STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
+SEAL_NAME = "seal.json"
+KEY_BYTES = 32
+GRACE_S = 120.0
+"""How long a run that failed still waits for its last checkpoint, in seconds."""
+
+_STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
+_KEY_REMEDY = "Set XDG_STATE_HOME to a folder that you can write to"
+
+Begin = Callable[[Path], Sequence[Future[None]]]
+"""Copies the states that belong into a folder, and begins to write them there; the futures end as
+their parts of it are on the disk."""
+
+
+class DamagedError(ValueError):
+    """Something is not what was written there."""
+
+
+class ForeignError(ValueError):
+    """Something that was not sealed with this user's key, or for another run."""
+
+
+def step_name(step: int) -> str:
+    """``10 -> "step_0010"``"""
+    return f"step_{step:04d}"
+
+
+def steps_in(folder: Path) -> list[tuple[int, Path]]:
+    """The steps that ``folder`` holds something of, in order."""
+    found = ((_STEP_NAME.fullmatch(path.name), path) for path in folder.iterdir())
+    return sorted((int(match[1]), path) for match, path in found if match)
+
+
+# ---------------------------------------------------------------- choosing
 
 
 class Checkpoints:
-    """The folders ``step_0010`` in ``folder``.
+    """The sealed folders ``step_0010`` in ``folder``, of which the newest and the best are kept.
 
     Args:
         run: the identity of the run, which a checkpoint's seal has to name.
@@ -36,7 +84,8 @@ class Checkpoints:
         """Yield a folder that becomes the checkpoint of ``step`` when the block ends well."""
         with written_aside(self.folder / step_name(step)) as partial:
             yield partial
-            seal(partial, self._key, run=self._run, step=step)
+            seal = _Seal(_digests(partial), self._run, step)
+            write_signed(partial / SEAL_NAME, asdict(seal), self._key)
 
     def remove_old(self, *, keep: int, best: int | None) -> None:
         """Leave the newest ``keep``, and the one of the step ``best``."""
@@ -45,23 +94,20 @@ class Checkpoints:
                 files.remove(folder)
 
     def newest(self) -> tuple[int, Path] | None:
-        """(step, folder) of the newest that is as it was written, for this run and by this user;
-        None: there is none at all. Any other is passed over, with a warning.
+        """Return (step, folder) of the newest that is as it was written, for this run and by this
+        user, and pass over others with a warning. None if there is none at all.
 
         Raises ValueError when there are some, but none that can be loaded.
         """
         found = steps_in(self.folder)
-        if not found:
-            return None
         foreign: ForeignError | None = None
         for step, folder in reversed(found):
             try:
                 self._check(step, folder)
-            except DamagedError as error:
-                logger.warning("damaged checkpoint passed over: %s", error)
-            except ForeignError as error:
+            except (DamagedError, ForeignError) as error:
                 logger.warning("checkpoint passed over: %s", error)
-                foreign = foreign or error
+                if isinstance(error, ForeignError):
+                    foreign = foreign or error
             else:
                 return step, folder
         if foreign is not None:
@@ -69,13 +115,15 @@ class Checkpoints:
                 f"resume: {foreign}, and loading a checkpoint runs code in it. If you trust "
                 "whoever wrote it, add resume_foreign=true"
             )
-        raise ValueError(
-            f"resume: every checkpoint in {self.folder} is damaged; restore one from a copy, or "
-            "start a new run"
-        )
+        if found:
+            raise ValueError(
+                f"resume: every checkpoint in {self.folder} is damaged; restore one from a copy, "
+                "or start a new run"
+            )
+        return None
 
     def of_step(self, step: int) -> Path | None:
-        """The checkpoint of ``step``, checked as the newest is; None: it is not there.
+        """Return the checkpoint of ``step``, checked as the newest is; None if it is not there.
 
         Raises ValueError when it is not as it was written, or not of this user and run.
         """
@@ -89,7 +137,7 @@ class Checkpoints:
         return folder
 
     def _check(self, step: int, folder: Path) -> None:
-        """Raises DamagedError, and ForeignError unless foreign ones are wanted."""
+        """Raise DamagedError, and ForeignError unless foreign ones are wanted."""
         try:
             with progress_bar(f"checking {folder.name}"):
                 check_seal(folder, self._key, run=self._run, step=step)
@@ -99,12 +147,275 @@ class Checkpoints:
             logger.warning("loading a checkpoint as resume_foreign=true asks: %s", error)
 
 
-def step_name(step: int) -> str:
-    """``10 -> "step_0010"``"""
-    return f"step_{step:04d}"
+# ---------------------------------------------------------------- writing
 
 
-def steps_in(folder: Path) -> list[tuple[int, Path]]:
-    """The steps that ``folder`` holds something of, in order."""
-    found = ((STEP_NAME.fullmatch(path.name), path) for path in folder.iterdir())
-    return sorted((int(match[1]), path) for match, path in found if match)
+class CheckpointWriter:
+    """Finishes the checkpoints of a run in a thread beside the next step, one at a time; a context
+    manager.
+
+    Leaving it waits for the one under way, also after an error or Ctrl-C; a second Ctrl-C gives
+    it up. What was written before is never touched until the next is whole.
+    """
+
+    def __init__(
+        self,
+        folder_of: Callable[[int], AbstractContextManager[Path]],
+        begin: Begin,
+        *,
+        timeout_s: float,
+    ) -> None:
+        """``folder_of`` is ``RunDirectory.checkpoint_folder``; ``timeout_s`` limits the time until
+        a checkpoint is written."""
+        self._folder_of = folder_of
+        self._begin = begin
+        self._timeout_s = timeout_s
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoint")
+        self._parts: Sequence[Future[None]] = ()
+        self._under_way: Future[None] | None = None
+
+    def save(self, step: int) -> None:
+        """Take the states as they are after ``step``; ``wait`` tells when they are written."""
+        assert self._under_way is None, "wait for the one before"
+        with ExitStack() as stack:
+            folder = stack.enter_context(self._folder_of(step))
+            self._parts = self._begin(folder)
+            publishing = stack.pop_all()
+        self._under_way = self._thread.submit(self._finish, publishing, step)
+
+    def wait(self) -> None:
+        """Wait for the checkpoint under way, if there is one, and raise what its writing raised."""
+        if self._under_way is not None:
+            with progress_bar("writing the checkpoint"):
+                self._under_way.result()
+            self._under_way = None
+
+    def settle(self, *, within_s: float | None = GRACE_S) -> None:
+        """End the checkpoint under way after a failure: as a whole one, or as none at all.
+
+        Waits ``within_s`` for it (None: until it is written), and says why it is given up.
+        """
+        try:
+            if self._under_way is not None:
+                self._under_way.result(timeout=within_s)
+        except (RuntimeError, OSError, ValueError) as error:
+            logger.warning("a checkpoint is given up: %s", str(error) or "it takes too long")
+        finally:
+            self._give_up()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._thread:
+            try:
+                if error is None:
+                    self.wait()
+                elif isinstance(error, KeyboardInterrupt):
+                    if self._under_way is not None and not self._under_way.done():
+                        logger.info("finishing a checkpoint; Ctrl-C again stops without it")
+                    self.settle(within_s=None)
+                else:
+                    self.settle()
+            finally:
+                self._give_up()
+
+    def _give_up(self) -> None:
+        """See to it that nothing is under way: what is not written by now will not be."""
+        for part in self._parts:
+            part.cancel()
+        if self._under_way is not None:
+            self._under_way.exception()
+            self._under_way = None
+
+    def _finish(self, publishing: ExitStack, step: int) -> None:
+        with publishing:
+            for part in self._parts:  # All end before a failure is told: the next may begin then.
+                try:
+                    part.exception(timeout=self._timeout_s)
+                except TimeoutError:
+                    raise TimeoutError(
+                        f"the checkpoint of step {step} was not written within "
+                        f"{self._timeout_s:.0f} s (cluster.call_timeout_s)"
+                    ) from None
+            for part in self._parts:
+                part.result()
+
+
+# ---------------------------------------------------------------- seals
+
+
+@dataclass(frozen=True)
+class _Seal:
+    files: dict[str, str]
+    """Relative path -> SHA-256."""
+    run: str | None = None
+    """``Origin.run``; None in a seal of version 0.11.1 or older."""
+    step: int | None = None
+    """The step after which it was written; None as above."""
+
+
+_SEAL = TypeAdapter(_Seal)
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+def check_seal(folder: Path, key: bytes, *, run: str, step: int) -> None:
+    """Compare ``folder`` with its seal, and only then ask who wrote it: what is damaged is never
+    to be loaded, whoever is trusted. Nothing that the seal names is opened.
+
+    Raises:
+        DamagedError: it is empty or no folder, files are missing, changed or added, it is of
+            another step, or the seal cannot be read.
+        ForeignError: there is no seal, or it is not of the user's ``key`` and this ``run``.
+    """
+    path = folder / SEAL_NAME
+    if not folder.is_dir() or not any(folder.iterdir()):
+        raise DamagedError(f"{folder} holds nothing")
+    if not path.is_file():
+        raise ForeignError(f"{folder} has no seal")
+    sealed, is_ours = read_signed(path, _SEAL, key)
+    found = _digests(folder)
+    names = sealed.files.keys() | found.keys()
+    if wrong := sorted(name for name in names if sealed.files.get(name) != found.get(name)):
+        # Without what would steer a terminal: a stranger may have chosen the names.
+        shown = (name.encode("unicode_escape").decode() for name in wrong[:MAX_LISTED_FAULTS])
+        more = len(wrong) - MAX_LISTED_FAULTS
+        listed = ", ".join(shown) + f" (and {more} more)" * (more > 0)
+        raise DamagedError(f"{folder}: {listed} is not what was written")
+    if sealed.step not in (None, step):
+        raise DamagedError(f"{folder} holds the checkpoint of step {sealed.step}")
+    if not is_ours:
+        raise ForeignError(f"{folder} was not sealed with the key in {key_path()}")
+    if sealed.run != run:
+        raise ForeignError(f"{folder} was not sealed for this run")
+
+
+def _digests(folder: Path) -> dict[str, str]:
+    """Relative path -> SHA-256 of every file but the seal, several read at once."""
+
+    def digest(path: Path) -> str:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    paths = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / SEAL_NAME)
+    names = [str(path.relative_to(folder)) for path in paths]
+    with ThreadPoolExecutor() as threads:
+        return dict(zip(names, threads.map(digest, paths), strict=True))
+
+
+def write_signed(path: Path, content: Mapping[str, Any], key: bytes) -> None:
+    """Write ``content`` as JSON, with its ``signature`` under ``key``."""
+    signed = {**content, "signature": _signature(content, key)}
+    files.write_text(path, json.dumps(signed, indent=1))
+
+
+def read_signed(path: Path, kind: TypeAdapter[Any], key: bytes | None) -> tuple[Any, bool]:
+    """Return what ``write_signed`` wrote, as ``kind``, and whether the signature is that of
+    ``key``.
+
+    Raises DamagedError where it cannot be read.
+    """
+    try:
+        content = read_json(path, _OBJECT, remedy="")
+        found = kind.validate_python(content)
+        said = str(content.pop("signature")).encode()
+    except (ValueError, KeyError) as error:
+        raise DamagedError(f"{path} cannot be read") from error
+    is_ours = key is not None and hmac.compare_digest(_signature(content, key).encode(), said)
+    return found, is_ours
+
+
+def _signature(content: Mapping[str, Any], key: bytes) -> str:
+    return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+# ---------------------------------------------------------------- the user's key
+
+
+def key_path() -> Path:
+    """Return where this user's key is: below ``XDG_STATE_HOME``, or ~/.local/state.
+
+    Raises FileError where there is neither.
+    """
+    try:
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    except RuntimeError as error:
+        raise FileError(
+            f"the key that seals runs has no place: HOME is not set, and user {os.getuid()} "
+            f"is not in the system's list of users. {_KEY_REMEDY}"
+        ) from error
+    return Path(state).absolute() / "comas/seal.key"
+
+
+def read_key() -> bytes | None:
+    """Return this user's key; None where there is none yet.
+
+    Raises FileError, with the path and what to do, when it cannot be read or is damaged: an empty
+    key is known to everybody.
+    """
+    path = key_path()
+    with _key_errors(path):
+        if not path.exists():
+            return None
+        key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise FileError(
+            f"the key that seals runs, {path}, is damaged: it has {len(key)} bytes, not "
+            f"{KEY_BYTES}. Bring it back from a copy, or delete it: another is made, and runs that "
+            "were begun with the lost one need resume_foreign=true"
+        )
+    return key
+
+
+def user_key() -> bytes:
+    """Return this user's key, which is made where there is none; raises FileError where it can
+    neither be read nor made."""
+    path = key_path()
+    if read_key() is None:
+        with _key_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            aside = path.with_name(f".{path.name}-{os.getpid()}")
+            try:
+                aside.touch(mode=0o600)
+                aside.write_bytes(secrets.token_bytes(KEY_BYTES))
+                files.sync(aside)  # or a crash of the machine may leave the name and no key
+                with suppress(FileExistsError):
+                    os.link(aside, path)  # whoever is first: two runs may make it at once
+                files.sync(path.parent)
+            finally:
+                aside.unlink(missing_ok=True)
+    key = read_key()
+    assert key is not None
+    return key
+
+
+def look_for_key() -> str:
+    """Return in words whether this user's key is there or still to be made; nothing is made.
+
+    Raises FileError where it can neither be read nor made.
+    """
+    if read_key() is not None:
+        return "here"
+    path = key_path()
+    existing = next(folder for folder in path.parents if folder.exists())
+    with _key_errors(path):
+        os.listdir(existing)  # raises where it is a file
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(None, f"{existing} cannot be written")
+    return "made at the start"
+
+
+@contextmanager
+def _key_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"the key that seals runs, {path}, can neither be read nor made: "
+            f"{error.strerror}. {_KEY_REMEDY}"
+        ) from error

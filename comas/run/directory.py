@@ -13,47 +13,54 @@ saves/20250131-094500-comas/
 """
 
 import dataclasses
+import hashlib
+import json
 import logging
 import os
+import secrets
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Any, Self
+
+import yaml
+from pydantic import TypeAdapter
 
 from comas.config import changed_keys, config_as_yaml, load
+from comas.config.faults import one_line
+from comas.config.keys import leaves
+from comas.config.loading import Changes, changed_values
 from comas.config.plugins import digest_of
 from comas.config.schema import Config
-from comas.run.checkpoints import Checkpoints, step_name, steps_in
-from comas.run.dropped import Dropped
-from comas.run.log_file import log_file
-from comas.run.origin import (
-    CONFIG,
-    SOURCES,
-    edits,
-    in_words,
-    inputs_as_json,
-    kept_name,
-    new_origin,
-    read_origin,
-    refuse_changes,
-    seal_origin,
-    write_origin,
+from comas.config.yaml_texts import parse
+from comas.run.checkpoints import (
+    SEAL_NAME,
+    Checkpoints,
+    DamagedError,
+    key_path,
+    read_key,
+    read_signed,
+    step_name,
+    steps_in,
+    user_key,
+    write_signed,
 )
 from comas.run.provenance import note_process
 from comas.run.records import (
     METRICS,
     NO_ANSWERS,
     TOKENS,
-    MetricsLog,
     Row,
+    append_row,
     compressed,
     discussion_record,
+    log_file,
     read_rows,
     token_records,
 )
-from comas.run.seal import user_key
 from comas.run.stopping import best_step, stop_reason
 from comas.run.trackers import Findings, open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
@@ -66,22 +73,30 @@ from comas.utils.files import (
     json_lines,
     locked,
     new_folder,
+    read_json,
     written_aside,
 )
 
 logger = logging.getLogger(__name__)
 
-BEFORE_ALL = -1
-"""Stands for the step before step 0, which has a validation."""
-STEP_OF_MODELS = "step"
-"""The file beside models that says after which step they were saved."""
-CHECKPOINTS = "checkpoints"
+CONFIG = "config.yaml"
+INPUTS = "inputs.json"
+"""Where the run found the models and questions that ``CONFIG`` names: a name such as
+``quickstart/models/qwen2`` leads elsewhere when the recipe behind it changes, but a run goes on
+with what it began with."""
+SOURCES = "sources"
+"""The folder that keeps the user's own files as they were; nothing in it is ever run."""
+CHECKPOINTS, DROPPED = "checkpoints", "dropped"
 MODELS, BEST = "models", "best"
 """The folders of the models after the last step, and of those of the best checkpoint."""
+STEP_OF_MODELS = "step"
+"""The file beside models that says after which step they were saved."""
 NUM_STEPS = "num_steps"
 """The file that says how many steps a run is to make."""
 SUBFOLDERS = ("discussions", TOKENS, CHECKPOINTS)
 """Folders of what belongs to a step."""
+BEFORE_ALL = -1
+"""Stands for the step before step 0, which has a validation."""
 IN_USE = "wait for it or stop it, or start a run of its own without resume="
 
 
@@ -97,8 +112,8 @@ class RunDirectory:
         self.path = path
         self._config = config
         self._key = user_key()  # Here, as the first checkpoint would be too late to miss it.
-        self._origin = read_origin(path, self._key)[0] or new_origin()
-        self._dropped = Dropped(path)
+        self._origin = read_origin(path, self._key)[0] or Origin(secrets.token_hex(16))
+        self._dropped: Path | None = None
         self._checkpoints = Checkpoints(
             path / CHECKPOINTS,
             run=self._origin.run,
@@ -109,7 +124,7 @@ class RunDirectory:
             stack.enter_context(locked(path, remedy=IN_USE))
             self._prepare()
             stack.enter_context(log_file(path / "train.log"))
-            self._metrics = MetricsLog(path / METRICS)
+            files.append_lines(path / METRICS, [])
             self._trackers = open_trackers(config, path)
             _point_latest_at(path)
             self._resources = stack.pop_all()
@@ -164,7 +179,8 @@ class RunDirectory:
             inputs=inputs_as_json(self.path, locations),
             sources=digests,
         )
-        write_origin(self.path, self._origin, self._key)
+        files.write_texts({self.path / name: text for name, text in self._origin.texts.items()})
+        self._seal()
 
     def __enter__(self) -> Self:
         return self
@@ -193,7 +209,7 @@ class RunDirectory:
         Keys are names with slashes, such as ``agent_0/reward/solution``. None stands for a
         value that is not there; one that is not finite becomes null, with a warning.
         """
-        row = self._metrics.append(step, metrics)
+        row = append_row(self.path / METRICS, step, metrics)
         for tracker in self._trackers:
             tracker.log(row)
         return row
@@ -250,7 +266,7 @@ class RunDirectory:
         with self._checkpoints.writing(step) as partial:
             yield partial
         self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
-        seal_origin(self.path, self._origin, self._key)
+        self._seal()
         keep = self._config.training.keep_checkpoints
         self._checkpoints.remove_old(keep=keep, best=self._best_step())
 
@@ -329,18 +345,48 @@ class RunDirectory:
         )
 
     def go_back_to(self, step: int) -> None:
-        """Move whatever the run has of steps after ``step`` aside (``dropped/``), so that none is
-        there twice; ``BEFORE_ALL`` takes everything."""
-        rows = self._metrics.rows_after(step)
-        folder = self._dropped.take(rows, self._paths_after(step))
-        self._metrics.drop_after(step)
+        """Move whatever the run has of steps after ``step`` aside, to ``dropped/<date>-<time>/``,
+        so that none is there twice; ``BEFORE_ALL`` takes everything.
+
+        Nothing is deleted but what this process drops for a second time, as after each loss of an
+        engine: that it has made itself, and makes again with the same settings.
+        """
+        rows = read_rows(self.path / METRICS)
+        later = [row for row in rows if row["step"] > step]
+        paths = list(self._paths_after(step))
+        if later or paths:
+            if self._dropped is None:
+                stem = f"{datetime.now():%Y%m%d-%H%M%S}"
+                self._dropped = new_folder(self.path / DROPPED, stem)
+            with explaining_errors(self._dropped):
+                self._drop(later, paths, self._dropped)
+        files.write_text(
+            self.path / METRICS, json_lines(row for row in rows if row["step"] <= step)
+        )
         for tracker in self._trackers:
             tracker.begin_anew()
-        if folder is not None:
+        if later or paths:
             what = f"came after step {step}" if step >= 0 else "it had, as this run begins again,"
-            logger.info("what %s is now in %s", what, from_here(folder))
+            logger.info("what %s is now in %s", what, from_here(self._dropped or self.path))
 
     # ------------------------------------------------------------ inside
+
+    def _seal(self) -> None:
+        """Write the seal alone: the files that it tells of may have been edited since."""
+        write_signed(self.path / SEAL_NAME, dataclasses.asdict(self._origin), self._key)
+
+    def _drop(self, rows: Sequence[Row], paths: Sequence[Path], aside: Path) -> None:
+        log = aside / METRICS
+        known = {row["step"] for row in read_rows(log)} if log.exists() else set()
+        lines = json_lines(row for row in rows if row["step"] not in known)
+        files.append_lines(log, lines.encode().splitlines())
+        for path in paths:
+            target = aside / path.relative_to(self.path)
+            if target.exists():
+                files.remove(path)
+            else:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.move(path, target)  # a rename cannot where a subfolder is on another disk
 
     def _paths_after(self, step: int) -> Iterator[Path]:
         for folder in (self.path / name for name in SUBFOLDERS):
@@ -392,3 +438,154 @@ def _point_latest_at(run: Path) -> None:
         files.remove(aside)
         aside.symlink_to(run.name)
         aside.replace(latest)
+
+
+# ---------------------------------------------------------------- what it was begun with
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """What the seal of a run says: a resume acts on the files that it tells of before any
+    checkpoint is looked at (``CONFIG`` may name a Ray cluster to join)."""
+
+    run: str
+    """Made up as the run begins, and kept wherever its folder is moved."""
+    config: str = ""
+    """The text of config.yaml."""
+    inputs: str = ""
+    """The text of inputs.json."""
+    newest_checkpoint: int | None = None
+    """The step of the one that was written last; None: there was none yet."""
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Whole path -> SHA-256 of the user's own files that the run depends on (plug-ins)."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The contents of the files that are sealed, by their names."""
+        return {CONFIG: self.config, INPUTS: self.inputs}
+
+
+_ORIGIN = TypeAdapter(Origin)
+_INPUTS = TypeAdapter(dict[str, str])
+
+
+def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None]:
+    """What the seal of a run says, if it can be read, and why it is not to be relied on."""
+    path = run / SEAL_NAME
+    if not path.is_file():
+        return None, f"{run} has no seal (runs of version 0.11.1 and older have none)"
+    try:
+        origin, is_ours = read_signed(path, _ORIGIN, key)
+    except DamagedError as error:
+        return None, str(error)
+    return origin, None if is_ours else f"{run} was not sealed with the key in {key_path()}"
+
+
+def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> None:
+    """Ask whose run this is, and whether its files were edited, before anybody acts on them.
+
+    Raises ValueError, with the key that lets the run go on all the same.
+    """
+    origin, doubt = read_origin(run, read_key())
+    if doubt is not None:
+        if not resume_foreign:
+            raise ValueError(
+                f"resume: {doubt}, and going on acts on its config.yaml and runs code in its "
+                "checkpoints. If you trust whoever wrote it, add resume_foreign=true"
+            )
+        logger.warning("going on as resume_foreign=true asks: %s", doubt)
+    if origin is not None and not resume_changed:
+        refuse_changes(run, edits(run, origin))
+
+
+def edits(run: Path, origin: Origin) -> Changes:
+    """What was changed by hand since the seal was written; raises ValueError where a file cannot be
+    read."""
+    changes: dict[str, tuple[str, str]] = {}
+    for name, sealed in origin.texts.items():
+        path = run / name
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
+        if text != sealed:
+            changes |= changed_values(_values(sealed, path), _values(text, path))
+    return {**changes, **_edited_sources(origin.sources)}
+
+
+def _edited_sources(sources: Mapping[str, str]) -> Changes:
+    """The user's own files that are not what they were, or gone. They are read, never run."""
+    changes = {}
+    for path, sealed in sources.items():
+        is_here = Path(path).is_file()
+        now = hashlib.sha256(Path(path).read_bytes()).hexdigest() if is_here else "gone"
+        if now != sealed:
+            kept = f"sha256 {sealed[:12]}, kept as {SOURCES}/{kept_name(path, sealed)}"
+            changes[path] = (kept, f"sha256 {now[:12]}" if is_here else now)
+    return changes
+
+
+def kept_source(run: Path, path: Path) -> Path | None:
+    """Where a run keeps the text of the user's file at ``path``; None: it does not."""
+    origin, _ = read_origin(run, None)
+    digest = None if origin is None else origin.sources.get(str(path))
+    kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
+    return kept if kept is not None and kept.is_file() else None
+
+
+def kept_name(path: str, digest: str) -> str:
+    """Under what name a run keeps a source: ``my.py -> 1a2b3c4d5e6f-my.py``."""
+    return f"{digest[:12]}-{Path(path).name}"
+
+
+def refuse_changes(run: Path, changes: Changes) -> None:
+    """Raise ValueError unless there are none."""
+    if changes:
+        raise ValueError(
+            f"resume: {run} was begun with other settings ({in_words(changes)}); leave them as "
+            "they were, or add resume_changed=true to go on with the new ones"
+        )
+
+
+def in_words(changes: Changes) -> str:
+    """``seed: 0 -> 1; training.num_steps: null -> 60``"""
+    return "; ".join(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
+
+
+def _values(text: str, path: Path) -> dict[str, Any]:
+    """The leaves of a YAML or JSON file."""
+    try:
+        values, _ = parse(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"resume: {path} is not YAML: {one_line(error)}. Mend it") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"resume: {path} does not hold names with values. Mend it")
+    return leaves(values)
+
+
+def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
+    """The file's text: the location of every name that leads to a file or folder, and not to the
+    hub.
+
+    What lies beside the run, under the same ``saves``, may be moved together with it.
+    """
+    local = {
+        name: Path(location).resolve()
+        for name, location in locations.items()
+        if Path(location).exists()
+    }
+    noted = {
+        name: os.path.relpath(location, run)
+        if location.is_relative_to(run.parent)
+        else str(location)
+        for name, location in local.items()
+    }
+    return json.dumps(noted, indent=1) + "\n"
+
+
+def read_inputs(run: Path) -> dict[str, str]:
+    """Name -> location, as ``inputs_as_json`` notes them; a run of an older version has none.
+
+    Raises FileError when the file is damaged.
+    """
+    path = run / INPUTS
+    remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
+    noted = read_json(path, _INPUTS, remedy=remedy) if path.is_file() else {}
+    return {name: os.path.normpath(run / location) for name, location in noted.items()}

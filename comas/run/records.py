@@ -1,20 +1,24 @@
-"""What a run writes of each step, for people and other programs: metrics, discussions, tokens."""
+"""What a run writes, for people and other programs: its log, and of each step metrics, discussions
+and tokens."""
 
 import gzip
 import json
 import logging
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, Turn, TurnKey
-from comas.utils.files import append_lines, json_lines, read_lines, write_text
+from comas.utils.files import append_lines, explaining_errors, json_lines, read_lines
 
 logger = logging.getLogger(__name__)
 
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 METRICS = "metrics.jsonl"
 """The file of metrics within a run's folder."""
 TOKENS = "tokens"
@@ -31,37 +35,47 @@ Record = dict[str, Any]
 """A line of a file in ``discussions/`` or ``tokens/``."""
 
 
+# ---------------------------------------------------------------- train.log
+
+
+@contextmanager
+def log_file(path: Path) -> Iterator[None]:
+    """Let everything that is logged in this process also go to ``path``."""
+    with explaining_errors(path):
+        handler = _RunLog(path, encoding="utf-8")
+    handler.setFormatter(logging.Formatter(LOG_FORMAT))
+    logging.getLogger().addHandler(handler)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(handler)
+        with suppress(OSError):  # of what it could not write, which it has told
+            handler.close()
+
+
+class _RunLog(logging.FileHandler):
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        """A full disk ends the log, with a word; what matters more ends the run by itself."""
+        logging.getLogger().removeHandler(self)
+        logger.warning("%s ends here: %s", self.baseFilename, sys.exc_info()[1])
+
+
 # ---------------------------------------------------------------- metrics.jsonl
 
 
-class MetricsLog:
-    """metrics.jsonl: one object per step, on the disk before the next step begins.
+def append_row(path: Path, step: int, metrics: Mapping[str, float | None]) -> Row:
+    """Write the row of ``step`` into a metrics.jsonl, on the disk before the next step begins;
+    returns it as written.
 
     A value that is not finite is written as null, with a warning: JSON has no NaN, and a run
     should not die of a metric.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        append_lines(path, [])
-
-    def append(self, step: int, metrics: Mapping[str, float | None]) -> Row:
-        """Write the row of ``step``; returns it as written."""
-        broken = [k for k, v in metrics.items() if v is not None and not math.isfinite(v)]
-        if broken:
-            logger.warning("step %d: not finite, written as null: %s", step, ", ".join(broken))
-        row = {"step": step} | {k: None if k in broken else v for k, v in metrics.items()}
-        append_lines(self._path, [json.dumps(row, allow_nan=False).encode()])
-        return row
-
-    def rows_after(self, step: int) -> list[Row]:
-        """The rows of later steps."""
-        return [row for row in read_rows(self._path) if row["step"] > step]
-
-    def drop_after(self, step: int) -> None:
-        """Forget the rows of later steps."""
-        kept = (row for row in read_rows(self._path) if row["step"] <= step)
-        write_text(self._path, json_lines(kept))
+    broken = [k for k, v in metrics.items() if v is not None and not math.isfinite(v)]
+    if broken:
+        logger.warning("step %d: not finite, written as null: %s", step, ", ".join(broken))
+    row = {"step": step} | {k: None if k in broken else v for k, v in metrics.items()}
+    append_lines(path, [json.dumps(row, allow_nan=False).encode()])
+    return row
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from comas.config.schema import Config
-from comas.run.origin import read_inputs
+from comas.run.directory import read_inputs
 from comas.run.pages.page import Details, Thread
 from comas.run.records import TOKENS, read_tokens
 from comas.utils.model_folder import folder_of

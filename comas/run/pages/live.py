@@ -13,8 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from comas.config.loading import read
 from comas.config.schema import Config
-from comas.run.directory import NUM_STEPS, trained_steps
-from comas.run.origin import CONFIG
+from comas.run.directory import CONFIG, NUM_STEPS, trained_steps
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import discussion_files, read_threads, step_of
 from comas.run.pages.page import Details, Source
