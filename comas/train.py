@@ -13,13 +13,12 @@ from pathlib import Path
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from comas.config.schema import Config, Society
+from comas.config.schema import Config
 from comas.data import draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.supervision import LostEngineError
 from comas.interaction import run_discussions
-from comas.interaction.asking import Inquiry
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
@@ -34,7 +33,7 @@ from comas.run.validation import validate_agents
 from comas.types import Discussion, Rewards
 from comas.utils.progress import counted, progress_bar
 from comas.verification import Verifier
-from comas.verification.solutions import Verdicts, run_tests, verify_asked, verify_solutions
+from comas.verification.solutions import Verdicts, verify_solutions
 
 log = logging.getLogger(__name__)
 
@@ -106,8 +105,6 @@ def co_evolve(
         while step < num_steps and books.reason_to_end() is None:
             step += 1
             clock = Stopwatch()
-            if share := scorer_renewal(config.society, step):
-                agents.keep_scorers(share)
             batch, staleness = rollouts.take(step)
             clock.lap("rollout_s")
             buffers.add(
@@ -115,7 +112,6 @@ def co_evolve(
                     batch.rewards.discussions,
                     policy_of_agent=config.policy_of_agent,
                     mask_truncated=config.optimization.mask_truncated,
-                    trains_scorings=config.society.scorer_weights == "live",
                 )
             )
             due = buffers.take_due(step, num_steps=num_steps)
@@ -161,17 +157,11 @@ def rollouts_of(
         discussions = discuss(config, agents, prepared, step=step)
         # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
         verdicts = verify_solutions(verifier, discussions, answers=answers)
-        rewards = formulate_rewards(config, agents, verifier, discussions, verdicts, step=step)
-        return Batch(
-            rewards, verdicts, verify_asked(verifier, rewards.discussions, answers=answers)
-        )
+        return Batch(formulate_rewards(config, discussions, verdicts, step=step), verdicts)
 
     def judge(rewards: Rewards) -> Batch:
         discussions = [item.discussion for item in rewards.discussions]
-        verdicts = verify_solutions(verifier, discussions, answers=answers)
-        return Batch(
-            rewards, verdicts, verify_asked(verifier, rewards.discussions, answers=answers)
-        )
+        return Batch(rewards, verify_solutions(verifier, discussions, answers=answers))
 
     return Rollouts(
         sample,
@@ -226,7 +216,6 @@ def discuss(config: Config, agents: Agents, prepared: Prepared, *, step: int) ->
         seed=config.seed,
         shuffle=config.data.shuffle,
     )
-    serve = None if config.society.scorer_weights == "live" else agents.serve_scorers
     num_turns = prepared.sizes.num_turns
     with progress_bar(f"step {step}, rollout", unit="turn", total=num_turns) as bar:
         return asyncio.run(
@@ -237,63 +226,20 @@ def discuss(config: Config, agents: Agents, prepared: Prepared, *, step: int) ->
                 rules=config.interaction,
                 seed=config.seed,
                 step=step,
-                before_scoring=serve,
             )
         )
 
 
 def formulate_rewards(
     config: Config,
-    agents: Agents,
-    verifier: Verifier,
     discussions: Sequence[Discussion],
     wait_for_verdicts: Callable[[], Verdicts],
     *,
     step: int,
 ) -> Rewards:
-    """What ``reward.scheme`` pays; it may ask agents for more turns, and the discussions then hold
-    what was said."""
-    evidence = offer_evidence(
-        wait_for_verdicts,
-        seed=config.seed,
-        step=step,
-        run_tests=partial(run_tests, verifier),
-        inquiry=partial(open_inquiry, config, agents, discussions),
-    )
+    """What ``reward.scheme`` pays."""
+    evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=step)
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
-
-
-def open_inquiry(config: Config, agents: Agents, discussions: Sequence[Discussion]) -> Inquiry:
-    """What the reward scheme asks agents through: scorers with the weights that they score by
-    (``society.scorer_weights``), the others with their present ones."""
-
-    def serve(scorers: bool) -> None:
-        if scorers:
-            agents.serve_scorers()
-        else:
-            agents.sync_weights(())
-
-    return Inquiry(
-        discussions,
-        generate=agents.generate,
-        num_agents=config.society.num_agents,
-        rules=config.interaction,
-        seed=config.seed,
-        serve=None if config.society.scorer_weights == "live" else serve,
-    )
-
-
-def scorer_renewal(society: Society, step: int) -> float:
-    """By what share of the way to the present weights the scorers' move before ``step``.
-
-    Example: with a ``scorer_lag`` of 10, lagged ones by 1 before steps 11, 21, ... and by 0 before
-    others; averaged ones by 1/10 before every step but the first. Until then they have the base
-    model's.
-    """
-    if society.scorer_weights == "averaged" and step > 1:
-        return 1 / society.scorer_lag
-    is_multiple = step > 1 and (step - 1) % society.scorer_lag == 0
-    return float(society.scorer_weights == "lagged" and is_multiple)
 
 
 def _restore(

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
-Role = Literal["solution", "evaluation", "scoring", "proposal"]
+Role = Literal["solution", "evaluation", "scoring"]
 FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
@@ -19,12 +19,7 @@ ALL_DOMAINS: tuple[Domain, ...] = get_args(Domain)
 """The paper's, and those that a user's questions may be of besides."""
 ROLES: tuple[Role, ...] = get_args(Role)
 JUDGES: tuple[Role, ...] = ("evaluation", "scoring")
-ROLE_LETTERS: dict[Role, str] = {
-    "solution": "s",
-    "evaluation": "e",
-    "scoring": "t",
-    "proposal": "p",
-}
+ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
 """The letter of each role in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of
 solution 1 of round 0."""
 
@@ -108,7 +103,7 @@ class Turn:
 
     Its parent is the turn that it responds to: for a scoring the evaluation that it weighs (the
     solution, if there is no evaluation), for an evaluation the solution that it evaluates. A
-    solution has none, nor has the proposal of a question.
+    solution has none.
 
     Example: in round 0 agent 2 evaluates the solution turn "r0.s1":
     ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``
@@ -148,8 +143,6 @@ class Discussion:
     turns: tuple[Turn, ...]
     num_overlong_prompts: int = 0
     """Number of prompts over the limit, which were shortened or skipped, as configured."""
-    asked: tuple[Turn, ...] = ()
-    """What the reward scheme asked for when all was said; nobody is trained on it."""
 
     def children(self, parent: Turn | None, role: Role) -> list[Turn]:
         """The turns of ``role`` that respond to ``parent`` (None: the question), in order.

@@ -37,7 +37,7 @@ def turn(turn_id: str, text: str = "", *, agent: int = 0) -> Turn:
     """The turn whose round, role and parent its id tells: "r1.s0.e0" evaluates "r1.s0"."""
     parent, _, own = turn_id.rpartition(".")
     role = _ROLES[own[0]]
-    parent_id = None if role in ("solution", "proposal") else parent
+    parent_id = None if role == "solution" else parent
     round_index = int(re.findall(r"\d+", turn_id)[0])
     return Turn(turn_id, parent_id, round_index, role, agent, "prompt", generation(text))
 

@@ -67,7 +67,7 @@ def verdicts_of(*items: RewardedDiscussion) -> dict[TurnKey, str]:
     return {
         (item.discussion.discussion_id, turn.turn_id): "correct" if "71" in turn.text else "wrong"
         for item in items
-        for turn in (*item.discussion.turns, *item.discussion.asked)
+        for turn in item.discussion.turns
         if turn.role == "solution"
     }
 

@@ -25,7 +25,7 @@ QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 
 
 def batch_of(rewards: Rewards) -> Batch:
-    return Batch(rewards, dict, dict)
+    return Batch(rewards, dict)
 
 
 class Loop:
@@ -128,10 +128,6 @@ AHEAD_OF = ("training.max_staleness=1", "optimization.rollout_correction=tis")
     ("settings", "said"),
     [
         (["cluster.device=cuda", *AHEAD_OF], "set cluster.placement to disaggregated"),
-        (
-            ["cluster.device=cpu", "society.scorer_weights=lagged", *AHEAD_OF],
-            "set society.scorer_weights to live",
-        ),
         (["cluster.device=cpu", AHEAD_OF[0]], "set optimization.rollout_correction to tis or"),
     ],
 )

@@ -498,11 +498,6 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "set interaction.schedule to sequential, or interaction.max_chain_tokens to null",
         ),
         (
-            "reward.scheme=peer_prediction",
-            "peer_prediction compares at least 2 scorings of an evaluation",
-            "set interaction.num_scorings to 2 or more",
-        ),
-        (
             "interaction.scorers=others society.num_agents=1",
             "others than the solver are to score, and there is one agent",
             "set interaction.scorers to any",
@@ -574,3 +569,15 @@ def test_bounds_are_inclusive_but_for_above():
     assert broken_bound(1, Rules(at_least=1, at_most=1)) is None
     assert broken_bound(0.5, Rules(above=0.5)) == "must be above 0.5"
     assert broken_bound(None, Rules(at_least=1, one_of=("a",))) is None
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        ("society.scorer_weights=lagged", "the tag v0.14.0 is the last version that has it"),
+        ("reward.scheme=improvement", "the tag v0.14.0 is the last version that has it"),
+        ("interaction.schedule=proposed", "the tag v0.14.0 is the last version that has it"),
+    ],
+)
+def test_what_is_gone_is_refused_with_the_version_that_has_it(setting: str, said: str):
+    assert said in only_fault(setting)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from builders import turn
 
 from comas.config.keys import keys_of
 from comas.config.schema import Config, Interaction
@@ -86,16 +85,6 @@ def test_the_recipes_do_what_they_say():
     assert [turn.turn_id for turn in discussion.turns] == ["r0.s0", "r0.s1"]
     [rewarded] = made["fixed_reward"]([discussion]).discussions
     assert rewarded.rewards == (1.0, 1.0)
-
-    asking = made["second_opinion"]([discussion])
-    assert [(ask.role, ask.parent.turn_id) for ask in next(asking)] == [
-        ("scoring", "r0.s0"),
-        ("scoring", "r0.s1"),
-    ]
-    opinions = [turn("r0.s0.t0", "<score>3</score>"), None]
-    with pytest.raises(StopIteration) as end:
-        asking.send(opinions)
-    assert [item.rewards for item in end.value.value.discussions] == [(1.0, None)]
 
     inputs = AdvantageInputs(
         rewards=torch.tensor([1.0, 0.0, 0.5, 1.0]),

@@ -13,7 +13,7 @@ import pytest
 from builders import generation
 
 from comas.config.schema import Interaction
-from comas.interaction import SCHEDULES, open_discussions, run_discussions, sequential
+from comas.interaction import SCHEDULES, open_discussions, sequential
 from comas.interaction.criticism import Critics
 from comas.interaction.parallel import deal
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION
@@ -242,30 +242,6 @@ def test_an_error_of_an_engine_ends_the_batch():
 
     with pytest.raises(ConnectionError, match="engine 1 died"):
         discuss(Broken())
-
-
-@pytest.mark.parametrize("schedule", ["parallel", "sequential"])
-def test_scorings_may_wait_until_all_else_is_said_and_say_the_same(schedule):
-    agents, asked = ScriptedAgents(), []
-
-    async def generate(agent, prompt, *, turn, seed):
-        asked.append(turn[1].rpartition(".")[2][0])
-        return await agents(agent, prompt, turn=turn, seed=seed)
-
-    rules = Interaction(schedule=schedule, num_rounds=3, prompt_reuse=2)
-    waiting = run_discussions(
-        QUESTIONS,
-        generate=generate,
-        num_agents=4,
-        rules=rules,
-        seed=0,
-        step=1,
-        before_scoring=lambda: asked.append("|"),
-    )
-    said = asyncio.run(waiting)
-    before, after = "".join(asked).split("|")
-    assert set(before) == {"s", "e"} and set(after) == {"t"}
-    assert said == discuss(schedule=schedule)
 
 
 def test_a_turn_quotes_the_nearest_of_each_role_above_it():

@@ -49,7 +49,6 @@ def test_every_metric_of_a_step_has_exactly_one_meaning():
         {0: [], 1: []},
         {policy: UpdateStats(learning_rate=0.1) for policy in (0, 1)},
         verdicts_of(item),
-        {},
         config=load_config(REPOSITORY / "configs/quickstart.yaml", []),
     )
     assert len(rows) > 80

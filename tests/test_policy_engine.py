@@ -932,50 +932,6 @@ def test_offloaded_states_are_saved_whole_and_come_back_unchanged(
         assert largest_difference(weights_of(awake), weights_of(trainer)) == 0
 
 
-@pytest.mark.parametrize("zero_stage", [0, 1, 2, 3])
-def test_kept_weights_change_places_with_the_present_ones_and_survive_a_checkpoint(
-    qwen2, tmp_path, zero_stage
-):
-    policy = replace(POLICY, zero_stage=zero_stage)
-    trainer, plain, resumed = (make_trainer(qwen2, policy=policy) for _ in range(3))
-    base = weights_of(trainer)
-    trainer.keep_weights()
-    for own in (trainer, plain):
-        own.update(make_samples(), step=0)
-    present = weights_of(trainer)
-    assert largest_difference(base, present) > 0
-    trainer.swap_weights()
-    assert largest_difference(base, weights_of(trainer)) == 0
-    trainer.swap_weights()
-    assert largest_difference(present, weights_of(trainer)) == 0
-    save_checkpoint(trainer, tmp_path)
-    resumed.load_checkpoint(tmp_path)
-    resumed.swap_weights()
-    assert largest_difference(base, weights_of(resumed)) == 0
-    samples = make_samples(seed=1)
-    assert trainer.update(samples, step=1) == plain.update(samples, step=1)
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_kept_weights_move_by_a_share_of_the_way_that_no_rounding_swallows(qwen2, dtype):
-    trainer = make_trainer(qwen2, policy=replace(POLICY, dtype=dtype))
-    base = weights_of(trainer)
-    trainer.keep_weights()
-    trainer.update(make_samples(), step=0)
-    present = weights_of(trainer)
-    for _ in range(100):
-        trainer.keep_weights(1 / 50)
-        for _ in range(2):  # to serve them rounds nothing that is kept
-            trainer.swap_weights()
-    trainer.swap_weights()
-    way = 1 - (1 - 1 / 50) ** 100
-    for name, own in weights_of(trainer).items():
-        average = base[name] + way * (present[name] - base[name])
-        ulp = torch.finfo(own.dtype).eps * own.abs()
-        assert ((own - average).abs() <= 2 * ulp + 1e-6).all(), name
-    assert largest_difference(base, present) > 0
-
-
 def test_a_loaded_optimiser_makes_its_host_buffers_anew():
     """Else they are taken for states, which loading moves to the device."""
     weight = torch.nn.Parameter(torch.ones(3))

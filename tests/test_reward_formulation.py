@@ -66,14 +66,6 @@ def test_solver_and_evaluator_share_a_point_by_the_score_and_an_invalid_one_cost
     assert rewarded("interaction", said).rewards == rewards
 
 
-def test_a_lone_scorer_cannot_move_the_median():
-    said = {"r0.s0": "", "r0.s0.e0": ""}
-    said |= {f"r0.s0.e0.t{i}": text for i, text in enumerate((THREE, ONE, THREE))}
-    assert rewarded("median", said).rewards == (1.0, 0.0, 0.0, 0.0, 0.0)
-    assert rewarded("interaction", said).rewards == pytest.approx((2 / 3, 1 / 3, 0.0, 0.0, 0.0))
-    assert rewarded("median", said | {"r0.s0.e0.t1": "no idea"}).rewards == (1.0, 0, 0, -1, 0)
-
-
 def test_the_invalid_rate_counts_scorings_without_a_score_whatever_they_are_paid():
     said = {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
     turns = [turn(*one) for one in (said | {"r0.s0.e1": "", "r0.s0.e1.t0": "no idea"}).items()]

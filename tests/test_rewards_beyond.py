@@ -12,20 +12,8 @@ from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Question, Rewards, Turn
 
 
-def scored(question_id: str, *scores: int | None) -> Discussion:
-    """A solution with one evaluation and its scorings."""
-    texts = ["none" if score is None else f"<score>{score}</score>" for score in scores]
-    scorings = [turn(f"r0.s0.e0.t{i}", text) for i, text in enumerate(texts)]
-    said = (turn("r0.s0"), turn("r0.s0.e0"), *scorings)
-    return discussion(*said, question=Question(question_id, "math", "?"))
-
-
 def paid(scheme: str, *discussions: Discussion) -> Rewards:
     return REWARD_SCHEMES[scheme](discussions, evidence={})
-
-
-def scorings_paid(*discussions: Discussion) -> list[tuple[float | None, ...]]:
-    return [item.rewards[2:] for item in paid("peer_prediction", *discussions).discussions]
 
 
 # ---------------------------------------------------------------- consistency
@@ -96,41 +84,6 @@ def test_what_holds_no_score_is_not_compared():
 def test_what_nobody_scored_is_not_trained():
     alone = discussion(turn("r0.s0", r"\boxed{7}"), turn("r0.s0.e0"))
     assert paid("consistency", alone).discussions[0].rewards == (None, None)
-
-
-# ---------------------------------------------------------------- peer prediction
-
-
-def test_agreement_pays_beyond_what_strangers_say():
-    # Of question b half say 3; of a all say 3 and none 1.
-    rewards = paid("peer_prediction", scored("a", 3, 3), scored("b", 1, 3))
-    first, second = (item.rewards for item in rewards.discussions)
-    assert first == (1.0, 0.0, 0.25, 0.25)
-    assert second == (0.5, 0.5, 0.0, -0.5)
-    assert rewards.metrics == {
-        "scoring/invalid_rate": 0.0,
-        "scoring/agreement": 0.5,
-        "scoring/agreement_by_chance": pytest.approx((0.5 + 0.5 + 0 + 1) / 4),
-    }
-
-
-def test_to_say_the_same_of_everything_pays_nothing():
-    assert scorings_paid(scored("a", 3, 3), scored("b", 3, 3)) == [(0.0, 0.0), (0.0, 0.0)]
-
-
-def test_a_scorer_who_reads_gains_and_one_who_guesses_does_not():
-    read = scorings_paid(scored("a", 3, 3), scored("b", 1, 1))
-    assert read == [(0.5, 0.5), (0.5, 0.5)]
-    guessed = scorings_paid(scored("a", 3, 1), scored("b", 3, 1))
-    assert all(reward < 0 for own in guessed for reward in own)
-
-
-def test_copies_of_a_question_are_no_strangers():
-    assert scorings_paid(scored("a", 3, 3), scored("a", 1, 1)) == [(0.0, 0.0), (0.0, 0.0)]
-
-
-def test_who_has_no_peer_gets_nothing_and_who_gives_no_score_pays():
-    assert scorings_paid(scored("a", 3), scored("b", 1, None)) == [(0.0,), (0.0, -1.0)]
 
 
 # ---------------------------------------------------------------- pairwise

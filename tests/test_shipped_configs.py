@@ -31,7 +31,6 @@ from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import check_gpus, plan_policy
 from comas.engines.cluster.recoveries import Recoveries
 from comas.interaction import run_discussions
-from comas.interaction.asking import Inquiry
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs
@@ -175,19 +174,7 @@ def scripted_step(
         for turn in talk.turns
         if turn.role == "solution"
     }
-    inquiry = Inquiry(
-        discussions,
-        generate=generate,
-        num_agents=config.society.num_agents,
-        rules=config.interaction,
-        seed=config.seed,
-    )
-    evidence = offer_evidence(
-        lambda: verdicts,
-        seed=config.seed,
-        step=1,
-        inquiry=lambda: inquiry,
-    )
+    evidence = offer_evidence(lambda: verdicts, seed=config.seed, step=1)
     rewards = REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
     samples = collect_samples(
         rewards.discussions,
@@ -197,7 +184,7 @@ def scripted_step(
     buffers = Buffers(config.update_every)
     buffers.add(samples)
     due = buffers.take_due(1, num_steps=1)
-    return due, lambda stats: step_metrics(rewards, due, stats, verdicts, {}, config=config)
+    return due, lambda stats: step_metrics(rewards, due, stats, verdicts, config=config)
 
 
 def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import discuss, discussion, sample, turn
+from builders import discuss, sample
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
@@ -25,7 +25,7 @@ from comas.run import RunDirectory
 from comas.run.bookkeeping import is_due
 from comas.run.metrics.step import update_metrics
 from comas.run.records import read_rows
-from comas.train import scorer_renewal, train
+from comas.train import train
 from comas.types import (
     Generation,
     Question,
@@ -130,27 +130,6 @@ def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
     for words in ("policy 0 every step", "policy 1 every 2 steps", "policy 2 never"):
         assert words in updates
     assert any(line.startswith("frozen: agent 4, who stays quickstart/models") for line in lines)
-
-
-def test_lagged_scorers_get_the_present_weights_every_so_many_steps():
-    lagged = Society(scorer_weights="lagged", scorer_lag=3)
-    assert [scorer_renewal(lagged, step) for step in range(1, 9)] == [0, 0, 0, 1, 0, 0, 1, 0]
-    for others in ("live", "frozen"):
-        assert not any(scorer_renewal(Society(scorer_weights=others), s) for s in range(1, 30))
-
-
-def test_averaged_scorers_follow_the_present_weights_in_every_step():
-    averaged = Society(scorer_weights="averaged", scorer_lag=4)
-    assert [scorer_renewal(averaged, step) for step in range(1, 5)] == [0, 0.25, 0.25, 0.25]
-
-
-def test_what_other_weights_may_have_scored_is_not_trained():
-    rewarded = RewardedDiscussion(discussion(turn("r0.s0"), turn("r0.s0.e0.t0")), (1.0, 0.0))
-    options = {"policy_of_agent": [0], "mask_truncated": True}
-    [buffer] = collect_samples([rewarded], **options, trains_scorings=False)
-    assert [sample.role for sample in buffer] == ["solution"]
-    [buffer] = collect_samples([rewarded], **options)
-    assert [sample.role for sample in buffer] == ["solution", "scoring"]
 
 
 # ---------------------------------------------------------------- metrics

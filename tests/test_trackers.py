@@ -24,7 +24,6 @@ from comas.run import RunDirectory
 from comas.run.directory import BEFORE_ALL
 from comas.run.records import discussion_record
 from comas.run.trackers import Findings, messages_of
-from comas.types import Turn
 from comas.utils.files import FileError
 from comas.utils.processes import name as process_name
 
@@ -185,15 +184,15 @@ def test_trackio_gets_every_row_the_discussions_as_traces_and_the_figures(
     assert trackio.is_finished
 
 
-def test_a_trace_has_what_was_thought_and_what_the_reward_asked_for():
+def test_a_trace_has_what_was_thought():
     item = discussion(1)
-    solution, evaluation, _ = item.discussion.turns
+    solution, *others = item.discussion.turns
     thought = replace(solution.generation, thinking_text="<think>8+3</think>")
-    revision = Turn("r0.s0.e0.s0", evaluation.turn_id, 0, "solution", 0, "Revise it", thought)
-    asking = replace(item, discussion=replace(item.discussion, asked=(revision,)))
-    *_, last = messages_of(discussion_record(asking, verdicts={}))
-    assert last["content"] == (
-        "[solution r0.s0.e0.s0, agent 0, asked by the reward]\n<think>8+3</think>71"
+    turns = (replace(solution, generation=thought), *others)
+    item = replace(item, discussion=replace(item.discussion, turns=turns))
+    _, first, *_ = messages_of(discussion_record(item, verdicts={}))
+    assert first["content"] == (
+        f"[solution r0.s0, agent 0, reward {item.rewards[0]}]\n<think>8+3</think>71"
     )
 
 

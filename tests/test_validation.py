@@ -141,13 +141,6 @@ def test_a_discussions_accuracy_is_that_of_the_last_round():
     assert metrics["validation/discussion/verifier_failures"] == 0
 
 
-def test_a_reward_that_asks_also_asks_after_held_out_discussions():
-    plain, asking = Talk(SCORES), Talk(SCORES)
-    assert discuss(asking, scheme="improvement") == discuss(plain)  # which is of solutions
-    # 3 questions with 4 evaluations: a revision of each, and a scoring of that.
-    assert len(asking.asked) - len(plain.asked) == 3 * 4 * 2
-
-
 def test_reward_effectiveness_is_over_all_solutions_of_the_discussions():
     metrics = discuss(Talk(SCORES))
     prefix = "validation/discussion/reward_effectiveness"

@@ -21,13 +21,15 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, NoReturn, TypeVar
 
 from comas.config.paths import PathError, find, tried
 
 Entry = TypeVar("Entry")
 
+LAST_SHIPPED = "choose another: the tag v0.14.0 is the last version that has it"
+"""What to do about a name of which nothing is left."""
 HOW_TO_NAME_ONE = "name an object of your own: path/to/file.py:object or module:object"
 BOM = "\ufeff"
 """What Windows may begin a text with, and Python's compiler takes for a fault."""
@@ -80,15 +82,18 @@ class Registry(dict[str, Entry]):
         group: str,
         wanted: str,
         adapt: Callable[[Any], Entry | None],
+        gone: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """``group``: of the entry points by which packages register theirs.
         ``wanted``: what a plug-in has to be, in words.
         ``adapt``: makes an entry of what a plug-in is, or None where it can be none; raises
-        TypeError where it cannot be called as it will be (``check_call``)."""
+        TypeError where it cannot be called as it will be (``check_call``).
+        ``gone``: name that was shipped once -> what to do instead."""
         super().__init__(shipped)
         self.group = group
         self.wanted = wanted
         self._adapt = adapt
+        self._gone = gone
         self._looked_up: dict[str, Entry] = {}
 
     def __missing__(self, name: str) -> Entry:
@@ -155,6 +160,8 @@ class Registry(dict[str, Entry]):
             return location, attribute
         for point in entry_points(group=self.group, name=name):
             return point.module, point.attr
+        if name in self._gone:
+            raise PluginError("is not shipped any more", self._gone[name])
         remedy = f"choose one of: {self.known()}; or {HOW_TO_NAME_ONE}"
         raise PluginError("is not a known name", remedy)
 

@@ -96,11 +96,18 @@ RELEASED: dict[str, Here] = {
 }
 
 
+GONE = ("society.scorer_weights", "society.scorer_lag")
+"""Keys of ours that there are no more."""
+
+
 def hint(name: str) -> str | None:
-    """What to write instead of a key of the released code; None: it is none.
+    """What to write instead of a key of the released code, or of one that there is no more;
+    None: it is neither.
 
     Example: for ``agents.0.agent-0.pretrain`` it is ``society.models``.
     """
+    if name in GONE:
+        return "leave it out: the tag v0.14.0 is the last version that has it"
     if "." in name and name.partition(".")[0] not in SECTIONS:
         return None
     here = RELEASED.get(name) or RELEASED.get(name.rpartition(".")[2])

@@ -1,16 +1,16 @@
 """Interaction: agents discuss questions. A new schedule is one file and one line here."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from inspect import iscoroutine
 from random import Random
 from typing import Any, Protocol
 
-from comas.config.plugins import Registry, check_call
+from comas.config.plugins import LAST_SHIPPED, Registry, check_call
 from comas.config.schema import Interaction
-from comas.interaction import debate, parallel, proposed, sequential
+from comas.interaction import debate, parallel, sequential
 from comas.interaction.criticism import CRITICISMS
-from comas.interaction.discussion import OpenDiscussion, Scorings, set_partners
+from comas.interaction.discussion import OpenDiscussion, set_partners
 from comas.types import Discussion, Generate, Question
 from comas.utils.concurrency import first_error, run_all
 
@@ -54,16 +54,16 @@ SCHEDULES: Registry[Schedule] = Registry(
         "sequential": sequential.schedule,
         "parallel": parallel.schedule,
         "debate": debate.schedule,
-        "proposed": proposed.schedule,
     },
     group="comas.schedules",
     wanted="a function from open discussions to a coroutine for each (Schedule)",
     adapt=_as_schedule,
+    gone={"proposed": LAST_SHIPPED},
 )
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
-UNCAPPED_SCHEDULES = frozenset({"parallel", "debate", "proposed"})
+UNCAPPED_SCHEDULES = frozenset({"parallel", "debate"})
 """Schedules whose discussions always have all of their rounds, whatever
 ``interaction.max_chain_tokens``."""
 
@@ -95,7 +95,6 @@ async def run_discussions(
     rules: Interaction,
     seed: int,
     step: int,
-    before_scoring: Callable[[], None] | None = None,
 ) -> list[Discussion]:
     """Discuss every question of a batch, all discussions at once.
 
@@ -110,31 +109,21 @@ async def run_discussions(
             f"interaction.schedule={rules.schedule}: of {len(discussions)} discussions it made "
             f"{type(made).__name__}; let it return a list with a coroutine for each"
         )
-    return await hold(discussions, talks, before_scoring=before_scoring)
+    return await hold(discussions, talks)
 
 
 async def hold(
-    discussions: Sequence[OpenDiscussion],
-    talks: Iterable[Coroutine[None, None, None]],
-    *,
-    before_scoring: Callable[[], None] | None = None,
+    discussions: Sequence[OpenDiscussion], talks: Iterable[Coroutine[None, None, None]]
 ) -> list[Discussion]:
     """Run what a schedule made of ``discussions``, without any barrier; returns them closed.
 
-    With ``before_scoring``, which is called while nobody is asked anything, scorings wait until all
-    else has been said. What is said depends on neither. The first error cancels the others.
+    The first error cancels the others.
     """
-    may_score = asyncio.Event()
-    if before_scoring is None:
-        may_score.set()
     try:
         async with asyncio.TaskGroup() as tasks:
             for discussion in discussions:
-                discussion.scorings = Scorings(tasks, may_score)
+                discussion.tasks = tasks
             await run_all(talks)
-            if before_scoring is not None:
-                before_scoring()
-                may_score.set()
     except BaseExceptionGroup as errors:
         raise first_error(errors) from errors
     return [discussion.close() for discussion in discussions]

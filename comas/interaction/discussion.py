@@ -5,7 +5,6 @@ import re
 from collections import defaultdict
 from collections.abc import Sequence
 from random import Random
-from typing import NamedTuple
 
 from comas.config.schema import Interaction
 from comas.interaction.prompts import HistoryItem, Template, fill, wording_of
@@ -20,16 +19,6 @@ from comas.types import (
     Turn,
 )
 from comas.utils.seeds import sampling_seed
-
-PROPOSED = "proposed"
-"""Ends the id of a question that an agent proposed."""
-
-
-class Scorings(NamedTuple):
-    """Where the scorings of a batch run, and when they may begin."""
-
-    tasks: asyncio.TaskGroup
-    may_begin: asyncio.Event
 
 
 class OpenDiscussion:
@@ -60,7 +49,7 @@ class OpenDiscussion:
         """The generator of the schedule's draws in this discussion."""
         self.partner: OpenDiscussion | None = None
         """Another one of the batch, about another question of the same domain."""
-        self.scorings: Scorings | None = None
+        self.tasks: asyncio.TaskGroup | None = None
         """Where its scorings run; None until it is held."""
         self._wording = wording_of(rules.prompts)
         self._discussion_id = discussion_id
@@ -117,27 +106,11 @@ class OpenDiscussion:
         self._was_asked[turn_id].set()
         return self._turns.get(turn_id)
 
-    def take_up(self, proposal: Turn) -> None:
-        """Go on with the question that ``proposal`` is the text of, under an id of its own; unless
-        it is empty or the one that the discussion began with, which then stays.
-
-        Nobody knows its answer, so the verifier is not asked about it."""
-        text = proposal.text.strip()
-        if text and text != self.question.text.strip():
-            proposed_id = f"{self._discussion_id}/{PROPOSED}"
-            self.question = Question(proposed_id, self.question.domain, text)
-
     def have_scored(self, scorer: int, template: Template, *, parent: Turn, index: int = 0) -> None:
-        """Have ``scorer`` asked for a scoring of ``parent`` as soon as scorings may begin; nothing
-        in the discussion waits for it, as a scoring never enters the history."""
-        assert self.scorings is not None, "a discussion is held by comas.interaction.hold"
-        tasks, may_begin = self.scorings
-
-        async def score() -> None:
-            await may_begin.wait()
-            await self.ask("scoring", scorer, template, parent=parent, index=index)
-
-        tasks.create_task(score())
+        """Have ``scorer`` asked for a scoring of ``parent``; nothing in the discussion waits for
+        it, as a scoring never enters the history."""
+        assert self.tasks is not None, "a discussion is held by comas.interaction.hold"
+        self.tasks.create_task(self.ask("scoring", scorer, template, parent=parent, index=index))
 
     def give(self, role: Role, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""
@@ -180,11 +153,6 @@ class OpenDiscussion:
             texts.setdefault(turn.role, turn.text)
             turn = self._turns.get(turn.parent_turn_id or "")
         return texts
-
-
-def is_taken_up(discussion: Discussion) -> bool:
-    """Whether a discussion is about a question that an agent proposed."""
-    return discussion.question.question_id == f"{discussion.discussion_id}/{PROPOSED}"
 
 
 def set_partners(discussions: Sequence[OpenDiscussion]) -> None:

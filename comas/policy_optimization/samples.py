@@ -17,13 +17,11 @@ def collect_samples(
     *,
     policy_of_agent: Sequence[int],
     mask_truncated: bool,
-    trains_scorings: bool = True,
 ) -> list[list[TrainingSample]]:
     """Collect everything each policy said, in any role, into its buffer D_k.
 
     A turn without a reward is left out, and with ``mask_truncated`` also a response cut off
-    by the token limit, and without ``trains_scorings`` every scoring, as other weights than the
-    policy's present ones may have said it. What is left out here counts neither in the loss nor
+    by the token limit. What is left out here counts neither in the loss nor
     in any mean, spread or token count of an estimator: there is one mask for both. The order is
     that of the discussions and their turns.
 
@@ -34,8 +32,7 @@ def collect_samples(
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             truncated = turn.generation.finish_reason == "length"
-            is_other = turn.role == "scoring" and not trains_scorings
-            if reward is None or is_other or (mask_truncated and truncated):
+            if reward is None or (mask_truncated and truncated):
                 continue
             assert not turn.is_given, f"{turn.turn_id}: nobody said it, so it has no reward"
             sample = _sample(item, turn, reward)

@@ -169,23 +169,11 @@ def _criticisms(config: Config) -> Iterator[Conflict]:
             f"{scheme} reads {reads}, and {name} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
-    if known_scheme is not None and known_scheme.prompts and config.interaction.prompts is None:
-        yield Conflict(
-            ("reward.scheme", "interaction.prompts"),
-            f"{scheme} reads what the prompts of prompts.yaml ask nobody for",
-            f"set interaction.prompts to {known_scheme.prompts}, or to a file of your own",
-        )
     if config.interaction.scorers == "others" and config.society.num_agents == 1:
         yield Conflict(
             ("interaction.scorers", "society.num_agents"),
             "others than the solver are to score, and there is one agent",
             "set interaction.scorers to any, or society.num_agents to 2 or more",
-        )
-    if known_scheme is not None and config.interaction.num_scorings < known_scheme.min_scorings:
-        yield Conflict(
-            ("reward.scheme", "interaction.num_scorings"),
-            f"{scheme} compares at least {known_scheme.min_scorings} scorings of an evaluation",
-            f"set interaction.num_scorings to {known_scheme.min_scorings} or more",
         )
     least, most = criticism.min_evaluations, criticism.max_evaluations
     number = config.interaction.num_evaluations

@@ -86,8 +86,7 @@ def describe_tokens(config: Config, sizes: Sizes, measured: MeasuredRun | None) 
             f"tokens of a step: about {measured.prompt_tokens:,.0f} of prompts and "
             f"{measured.response_tokens:,.0f} of responses, as in {measured.folder}"
         )
-    of_a_discussion = sizes.turns_per_discussion, sizes.asked_per_discussion
-    turns = sizes.num_discussions * sum(sum(counts.values()) for counts in of_a_discussion)
+    turns = sizes.num_discussions * sum(sizes.turns_per_discussion.values())
     rollout = config.rollout
     return (
         f"tokens of a step: {turns:,} prompts of at most {rollout.max_prompt_tokens:,} and "

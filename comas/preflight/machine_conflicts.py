@@ -33,12 +33,6 @@ def _staleness(config: Config) -> Iterator[Conflict]:
             "on GPUs that they share, a policy's engines sleep while it is trained",
             f"set cluster.placement to disaggregated, or cluster.device to cpu, or {on_schedule}",
         )
-    if config.society.scorer_weights != "live":
-        yield Conflict(
-            ("training.max_staleness", "society.scorer_weights"),
-            "trainers cannot lend scorers their earlier weights while they train",
-            f"set society.scorer_weights to live, or {on_schedule}",
-        )
     optimization = config.optimization
     corrects = optimization.rollout_correction != "none" or optimization.old_logprobs == "rollout"
     if optimization.loss == "clipped_surrogate" and not corrects:

@@ -3,17 +3,15 @@
 import asyncio
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 from comas.config.schema import Config, Training
 from comas.data import count_steps
 from comas.interaction import run_discussions
-from comas.interaction.asking import Inquiry
 from comas.policy_optimization.batching import num_optimizer_steps
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.prepared import Sizes
-from comas.types import ROLES, Discussion, Generation, Question, Rewards, Role, Turn, TurnKey
+from comas.types import ROLES, Discussion, Generation, Question, Rewards, Role, TurnKey
 from comas.verification.solutions import Verdicts
 
 
@@ -47,7 +45,6 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_discussions=num_discussions,
         turns_per_discussion=turns,
         num_turns=num_turns,
-        asked_per_discussion=_asked_of_one_discussion(config),
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(
             _optimizer_steps(config, n, num_steps=every) for n, every in own
@@ -72,7 +69,6 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
         f"({config.interaction.schedule})",
-        *_describe_asked(config, sizes),
         f"a policy: about {_each(sizes.samples_per_policy)} samples per step; optimiser steps: "
         f"{_each(sizes.optimizer_steps_per_policy)} of {batch}, "
         f"{_each(sizes.num_optimizer_steps)} in the run",
@@ -106,29 +102,15 @@ def silent_discussions(config: Config, *, num_questions: int, step: int = 0) -> 
 
 
 def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards:
-    """What the reward scheme makes of discussions in which nobody says anything, not even when it
-    asks; raises what it raises."""
+    """What the reward scheme makes of discussions in which nobody says anything; raises what
+    it raises."""
     unanswered: Verdicts = {
         (discussion.discussion_id, turn.turn_id): "unanswered"
         for discussion in discussions
         for turn in discussion.turns
         if turn.role == "solution"
     }
-    inquiry = partial(
-        Inquiry,
-        discussions,
-        generate=_stay_silent,
-        num_agents=config.society.num_agents,
-        rules=config.interaction,
-        seed=config.seed,
-    )
-    evidence = offer_evidence(
-        lambda: unanswered,
-        seed=config.seed,
-        step=0,
-        run_tests=lambda pairs: ["unanswered"] * len(pairs),
-        inquiry=inquiry,
-    )
+    evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0)
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
 
 
@@ -163,15 +145,6 @@ def _adapted(config: Config) -> str:
     return f", LoRA adapters of rank {config.policy.lora.rank} over {models}"
 
 
-def _describe_asked(config: Config, sizes: Sizes) -> list[str]:
-    """What the reward scheme asks for in a discussion, if it asks."""
-    if not REWARD_SCHEMES[config.reward.scheme].asks:
-        return []
-    asked = ", ".join(f"{num} {role}s" for role, num in sizes.asked_per_discussion.items())
-    scheme = f"reward.scheme={config.reward.scheme}"
-    return [f"after it {scheme} asks for: {asked or 'nothing, of who say nothing'} (not trained)"]
-
-
 def _describe_ends(training: Training) -> list[str]:
     """What is kept of the best validation, and what ends the run before its last step."""
     lines = []
@@ -203,18 +176,7 @@ def _describe_updates(config: Config) -> list[str]:
 
 
 def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
-    return _by_role(silent_discussions(config, num_questions=2)[0].turns)
-
-
-def _asked_of_one_discussion(config: Config) -> dict[Role, int]:
-    if not REWARD_SCHEMES[config.reward.scheme].asks:
-        return {}
-    rewards = silent_rewards(config, silent_discussions(config, num_questions=2))
-    return _by_role(rewards.discussions[0].discussion.asked)
-
-
-def _by_role(turns: Iterable[Turn]) -> dict[Role, int]:
-    """How many an agent is asked for."""
+    turns = silent_discussions(config, num_questions=2)[0].turns
     roles = Counter(turn.role for turn in turns if not turn.is_given)
     return {role: roles[role] for role in ROLES if role in roles}
 

@@ -4,12 +4,10 @@ one line here."""
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from inspect import isgeneratorfunction
 from random import Random
 from typing import Any, Literal
 
-from comas.config.plugins import Registry, check_call
-from comas.interaction.asking import Formulating, Inquiry
+from comas.config.plugins import LAST_SHIPPED, Registry, check_call
 from comas.interaction.criticism import Outcome
 from comas.reward_formulation.consistency_reward import consistency_reward
 from comas.reward_formulation.controls import (
@@ -18,10 +16,7 @@ from comas.reward_formulation.controls import (
     shuffled_reward,
     verifier_reward,
 )
-from comas.reward_formulation.executable_reward import RunTests, executable_reward
-from comas.reward_formulation.frontier_reward import frontier_reward
-from comas.reward_formulation.improvement_reward import improvement_reward
-from comas.reward_formulation.interaction_reward import interaction_reward, median_reward
+from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import confidence, majority_reward
 from comas.reward_formulation.maporl_reward import (
@@ -33,41 +28,25 @@ from comas.reward_formulation.maporl_reward import (
     quality,
 )
 from comas.reward_formulation.pairwise_reward import pairwise_reward
-from comas.reward_formulation.peer_prediction import peer_prediction_reward
 from comas.reward_formulation.scored_majority import scored_majority_reward
 from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
 
-Evidence = Literal["verdicts", "rng", "run_tests", "ask"]
+Evidence = Literal["verdicts", "rng"]
 """What a scheme may need beside the discussions.
 
 ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
 not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-(``Random``). ``run_tests``: runs programs with tests that agents wrote (``RunTests``). All three
-are arguments of these names. ``ask``: more turns of agents
-(``comas.interaction.asking``); it is no argument, but makes the scheme a generator.
+(``Random``). Both are arguments of these names.
 """
 
 
 def offer_evidence(
-    wait_for_verdicts: Callable[[], Verdicts],
-    *,
-    seed: int,
-    step: int,
-    run_tests: RunTests | None = None,
-    inquiry: Callable[[], Inquiry] | None = None,
+    wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step: int
 ) -> dict[Evidence, Callable[[], Any]]:
-    """What a scheme may choose from at ``step``; nothing is computed before it is needed.
-
-    ``run_tests`` is handed over as it is. ``inquiry`` opens one into the discussions; None: nobody
-    can be asked. None of either: a scheme that needs it is refused.
-    """
-    offered: dict[Evidence, Callable[[], Any]]
-    offered = {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
-    if run_tests is not None:
-        offered["run_tests"] = lambda: run_tests
-    return offered if inquiry is None else offered | {"ask": inquiry}
+    """What a scheme may choose from at ``step``; nothing is computed before it is needed."""
+    return {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
 
 
 @dataclass(frozen=True)
@@ -78,32 +57,15 @@ class RewardScheme:
     the discussions of one question; ``evidence`` holds what ``needs`` names and nothing else.
 
     Example: ``RewardScheme(agreement_with_gold, needs=("verdicts",))`` has
-    ``agreement_with_gold(discussions, verdicts=...)`` called. With ``needs=("ask",)`` it is a
-    generator function, which yields lists of ``Ask`` and is sent the answers
-    (``comas.interaction.asking.Formulating``): as pure as the others.
+    ``agreement_with_gold(discussions, verdicts=...)`` called.
     """
 
-    formulate: Callable[..., Rewards | Formulating]
+    formulate: Callable[..., Rewards]
     reads: Outcome | None = None
     """What it reads in the discussions; the criticism has to make it."""
     needs: tuple[Evidence, ...] = ()
-    min_scorings: int = 1
-    """Smallest ``interaction.num_scorings`` that makes sense."""
-    prompts: str | None = None
-    """A file for ``interaction.prompts`` that asks for what it reads; None: the usual ones do."""
     pays_alike: bool = False
     """Whether all responses of a role have the same reward on purpose, as in a control."""
-
-    def __post_init__(self) -> None:
-        if isgeneratorfunction(self.formulate) != self.asks:
-            raise ValueError(
-                'a reward scheme that yields what it asks for has needs=("ask",), and no other has'
-            )
-
-    @property
-    def asks(self) -> bool:
-        """Whether it asks agents for more turns before it pays."""
-        return "ask" in self.needs
 
     @property
     def sees_verdicts(self) -> bool:
@@ -114,12 +76,8 @@ class RewardScheme:
         self, discussions: Sequence[Discussion], *, evidence: dict[Evidence, Callable[[], Any]]
     ) -> Rewards:
         """Reward a batch; of ``evidence`` only what is needed is computed and handed over."""
-        if missing := set(self.needs) - set(evidence):
-            raise ValueError(f"the reward scheme needs {', '.join(missing)}, not to be had here")
         given = {need: evidence[need]() for need in self.needs}
-        inquiry = given.pop("ask", None)
-        formulated: Any = self.formulate(discussions, **given)
-        rewards = formulated if inquiry is None else inquiry.hear_out(formulated)
+        rewards: Any = self.formulate(discussions, **given)
         if not isinstance(rewards, Rewards) or len(rewards.discussions) != len(discussions):
             raise ValueError(
                 f"reward.scheme: for {len(discussions)} discussions it returned "
@@ -134,19 +92,15 @@ def _maporl(shaping: Shaping) -> RewardScheme:
 
 
 def _as_scheme(found: Any) -> RewardScheme | None:
-    """A bare function needs nothing but the discussions, and where it yields, to ask."""
+    """A bare function needs nothing but the discussions."""
     if isinstance(found, RewardScheme):
-        named = [need for need in found.needs if need != "ask"]
-        check_call(found.formulate, "discussions", named=named)
+        check_call(found.formulate, "discussions", named=found.needs)
         return found
-    needs: tuple[Evidence, ...] = ("ask",) if isgeneratorfunction(found) else ()
-    return _as_scheme(RewardScheme(found, needs=needs)) if callable(found) else None
+    return _as_scheme(RewardScheme(found)) if callable(found) else None
 
 
 _SHIPPED = {
     "interaction": RewardScheme(interaction_reward, reads="scores"),
-    "median": RewardScheme(median_reward, reads="scores"),
-    "peer_prediction": RewardScheme(peer_prediction_reward, reads="scores", min_scorings=2),
     "consistency": RewardScheme(consistency_reward, reads="scores"),
     "pairwise": RewardScheme(pairwise_reward, reads="scores"),
     "judgment": RewardScheme(judgment_reward, reads="judgments"),
@@ -163,19 +117,14 @@ _SHIPPED = {
     "majority": RewardScheme(majority_reward),
     "confident_majority": RewardScheme(partial(majority_reward, weigh=confidence)),
     "scored_majority": RewardScheme(scored_majority_reward, reads="scores"),
-    "executable": RewardScheme(
-        executable_reward,
-        reads="scores",
-        needs=("run_tests",),
-        prompts="comas/interaction/prompts_for_tests.yaml",
-    ),
-    "frontier": RewardScheme(frontier_reward, reads="scores"),
-    "improvement": RewardScheme(improvement_reward, reads="scores", needs=("ask",)),
 }
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(
     _SHIPPED,
     group="comas.rewards",
     wanted="a function from discussions to Rewards, or a RewardScheme",
     adapt=_as_scheme,
+    gone=dict.fromkeys(
+        ("median", "peer_prediction", "executable", "frontier", "improvement"), LAST_SHIPPED
+    ),
 )
 """Reward schemes, by the name that ``reward.scheme`` gives them."""

@@ -3,7 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from statistics import fmean, median
+from statistics import fmean
 from typing import NamedTuple
 
 from comas.types import Discussion, RewardedDiscussion, Rewards, Turn, TurnKey
@@ -58,23 +58,12 @@ def weighed_solutions(discussions: Sequence[Discussion]) -> list[tuple[TurnKey, 
     ]
 
 
-def median_reward(discussions: Sequence[Discussion]) -> Rewards:
-    """The paper's rewards where each evaluation has several scorings: of these the median, which a
-    lone scorer cannot move."""
-    return reward_by_scoring(
-        discussions, lambda _, __, score: rewards_of_score(score), average=median
-    )
-
-
 def reward_by_scoring(
     discussions: Sequence[Discussion],
     triple_of: TripleOf,
-    *,
-    average: Callable[[Sequence[float]], float] = fmean,
 ) -> Rewards:
     """Reward every discussion by itself, and count the scorings without a score.
 
-    ``average`` makes one reward of those that several scorings give to a turn.
     ``scoring/invalid_rate`` is the share of scorings from which no score could be read.
     """
     scores = [
@@ -82,18 +71,16 @@ def reward_by_scoring(
     ]
     invalid_rate = fmean(score is None for score in scores) if scores else None
     return Rewards(
-        [_reward_discussion(discussion, triple_of, average) for discussion in discussions],
+        [_reward_discussion(discussion, triple_of) for discussion in discussions],
         {"scoring/invalid_rate": invalid_rate},
     )
 
 
-def _reward_discussion(
-    discussion: Discussion, triple_of: TripleOf, average: Callable[[Sequence[float]], float]
-) -> RewardedDiscussion:
+def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedDiscussion:
     """Give every turn its reward: for a scoring t of an evaluation e of a solution s, ``triple_of``
     says r(s), r(e) and r(t). Where s is scored without an evaluation, there is no r(e).
 
-    A solution with several scorings gets the ``average`` of its r(s) (our reading for n > 1; the
+    A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
     paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), or that
     nobody said, gets None and is not trained.
 
@@ -115,9 +102,7 @@ def _reward_discussion(
     return RewardedDiscussion(
         discussion,
         tuple(
-            average(rewards[turn.turn_id])
-            if turn.turn_id in rewards and not turn.is_given
-            else None
+            fmean(rewards[turn.turn_id]) if turn.turn_id in rewards and not turn.is_given else None
             for turn in discussion.turns
         ),
     )

@@ -36,8 +36,6 @@ class Batch:
     rewards: Rewards
     wait_for_verdicts: Callable[[], Verdicts]
     """Those on the solutions."""
-    wait_for_asked: Callable[[], Verdicts]
-    """Those on what the reward scheme asked for."""
 
 
 @dataclass(frozen=True)

@@ -97,8 +97,8 @@ class Bookkeeping:
             due, rewards.discussions, policy_of_agent=self._config.policy_of_agent
         )
         self._skipped_updates.check(outcome.stats)
-        verdicts, of_asked = batch.wait_for_verdicts(), batch.wait_for_asked()
-        metrics = step_metrics(rewards, due, outcome.stats, verdicts, of_asked, config=self._config)
+        verdicts = batch.wait_for_verdicts()
+        metrics = step_metrics(rewards, due, outcome.stats, verdicts, config=self._config)
         metrics |= {"rollout/staleness": outcome.staleness, **outcome.clock.times()}
         self._watch.see(metrics, rewards.discussions)
         if self._is_due(self._config.training.validate_every, step, metrics):
@@ -108,7 +108,7 @@ class Bookkeeping:
         self._run.save_discussions(
             step,
             rewards.discussions,
-            verdicts={**verdicts, **of_asked},
+            verdicts=verdicts,
             answers=self._answers,
         )
         self._run.save_tokens(

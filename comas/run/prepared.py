@@ -25,8 +25,6 @@ class Sizes:
     """Turns of each role in which an agent speaks."""
     num_turns: int
     """Per step, when every prompt fits."""
-    asked_per_discussion: dict[Role, int]
-    """Turns of each role that the reward scheme asks for when nobody says anything."""
     samples_per_policy: tuple[int, ...]
     """Expected per step when every prompt fits, no response is cut off and every turn has a reward;
     rounded. Nobody is trained on those of a frozen policy."""

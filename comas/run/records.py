@@ -98,14 +98,14 @@ def discussion_record(
 ) -> Record:
     """The question with its reference answer, where it has one (``gold``), and every turn with its
     reward, a scoring with its score (null: none can be read); agent null: nobody said it, it was
-    given. What the reward scheme asked for, if anything, is under ``asked``.
+    given.
 
     Prompts are left out: they repeat the question and earlier turns, and would make the
     files many times as large.
     """
     discussion = item.discussion
     key = discussion.discussion_id
-    record = {
+    return {
         "discussion_id": discussion.discussion_id,
         "question_id": discussion.question.question_id,
         "domain": discussion.question.domain,
@@ -117,8 +117,6 @@ def discussion_record(
             for turn, reward in zip(discussion.turns, item.rewards, strict=True)
         ],
     }
-    asked = [_turn_record(t, None, verdicts.get((key, t.turn_id))) for t in discussion.asked]
-    return record | {"asked": asked} if asked else record
 
 
 def _turn_record(turn: Turn, reward: float | None, verdict: str | None) -> Record:
@@ -161,7 +159,7 @@ def token_records(
     """
     missing = dict(advantages)
     for discussion in discussions:
-        for turn in (*discussion.turns, *discussion.asked):
+        for turn in discussion.turns:
             if not turn.is_given:
                 of_turn = missing.pop((discussion.discussion_id, turn.turn_id), None)
                 yield _key(discussion.discussion_id, turn.turn_id) | _said(turn) | _gained(of_turn)

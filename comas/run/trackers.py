@@ -242,19 +242,17 @@ class TrackioTracker:
 
 def messages_of(record: Record) -> list[dict[str, str]]:
     """A discussion as a chat: the question, and every turn with who it is, what came of it and what
-    was thought, those that the reward asked for after all others.
+    was thought.
 
     Example: ``[{"role": "user", "content": "What is 1 + 1?"}, {"role": "assistant", "content":
     "[solution r0.s0, agent 0, correct, reward 1.0]\\n2"}]``
     """
     messages = [{"role": "user", "content": record["question"]}]
-    asked = record.get("asked", [])
-    for turn in [*record["turns"], *asked]:
+    for turn in record["turns"]:
         who = "given" if turn["agent"] is None else f"agent {turn['agent']}"
         about = [f"{turn['role']} {turn['turn_id']}", who]
         about += [turn["verdict"]] if "verdict" in turn else []
         about += [] if turn["reward"] is None else [f"reward {turn['reward']}"]
-        about += ["asked by the reward"] if turn in asked else []
         content = f"[{', '.join(about)}]\n{turn.get('thinking', '')}{turn['response']}"
         messages.append({"role": "assistant", "content": content})
     return messages

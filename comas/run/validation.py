@@ -11,7 +11,6 @@ from comas.config.schema import Config, Interaction
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
 from comas.interaction import run_discussions
-from comas.interaction.asking import Inquiry
 from comas.interaction.prompts import SHIPPED, SOLUTION, fill, wording_of
 from comas.interaction.wording import Wording
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
@@ -24,7 +23,7 @@ from comas.utils.progress import counted, progress_bar
 from comas.utils.seeds import sampling_seed
 from comas.verification import Verifier
 from comas.verification.forms import Verdict
-from comas.verification.solutions import Verdicts, run_tests, verify_solutions
+from comas.verification.solutions import Verdicts, verify_solutions
 
 SAMPLED, GREEDY = "validation", "validation/greedy"
 """Prefixes of the metrics of answers given alone, at ``validation.temperature`` and at 0."""
@@ -166,16 +165,7 @@ def validate_discussions(
         )
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
-    inquiry = partial(
-        Inquiry, discussions, generate=generate, num_agents=num_agents, rules=rules, seed=seed
-    )
-    evidence = offer_evidence(
-        wait_for_verdicts,
-        seed=seed,
-        step=0,
-        run_tests=partial(run_tests, verifier),
-        inquiry=inquiry,
-    )
+    evidence = offer_evidence(wait_for_verdicts, seed=seed, step=0)
     rewards = reward_scheme(discussions, evidence=evidence)
     verdicts = wait_for_verdicts()
     last = last_solutions(discussions, verdicts)

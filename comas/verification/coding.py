@@ -53,22 +53,6 @@ def verify_coding(response: str, gold: str) -> Verdict:
     return "correct" if passed else "wrong"
 
 
-def verify_test(response: str, evaluation: str) -> Verdict:
-    """Whether the program in ``response`` passes the test in ``evaluation``: both were written by
-    models, and both are run in the sandbox alone.
-
-    unanswered: it is the evaluation that holds no test that can be run and can fail. Without a
-    program the test is not passed: wrong. Raises SandboxError when the sandbox cannot run.
-    """
-    test = last_python_block(evaluation)
-    try:
-        if test is None or not is_test(test):
-            return "unanswered"
-    except (ValueError, RecursionError):  # nested too deeply to be read
-        return "unanswered"
-    return "correct" if verify_coding(response, test) == "correct" else "wrong"
-
-
 def verify_coding_published(response: str, gold: str) -> Verdict:
     """Whether any fenced python block, with ``gold`` appended, runs to its end.
 
@@ -180,12 +164,6 @@ def can_fail(gold: str) -> bool:
         or (isinstance(node, ast.Attribute) and node.attr.startswith(("assert", "fail")))
         for node in ast.walk(ast.parse(gold))
     )
-
-
-def is_test(code: str) -> bool:
-    """Whether code can be run as a checker and can fail; raises ValueError where it cannot run."""
-    examine_checker(code)
-    return can_fail(code)
 
 
 def foreign_imports(tree: ast.AST) -> set[str]:

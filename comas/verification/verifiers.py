@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from comas.config.plugins import Registry, check_call
 from comas.verification.choice import verify_choice
-from comas.verification.coding import verify_coding, verify_coding_published, verify_test
+from comas.verification.coding import verify_coding, verify_coding_published
 from comas.verification.forms import Grader, Verdict
 from comas.verification.math import verify_math
 from comas.verification.published import (
@@ -35,7 +35,6 @@ VERIFIERS: Registry[Verify] = Registry(
         "coding": verify_coding,
         "choice": verify_choice,
         "reasoning": verify_reasoning_gym,
-        "test": verify_test,
         "math_verify": verify_math_by_library,
     },
     group="comas.verifiers",
@@ -64,7 +63,7 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
 }
 """grader -> form -> verifier."""
 
-SANDBOXED: frozenset[str] = frozenset({"coding", "reasoning", "test"})
+SANDBOXED: frozenset[str] = frozenset({"coding", "reasoning"})
 """The forms whose verifiers run what a model writes."""
 
 CPU_LIMIT_S: dict[Grader, float] = {

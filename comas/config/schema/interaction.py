@@ -29,13 +29,6 @@ class Society:
     """Steps from one update of each policy to the next, a single entry for every policy; the last
     step has one as well. An update is on all that was said since the one before. 0: the policy is
     frozen, has no trainer and stays its base model."""
-    scorer_weights: str = key("live", one_of=("live", "frozen", "lagged", "averaged"))
-    """By which weights an agent scores: its present ones (the paper's), those of its base model,
-    earlier ones, or an exponential average of all since the base model's. Unless they are live,
-    scorings wait until all else is said, and are not trained."""
-    scorer_lag: int = key(10, at_least=1)
-    """Steps after which lagged scorers get the present weights again. Averaged ones move by 1 /
-    ``scorer_lag`` of the way to the present weights in each step."""
 
 
 @dataclass
@@ -56,7 +49,7 @@ class Interaction:
     """n in the paper: evaluations of each solution."""
     num_scorings: int = key(1, at_least=1)
     """Scorings of each evaluation, or of a solution that nobody evaluates; 1 in the paper. Of
-    several the reward takes the mean; ``reward.scheme=median`` takes the median."""
+    several the reward takes the mean."""
     scorers: str = key("any", one_of=("any", "others"))
     """Who may score a solution: any agent (the paper), or any but its solver; in a society of two
     models that is the other model."""

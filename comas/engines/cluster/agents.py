@@ -145,18 +145,6 @@ class Agents:
         """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
         self._served.sync(policies)
 
-    def keep_scorers(self, share: float = 1.0) -> None:
-        """Give scorers the present weights of their policies (``society.scorer_weights``), or let
-        theirs move by ``share`` of the way to them."""
-        self._served.keep_scorers(share)
-
-    def serve_scorers(self) -> None:
-        """Make the rollout engines serve the weights of scorers, until ``sync_weights``.
-
-        What is said by them has the policy version of the present weights.
-        """
-        self._served.serve_scorers()
-
     def save_checkpoint(self, folder: Path) -> list[Future[None]]:
         """Copy weights, optimiser and scheduler of every trained policy, and begin to write them.
 
@@ -239,8 +227,6 @@ class Agents:
             client_of=self._client_of,
             restart=self._restart,
         )
-        if self._config.society.scorer_weights != "live":
-            self.keep_scorers()
         log.info("engines up after %.0f s", time.monotonic() - started)
 
     def _start_ranks(self) -> dict[str, ray.ObjectRef]:

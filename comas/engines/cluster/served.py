@@ -10,7 +10,7 @@ from comas.engines.cluster.supervision import Supervisor
 
 
 class ServedWeights:
-    """The weights that engines serve: the present ones of their policies, or those of scorers.
+    """The weights that engines serve, those of their policies.
 
     On shared GPUs engines sleep while their policies train, and the policies' states leave the GPU
     while the engines generate: what sends weights puts everybody in their place.
@@ -34,7 +34,6 @@ class ServedWeights:
         self._shares_gpus = shares_gpus
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
-        self._are_of_scorers = False
         self.are_behind = False
         """Whether ranks may hold other weights than their engines, until ``sync``."""
 
@@ -43,26 +42,7 @@ class ServedWeights:
         updated = self._trained if policies is None else policies
         self._versions.update(list(updated))
         self.are_behind = False
-        if not self._are_of_scorers:
-            self._send(updated)
-            return
-        self._are_of_scorers = False
-        # What was not updated has not left its engines in peace either.
-        self.make_room([policy for policy in self._trained if policy not in updated])
-        self.send(self._trained)
-
-    def serve_scorers(self) -> None:
-        """Make the engines serve the weights of scorers, until ``sync``; what is said by them has
-        the policy version of the present weights."""
-        self._are_of_scorers = True
-        self.make_room(self._trained)
-        self.send(self._trained)
-
-    def keep_scorers(self, share: float) -> None:
-        """Give scorers the present weights of their policies (``society.scorer_weights``), or let
-        theirs move by ``share`` of the way to them."""
-        ranks = serving(self._trained, self._ranks)
-        self._call_all(ranks, "keeping its weights", lambda rank: rank.call("keep_weights", share))
+        self._send(updated)
 
     def make_room(self, policies: Collection[int]) -> None:
         """On shared GPUs, put engines to sleep and bring the ranks' states back."""
@@ -90,16 +70,12 @@ class ServedWeights:
             # Weights, then sync, then cache: waking all at once needs memory for everything.
             self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
         own = {rank: [p for p in rank.policies if p in policies] for rank in ranks}
-        if self._are_of_scorers:
-            self._call_all(ranks, "taking its scorer's", lambda rank: rank.call("swap_weights"))
         self._call_all(
             ranks,
             "sending its weights",
             lambda rank: rank.actor.send_weights.remote(own[rank]),
             watched=rollouts,
         )
-        if self._are_of_scorers:
-            self._call_all(ranks, "taking its own", lambda rank: rank.call("swap_weights"))
         if self._shares_gpus:
             self._call_all(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
             self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))

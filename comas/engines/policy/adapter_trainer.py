@@ -76,9 +76,6 @@ class AdapterTrainer(PolicyTrainer):
     def reload_states(self) -> None:
         """Do nothing, as no state has left the GPU."""
 
-    def _own_weights(self) -> list[torch.Tensor]:
-        return [weight.data for _, weight in self._shared.weights(self._index)]
-
     def _activate(self) -> None:
         self._shared.activate(self._index)
 

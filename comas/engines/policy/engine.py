@@ -89,8 +89,6 @@ class PolicyEngine:
         self._optimization = optimization
         self._temperature = temperature
         self._estimator_memory: dict[Hashable, float] = {}
-        self._kept_weights: list[torch.Tensor] | None = None
-        self._displaced_weights: list[torch.Tensor] | None = None
         self._rank = rank
         self._world_size = world_size
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
@@ -119,40 +117,12 @@ class PolicyEngine:
         """Name, dtype and shape of what ``named_weights`` yields, in its order."""
         return weight_metadata(self._language_model)
 
-    def keep_weights(self, share: float = 1.0) -> None:
-        """Keep a copy of the present weights on the host, each rank its shard.
-
-        With a ``share`` below 1 what was kept moves by that share of the way to them, in float32:
-        in bfloat16 a small step would be rounded away.
-        """
-        present = [own.to("cpu", copy=True) for own in self._own_weights()]
-        if share < 1.0:
-            assert self._kept_weights is not None
-            pairs = zip(self._kept_weights, present, strict=True)
-            present = [kept.float().lerp_(own.float(), share) for kept, own in pairs]
-        self._kept_weights = present
-
-    def swap_weights(self) -> None:
-        """Put those that were kept in the place of the weights; a second time, put these back."""
-        own_weights = self._own_weights()
-        source, self._displaced_weights = self._displaced_weights, None
-        if source is None:
-            source = self._kept_weights
-            self._displaced_weights = [own.to("cpu", copy=True) for own in own_weights]
-        assert source is not None
-        with torch.no_grad():
-            for own, other in zip(own_weights, source, strict=True):
-                own.copy_(other)
-
     def copy_checkpoint(self, folder: Path) -> None:
-        """Copy weights, optimiser, scheduler, kept weights and what the estimator remembers, each
-        rank its shard, for ``write_checkpoint`` to write into ``folder``."""
+        """Copy weights, optimiser, scheduler and what the estimator remembers, each rank its
+        shard, for ``write_checkpoint`` to write into ``folder``."""
         if self._rank == 0:
             note_shapes(folder, self.weight_metadata())
-        memory = {
-            "estimator_memory": self._estimator_memory,
-            "kept_weights": self._kept_weights,
-        }
+        memory = {"estimator_memory": self._estimator_memory}
         self._engine.save_checkpoint(
             str(folder),
             tag=CHECKPOINT_TAG,
@@ -179,7 +149,6 @@ class PolicyEngine:
         forget_host_buffers(self._engine.basic_optimizer)
         # A checkpoint of an older version has none: no estimator kept anything.
         self._estimator_memory = kept.get("estimator_memory", {})
-        self._kept_weights = kept.get("kept_weights")
 
     def save_model(self, folder: Path) -> None:
         """Write the model in Hugging Face format, with tokenizer and chat template."""
@@ -223,11 +192,6 @@ class PolicyEngine:
     def close(self) -> None:
         """Let go of the engine; the process stays in its group."""
         self._engine.destroy()
-
-    def _own_weights(self) -> list[torch.Tensor]:
-        """What this rank holds of every parameter."""
-        parameters = self._language_model.parameters()
-        return [p.ds_tensor if self._zero_stage == 3 else p.data for p in parameters]
 
     def _apply_gradient(self) -> float | None:
         """Step the optimiser; returns the gradient's global norm before clipping.

@@ -76,18 +76,6 @@ class FamilyTrainer:
         # Trap: under ZeRO they are parts of one tensor, all of which would travel with each.
         return {name: weight.to("cpu", copy=True) for name, weight in weights}
 
-    def keep_weights(self, share: float = 1.0) -> None:
-        """Keep a copy of every policy's present weights, or let what was kept move by ``share`` of
-        the way to them."""
-        for trainer in self.trainers.values():
-            trainer.keep_weights(share)
-
-    def swap_weights(self) -> None:
-        """Put those that were kept in the place of every policy's weights; a second time, put these
-        back."""
-        for trainer in self.trainers.values():
-            trainer.swap_weights()
-
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy the states of every policy for ``write_checkpoint``: ``folder/policy_<i>``."""
         for policy, trainer in self.trainers.items():

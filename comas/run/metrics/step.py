@@ -7,7 +7,6 @@ from statistics import fmean
 from comas.config.schema import Config
 from comas.policy_optimization.samples import variance_between_roles
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.metrics.asked import asked_metrics
 from comas.run.metrics.instruments import instruments
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.types import (
@@ -37,12 +36,10 @@ def step_metrics(
     buffers: Mapping[int, Sequence[TrainingSample]],
     stats: Mapping[int, UpdateStats],
     verdicts: Verdicts,
-    of_asked: Verdicts,
     *,
     config: Config,
 ) -> Metrics:
-    """What a step's discussions and updates say; ``buffers`` are what policies were updated on,
-    ``of_asked`` the verdicts on what the reward scheme asked for."""
+    """What a step's discussions and updates say; ``buffers`` are what policies were updated on."""
     discussions = [item.discussion for item in rewards.discussions]
     scheme = REWARD_SCHEMES[config.reward.scheme]
     return {
@@ -58,12 +55,6 @@ def step_metrics(
         ),
         **false_accusations(discussions, verdicts=verdicts),
         **instruments(rewards.discussions, verdicts=verdicts, num_agents=config.society.num_agents),
-        **asked_metrics(
-            discussions,
-            verdicts=verdicts,
-            of_asked=of_asked,
-            num_agents=config.society.num_agents,
-        ),
     }
 
 
@@ -89,8 +80,7 @@ class Stopwatch:
 def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
     """Rewards by role and agent, response lengths in tokens, and what went wrong, by count.
 
-    Of a role in which nobody spoke there is nothing. ``tokens/`` count all that was sampled, what
-    the reward asked for included; nothing else is of that.
+    Of a role in which nobody spoke there is nothing.
     """
     turns = [
         (turn, reward)
@@ -111,10 +101,8 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
     metrics["response_length"] = _mean([len(t.generation.response_token_ids) for t, _ in turns])
     metrics |= _thinking_metrics("", [turn for turn, _ in turns])
-    sampled = [turn for turn, _ in turns]
-    sampled += [turn for item in rewarded for turn in item.discussion.asked]
-    metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t in sampled)
-    metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t in sampled)
+    metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t, _ in turns)
+    metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t, _ in turns)
     for agent in range(num_agents):
         own = [(turn, reward) for turn, reward in turns if turn.agent_index == agent]
         lengths = [len(turn.generation.response_token_ids) for turn, _ in own]

@@ -46,10 +46,7 @@ def read_threads(step: int, path: Path) -> list[Thread]:
 
 def thread_of(record: Record, *, step: int) -> Thread:
     """A discussion, each turn of it with the verdict on its solution and the scores it led to."""
-    turns: Sequence[Record] = [
-        *record["turns"],
-        *({**turn, "is_asked": True} for turn in record.get("asked", ())),
-    ]
+    turns: Sequence[Record] = record["turns"]
     verdicts = {turn["turn_id"]: turn.get("verdict") for turn in turns}
     scores = {turn["turn_id"]: _own_score(turn) for turn in turns}
 
@@ -166,7 +163,7 @@ def _page_turn(
     return PageTurn(
         id=turn["turn_id"],
         parent=turn["parent_turn_id"],
-        role=turn["role"] + ", asked by the reward" * turn.get("is_asked", False),
+        role=turn["role"],
         agent=turn["agent"],
         round=turn["round"],
         text=turn["response"],

@@ -32,7 +32,7 @@ function short(number) {
 function aboutTurn(turn) {
   const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
-  if ((turn.parent === null || turn.role.startsWith("solution, asked")) && turn.verdict) {
+  if (turn.parent === null && turn.verdict) {
     const verdict = [turn.verdict, turn.remark].filter(Boolean).join(", ");
     said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${verdict}`));
   }
