@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
             for doubt in prepared.doubts:
                 log.warning(doubt)
             train(config, prepared, run)
-            page = report(run)
+            page = report(run.path)
         log.info("report: %s", from_here(page))
         log.info("every discussion, as a page: %s %s", start_of("view"), in_command(run.path))
         log.log(*closing_line(read_rows(run.path / METRICS), from_here(run.path / "models")))

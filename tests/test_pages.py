@@ -14,7 +14,6 @@ from evaluation_cases import evaluation, write
 from page_runs import discussion, verdicts_of, write_run
 from pydantic import TypeAdapter
 
-from comas.run.pages import page
 from comas.run.pages.discussions import disagreements, thread_of
 from comas.run.pages.page import Source, page_text
 from comas.run.pages.run_report import report_source, result_in_words, run_rows, run_source
@@ -38,12 +37,6 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def source(run: Path) -> Source:
     return run_source(run)
-
-
-@pytest.fixture
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Drawing takes seconds."""
-    monkeypatch.setattr("comas.run.pages.run_report.run_figures", lambda rows: [])
 
 
 def thread(item: RewardedDiscussion):
@@ -94,7 +87,7 @@ def test_a_run_on_a_page_has_every_discussion_with_prompts_tokens_and_their_numb
     data = embedded(page_text([source]))
     [shown] = data["page-data"]
     assert [thread["step"] for thread in shown["threads"]] == [1, 2]
-    assert all(figure["svg"].startswith("<svg") for figure in shown["figures"])
+    assert [row["step"] for row in shown["rows"]] == [1, 2]
     said = data["details-0-1"]["step1/math/17/copy0"]
     assert said["r0.s0"] == {
         "prompt": "What is 48 + 23",
@@ -105,7 +98,6 @@ def test_a_run_on_a_page_has_every_discussion_with_prompts_tokens_and_their_numb
     assert set(said) == {"r0.s0", "r0.s0.e0", "r0.s0.e0.t0"}
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_a_run_without_tokens_says_why_there_are_none(tmp_path: Path):
     folder = write_run(tmp_path, "none", {1: [discussion(1)]}, "logging.tokens=false")
     source = run_source(folder)
@@ -113,7 +105,6 @@ def test_a_run_without_tokens_says_why_there_are_none(tmp_path: Path):
     assert "logging.tokens=false" in source.without_details
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run: Path, monkeypatch):
     source = run_source(run, steps={1})
     assert [thread.step for thread in source.threads] == [1, 2]  # and those of the report
@@ -125,8 +116,7 @@ def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run:
 
 
 def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path):
-    rows = run_rows(run)
-    source = report_source(run, rows, [])
+    source = report_source(run)
     settings, sizes, versions = source.tables
     assert ("society.num_agents", "4", "2") in settings.rows
     assert ("discussions per step", 1) in sizes.rows
@@ -152,14 +142,6 @@ def test_a_sentence_says_what_a_run_came_to(measured, said: str):
     rows = [{"step": 60 * i, **dict(zip(measured, of, strict=True))} for i, of in steps]
     told = result_in_words(rows)
     assert told.startswith(said) and bool(told) == bool(said)
-
-
-def test_drawings_have_no_colour_but_those_that_the_page_chooses_for_light_and_dark(source):
-    drawings = "".join(figure.svg for figure in source.figures)
-    assert re.findall(r"#[0-9a-f]{6}", drawings) == ["#b0b0b0"] * drawings.count("#b0b0b0")  # grid
-    used = set(re.findall(r"var\((--line-\d)\)", drawings))
-    style = (Path(page.__file__).parent / "page.css").read_text()
-    assert used and all(style.count(f"{name}: #") == 2 for name in used)
 
 
 @pytest.mark.parametrize(

@@ -423,16 +423,10 @@ class Notes:
         with self.path.open("a") as file:
             file.write(json.dumps(row) + "\\n")
 
-    def log_discussions(self, records):
-        pass
-
     def begin_anew(self):
         pass
 
     def log_discussions(self, records):
-        pass
-
-    def log_findings(self, findings):
         pass
 
     def close(self, *, failed):

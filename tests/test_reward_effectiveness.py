@@ -1,11 +1,10 @@
-"""The reward as a prediction of correctness, counted by hand; and its figures."""
+"""The reward as a prediction of correctness, counted by hand."""
 
 from __future__ import annotations
 
 import pytest
 from builders import discussion, turn
 
-from comas.run.metrics.figures import drawn, run_panels, smoothed
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.pages.run_report import scores_tables
 from comas.types import RewardedDiscussion
@@ -126,83 +125,6 @@ def test_a_solution_without_a_reward_is_no_prediction():
     assert set(qualities(metrics, "from_score_3").values()) == {None}
 
 
-# ---------------------------------------------------------------- figures
-
-
-def test_smoothing_is_the_mean_of_the_last_five():
-    steps = list(enumerate((0.0, 1.0, 0.5, 0.5, 0.5, 1.0), start=1))
-    assert [value for _, value in smoothed(steps)] == pytest.approx(
-        [0, 1 / 2, 1.5 / 3, 2 / 4, 2.5 / 5, 3.5 / 5]
-    )
-
-
-def panel_of(rows, title: str):
-    """The panel whose title begins so."""
-    [found] = [panel for panel in run_panels(rows) if panel.title.startswith(title)]
-    return found
-
-
-def axes_of(rows, title: str):
-    [axes] = drawn(panel_of(rows, title)).axes
-    return axes
-
-
-def test_points_are_only_where_there_is_a_value_also_of_a_run_that_has_just_begun():
-    rows = [{"step": 0, "validation/accuracy": 0.4}, {"step": 1, "validation/accuracy": None}]
-    for run in (rows[:1], [*rows, {"step": 2}]):
-        [held_out] = axes_of(run, "Accuracy").lines
-        assert held_out.get_xydata().tolist() == [[0, 0.4]]
-
-
-def test_every_agent_has_its_line_in_every_role():
-    row = {
-        "step": 1,
-        "reward/solution": 0.5,
-        "reward/scoring": None,
-        **{f"agent_{agent}/response_length": 9.0 for agent in (0, 1)},
-        "agent_0/reward/solution": 0.75,
-        "agent_1/reward/solution": 0.25,
-        "agent_1/reward/scoring": None,
-    }
-    [solution] = [panel for panel in run_panels([row]) if panel.title.startswith("Reward of")]
-    assert solution.title == "Reward of solutions"  # as nobody has a reward for anything else
-    told = {line.label: line.points for line in solution.lines}
-    assert told == {"agent 0": [(1, 0.75)], "agent 1": [(1, 0.25)]}
-
-
-def test_what_is_smoothed_is_shown_beside_each_step_and_its_caption_says_so():
-    rows = [{"step": s, "train/accuracy": a} for s, a in ((1, 0.0), (2, 1.0), (3, 0.5))]
-    panel = panel_of(rows, "Accuracy")
-    each, mean = axes_of(rows, "Accuracy").lines
-    assert (each.get_ydata().tolist(), mean.get_ydata().tolist()) == ([0, 1, 0.5], [0, 0.5, 0.5])
-    assert each.get_alpha() < 1 and panel.is_smoothed
-    measured = [{"step": s, "validation/accuracy": 0.5} for s in (0, 1)]
-    assert not panel_of(measured, "Accuracy").is_smoothed
-
-
-def test_the_time_of_a_step_is_shown_by_phase():
-    seconds = {"time/rollout_s": 2.0, "time/update_s": 1.0, "time/sync_s": 0.5}
-    rows = [{"step": s, **seconds, "time/step_s": 3.6, "tokens/response": 30} for s in (1, 2)]
-    of_phases = {line.label: line.points[0][1] for line in panel_of(rows, "Seconds").lines}
-    assert of_phases == {"rollout": 2.0, "update": 1.0, "sync": 0.5, "step": 3.6}
-    [speed] = panel_of(rows, "Sampled tokens").lines
-    assert speed.points == [(1, 15.0), (2, 15.0)]
-
-
-def test_effectiveness_is_drawn_by_threshold_beside_that_of_held_out_discussions():
-    key = "reward_effectiveness/from_score_3"
-    rows = [
-        {"step": 0, f"validation/discussion/{key}/balanced_accuracy": 0.9},
-        {"step": 1, f"{key}/balanced_accuracy": 0.8, f"{key}/precision": 0.7},
-    ]
-    panel = panel_of(rows, "A reward from score 3 on")
-    assert {line.label: line.points for line in panel.lines} == {
-        "rewarded solutions correct (precision)": [(1, 0.7)],
-        "balanced accuracy": [(1, 0.8)],
-        "balanced accuracy, held out": [(0, 0.9)],
-    }
-
-
 def test_scorings_are_counted_over_the_last_steps_and_where_nobody_scores_there_is_no_table():
     key = "scoring/confusion/score_3"
     rows = [{"step": s, f"{key}/correct": 3, f"{key}/incorrect": 1} for s in (1, 2)]
@@ -210,12 +132,3 @@ def test_scorings_are_counted_over_the_last_steps_and_where_nobody_scores_there_
     assert table.title == "Scorings of solutions, steps 1 to 2"
     assert ("score 3", "6 (75%)", "2 (25%)") in table.rows
     assert scores_tables([{"step": 1, f"{key}/correct": None}]) == []
-
-
-def test_lines_have_the_names_and_meanings_of_the_table_of_metrics():
-    rows = [{"step": 0, "probe/names": 0.5, "probe/accuses": 0.25, "agent_0/response_length": 3}]
-    told = panel_of(rows, "Evaluators").meanings
-    assert told.keys() == {"names a planted mistake", "accuses a right solution"}
-    assert panel_of(rows, "Response length").meanings == {
-        "": "Mean length of the responses, of all or of that role (tokens)"
-    }

@@ -342,7 +342,7 @@ def test_a_run_that_ends_early_is_finished_and_says_why(saves, monkeypatch, capl
     assert kept == ["step_0003", "step_0006"]
     asked = load_config(path / "config.yaml", [])
     assert stop_reason(asked, read_rows(path / "metrics.jsonl")) is not None
-    sizes = dict(report_source(path, read_rows(path / "metrics.jsonl"), []).tables[1].rows)
+    sizes = dict(report_source(path).tables[1].rows)
     assert sizes["ended early, by"].startswith(reason)
     assert sizes[f"step of the best {ACCURACY}"] == 3
     caplog.clear()

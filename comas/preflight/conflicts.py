@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from importlib.util import find_spec
 from pathlib import Path
 
 from comas.config.faults import Conflict
@@ -23,7 +22,6 @@ from comas.preflight.update_conflicts import (
     role_weight_conflicts,
 )
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.trackers import INSTALL_TRACKIO
 
 
 def find_conflicts(config: Config) -> list[Conflict]:
@@ -48,7 +46,6 @@ def find_conflicts(config: Config) -> list[Conflict]:
         loss_conflicts,
         preference_conflicts,
         role_weight_conflicts,
-        _trackers,
         _attention,
         _adapters,
         option_conflicts,
@@ -242,11 +239,6 @@ def _lr_schedules(config: Config) -> Iterator[Conflict]:
             "a constant learning rate falls to nothing",
             "set optimization.lr_schedule to cosine or linear, or optimization.final_lr_ratio to 0",
         )
-
-
-def _trackers(config: Config) -> Iterator[Conflict]:
-    if config.logging.trackio and find_spec("trackio") is None:
-        yield Conflict(("logging.trackio",), "Trackio is not installed", INSTALL_TRACKIO)
 
 
 def _attention(config: Config) -> Iterator[Conflict]:

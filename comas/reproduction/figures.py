@@ -3,6 +3,7 @@
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from comas.reproduction.experiments import MAIN, Plan
 from comas.reproduction.results import PROBED, WITHOUT_ANSWERS, Results
 from comas.reproduction.runs import PlannedRun
-from comas.run.metrics.figures import Points, finish, num_agents, points, smoothed
 from comas.run.records import Row, read_rows
 from comas.utils.files import explaining_errors
 
@@ -25,6 +26,11 @@ NUM_COLUMNS = 5
 PANEL = 2.6
 """Width and height of one of several panels, in inches."""
 
+SMOOTHING_STEPS = 5
+"""What differs from step to step is shown as the mean of so many steps."""
+
+Points = list[tuple[int, float]]
+"""(step, value), without the steps that have none."""
 Runs = dict[str, list[list[Row]]]
 """The steps of every run, by experiment."""
 
@@ -197,3 +203,34 @@ def _band(axes: Axes, seeds: pd.DataFrame, *, label: str, color: str) -> None:
         seeds = seeds.sort_index(axis=1)
         axes.plot(seeds.columns, seeds.mean(), label=label, color=color)
         axes.fill_between(seeds.columns, seeds.min(), seeds.max(), color=color, alpha=0.15)
+
+
+def points(rows: Sequence[Row], key: str) -> Points:
+    """The values of ``key`` by step; null and missing ones are no points."""
+    return [(row["step"], row[key]) for row in rows if row.get(key) is not None]
+
+
+def smoothed(of_steps: Points) -> Points:
+    """Each value as the mean of itself and those before it, ``SMOOTHING_STEPS`` in all.
+
+    Example: (1, 0.0), (2, 1.0), (3, 0.5) gives (1, 0.0), (2, 0.5), (3, 0.5).
+    """
+    values = [value for _, value in of_steps]
+    means = (fmean(values[max(0, i + 1 - SMOOTHING_STEPS) : i + 1]) for i in range(len(values)))
+    return [(step, mean) for (step, _), mean in zip(of_steps, means, strict=True)]
+
+
+def num_agents(rows: Sequence[Row]) -> int:
+    """How many agents the metrics tell of."""
+    keys = {key for row in rows for key in row}
+    return next(agent for agent in count() if f"agent_{agent}/response_length" not in keys)
+
+
+def finish(axes: Axes, *, has_legend: bool = True) -> None:
+    """What all panels over steps have in common."""
+    axes.set_xlabel("step")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+    if has_legend and axes.get_legend_handles_labels()[0]:
+        axes.legend(frameon=False, fontsize=8)

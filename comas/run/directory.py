@@ -62,7 +62,7 @@ from comas.run.records import (
     token_records,
 )
 from comas.run.stopping import best_step, stop_reason
-from comas.run.trackers import Findings, open_trackers
+from comas.run.trackers import open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files
 from comas.utils.files import (
@@ -213,11 +213,6 @@ class RunDirectory:
         for tracker in self._trackers:
             tracker.log(row)
         return row
-
-    def log_findings(self, findings: Findings) -> None:
-        """Give the trackers the run's figures and a table of discussions."""
-        for tracker in self._trackers:
-            tracker.log_findings(findings)
 
     def save_discussions(
         self,

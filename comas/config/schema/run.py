@@ -59,10 +59,6 @@ class Logging:
     trackers: list[str] = key([], leads_to="plug-in")
     """Further trackers: plug-ins that are called with the configuration and the run's folder, and
     return a ``comas.run.trackers.Tracker``."""
-    trackio: bool = key(False)
-    """Whether Trackio, which has to be installed, gets the metrics, and discussions as traces."""
-    trackio_project: str = key("comas")
-    """The project that the run belongs to in Trackio."""
     tokens: bool = key(True)
     """Whether the run directory gets a folder tokens/: every prompt and response as token ids, with
     log-probs and advantages. About 7 bytes per response token."""

@@ -1,5 +1,5 @@
 """What each metric of metrics.jsonl means, by the tables of metrics.md beside this file: they are a
-page of the documentation, and pages of runs take tooltips, captions and legends from them."""
+page of the documentation, and pages of runs take their captions from them."""
 
 import re
 from dataclasses import dataclass
@@ -31,8 +31,6 @@ class Meaning:
     """
 
     pattern: str
-    label: str
-    """In a legend."""
     unit: str
     better: str
     """``higher`` or ``lower``; empty: neither is, by itself."""
@@ -53,12 +51,6 @@ def meanings() -> tuple[Meaning, ...]:
     return tuple(
         Meaning(pattern, *(cell.strip() for cell in cells.split("|"))) for pattern, cells in lines
     )
-
-
-@cache
-def meaning_of(metric: str) -> Meaning | None:
-    """The line that ``metric`` fits; None: it has none, as those of a plug-in's reward."""
-    return next((each for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)), None)
 
 
 def as_regex(pattern: str) -> str:

@@ -328,7 +328,7 @@ function readHash() {
   const key = decodeURIComponent(location.hash.slice(1));
   const thread = state.threads.find((each) => each.key === key);
   if (thread) showOne(thread);
-  else showTab(state.sources.some((source) => source.figures.length || source.live) ? "report" : "discussions");
+  else showTab(state.sources.some((source) => source.rows.length || source.live) ? "report" : "discussions");
 }
 
 addEventListener("DOMContentLoaded", start);

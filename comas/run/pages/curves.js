@@ -72,9 +72,9 @@ function curveElement(metric, sources, meanings) {
   return make(
     "figure",
     { className: "curve" },
-    make("figcaption", { title: meaning?.text ?? "" }, make("strong", {}, metric), " ", ...latest),
+    make("figcaption", { title: meaning }, make("strong", {}, metric), " ", ...latest),
     drawing,
-    make("p", { className: "caption" }, meaning ? `${meaning.text}.` : ""),
+    make("p", { className: "caption" }, meaning && `${meaning}.`),
   );
 }
 
@@ -83,7 +83,7 @@ function curvesElement(sources, chosen, meanings, choose) {
   const metrics = metricsOf(sources);
   if (!metrics.length) return [];
   const options = metrics.filter((name) => !chosen.includes(name)).map((name) =>
-    make("option", { value: name, title: meaningOf(name, meanings)?.text ?? "" }, name));
+    make("option", { value: name, title: meaningOf(name, meanings) }, name));
   const list = make("select", { id: "metric", onchange: (event) => choose(event.target.value) },
     make("option", { value: "" }, "another metric"), ...options);
   const shown = chosen.filter((name) => metrics.includes(name)).map((name) => curveElement(name, sources, meanings));

@@ -132,8 +132,10 @@ function takeIn(source, number, news, known) {
 
 const SHOWN_AT_FIRST = [
   "validation/greedy/accuracy", "validation/accuracy", "train/accuracy", "reward/solution",
-  "reward/evaluation", "scoring/invalid_rate", "scoring/false_accusations_accepted",
-  "interaction/truncated_rate", "response_length", "agent_0/policy/entropy",
+  "reward/evaluation", "reward_effectiveness/from_score_2/balanced_accuracy",
+  "scoring/invalid_rate", "scoring/false_accusations_accepted", "instruments/reliability",
+  "interaction/truncated_rate", "response_length", "agent_0/policy/entropy", "agent_0/policy/kl",
+  "time/step_s",
 ];
 const SMOOTHED_OVER = 5;
 
@@ -152,10 +154,9 @@ function pointsOf(rows, metric) {
   return rows.filter((row) => Number.isFinite(row[metric])).map((row) => [row.step, row[metric]]);
 }
 
-/** What a metric means, as {label, text}; undefined: nothing is known. meanings: [regex, label, text]. */
+/** What a metric means; empty: nothing is known. meanings: [regex, text]. */
 function meaningOf(metric, meanings) {
-  const found = meanings.find(([regex]) => new RegExp(`^(?:${regex})$`).test(metric));
-  return found && { label: found[1], text: found[2] };
+  return meanings.find(([regex]) => new RegExp(`^(?:${regex})$`).test(metric))?.[1] ?? "";
 }
 
 /** Whether there are so many points that the curve is their mean over steps. */

@@ -81,17 +81,6 @@ class PageTable:
     rows: Sequence[Sequence[Any]]
 
 
-@dataclass(frozen=True)
-class PageFigure:
-    """A drawing of the report."""
-
-    title: str
-    svg: str
-    caption: str = ""
-    meanings: Mapping[str, str] = field(default_factory=dict)
-    """What its lines show, by their labels; by "" where all show the same."""
-
-
 Details = dict[str, dict[str, dict[str, Any]]]
 """Thread id -> turn id -> ``prompt``, and where they are known ``tokens``, ``logprobs`` and
 ``advantages``, one for each token of the response."""
@@ -104,7 +93,6 @@ class Source:
     name: str
     path: str
     threads: Sequence[Thread]
-    figures: Sequence[PageFigure] = ()
     tables: Sequence[PageTable] = ()
     featured: Sequence[str] = ()
     """Threads that the report points at."""
@@ -129,9 +117,7 @@ def page_text(sources: Sequence[Source]) -> str:
     """The HTML, in which all data is compressed."""
     data: dict[str, Any] = {
         "page-data": [_without_details(source) for source in sources],
-        "page-meanings": [
-            [as_regex(each.pattern), each.label, each.tooltip] for each in meanings()
-        ],
+        "page-meanings": [[as_regex(each.pattern), each.tooltip] for each in meanings()],
     }
     packed = {element_id: _packed(value) for element_id, value in data.items()}
     for number, source in enumerate(sources):
@@ -145,7 +131,7 @@ def page_text(sources: Sequence[Source]) -> str:
 
 def _without_details(source: Source) -> dict[str, Any]:
     shown = {name: value for name, value in vars(source).items() if name != "details"}
-    for name in ("threads", "figures", "tables"):
+    for name in ("threads", "tables"):
         shown[name] = [asdict(item) for item in shown[name]]
     return shown
 

@@ -1,30 +1,23 @@
-"""The report of a run: figures, what was set, with what it ran, and where rewards were wrong."""
+"""The report of a run: curves, what was set, with what it ran, and where rewards were wrong."""
 
 import json
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from io import StringIO
 from pathlib import Path
 from typing import Any
-
-from matplotlib import rc_context
-from matplotlib.colors import to_hex
-from matplotlib.figure import Figure
 
 from comas.config import changed_keys
 from comas.config.loading import read
 from comas.config.schema import Config
-from comas.run import RunDirectory
-from comas.run.metrics.figures import SMOOTHED, Panel, drawn, points, run_panels
+from comas.run.directory import CONFIG
 from comas.run.metrics.reward_effectiveness import SCORE_LABELS, TRUTH_LABELS
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
-from comas.run.pages.page import PageFigure, PageTable, Source, Thread, write_page
+from comas.run.pages.page import PageTable, Source, write_page
 from comas.run.provenance import version_of
 from comas.run.records import Row, read_rows
 from comas.run.stopping import best_step, stop_reason
-from comas.run.trackers import Findings
 from comas.utils.files import from_here
 
 REPORT = "report.html"
@@ -41,68 +34,29 @@ RESULTS = {
 PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
 
 
-TABLE_HEADER = (
-    "discussion", "question", "turn", "role", "agent", "response", "reward", "verdict", "scores",
-)  # fmt: skip
-
-
-def report(run: RunDirectory) -> Path:
-    """Write report.html into the run's folder, and give its trackers the same figures and the
-    discussions of the last step; returns the page's path.
+def report(run: Path) -> Path:
+    """Write report.html into the folder of a run; returns its path.
 
     The page holds no discussions but those in which rewards and verdicts disagree.
     """
-    rows = run_rows(run.path)
-    figures = run_figures(rows)
-    path = run.path / REPORT
-    write_page(path, [report_source(run.path, rows, figures)])
-    last = list(discussion_files(run.path).items())[-1:]
-    turns = [row for file in last for thread in read_threads(*file) for row in table_rows(thread)]
-    by_title = {panel.title: figure for panel, figure in figures}
-    run.log_findings(Findings(rows[-1]["step"], by_title, TABLE_HEADER, turns))
+    path = run / REPORT
+    write_page(path, [report_source(run)])
     return path
 
 
-def run_figures(rows: Sequence[Row]) -> list[tuple[Panel, Figure]]:
-    """Every figure of a run, with what it shows."""
-    return [(panel, drawn(panel)) for panel in run_panels(rows)]
+def report_source(run: Path) -> Source:
+    """Return the run with its report, and the threads that the report points at.
 
-
-def table_rows(thread: Thread) -> list[tuple[Any, ...]]:
-    """Each turn under ``TABLE_HEADER``."""
-    return [
-        (
-            thread.id,
-            thread.question,
-            turn.id,
-            turn.role,
-            turn.agent,
-            turn.text,
-            turn.reward,
-            turn.verdict,
-            ", ".join(map(str, turn.scores)),
-        )
-        for turn in thread.turns
-    ]
-
-
-def report_source(
-    run: Path, rows: Sequence[Row], figures: Sequence[tuple[Panel, Figure]]
-) -> Source:
-    """The run with its report, and the threads that the report points at.
-
-    ``rows`` are those of ``run_rows``, ``figures`` those of ``run_figures``.
+    Raises ValueError when ``run`` is no run's folder or holds no step yet.
     """
-    config = read(Config, run / "config.yaml", [])[0]  # an older version may have had other keys
+    rows = run_rows(run)
+    config = read(Config, run / CONFIG, [])[0]  # an older version may have had other keys
     worth_a_look = disagreements(run)
     return Source(
         name=run.resolve().name,
         path=str(from_here(run)),
         threads=worth_a_look,
-        figures=[
-            PageFigure(p.title, _svg(figure), SMOOTHED if p.is_smoothed else "", p.meanings)
-            for p, figure in figures
-        ],
+        rows=[rounded(row) for row in rows],
         result=result_in_words(rows),
         tables=[
             settings_table(config),
@@ -111,6 +65,7 @@ def report_source(
             *versions_tables(run),
         ],
         featured=[thread.id for thread in worth_a_look],
+        without_details="comas view writes a page with them (scripts/view.sh)",
     )
 
 
@@ -120,8 +75,7 @@ def run_source(run: Path, *, steps: Collection[int] | None = None) -> Source:
     Raises ValueError when ``run`` is no run's folder, holds no step yet or none of ``steps``, or
     the tokenizer of an agent is found no more.
     """
-    rows = run_rows(run)
-    report = report_source(run, rows, run_figures(rows))
+    report = report_source(run)
     files = discussion_files(run)
     wanted = [step for step in files if steps is None or step in steps]
     if steps is not None and not wanted:
@@ -129,12 +83,11 @@ def run_source(run: Path, *, steps: Collection[int] | None = None) -> Source:
     threads = [thread for step in wanted for thread in read_threads(step, files[step])]
     known = {thread.id for thread in threads}
     threads += [thread for thread in report.threads if thread.id not in known]
-    config = read(Config, run / "config.yaml", [])[0]
+    config = read(Config, run / CONFIG, [])[0]
     return replace(
         report,
         threads=threads,
         details=read_details(run, config, threads),
-        rows=[rounded(row) for row in rows],
         without_details=NOT_WRITTEN,
     )
 
@@ -145,7 +98,7 @@ def result_in_words(rows: Sequence[Row]) -> str:
     Example: ``Greedy held-out accuracy rose from 18 to 80 % in 60 steps.``
     """
     for metric, name in RESULTS.items():
-        measured = points(rows, metric)
+        measured = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
         if len(measured) > 1:
             (_, first), (step, last) = measured[0], measured[-1]
             before, after = f"{100 * first:.0f}", f"{100 * last:.0f}"
@@ -190,18 +143,6 @@ def run_rows(run: Path) -> list[Row]:
     if not rows:
         raise ValueError(f"{path} holds no step yet: nothing to show")
     return rows
-
-
-def _svg(figure: Figure) -> str:
-    """The drawing without the XML that only a file of its own has, in colours that the page's style
-    chooses for light and dark."""
-    text = StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "comas"}):
-        figure.savefig(text, format="svg", metadata={"Date": None}, transparent=True)
-    drawing = text.getvalue()[text.getvalue().index("<svg") :].replace("#000000", "currentColor")
-    for number in range(10):  # of matplotlib's colours of lines
-        drawing = drawing.replace(to_hex(f"C{number}"), f"var(--line-{number})")
-    return drawing
 
 
 def settings_table(config: Config) -> PageTable:
