@@ -80,7 +80,7 @@ print(json.dumps({{module: names for module, names in found.items() if names}}))
 def points_up(importer: str, imported: str) -> bool:
     above, below = package_of(importer), package_of(imported)
     if imported.startswith("evaluation."):
-        return above not in ("reproduction", "commands")
+        return above != "commands"
     if above == below or (below == "types" and FLOORS.get(above) == 1):
         return False
     floors = FLOORS.get(above), FLOORS.get(below)

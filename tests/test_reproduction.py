@@ -1,4 +1,4 @@
-"""Reproduction: plans on folders, what is frozen, one real run."""
+"""Studies: what is planned, what is finished, how runs are compared, one real run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 import pytest
-from made_results import ACCURACIES
 from small_runs import REPOSITORY
 from waiting import wait_until
 
@@ -20,23 +19,27 @@ from comas.config.faults import ConfigError
 from comas.preflight.configuration import load_config
 from comas.preflight.locations import society_folder
 from comas.reproduction import __main__ as reproduction
-from comas.reproduction import claims, outcomes, runs
-from comas.reproduction.__main__ import describe, save_report
-from comas.reproduction.experiments import LEARNING_RATES, TUNED, TUNING_SEEDS
-from comas.reproduction.frozen import FROZEN, Frozen, of_today
+from comas.reproduction import runs
+from comas.reproduction.intervals import interval
+from comas.reproduction.report import comparison_table
 from comas.reproduction.results import (
-    SAMPLED,
+    Record,
+    RunResult,
+    ends,
+    pooled,
+    read_records,
+    read_result,
+    write_record,
 )
-from comas.reproduction.runs import (
-    PlannedRun,
-    configurations,
-    make_runs,
-    plan_runs,
-    seconds_of,
-)
-from comas.reproduction.settings import Settings, find_conflicts
+from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
+from comas.reproduction.study import Study, find_conflicts
 from comas.run.directory import INPUTS, inputs_as_json
+from comas.utils.files import FileError
 from comas.utils.terminal import EXIT_FAULT
+
+STUDIES = sorted((REPOSITORY / "studies").glob("*.yaml"))
+GREEDY, SAMPLED, REWARD = "validation/greedy/accuracy", "validation/accuracy", "reward/solution"
+TWO = ["only=[comas,muted]", "seeds=[0,1]"]
 
 
 @pytest.fixture(autouse=True)
@@ -44,173 +47,205 @@ def in_repository(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
 
 
-# ---------------------------------------------------------------- plans
+def plan(tmp_path: Path, *overrides: str) -> list[PlannedRun]:
+    study = load(Study, Path(reproduction.QUICKSTART), overrides, check=find_conflicts)
+    return plan_runs(study, tmp_path / "saves")
 
 
-def begin(planned: PlannedRun, *, finished: bool, changed: str | None = None) -> Path:
+def begin(
+    run: PlannedRun, *, finished: bool = True, trained: float = 0.5, setting: str = ""
+) -> Path:
     """A run's folder as training leaves it."""
-    folder = planned.saves / f"20260101-000000-{planned.name}"
+    folder = run.saves / f"20260101-000000-{run.name}"
     (folder / "models").mkdir(parents=True)
-    overrides = [*planned.overrides, *([changed] if changed else [])]
-    config = load_config(planned.experiment.config, overrides)
+    config = load_config(run.config, [*run.overrides, *filter(None, [setting])])
     (folder / "config.yaml").write_text(config_as_yaml(config))
-    rows = [
-        {"step": 0, SAMPLED: 0.2, **dict.fromkeys(ACCURACIES, 0.4), "time/validation_s": 3.0},
-        {"step": 1, SAMPLED: 0.3, **dict.fromkeys(ACCURACIES, 0.5), "time/step_s": 4.0},
-    ]
+    rows = [{"step": 0, SAMPLED: 0.2, GREEDY: 0.4}, {"step": 1, SAMPLED: 0.3, GREEDY: trained}]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    began = "2099-01-01T00:00:00+00:00"
-    versions = [{"started": began, "git": {"commit": "0123456789", "dirty": False}}]
+    versions = [{"started": "2099-01-01", "git": {"commit": "0123456789", "dirty": False}}]
     (folder / "versions.json").write_text(json.dumps(versions))
     if finished:
         (folder / "models/step").write_text("1\n")
     return folder
 
 
-def settings(tmp_path: Path, *overrides: str) -> Settings:
-    where = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
-    return load(Settings, None, [*where, *overrides], check=find_conflicts)
+def result(experiment: str, seed: int, before: float | None, after: float | None) -> RunResult:
+    course = {step: value for step, value in ((0, before), (60, after)) if value is not None}
+    return RunResult(experiment, seed, 60, {GREEDY: before}, {GREEDY: after}, course, ["abcdef0"])
 
 
-def test_the_plan_knows_what_is_finished(tmp_path: Path):
-    chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0,1]")
-    plan = plan_runs(chosen)
-    assert [r.label for r in plan] == [
-        "comas, seed 0",
-        "muted, seed 0",
-        "comas, seed 1",
-        "muted, seed 1",
-    ]
-    assert describe(plan, study="quickstart", every=False) == [
-        "4 runs, 0 of them finished; the others take about 6 minutes, as on 2 cores"
-    ]
-    begin(plan[0], finished=True)
-    begin(plan[1], finished=False)
-    chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0]")
-    plan = plan_runs(chosen)
-    assert [r.finished is not None for r in plan] == [True, False]
-    assert [seconds_of(r) for r in plan] == [7.0, None]
+# ---------------------------------------------------------------- studies
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
+def test_every_experiment_of_a_shipped_study_can_be_trained(path: Path, tmp_path: Path):
+    study = load(Study, path, ["seeds=[3]"], check=find_conflicts)
+    planned = plan_runs(study, tmp_path)
+    assert [run.experiment for run in planned] == list(study.experiments)
+    assert {load_config(run.config, run.overrides).seed for run in planned} == {3}
+    assert study.reference in study.experiments
+
+
+def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path: Path):
+    for wrong, told in (
+        ("only=[muteed]", "names muteed, which is no experiment.*choose from comas, no_evaluation"),
+        ("compare_with=comaz", "names comaz, which is no experiment"),
+        ("seeds=[1,1]", "must hold seeds from 0 on, each once"),
+        ("seeds=[]", "must hold seeds from 0 on, each once"),
+        ("seeds=[-1]", "must hold seeds from 0 on, each once"),
+        ("metrics=[]", "names none"),
+        ("experiments.mine=3", "mine must be the text of a command"),
+        ('experiments."a/b"=x.yaml', "a/b must be a folder name"),
+        ("experiments.mine=nowhere.yaml", "nowhere.yaml.*cannot be read"),
+        ('experiments.mine="configs/quickstart.yaml sed=1"', "is not a known key"),
+    ):
+        with pytest.raises(ConfigError, match=f"(?s){told}"):
+            plan(tmp_path, wrong)
+    with pytest.raises(ConfigError, match="names none"):
+        load(Study, None, [], check=find_conflicts)
+
+
+def test_a_configuration_lies_beside_its_study(tmp_path: Path):
+    (tmp_path / "mine.yaml").write_text("base: configs/quickstart.yaml\ntraining: {num_steps: 9}\n")
+    study = replace(
+        Study(), experiments={"a": "mine.yaml 'logging.wandb_project=a b'"}, num_steps=2
+    )
+    run = plan_runs(study, tmp_path, tmp_path)[0]
+    assert run.config == tmp_path / "mine.yaml"
+    assert load_config(run.config, run.overrides).logging.wandb_project == "a b"
+    assert load_config(run.config, run.overrides).training.num_steps == 2
+
+
+# ---------------------------------------------------------------- runs
+
+
+def test_the_plan_knows_what_is_finished(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    planned = plan(tmp_path, *TWO)
+    labels = ["comas, seed 0", "muted, seed 0", "comas, seed 1", "muted, seed 1"]
+    assert [run.label for run in planned] == labels
+    begin(planned[0])
+    begin(planned[1], finished=False)
+    assert [run.state for run in plan(tmp_path, *TWO)] == ["finished", "step 1", "-", "-"]
     moved = (tmp_path / "saves").rename(tmp_path / "moved")
-    assert plan_runs(settings(tmp_path, "only=[comas]", "seeds=[0]", f"saves={moved}"))[0].finished
-    moved.rename(tmp_path / "saves")
-    lines = describe(plan, study="quickstart", every=True)
-    assert lines[0].startswith("2 runs, 1 of them finished; the others take about 0 minutes")
-    assert "finished" in lines[1]
-    assert "finished" not in lines[2]
+    assert reproduction.main(["--list", *TWO, f"saves={moved}"]) == 0
+    assert "4 runs, 1 of them finished" in caplog.text
+    assert "muted, seed 0                step 1    configs/quickstart/muted.yaml" in caplog.text
 
 
 def test_a_run_of_other_settings_or_of_another_society_is_refused(tmp_path: Path):
-    chosen = settings(tmp_path, "only=[comas]", "seeds=[0]")
-    folder = begin(plan_runs(chosen)[0], finished=True, changed="optimization.learning_rate=0.5")
-    with pytest.raises(ValueError, match=r"other settings \(optimization.learning_rate: 0.5 ->"):
-        plan_runs(chosen)
+    chosen = ["only=[comas]", "seeds=[0]"]
+    folder = begin(plan(tmp_path, *chosen)[0], setting="training.num_steps=7")
+    with pytest.raises(ValueError, match=r"other settings \(training.num_steps: 7 -> 60\); remove"):
+        plan(tmp_path, *chosen)
     shutil.rmtree(folder)
-    begin(plan_runs(chosen)[0], finished=True)
+    begin(plan(tmp_path, *chosen)[0])
     name, today = "quickstart/train.jsonl", society_folder(tmp_path / "elsewhere", seed=0)
     (folder / INPUTS).write_text(inputs_as_json(folder, {name: str(tmp_path)}))
     with pytest.raises(ValueError, match=rf"makes another society \({today.name}\); remove that"):
-        plan_runs(chosen)
+        plan(tmp_path, *chosen)
     today.mkdir(parents=True)
     (folder / INPUTS).write_text(inputs_as_json(folder, {name: str(today)}))
-    assert plan_runs(chosen)[0].finished  # of the same, wherever it lies now
-
-
-def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path: Path):
-    chosen = settings(tmp_path, "only=[comas,muted]", "seeds=[0,1]")
-    plan = plan_runs(chosen)
-    with pytest.raises(ValueError, match=r"no run in .* is finished: nothing to report"):
-        save_report(plan, chosen)
-    for planned in plan[:3]:
-        begin(planned, finished=True)
-    report = save_report(plan, chosen).read_text()
-    assert "| comas (method) | CoMAS as it is | 40.0 ± 0.0 | 50.0 ± 0.0 | +10.0 ± 0.0 |" in report
-    assert "**Not finished: muted (seed 1).**" in report
-    assert "**not run** | missing: muted (seed 1), exchanged |" in report
-    assert "code 0123456. **Nothing was frozen before the runs.** Values are means" in report
-    for figure in ("dynamics.png", "ablations.png", "agents.png"):
-        assert f"({figure})" in report
-        assert (tmp_path / "results" / figure).stat().st_size > 1000
-    last = begin(plan[3], finished=True)
-    other = [{"git": {"commit": "abcdef0123", "dirty": True}}, {"git": None}]
-    (last / "versions.json").write_text(json.dumps(other))
-    report = save_report(plan, chosen).read_text()
-    assert "Not finished" not in report
-    assert "code 0123456, abcdef0+, unknown. **The runs are of different versions" in report
-
-
-def test_a_frozen_study_is_run_and_reported_as_it_was_frozen(tmp_path: Path, monkeypatch, caplog):
-    arguments = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
-    monkeypatch.setattr(reproduction, "make_runs", lambda runs: None)
-    assert reproduction.main(["--freeze", *arguments]) == 0
-    assert reproduction.main(["--freeze", *arguments]) == EXIT_FAULT  # once
-    begin(plan_runs(settings(tmp_path, "only=[muted]", "seeds=[0]"))[0], finished=True)
-    again = ["only=[muted]", "seeds=[0]", *arguments]
-    assert reproduction.main(again) == 0
-    report = tmp_path / "results/report.md"
-    assert f"([{FROZEN}]({FROZEN})). Values are means" in report.read_text()
-    path = tmp_path / "results" / FROZEN
-    frozen = json.loads(path.read_text())
-    before = {name: keys for name, keys in frozen["settings"].items() if name != "muted"}
-    path.write_text(json.dumps(frozen | {"settings": before}))
-    assert reproduction.main(again) == 0
-    assert f"([{FROZEN}]({FROZEN})); those of muted came later. Values" in report.read_text()
-    kl = {"comas": frozen["settings"]["comas"] | {"optimization.kl_coef": "0.3"}}
-    for change, said in (
-        ({"society": "0" * 12}, "society"),
-        ({"rules": "0" * 12}, "rules"),
-        ({"settings": frozen["settings"] | kl}, "optimization.kl_coef of comas"),
-    ):
-        path.write_text(json.dumps(frozen | change))
-        assert reproduction.main(again) == EXIT_FAULT
-        assert f"when it was frozen: {said}. Restore that" in caplog.text
-
-
-def test_runs_of_a_frozen_study_are_of_its_society_however_its_code_is_written(tmp_path: Path):
-    chosen = settings(tmp_path, "only=[comas]", "seeds=[0]")
-    folder = begin(plan_runs(chosen)[0], finished=True)
-    name = "quickstart/train.jsonl"
-    (folder / INPUTS).write_text(inputs_as_json(folder, {name: str(tmp_path)}))
-    frozen = Frozen("2098-01-01T00:00:00Z", "0" * 12, "0" * 12, {})
-    assert plan_runs(chosen, frozen)[0].finished
-    with pytest.raises(ValueError, match="makes another society"):
-        plan_runs(chosen, replace(frozen, date="2099-02-01T00:00:00Z"))  # made before that
-
-
-def test_what_is_frozen_says_how_experiments_differ():
-    frozen = of_today(configurations(Settings()), (claims, outcomes))
-    assert frozen.settings["comas"]["optimization.kl_coef"] == "0.02"
-    assert frozen.settings["flipped"] == {"name": "quickstart_flipped", "reward.scheme": "flipped"}
-    assert frozen.settings["long_frozen_joint"]["society.scorer_weights"] == "frozen"
-
-
-def test_tuning_plans_every_rate_on_seeds_of_its_own(tmp_path: Path):
-    chosen = settings(tmp_path, *reproduction.STANDS_FOR["--tune"][:3])
-    labels = [planned.label for planned in plan_runs(chosen)]
-    assert len(labels) == len(TUNING_SEEDS) * len(LEARNING_RATES) * len(TUNED)
-    assert labels[0] == "comas, seed 100, learning rate 5e-05"
-    assert "optimization.learning_rate=5e-05" in plan_runs(chosen)[0].overrides
-    assert not set(TUNING_SEEDS) & set(settings(tmp_path).seeds)
-
-
-def test_wrong_settings_name_what_is_allowed(tmp_path: Path):
-    with pytest.raises(ConfigError, match="choose from comas, no_evaluation"):
-        settings(tmp_path, "only=[muteed]")
-    with pytest.raises(ConfigError, match="must hold seeds, each once"):
-        settings(tmp_path, "seeds=[1,1]")
-    with pytest.raises(ConfigError, match="must be one of quickstart, paper, lasting, combined, "):
-        settings(tmp_path, "study=big")
+    assert plan(tmp_path, *chosen)[0].finished  # of the same, wherever it lies now
 
 
 @pytest.mark.parametrize("flags", [["--lst"], ["-l"], ["--list", "--seeds=[0]"]])
 def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monkeypatch, capsys):
-    started: list[object] = []
-    monkeypatch.setattr(reproduction, "make_runs", started.append)
+    monkeypatch.setattr(reproduction, "make_runs", lambda runs, **_: pytest.fail("started"))
     with pytest.raises(SystemExit, match="2"):
         reproduction.main([*flags, f"saves={tmp_path}", f"results={tmp_path}"])
-    assert not started
-    said = capsys.readouterr().err
-    assert said.startswith("usage: bash scripts/reproduce.sh ") and "[--voted]" in said
-    assert f"error: unrecognized arguments: {flags[-1]}" in said
+    assert f"error: unrecognized arguments: {flags[-1]}" in capsys.readouterr().err
+
+
+# ---------------------------------------------------------------- numbers
+
+
+def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_path: Path):
+    rows = [{"step": i, REWARD: float(i)} for i in range(31)]
+    rows[0] = {"step": 0, GREEDY: 0.0}
+    rows[20][GREEDY], rows[30][GREEDY] = 0.9, 0.8
+    rows[1][REWARD] = rows[30][REWARD] = None  # of 2 to 10, and of 21 to 29
+    assert [ends(rows, GREEDY), ends(rows, REWARD)] == [(0.0, 0.8), (6.0, 25.0)]
+    assert ends(rows, "reward/evaluation") == (None, None)
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "versions.json").write_text(json.dumps([{"git": None}]))
+    found = read_result(tmp_path, "comas", seed=3, metrics=[GREEDY, REWARD])
+    assert (found.before, found.after) == ({GREEDY: 0.0, REWARD: 6.0}, {GREEDY: 0.8, REWARD: 25.0})
+    assert (found.num_steps, found.course) == (30, {0: 0.0, 20: 0.9, 30: 0.8})
+
+
+def test_numbers_survive_their_file_and_those_of_this_machine_come_first(tmp_path: Path):
+    record = Record(
+        "A", "2026-01-01", [result("comas", 0, 0.1, 0.2), result("comas", 1, None, 0.2)]
+    )
+    write_record(tmp_path, record)
+    assert read_records(tmp_path) == [record]
+    here = Record("B", "2026-02-02", [result("comas", 0, 0.1, 0.7)])
+    found = pooled([here, record], ["muted", "comas"], [0, 1, 2])
+    assert found == {"comas": {0: here.runs[0], 1: record.runs[1]}}
+    (tmp_path / "a.json").write_text('{"machine": "A", "runs": []}')
+    with pytest.raises(FileError, match=r"a\.json is damaged: date: Field required"):
+        read_records(tmp_path)
+
+
+def test_an_interval_is_students_over_seeds():
+    assert interval([1.0, 2.0, 3.0]) == pytest.approx((2.0, -0.48414, 4.48414), abs=1e-4)
+    assert str(interval([1.0, 2.0, 3.0])) == "+2.0 [-0.5, +4.5]"
+    assert not interval([1.0, 2.0, 3.0]).excludes_zero
+    assert interval([2.0, 2.1, 2.2]).excludes_zero and interval([-2.0, -2.1, -2.2]).excludes_zero
+    assert not interval([50.0]).excludes_zero  # one seed settles nothing
+
+
+def test_experiments_are_compared_seed_by_seed():
+    numbers = {
+        "comas": [(0.4, 0.70), (0.4, 0.60), (0.4, 0.65)],
+        "muted": [(0.4, 0.42), (0.4, 0.41), (0.4, 0.43)],
+        "alone": [(0.1, 0.35)],
+        "other": [(None, None)],
+    }
+    results = {
+        name: {seed: result(name, seed, *ends) for seed, ends in enumerate(of_seeds)}
+        for name, of_seeds in numbers.items()
+    }
+    assert comparison_table(results, GREEDY, reference="comas").splitlines() == [
+        "| experiment | before | after | rose more than in comas by |",
+        "| --- | --- | --- | --- |",
+        "| comas | 40.0 ± 0.0 | 65.0 ± 5.0 |  |",
+        # -28, -19, -22: mean -23, standard deviation 4.58, times 4.303 / sqrt(3) is 11.4.
+        "| muted | 40.0 ± 0.0 | 42.0 ± 1.0 | **-23.0 [-34.4, -11.6]** |",
+        "| alone | 10.0 | 35.0 |  |",
+    ]
+    with pytest.raises(ValueError, match="no run has the metric validation/acuracy"):
+        comparison_table(results, "validation/acuracy", reference="comas")
+
+
+def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path: Path, caplog):
+    where = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
+    words = ["--report", *TWO, f"metrics=[{GREEDY},{SAMPLED}]", *where]
+    assert reproduction.main(words) == EXIT_FAULT
+    assert "no run is finished" in caplog.text
+    planned = plan(tmp_path, *TWO)
+    for run in planned[:3]:
+        begin(run, trained=0.4 if run.experiment == "muted" else 0.5)
+    assert reproduction.main(words) == 0
+    page = (tmp_path / "results/report.md").read_text()
+    assert "| comas | 40.0 ± 0.0 | 50.0 ± 0.0 |  |" in page and f"## {SAMPLED}" in page
+    assert "**Not finished: muted (seed 1).**" in page and "; code 0123456. **Not" in page
+    assert (tmp_path / "results/course.png").stat().st_size > 1000
+    # What another machine has made stands beside it, and is never overwritten.
+    theirs = Record(
+        "theirs", "2026-02-02", [result("muted", 1, 0.4, 0.4), result("muted", 7, 0, 1)]
+    )
+    write_record(tmp_path / "results", theirs)
+    shutil.rmtree(tmp_path / "saves")
+    begin(planned[0])
+    assert reproduction.main(words) == 0
+    page = (tmp_path / "results/report.md").read_text()
+    assert "; 1 on theirs, 2026-02-02; code 0123456, abcdef0. **The runs are of different" in page
+    assert "**Not finished: comas (seed 1); muted (seed 0).**" in page
+    assert theirs in read_records(tmp_path / "results")
+
+
+# ---------------------------------------------------------------- for real
 
 
 @pytest.mark.stack
@@ -221,46 +256,46 @@ def test_the_run_under_way_ends_with_its_driver(
     training = tmp_path / "training"
     training.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 60\n")
     training.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(training))
     pids = []
 
-    def show(*_: object) -> None:
-        wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
-        pids.append(int((tmp_path / "pid").read_text()))
-        raise end
+    class Bar:
+        def set_postfix_str(self, text: str) -> None:
+            assert text == "comas, seed 0: -"
+            wait_until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
+            pids.append(int((tmp_path / "pid").read_text()))
+            raise end
 
-    monkeypatch.setattr(runs, "_show_step", show)
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+    planned = plan(tmp_path, "only=[comas]", "seeds=[0]")
+    monkeypatch.setattr(sys, "executable", str(training))
+    monkeypatch.setattr(runs, "tqdm", lambda **_: Bar())
     with pytest.raises(type(end)):
-        make_runs(plan_runs(settings(tmp_path, "only=[comas]", "seeds=[0]")))
+        make_runs(planned, metric=GREEDY)
     assert not psutil.pid_exists(pids[0])
-
-
-# ---------------------------------------------------------------- for real
 
 
 @pytest.mark.slow
 def test_runs_are_made_once_and_reported(saves: Path, tmp_path: Path):
-    command = [sys.executable, "-m", "comas.reproduction", "only=[comas]", "seeds=[0]"]
-    command += ["num_steps=1", f"saves={saves}", f"results={tmp_path}"]
+    words = ["only=[comas]", "seeds=[0]", "num_steps=1", f"saves={saves}", f"results={tmp_path}"]
 
     def start() -> str:
-        done = subprocess.run(
-            command, cwd=REPOSITORY, capture_output=True, text=True, timeout=1200, check=False
-        )
+        command = ["bash", "scripts/reproduce.sh", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=1200, check=False)
         assert done.returncode == 0, done.stderr[-3000:]
         return done.stderr
 
     said = start()
-    assert "comas, seed 0 (1 of 1 to be made)" in said
-    assert "held-out" in said
-    report = (tmp_path / "report.md").read_text()
-    assert "| comas (method) | CoMAS as it is |" in report
-    assert "| pass@8 | " in report
-    assert "| discussion | " in report
+    assert "comas, seed 0 (1 of 1 to be made)" in said and f"{GREEDY}: 0." in said
+    page = (tmp_path / "report.md").read_text()
+    assert "| comas | " in page
     [made] = saves.glob("*-comas-seed0")
     before = (made / "metrics.jsonl").stat().st_mtime
     said = start()
-    assert "1 runs, 1 of them finished" in said
-    assert "to be made" not in said
+    assert "1 runs, 1 of them finished" in said and "to be made" not in said
     assert (made / "metrics.jsonl").stat().st_mtime == before
-    assert (tmp_path / "report.md").read_text() == report
+    assert (tmp_path / "report.md").read_text() == page

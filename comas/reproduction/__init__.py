@@ -1,5 +1,5 @@
-"""The paper's experiments at once: which runs, what they showed, and which claims they bear out.
+"""Studies: configurations that are trained with several seeds and compared, seed by seed.
 
-Started by scripts/reproduce.sh. A new experiment is one YAML and one line in ``experiments``; a new
-claim is one entry in ``claims``.
+Started by scripts/reproduce.sh. A study is a YAML file with the keys of
+``comas.reproduction.study``, as those in studies/.
 """

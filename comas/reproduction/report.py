@@ -1,155 +1,145 @@
-"""The report of a reproduction: claims, tables and figures as one Markdown page."""
+"""The report of a study: what changed in each experiment, and by how much more than in another."""
 
-from collections import Counter
+import re
 from collections.abc import Iterable, Mapping, Sequence
-from math import hypot, sqrt
-from statistics import fmean, variance
+from pathlib import Path
+from statistics import fmean, stdev
 
-from comas.reproduction.answers import KINDS
-from comas.reproduction.claims import MARGIN, Claim, claims_of, decide
-from comas.reproduction.experiments import MAIN, NUM_SEEDS, Plan
-from comas.reproduction.outcomes import CONFIDENCE, POWER, detectable
-from comas.reproduction.results import WINDOW, Results
-from comas.reproduction.tables import (
-    accuracy_table,
-    answers_table,
-    course_table,
-    domains_table,
-    effectiveness_table,
-    machines_table,
-    mean_and_spread,
-    probe_table,
-    table,
-)
-from evaluation.setups import SETUPS
+from matplotlib.figure import Figure
 
-LIMITS = f"""\
-Each agent answers the held-out questions alone; the verifier judges, and no run but the upper bound
-and MAPoRL learns from it. **Greedy accuracy is what is compared**; sampled accuracy stands beside
-it, as it also rises when an agent merely samples its likeliest answer more often. Intervals are
-over seeds (Student's t, {CONFIDENCE:.0%} each, not adjusted for their number), runs of one seed in
-pairs. A claim is reproduced or contradicted when its whole interval says so, else undecided; no
-difference is an interval within {MARGIN:g} points. On the quick-start a policy samples 144
-responses a step in every experiment. All of them are trained, but by SRLM two thirds (a pair of
-three), by TTRL those in math, and with frozen or lagged scorers all but scorings. Learning rates
-were found on other seeds ([tuning.md](tuning.md), which also says what the study can find).
+from comas.reproduction.intervals import Interval, interval
+from comas.reproduction.results import Record, Results
+from comas.reproduction.study import Study
+from comas.run.metrics.meanings import as_regex, meanings
+from comas.utils.files import explaining_errors, write_text
 
-**What was planted.** The agents of the quick-start are tiny. Before the runs they were taught to
-solve, criticise and score, with habits of making mistakes: an untrained agent's likeliest answer
-is mostly wrong. Evaluators overlook a third of mistakes, their own model's above all, and accuse
-right solutions; scorers accept most true accusations and some false ones
-(`comas/quickstart/world.py`). So there is something to learn, and judges who can tell. The runs
-show what the loop makes of that; they cannot show what a model that was trained on the world's
-text would make of it, nor the paper's benchmarks or times on GPUs."""
+REPORT, FIGURE = "report.md", "course.png"
+NUM_COLUMNS, PANEL = 5, 2.6
+"""Panels of the figure beside each other; width and height of one, in inches."""
+LEGEND = """\
+Means over seeds ± their standard deviation, at the beginning and at the end of a run; and by how
+much more a metric rose than in {reference}, runs of the same seed in pairs, with the 95 % interval
+of the mean (Student's t, not adjusted for their number). Bold: the interval excludes 0."""
 
 
-POWER_LEGEND = f"""\
-Each method keeps the rate with the highest mean; ablations and controls have that of CoMAS.
-**Power:** between seeds is the standard deviation in points, pooled over the rates; the last column
-is the true difference to CoMAS (of CoMAS itself, the gain) that {NUM_SEEDS} seeds find with a
-probability of {POWER:.0%}, if the two sides of a pair are independent. Smaller ones are mostly left
-undecided."""
-
-
-def write_report(
-    results: Results,
-    plan: Plan,
-    *,
-    seeds: Sequence[int],
-    heading: str,
-    elsewhere: Mapping[str, Results],
-    figures: Iterable[str],
-) -> str:
-    """The page.
+def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
+    """Write the page, and its figure, into the folder ``target``; returns the page's path.
 
     Args:
-        seeds: those that each experiment is to be run with.
-        heading: how, where and when the runs were made.
-        elsewhere: results of other machines, by the name of the machine.
-        figures: names of image files beside the page.
+        records: where the runs were made.
+
+    Raises:
+        ValueError: no run has one of the study's metrics.
     """
-    found = results.index.unique("experiment")
-    known = [experiment for experiment in plan.experiments if experiment.name in found]
-    claims = claims_of(plan)
+    drawn = study.metrics[0]
+    tables = [
+        f"## {metric}\n\n{comparison_table(results, metric, reference=study.reference)}"
+        for metric in study.metrics
+    ]
     sections = [
-        "# Reproduction",
-        heading,
-        LIMITS,
-        "## Claims of the paper",
-        *claims_section([c for c in claims if c.source == "paper"], results, seeds=seeds),
-        "## Claims of ours",
-        *claims_section([c for c in claims if c.source == "ours"], results, seeds=seeds),
-        "## Held-out accuracy",
-        "In percent, mean over seeds ± standard deviation.",
-        accuracy_table(results, known),
-        "## By domain, greedy",
-        domains_table(results, known),
-        "## Elicited or learnt",
-        "Mean of the agents of CoMAS at several temperatures; pass@8 is right in one of 8 tries at "
-        "temperature 1. An agent that finds the answer so has it already.",
-        answers_table(results, ("T=0.7", "T=1", "pass@8")),
-        "## What answers are made of",
-        "Of 8 answers at temperature 1 to each held-out question.",
-        answers_table(results, [f"mistakes/{kind}" for kind in KINDS]),
-        "## Under the set-ups",
-        "Temperature 0.7; no set-up occurs in training, though Discussion is close to it.",
-        answers_table(results, [f"setup/{name}" for name in SETUPS]),
-        "## The course of long runs",
-        "Greedy accuracy along training.",
-        course_table(results, known),
-        "## The probe of the judges",
-        "Planted solutions, before training -> after it, in percent of those that could show it.",
-        probe_table(results, known),
-        "## Reward effectiveness",
-        "The reward of a solution, read as a prediction of its correctness from score 2 on: mean "
-        f"of the first {WINDOW} steps -> mean of the last {WINDOW}, in percent. Beside it the "
-        "share of the variance of advantages that lies between roles (agent 0).",
-        effectiveness_table(results, known),
-        "## Other machines",
-        machines_table(results, elsewhere, known),
-        "## Figures",
-        *(f"![{name}]({name})" for name in figures),
+        "# What was compared",
+        study.about.strip(),
+        _origin(study, results, records),
+        LEGEND.format(reference=study.reference),
+        *tables,
+        f"![{drawn} along training]({FIGURE})",
     ]
-    return "\n\n".join(sections) + "\n"
+    with explaining_errors(target / FIGURE):
+        draw_courses(results, reference=study.reference).savefig(target / FIGURE, dpi=120)
+    write_text(target / REPORT, "\n\n".join(filter(None, sections)) + "\n")
+    return target / REPORT
 
 
-def write_tuning(ended: Mapping[str, Mapping[float, Sequence[float]]], *, heading: str) -> str:
-    """The page of ``--tune``: greedy accuracy at the end, experiment -> learning rate -> seeds."""
-    rates = sorted({rate for of_one in ended.values() for rate in of_one})
-    spreads = {name: _spread(of_one.values()) for name, of_one in ended.items()}
-    of_main = spreads.get(MAIN, 0.0)
+def comparison_table(results: Results, metric: str, *, reference: str) -> str:
+    """Return the table of a metric, in Markdown: a row for each experiment; shares in percent.
+
+    Raises ValueError when no run has it.
+    """
+    scale = scale_of(metric)
     rows = []
-    for name, of_one in ended.items():
-        best = max(of_one, key=lambda rate: fmean(of_one[rate]))
-        apart = hypot(spreads[name], of_main if name != MAIN else 0.0)
-        found = f"{detectable(apart, NUM_SEEDS):.0f}"
-        cells = [mean_and_spread(of_one.get(rate, ())) for rate in rates]
-        rows.append([name, *cells, f"{best:g}", f"{spreads[name]:.1f}", found])
-    heads = [
-        "greedy accuracy, trained, %",
-        *(f"{rate:g}" for rate in rates),
-        "kept",
-        "between seeds",
-        f"{NUM_SEEDS} seeds find",
-    ]
-    return "\n\n".join(["# Learning rates", heading, table(heads, rows), POWER_LEGEND]) + "\n"
+    for name, runs in results.items():
+        ends = [(run.before.get(metric), run.after.get(metric)) for run in runs.values()]
+        known = [(scale * b, scale * a) for b, a in ends if b is not None and a is not None]
+        if not known:
+            continue
+        more = None if name == reference else rises_more(results, metric, name, reference)
+        said = "" if more is None else f"**{more}**" if more.excludes_zero else str(more)
+        before, after = (mean_and_spread(values) for values in zip(*known, strict=True))
+        rows.append([name, before, after, said])
+    if not rows:
+        raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
+    heads = ["experiment", "before", "after", f"rose more than in {reference} by"]
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
-def _spread(groups: Iterable[Sequence[float]]) -> float:
-    """The standard deviation between seeds, pooled over groups of the same settings."""
-    variances = [variance(values) for values in groups if len(values) > 1]
-    return sqrt(fmean(variances)) if variances else 0.0
+def rises_more(results: Results, metric: str, name: str, reference: str) -> Interval | None:
+    """Compare by how much ``metric`` rose with each seed; None: two seeds at least are compared."""
+    ours, theirs = (
+        {seed: run.change(metric) for seed, run in results.get(one, {}).items()}
+        for one in (name, reference)
+    )
+    pairs = [(change, theirs.get(seed)) for seed, change in ours.items()]
+    more = [scale_of(metric) * (a - b) for a, b in pairs if a is not None and b is not None]
+    return interval(more) if len(more) > 1 else None
 
 
-def claims_section(
-    claims: Sequence[Claim], results: Results, *, seeds: Sequence[int]
-) -> tuple[str, str]:
-    """How many claims had which outcome, and each with its rule and numbers."""
-    found = [decide(claim, results, seeds=seeds) for claim in claims]
-    counts = Counter(outcome for outcome, _ in found)
-    rows = [
-        [claim.statement, claim.rule, f"**{outcome}**", evidence]
-        for claim, (outcome, evidence) in zip(claims, found, strict=True)
-    ]
-    counted = f"Of {len(claims)}: {', '.join(f'{n} {outcome}' for outcome, n in counts.items())}."
-    return counted, table(["claim", "decided by", "outcome", "numbers"], rows)
+def scale_of(metric: str) -> float:
+    """Return 100 for a share, which is shown in percent, and 1 for all else."""
+    units = {each.unit for each in meanings() if re.fullmatch(as_regex(each.pattern), metric)}
+    return 100.0 if units == {"share"} else 1.0
+
+
+def mean_and_spread(values: Iterable[float]) -> str:
+    """``75.4 ± 1.7``: mean and sample standard deviation."""
+    values = list(values)
+    return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+
+
+def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
+    """Where, when and by which code the runs were made, and which are missing."""
+    runs = {id(run) for by_seed in results.values() for run in by_seed.values()}
+    made = [(record, sum(id(run) in runs for run in record.runs)) for record in records]
+    where = "; ".join(f"{num} on {each.machine}, {each.date}" for each, num in made if num)
+    commits = dict.fromkeys(
+        commit for by_seed in results.values() for run in by_seed.values() for commit in run.commits
+    )
+    mixed = " **The runs are of different versions of the code.**" if len(commits) > 1 else ""
+    lacking = {
+        name: [str(seed) for seed in study.seeds if seed not in results.get(name, {})]
+        for name in study.chosen
+    }
+    missing = [f"{name} (seed {', '.join(seeds)})" for name, seeds in lacking.items() if seeds]
+    return (
+        f"`bash scripts/reproduce.sh`, seeds {', '.join(map(str, study.seeds))}; runs: {where}; "
+        f"code {', '.join(commits)}.{mixed}"
+        + (f" **Not finished: {'; '.join(missing)}.**" if missing else "")
+    )
+
+
+def draw_courses(results: Results, *, reference: str) -> Figure:
+    """Draw the first metric along the runs of each experiment, in a panel for each: the mean over
+    seeds within the smallest and the largest of them, that of ``reference`` in grey in all."""
+    num_columns = min(NUM_COLUMNS, len(results))
+    num_rows = -(-len(results) // num_columns)
+    figure = Figure(figsize=(PANEL * num_columns, PANEL * num_rows), layout="constrained")
+    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
+    for (name, runs), axes in zip(results.items(), panels.flat, strict=False):
+        beside = results.get(reference, {}) if name != reference else {}
+        for shown, color in ((beside, "0.6"), (runs, "C0")):
+            by_step = _by_step([run.course for run in shown.values()])
+            if by_step:
+                values = by_step.values()
+                axes.plot(list(by_step), [fmean(v) for v in values], color=color)
+                low, high = [min(v) for v in values], [max(v) for v in values]
+                axes.fill_between(list(by_step), low, high, color=color, alpha=0.15)
+        axes.set_title(name, fontsize="medium")
+    for axes in panels.flat[len(results) :]:
+        axes.set_axis_off()
+    figure.supxlabel("step", fontsize="medium")
+    return figure
+
+
+def _by_step(courses: Sequence[Mapping[int, float]]) -> dict[int, list[float]]:
+    steps = sorted({step for course in courses for step in course})
+    return {step: [course[step] for course in courses if step in course] for step in steps}

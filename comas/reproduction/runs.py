@@ -1,31 +1,29 @@
-"""The runs behind a report: which there are, which are missing, and making those."""
+"""The runs of a study: which there are, which are missing, and making those."""
 
 import logging
 import re
+import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 
 from tqdm import tqdm
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.config import changed_keys, load
+from comas.config.paths import find
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.preflight.locations import society_folder
 from comas.quickstart import QUICKSTART_PREFIX
-from comas.reproduction.experiments import PLANS, Experiment
-from comas.reproduction.frozen import Frozen
-from comas.reproduction.results import GREEDY, read_result, seconds_of_rows
-from comas.reproduction.settings import Settings
+from comas.reproduction.results import read_result
+from comas.reproduction.study import Study
 from comas.run.directory import read_inputs, trained_steps
-from comas.run.provenance import began
-from comas.run.records import read_rows
+from comas.run.records import METRICS, read_rows
 
 log = logging.getLogger(__name__)
 
@@ -37,39 +35,27 @@ POLL_S = 2.0
 class PlannedRun:
     """One experiment with one seed: what it is started with, and where it is."""
 
-    experiment: Experiment
+    experiment: str
     seed: int
     saves: Path
-    num_steps: int | None
-    """As ``Settings.num_steps``."""
-    learning_rate: float | None = None
-    """Another than that of the experiment's configuration."""
-
-    @property
-    def key(self) -> tuple[str, int]:
-        """As of its ``RunResult``."""
-        return self.experiment.name, self.seed
+    config: Path
+    settings: tuple[str, ...] = ()
+    """``key=value``, of the experiment and of the study."""
 
     @property
     def label(self) -> str:
         """``muted, seed 1``"""
-        rate = "" if self.learning_rate is None else f", learning rate {self.learning_rate:g}"
-        return f"{self.experiment.name}, seed {self.seed}{rate}"
+        return f"{self.experiment}, seed {self.seed}"
 
     @property
     def name(self) -> str:
         """``muted-seed1``"""
-        rate = "" if self.learning_rate is None else f"-lr{self.learning_rate:g}"
-        return f"{self.experiment.name}-seed{self.seed}{rate}"
+        return f"{self.experiment}-seed{self.seed}"
 
     @property
     def overrides(self) -> list[str]:
-        """What it is started with beside the experiment's configuration."""
-        steps = [] if self.num_steps is None else [f"training.num_steps={self.num_steps}"]
-        if self.learning_rate is not None:
-            steps.append(f"optimization.learning_rate={self.learning_rate}")
-        names = [f"seed={self.seed}", f"name={self.name}", f"saves={self.saves}"]
-        return [*self.experiment.overrides, *names, *steps]
+        """What it is started with beside its configuration."""
+        return [*self.settings, f"seed={self.seed}", f"name={self.name}", f"saves={self.saves}"]
 
     @property
     def folder(self) -> Path | None:
@@ -85,46 +71,63 @@ class PlannedRun:
         folder = self.folder
         return folder if folder and trained_steps(folder) is not None else None
 
+    @property
+    def state(self) -> str:
+        """``finished``, ``step 12``, or ``-`` before its first step."""
+        rows = read_rows(self.folder / METRICS) if self.folder else []
+        return "finished" if self.finished else f"step {rows[-1]['step']}" if rows else "-"
 
-def plan_runs(settings: Settings, frozen: Frozen | None = None) -> list[PlannedRun]:
-    """Every run that the settings ask for, seed by seed, with what has been done of it.
 
-    Where the study is ``frozen``, all runs since then are of that society, whatever has been
-    rewritten in its code.
+def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[PlannedRun]:
+    """Return every run of the study, seed by seed.
+
+    Args:
+        saves: where they are.
+        folder: that of the study's file, in which configurations are looked for first.
 
     Raises:
         ValueError: a configuration is wrong, or a run was made with other settings or another
             society.
     """
-    experiments = [
-        experiment
-        for experiment in PLANS[settings.study].experiments
-        if settings.only is None or experiment.name in settings.only
+    commands = {name: shlex.split(study.experiments[name]) for name in study.chosen}
+    steps = [] if study.num_steps is None else [f"training.num_steps={study.num_steps}"]
+    runs = [
+        PlannedRun(name, seed, saves, find(config, folder) or Path(config), (*settings, *steps))
+        for seed in study.seeds
+        for name, [config, *settings] in commands.items()
     ]
-    rates: Sequence[float | None] = settings.learning_rates or [None]
-    return [
-        _checked(
-            PlannedRun(experiment, seed, Path(settings.saves), settings.num_steps, rate), frozen
-        )
-        for seed in settings.seeds
-        for experiment in experiments
-        for rate in rates
-    ]
+    for run in runs:
+        _check(run)
+    return runs
 
 
-def configurations(settings: Settings) -> dict[str, Config]:
-    """The configuration of every experiment of the study, without a seed."""
-    steps = [] if settings.num_steps is None else [f"training.num_steps={settings.num_steps}"]
-    return {
-        experiment.name: load_config(experiment.config, [*experiment.overrides, *steps])
-        for experiment in PLANS[settings.study].experiments
-    }
+def _check(run: PlannedRun) -> None:
+    """Refuse a configuration that is wrong, and a run that would be made otherwise today."""
+    config = load_config(run.config, run.overrides)
+    folder = run.folder
+    if folder is None:
+        return
+    remedy = "remove that folder to make the run again, or set saves= to another folder"
+    before = load(Config, folder / "config.yaml", [])
+    # Where the folder lies, and by which path it is named, changes nothing.
+    changes = changed_keys(replace(before, saves=config.saves), config)
+    # What is left to the machine is decided in the run's own configuration.
+    changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new != "null"]
+    if changed:
+        raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
+    society = society_folder(Path(config.saves), seed=config.seed).name
+    for name, location in read_inputs(folder).items():
+        if name.startswith(QUICKSTART_PREFIX) and society not in Path(location).parts:
+            raise ValueError(
+                f"{folder} began with {location}, and this version of the code makes another "
+                f"society ({society}); {remedy}"
+            )
 
 
-def make_runs(runs: Sequence[PlannedRun]) -> None:
+def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:
     """Train what is not finished, one run after the other, in processes of their own.
 
-    What each of them prints is kept beside its folder.
+    What each of them prints is kept beside its folder; ``metric`` is told of each.
 
     Raises:
         RuntimeError: a run failed.
@@ -137,61 +140,19 @@ def make_runs(runs: Sequence[PlannedRun]) -> None:
     ):
         for number, run in enumerate(missing, start=1):
             log.info("%s (%d of %d to be made)", run.label, number, len(missing))
-            folder = _make(run, bar)
-            result = read_result(folder, run.experiment, seed=run.seed)
-            before, after = result.before[GREEDY], result.after[GREEDY]
-            log.info("  held-out, greedy: %.2f -> %.2f", before, after)
+            _make(run, bar)
+            assert run.folder is not None
+            result = read_result(run.folder, run.experiment, seed=run.seed, metrics=[metric])
+            log.info("  %s: %s -> %s", metric, result.before[metric], result.after[metric])
             bar.update()
 
 
-def seconds_of(run: PlannedRun) -> float | None:
-    """How long a finished run took, without its start."""
-    folder = run.finished
-    return seconds_of_rows(read_rows(folder / "metrics.jsonl")) if folder else None
-
-
-def _checked(run: PlannedRun, frozen: Frozen | None) -> PlannedRun:
-    config = load_config(run.experiment.config, run.overrides)
-    folder = run.folder
-    if folder is not None:
-        _check_settings(folder, config)
-        if frozen is None or began(folder) < datetime.fromisoformat(frozen.date):
-            _check_society(folder, config)
-    return run
-
-
-def _check_settings(folder: Path, config: Config) -> None:
-    """Refuse a run that was made with another configuration than it would be today."""
-    before = load(Config, folder / "config.yaml", [])
-    # Where the folder lies, and by which path it is named, changes nothing.
-    changes = changed_keys(replace(before, saves=config.saves), config)
-    # What is left to the machine is decided in the run's own configuration.
-    changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new != "null"]
-    if changed:
-        raise ValueError(
-            f"{folder} was made with other settings ({'; '.join(changed)}); remove that folder to "
-            "make the run again, or set saves= to another folder"
-        )
-
-
-def _check_society(folder: Path, config: Config) -> None:
-    """Refuse a run of a quick-start society that would be made otherwise today."""
-    made_today = society_folder(Path(config.saves), seed=config.seed).name
-    for name, location in read_inputs(folder).items():
-        if name.startswith(QUICKSTART_PREFIX) and made_today not in Path(location).parts:
-            raise ValueError(
-                f"{folder} began with {location}, and this version of the code makes another "
-                f"society ({made_today}); remove that folder to make the run again, or set saves= "
-                "to another folder"
-            )
-
-
-def _make(run: PlannedRun, bar: tqdm) -> Path:
-    """Train ``run`` to its end; returns its folder."""
+def _make(run: PlannedRun, bar: tqdm) -> None:
+    """Train ``run`` to its end."""
     run.saves.mkdir(parents=True, exist_ok=True)
     output = run.saves / f"{run.name}.log"
     begun = run.folder
-    what = [f"resume={begun}"] if begun else [str(run.experiment.config), *run.overrides]
+    what = [f"resume={begun}"] if begun else [str(run.config), *run.overrides]
     with output.open("a") as file:
         process = subprocess.Popen(
             [sys.executable, "-m", "comas", *what],
@@ -201,16 +162,13 @@ def _make(run: PlannedRun, bar: tqdm) -> Path:
         )
         with _stopped_with_us(process):
             while process.poll() is None:
-                _show_step(bar, run)
+                bar.set_postfix_str(f"{run.label}: {run.state}")
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=POLL_S)
     if process.returncode != 0:
         raise RuntimeError(
             f"{run.label} ended with status {process.returncode}; what it said is in {output}"
         )
-    folder = run.folder
-    assert folder is not None
-    return folder
 
 
 @contextmanager
@@ -222,9 +180,3 @@ def _stopped_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
         if process.poll() is None:
             process.send_signal(signal.SIGINT)
             process.wait()
-
-
-def _show_step(bar: tqdm, run: PlannedRun) -> None:
-    folder = run.folder
-    rows = read_rows(folder / "metrics.jsonl") if folder else []
-    bar.set_postfix_str(f"{run.label}: " + (f"step {rows[-1]['step']}" if rows else "starting"))

@@ -1,0 +1,43 @@
+"""What differences between runs of the same seed settle: an interval of their mean.
+
+Runs with the same seed begin with the same agents and questions, so they are compared seed by
+seed. What counts is the interval alone: a mean that is above zero is not a finding.
+"""
+
+from collections.abc import Sequence
+from math import inf, sqrt
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from scipy import stats
+
+CONFIDENCE = 0.95
+
+
+class Interval(NamedTuple):
+    """The mean of differences, and its interval."""
+
+    mean: float
+    low: float
+    high: float
+
+    @property
+    def excludes_zero(self) -> bool:
+        """True if the differences settle its sign."""
+        return self.low > 0 or self.high < 0
+
+    def __str__(self) -> str:
+        return f"{self.mean:+.1f} [{self.low:+.1f}, {self.high:+.1f}]"
+
+
+def interval(differences: Sequence[float]) -> Interval:
+    """Return the two-sided 95 % interval of the mean (Student's t); endless of one difference.
+
+    Example: 1, 2, 3 have the mean 2, the standard deviation 1 and t(0.975, 2) = 4.303, so the
+    interval is 2 ± 4.303 / sqrt(3): -0.484 to 4.484.
+    """
+    mean, num = fmean(differences), len(differences)
+    if num < 2:
+        return Interval(mean, -inf, inf)
+    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, num - 1)) * stdev(differences) / sqrt(num)
+    return Interval(mean, mean - half, mean + half)

@@ -1,0 +1,67 @@
+"""The keys of a study's file, and of scripts/reproduce.sh."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from comas.config.faults import Conflict
+from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
+
+
+@dataclass
+class Study:
+    """Experiments, each trained with every seed, and what of them is compared."""
+
+    about: str = key("")
+    """The beginning of the report, in Markdown."""
+    experiments: dict[str, Any] = key({}, example={"mine": "mine.yaml optimization.kl_coef=0.1"})
+    """Name -> what would follow ``scripts/train_comas.sh``: a configuration, then settings."""
+    compare_with: str | None = key(None, example="comas")
+    """The experiment that all others are compared with; null: the first."""
+    metrics: list[str] = key(["validation/greedy/accuracy", "validation/accuracy"])
+    """What is compared, by its name in metrics.jsonl; the first is also drawn."""
+    seeds: list[int] = key([0, 1, 2, 3, 4])
+    """Each experiment is run once with each."""
+    only: list[str] | None = key(None, example=["comas", "muted"])
+    """Names of experiments; null: all."""
+    num_steps: int | None = key(None, at_least=1, example=5)
+    """Steps of every run; null: as its configuration says. For trying a study out."""
+    saves: str | None = key(None, example="saves/mine")
+    """Folder of the runs; null: saves/studies/ and the name of the study's file."""
+    results: str | None = key(None, example="results/mine")
+    """Folder of the numbers and the report; null: results/studies/ and that name."""
+
+    @property
+    def chosen(self) -> list[str]:
+        """The experiments that ``only`` leaves, in their order."""
+        return [name for name in self.experiments if self.only is None or name in self.only]
+
+    @property
+    def reference(self) -> str:
+        """The experiment that all others are compared with."""
+        return self.compare_with or next(iter(self.experiments))
+
+
+def find_conflicts(study: Study) -> Iterator[Conflict]:
+    """Find what is wrong with the keys beside types and bounds of single values."""
+    known = ", ".join(study.experiments)
+    if not study.experiments:
+        yield Conflict(("experiments",), "names none", 'write experiments.mine="mine.yaml"')
+    for name, command in study.experiments.items():
+        if not isinstance(command, str) or not command.strip():
+            remedy = f'write it like experiments.{name}="configs/quickstart.yaml seed=1"'
+            yield Conflict(("experiments",), f"{name} must be the text of a command", remedy)
+        if not FOLDER_NAME.fullmatch(name):
+            yield Conflict(("experiments",), f"{name} {FOLDER_NAME_IN_WORDS}", "rename it")
+    for asked, names in (("only", study.only or []), ("compare_with", [study.compare_with])):
+        if unknown := [str(name) for name in names if name and name not in study.experiments]:
+            yield Conflict(
+                (asked,),
+                f"names {', '.join(unknown)}, which is no experiment",
+                f"choose from {known}",
+            )
+    if not study.metrics:
+        yield Conflict(("metrics",), "names none", "write metrics=[validation/accuracy]")
+    if not study.seeds or len(set(study.seeds)) < len(study.seeds) or min(study.seeds) < 0:
+        remedy = "write them like seeds=[0,1,2]"
+        yield Conflict(("seeds",), "must hold seeds from 0 on, each once", remedy)
