@@ -16,9 +16,9 @@ from comas.preflight.needs import faults_of
 from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Survey, prepare
 from comas.run import RunDirectory
+from comas.run.guards import closing_line
 from comas.run.pages.run_report import report
 from comas.run.records import METRICS, read_rows
-from comas.run.signals import closing_line
 from comas.train import export_best, train
 from comas.utils.files import from_here, in_command
 from comas.utils.invocation import CommandParser, start_of

@@ -1,4 +1,4 @@
-"""A run whose updates change nothing says so, and ends; signs of harm are told once."""
+"""A run whose updates change nothing ends; signs of harm are told once."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ import pytest
 from comas.run.guards import (
     MAX_EMPTY_UPDATES,
     MAX_SKIPPED_UPDATES,
-    EmptyUpdates,
-    SkippedUpdates,
+    UpdateGuard,
     Watch,
+    closing_line,
 )
 from comas.run.metrics.step import step_lines
-from comas.run.signals import closing_line
 from comas.types import (
     Discussion,
     Generation,
@@ -47,45 +46,45 @@ SILENT = [
 ]
 
 
-def test_several_in_a_row_end_the_run():
-    guard = EmptyUpdates()
-    for _ in range(MAX_EMPTY_UPDATES - 1):
-        guard.check({0: []}, SILENT, policy_of_agent=[0, 0, 0])
-    with pytest.raises(RuntimeError, match=r"policy 0 had nothing .* 5 updates in a row \(of its"):
-        guard.check({0: []}, SILENT, policy_of_agent=[0, 0, 0])
-
-
-def test_a_policy_that_learns_in_between_goes_on():
-    guard = EmptyUpdates()
-    for step in range(4 * MAX_EMPTY_UPDATES):
-        samples = [SAMPLE] if step % MAX_EMPTY_UPDATES == 0 else []
-        guard.check({0: samples, 1: [SAMPLE]}, SILENT, policy_of_agent=[0, 1, 0])
-
-
-# ---------------------------------------------------------------- gradients
-
-
 def updated(*, applied: int = 0, skipped: int = 0) -> UpdateStats:
     steps = {"num_optimizer_steps": applied, "num_skipped_steps": skipped}
     return UpdateStats(learning_rate=1e-6, **steps)
 
 
-def test_a_policy_without_a_finite_gradient_ends_the_run_after_several_updates(caplog):
-    guard = SkippedUpdates()
-    for _ in range(MAX_SKIPPED_UPDATES - 1):
-        guard.check({0: updated(skipped=2), 1: updated(applied=1)})
-    assert [record.getMessage() for record in caplog.records] == [
-        "policy 0: 2 optimiser steps skipped, whose gradients were not finite"
-    ] * (MAX_SKIPPED_UPDATES - 1)
-    with pytest.raises(RuntimeError, match=r"policy 0: no gradient was finite in 3 updates in a"):
-        guard.check({0: updated(skipped=1)})
+EMPTY = ({0: [], 1: [SAMPLE]}, {})
+SKIPPED = ({}, {0: updated(skipped=2), 1: updated(applied=1)})
 
 
-@pytest.mark.parametrize("between", [updated(applied=1), updated(applied=3, skipped=1), updated()])
-def test_a_policy_that_takes_a_step_in_between_goes_on(between):
-    guard = SkippedUpdates()
-    for update in range(4 * MAX_SKIPPED_UPDATES):
-        guard.check({0: between if update % MAX_SKIPPED_UPDATES == 0 else updated(skipped=1)})
+@pytest.mark.parametrize(
+    ("update", "most", "said"),
+    [
+        (EMPTY, MAX_EMPTY_UPDATES, r"0 had nothing .* \(of its 5 responses 2 are cut off and 3"),
+        (SKIPPED, MAX_SKIPPED_UPDATES, "0: no gradient was finite in 3 updates in a row"),
+    ],
+)
+def test_updates_that_change_nothing_end_the_run_after_several(update, most, said, caplog):
+    guard = UpdateGuard()
+    for _ in range(most - 1):
+        guard.check(*update, SILENT, policy_of_agent=[0, 1, 0])
+    skipped = ["policy 0: 2 optimiser steps skipped, whose gradients were not finite"]
+    assert caplog.messages == skipped * (most - 1) * (update is SKIPPED)
+    with pytest.raises(RuntimeError, match=f"policy {said}"):
+        guard.check(*update, SILENT, policy_of_agent=[0, 1, 0])
+
+
+@pytest.mark.parametrize(
+    ("update", "most", "between"),
+    [
+        (EMPTY, MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {})),
+        (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=1)})),
+        (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=3, skipped=1)})),
+        (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated()})),
+    ],
+)
+def test_a_policy_that_learns_in_between_goes_on(update, most, between):
+    guard = UpdateGuard()
+    for number in range(4 * most):
+        guard.check(*(update if number % most else between), SILENT, policy_of_agent=[0, 1, 0])
 
 
 # ---------------------------------------------------------------- trends

@@ -40,10 +40,10 @@ from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import prepare
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
+from comas.run.guards import closing_line, lost_signals
 from comas.run.metrics.step import step_metrics
 from comas.run.prepared import Prepared
 from comas.run.records import read_rows
-from comas.run.signals import LOST_SIGNALS, closing_line, shown_by
 from comas.types import (
     Generate,
     Generation,
@@ -210,7 +210,7 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file: 
     config = load_config(file, ["interaction.prompt_reuse=4"])
     buffers, metrics_of = scripted_step(config)
     metrics = metrics_of({policy: updated(own, config) for policy, own in buffers.items()})
-    assert list(map(str, shown_by(metrics, LOST_SIGNALS))) == []
+    assert list(map(str, lost_signals(metrics))) == []
     assert list(buffers) == config.trained_policies
     for samples in buffers.values():
         assert samples
@@ -228,7 +228,7 @@ def test_agents_who_say_nothing_show_it_in_the_first_step(file: Path):
     config = load_config(file, [])
     buffers, metrics_of = scripted_step(config, say_nothing)
     metrics = metrics_of({policy: updated(own, config) for policy, own in buffers.items()})
-    assert list(shown_by(metrics, LOST_SIGNALS))
+    assert lost_signals(metrics)
 
 
 # ---------------------------------------------------------------- a step on the whole stack

@@ -14,7 +14,7 @@ from comas.policy_optimization.samples import advantages_by_turn
 from comas.run.ahead import Batch
 from comas.run.checkpoints import Begin, CheckpointWriter
 from comas.run.directory import RunDirectory
-from comas.run.guards import EmptyUpdates, SkippedUpdates, Watch
+from comas.run.guards import UpdateGuard, Watch
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.records import METRICS, read_rows
 from comas.run.stopping import Stopping
@@ -61,7 +61,7 @@ class Bookkeeping:
         self._validate = validate
         self._take_recoveries = take_recoveries
         self._answers = answers
-        self._empty_updates, self._skipped_updates = EmptyUpdates(), SkippedUpdates()
+        self._updates = UpdateGuard()
         # Of samples that are older than the weights, log-probs have to differ.
         limit = math.inf if config.training.max_staleness else config.optimization.mismatch_warning
         self._watch = Watch(earlier, mismatch_limit=limit)
@@ -93,10 +93,9 @@ class Bookkeeping:
         """
         step, batch, due = outcome.step, outcome.batch, outcome.buffers
         rewards = batch.rewards
-        self._empty_updates.check(
-            due, rewards.discussions, policy_of_agent=self._config.policy_of_agent
+        self._updates.check(
+            due, outcome.stats, rewards.discussions, policy_of_agent=self._config.policy_of_agent
         )
-        self._skipped_updates.check(outcome.stats)
         verdicts = batch.wait_for_verdicts()
         metrics = step_metrics(rewards, due, outcome.stats, verdicts, config=self._config)
         metrics |= {"rollout/staleness": outcome.staleness, **outcome.clock.times()}
