@@ -51,6 +51,19 @@ def test_no_module_imports_a_package_of_its_own_floor_or_above():
     assert [arrow for arrow in imports("comas") if points_up(*arrow)] == []
 
 
+PUBLIC = {"ideas", "types", "reward_formulation", "policy_optimization", "verification"}
+"""Packages that an idea may import: those that are for a user's plug-in as well."""
+
+
+def test_nothing_imports_an_idea_and_ideas_import_what_a_plugin_may():
+    arrows = [*imports("comas"), *imports("evaluation")]
+    assert [a for a in arrows if package_of(a[1]) == "ideas" != package_of(a[0])] == []
+    assert [
+        a for a in arrows if package_of(a[0]) == "ideas" and package_of(a[1]) not in PUBLIC
+    ] == []
+    assert any(package_of(importer) == "ideas" for importer, _ in arrows)
+
+
 def test_no_modules_import_each_other_in_a_circle():
     graph: dict[str, set[str]] = {}
     for package in ("comas", "evaluation"):

@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 from comas.config.plugins import LAST_SHIPPED, Registry, check_call
 from comas.interaction.criticism import Outcome
-from comas.reward_formulation.consistency_reward import consistency_reward
 from comas.reward_formulation.controls import (
     as_if_scored,
     flipped_reward,
@@ -18,34 +17,25 @@ from comas.reward_formulation.controls import (
 )
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.reward_formulation.judgment_reward import judgment_reward
-from comas.reward_formulation.majority_reward import confidence, majority_reward
-from comas.reward_formulation.maporl_reward import (
-    Shaping,
-    maporl_reward,
-    margin,
-    outcome,
-    plain,
-    quality,
-)
-from comas.reward_formulation.pairwise_reward import pairwise_reward
-from comas.reward_formulation.scored_majority import scored_majority_reward
+from comas.reward_formulation.majority_reward import majority_reward
+from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
 from comas.reward_formulation.self_rewarding import mean_rating
 from comas.types import Discussion, Rewards
 from comas.verification.solutions import Verdicts
 
 Evidence = Literal["verdicts", "rng"]
-"""What a scheme may need beside the discussions.
+"""What a scheme may need beside the discussions, as arguments of these names.
 
 ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
 not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-(``Random``). Both are arguments of these names.
+(``Random``).
 """
 
 
 def offer_evidence(
     wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step: int
 ) -> dict[Evidence, Callable[[], Any]]:
-    """What a scheme may choose from at ``step``; nothing is computed before it is needed."""
+    """Return what a scheme may choose from at ``step``; nothing is computed before it is needed."""
     return {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
 
 
@@ -65,11 +55,11 @@ class RewardScheme:
     """What it reads in the discussions; the criticism has to make it."""
     needs: tuple[Evidence, ...] = ()
     pays_alike: bool = False
-    """Whether all responses of a role have the same reward on purpose, as in a control."""
+    """True if all responses of a role have the same reward on purpose, as in a control."""
 
     @property
     def sees_verdicts(self) -> bool:
-        """Whether its rewards are made of what the verifier says."""
+        """True if its rewards are made of what the verifier says."""
         return "verdicts" in self.needs
 
     def __call__(
@@ -87,44 +77,45 @@ class RewardScheme:
         return rewards
 
 
-def _maporl(shaping: Shaping) -> RewardScheme:
-    return RewardScheme(partial(maporl_reward, shaping=shaping), needs=("verdicts",))
-
-
 def _as_scheme(found: Any) -> RewardScheme | None:
     """A bare function needs nothing but the discussions."""
-    if isinstance(found, RewardScheme):
-        check_call(found.formulate, "discussions", named=found.needs)
-        return found
-    return _as_scheme(RewardScheme(found)) if callable(found) else None
+    if not callable(found):
+        return None
+    scheme = found if isinstance(found, RewardScheme) else RewardScheme(found)
+    check_call(scheme.formulate, "discussions", named=scheme.needs)
+    return scheme
 
 
-_SHIPPED = {
-    "interaction": RewardScheme(interaction_reward, reads="scores"),
-    "consistency": RewardScheme(consistency_reward, reads="scores"),
-    "pairwise": RewardScheme(pairwise_reward, reads="scores"),
-    "judgment": RewardScheme(judgment_reward, reads="judgments"),
-    "flipped": RewardScheme(flipped_reward, reads="scores"),
-    "shuffled": RewardScheme(shuffled_reward, reads="scores", needs=("rng",)),
-    "constant": RewardScheme(partial(as_if_scored, score=2), reads="scores", pays_alike=True),
-    "approving": RewardScheme(partial(as_if_scored, score=3), reads="scores", pays_alike=True),
-    "verifier": RewardScheme(verifier_reward, reads="scores", needs=("verdicts",)),
-    "maporl": _maporl(plain),
-    "maporl_quality": _maporl(quality),
-    "maporl_margin": _maporl(margin),
-    "maporl_outcome": _maporl(outcome),
-    "mean_rating": RewardScheme(mean_rating, reads="ratings"),
-    "majority": RewardScheme(majority_reward),
-    "confident_majority": RewardScheme(partial(majority_reward, weigh=confidence)),
-    "scored_majority": RewardScheme(scored_majority_reward, reads="scores"),
-}
+_by_verdicts = partial(RewardScheme, needs=("verdicts",))
+_by_scores = partial(RewardScheme, reads="scores")
+
 REWARD_SCHEMES: Registry[RewardScheme] = Registry(
-    _SHIPPED,
+    {
+        "interaction": _by_scores(interaction_reward),
+        "judgment": RewardScheme(judgment_reward, reads="judgments"),
+        "flipped": _by_scores(flipped_reward),
+        "shuffled": _by_scores(shuffled_reward, needs=("rng",)),
+        "constant": _by_scores(partial(as_if_scored, score=2), pays_alike=True),
+        "approving": _by_scores(partial(as_if_scored, score=3), pays_alike=True),
+        "verifier": _by_scores(verifier_reward, needs=("verdicts",)),
+        "maporl": _by_verdicts(partial(maporl_reward, shaping=plain)),
+        "maporl_quality": _by_verdicts(partial(maporl_reward, shaping=quality)),
+        "maporl_margin": _by_verdicts(partial(maporl_reward, shaping=margin)),
+        "maporl_outcome": _by_verdicts(partial(maporl_reward, shaping=outcome)),
+        "mean_rating": RewardScheme(mean_rating, reads="ratings"),
+        "majority": RewardScheme(majority_reward),
+    },
     group="comas.rewards",
     wanted="a function from discussions to Rewards, or a RewardScheme",
     adapt=_as_scheme,
-    gone=dict.fromkeys(
-        ("median", "peer_prediction", "executable", "frontier", "improvement"), LAST_SHIPPED
-    ),
+    gone={
+        **dict.fromkeys(
+            ("median", "peer_prediction", "executable", "frontier", "improvement"), LAST_SHIPPED
+        ),
+        **{
+            name: f"write comas.ideas.{name}:{name}"
+            for name in ("consistency", "pairwise", "confident_majority", "scored_majority")
+        },
+    },
 )
 """Reward schemes, by the name that ``reward.scheme`` gives them."""

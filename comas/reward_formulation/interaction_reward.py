@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from comas.types import Discussion, RewardedDiscussion, Rewards, Turn, TurnKey
+from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 
 INVALID_SCORING_REWARD = -1.0
 
@@ -42,20 +42,6 @@ def rewards_of_score(score: int | None) -> RewardTriple:
         return RewardTriple(0.0, 0.0, INVALID_SCORING_REWARD)
     of_solution = (score - 1) / 2
     return RewardTriple(of_solution, 1.0 - of_solution, 0.0)
-
-
-def weighed_solutions(discussions: Sequence[Discussion]) -> list[tuple[TurnKey, Turn, float]]:
-    """Every solution that holds a score, by its key, with the mean of the paper's r(s) over its
-    scorings that hold one: what solutions may be compared by."""
-    scored = reward_by_scoring(
-        discussions, lambda _, __, score: None if score is None else rewards_of_score(score)
-    )
-    return [
-        ((item.discussion.discussion_id, turn.turn_id), turn, reward)
-        for item in scored.discussions
-        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
-        if turn.role == "solution" and reward is not None
-    ]
 
 
 def reward_by_scoring(

@@ -1,4 +1,4 @@
-"""Rewards beyond the paper's, computed by hand."""
+"""Ideas beyond the paper, as users name them; their rewards are computed by hand."""
 
 from __future__ import annotations
 
@@ -7,13 +7,22 @@ from dataclasses import replace
 
 import pytest
 from builders import discussion, turn
+from config_faults import only_fault
 
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Question, Rewards, Turn
 
+IDEAS = ("consistency", "pairwise", "confident_majority", "scored_majority")
 
-def paid(scheme: str, *discussions: Discussion) -> Rewards:
-    return REWARD_SCHEMES[scheme](discussions, evidence={})
+
+def paid(idea: str, *discussions: Discussion) -> Rewards:
+    name = f"comas.ideas.{idea}:{idea}" if idea in IDEAS else idea
+    return REWARD_SCHEMES[name](discussions, evidence={})
+
+
+@pytest.mark.parametrize("idea", IDEAS)
+def test_the_name_that_an_idea_had_is_refused_with_the_one_that_it_has(idea: str):
+    assert f"write comas.ideas.{idea}:{idea}" in only_fault(f"reward.scheme={idea}")
 
 
 # ---------------------------------------------------------------- consistency

@@ -1,15 +1,23 @@
-"""Consistency: who judges is paid for what tells the answers to a question apart."""
+"""Consistency: who judges is paid for what tells the answers to a question apart.
+
+Source: peer prediction over several tasks (Dasgupta and Ghosh 2013), which pays agreement on the
+same task beyond that on others; that equal answers are the same task is our choice. Found (November
+2026, 300 steps of the quick-start, five seeds): the best of the single changes of the paper's
+reward, at 89 % of the verifier's gain (least: 86), and with no seed at 95; evaluators do not learn
+to accuse everybody, as they do under the paper's reward. The vote of ``scored_majority`` builds on
+it.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import permutations
 from statistics import fmean
 
+from comas.reward_formulation import RewardScheme
 from comas.reward_formulation.interaction_reward import (
     RewardTriple,
     reward_by_scoring,
     rewards_of_score,
-    weighed_solutions,
 )
 from comas.types import Discussion, Rewards, Turn, TurnKey
 from comas.verification.latex import compared_as
@@ -29,9 +37,6 @@ def consistency_reward(discussions: Sequence[Discussion]) -> Rewards:
     on what is wrong are paid as well. Only solutions that hold a score are compared. Where no other
     has the same answer, or none has another, r(e) and r(t) are 0.
 
-    Source: peer prediction over several tasks (Dasgupta and Ghosh 2013), which pays agreement on
-    the same task beyond that on others; that equal answers are the same task is our choice.
-
     Example: to one question (7, r(s) = 1), (7, 1), (8, 0): the judges of the first get
     1 - 0 = 1, as those of the second, and those of the third, who has no equal, 0.
     """
@@ -40,17 +45,31 @@ def consistency_reward(discussions: Sequence[Discussion]) -> Rewards:
     for key, turn, reward in weighed_solutions(discussions):
         by_question[question_of[key[0]]].append((key, compared_as(turn.text), reward))
     worth: dict[TurnKey, float] = {}
-    for of_question in by_question.values():
-        worth |= _worths(of_question)
+    for solved in by_question.values():
+        worth |= _worths(solved)
 
     def triple_of(discussion: Discussion, solution: Turn, score: int | None) -> RewardTriple:
-        of_paper = rewards_of_score(score)
+        rewards = rewards_of_score(score)
         if score is None:
-            return of_paper
+            return rewards
         paid = worth[discussion.discussion_id, solution.turn_id]
-        return RewardTriple(of_paper.solution, paid, paid)
+        return RewardTriple(rewards.solution, paid, paid)
 
     return reward_by_scoring(discussions, triple_of)
+
+
+def weighed_solutions(discussions: Sequence[Discussion]) -> list[tuple[TurnKey, Turn, float]]:
+    """Return every solution that holds a score, by its key, with the mean of the paper's r(s) over
+    its scorings that hold one: what solutions may be compared by."""
+    scored = reward_by_scoring(
+        discussions, lambda _, __, score: None if score is None else rewards_of_score(score)
+    )
+    return [
+        ((item.discussion.discussion_id, turn.turn_id), turn, reward)
+        for item in scored.discussions
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
+        if turn.role == "solution" and reward is not None
+    ]
 
 
 Solved = tuple[TurnKey, str, float]
@@ -58,7 +77,7 @@ Solved = tuple[TurnKey, str, float]
 
 
 def _worths(solutions: Sequence[Solved]) -> dict[TurnKey, float]:
-    """What the judges of each solution of a question get."""
+    """Return what the judges of each solution of a question get."""
     alike: dict[TurnKey, list[float]] = {key: [] for key, _, _ in solutions}
     apart: dict[TurnKey, list[float]] = {key: [] for key, _, _ in solutions}
     for (key, answer, reward), (_, other, paid) in permutations(solutions, 2):
@@ -67,3 +86,6 @@ def _worths(solutions: Sequence[Solved]) -> dict[TurnKey, float]:
         key: fmean(alike[key]) - fmean(apart[key]) if alike[key] and apart[key] else 0.0
         for key in alike
     }
+
+
+consistency = RewardScheme(consistency_reward, reads="scores")

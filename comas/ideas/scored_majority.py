@@ -1,10 +1,17 @@
-"""Scored majority: a vote of a question's solutions, each of which counts what it is scored."""
+"""Scored majority: a vote of a question's solutions, each of which counts what it is scored.
 
-from collections import defaultdict
+Source: a vote weighed by a verifier's scores (arXiv 2206.02336), which chooses an answer there and
+makes a reward here; the judges are the society's own. Found (November 2026, 300 steps of the
+quick-start): with five of six fresh seeds it keeps up with a verifier's reward in greedy accuracy,
+over math and science alone with three of five; that the two models share no habit of mistakes,
+which is what makes a vote work, was planted (``results/lasting.md``).
+"""
+
 from collections.abc import Sequence
 
-from comas.reward_formulation.consistency_reward import consistency_reward
-from comas.reward_formulation.majority_reward import VOTING_DOMAINS, Ballot, hold_votes
+from comas.ideas.consistency import consistency_reward
+from comas.reward_formulation import RewardScheme
+from comas.reward_formulation.majority_reward import hold_votes
 from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.verification.latex import spelled_answer
 
@@ -23,30 +30,21 @@ def scored_majority_reward(discussions: Sequence[Discussion]) -> Rewards:
     paid by the votes of the others. Where no answer was scored above 0, and for coding and science,
     whose answers cannot be counted, solutions keep the paper's r(s).
 
-    Source: a vote weighed by a verifier's scores (arXiv 2206.02336), which chooses an answer there
-    and makes a reward here; the judges are the society's own.
-
     ``majority/share`` is the mean share of solutions that give the elected answer.
 
     Example: 7 with r(s) = 1, 7 with 0.5, 8 with 1: elected is 7, and they get 1, 1, 0.
     """
     base = consistency_reward(discussions)
-    ballots: defaultdict[str, list[Ballot]] = defaultdict(list)
-    for item in base.discussions:
-        if item.discussion.question.domain in VOTING_DOMAINS:
-            ballots[item.discussion.question.question_id] += [
-                (spelled_answer(turn.text), reward)
-                for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
-                if turn.role == "solution" and reward is not None
-            ]
-    elected, metrics = hold_votes(ballots)
-    return Rewards(
-        [
-            _pay(item, elected.get(item.discussion.question.question_id))
-            for item in base.discussions
-        ],
-        base.metrics | metrics,
-    )
+    scores = {
+        (item.discussion.discussion_id, turn.turn_id): reward
+        for item in base.discussions
+        for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
+    }
+    elected, metrics = hold_votes(discussions, lambda d, s: scores[d.discussion_id, s.turn_id])
+    rewarded = [
+        _pay(item, elected.get(item.discussion.question.question_id)) for item in base.discussions
+    ]
+    return Rewards(rewarded, base.metrics | metrics)
 
 
 def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:
@@ -61,3 +59,6 @@ def _pay(item: RewardedDiscussion, elected: str | None) -> RewardedDiscussion:
             for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
         ),
     )
+
+
+scored_majority = RewardScheme(scored_majority_reward, reads="scores")
