@@ -366,9 +366,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("reward.scheme=judgment", "judgment reads judgments, and scored makes none"),
         ("optimization.estimator=ppo", "choose one of: reinforce_pp, reinforce_pp_baseline, grpo"),
         ("name=a/b", "must be a folder name"),
-        ("saves=''", "must name a file or folder"),
         ("resume=/no/such/run", "must be the folder of a run"),
-        ("society.models=['']", "must not hold an empty name"),
         ("society.models=[]", "must have one entry, or 4 for 4 policies, has 0"),
         ("society.models=[a,b]", "must have one entry, or 4 for 4 policies, has 2"),
         ("society.learning_rates=[]", "must have one entry, or 4 for 4 policies, has 0"),
@@ -462,7 +460,7 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
         ),
         (
             "society.update_every=[1,2,3,0] training.save_every=8",
-            "8 is no multiple of 3",
+            "8 is no multiple of 6",
             "set training.save_every to a multiple of 6",
         ),
         (
@@ -491,11 +489,6 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "rollout.engines_per_policy=1 rollout.tensor_parallel=3",
             "1 cannot be divided evenly over 3 nodes",
             "set rollout.engines_per_policy to a multiple of 3, or cluster.nodes_per_policy to 1",
-        ),
-        (
-            "interaction.max_chain_tokens=9000 interaction.schedule=parallel",
-            "parallel does not end a discussion early",
-            "set interaction.schedule to sequential, or interaction.max_chain_tokens to null",
         ),
         (
             "interaction.scorers=others society.num_agents=1",

@@ -20,7 +20,7 @@ from comas.config.loading import read
 from comas.config.schema import Config
 from comas.data import load_questions
 from comas.data.preparation import check
-from comas.preflight.own_files import CHOICES
+from comas.preflight.plugins import PLUGIN_KEYS
 from comas.utils.terminal import EXIT_FAULT
 from evaluation.config import EvaluationConfig, read_command
 from evaluation.models import find_target
@@ -63,7 +63,7 @@ def write_yaml(path: Path, name: str, value: Any) -> Path:
 
 def test_every_key_that_names_files_is_known():
     plug_ins = {name for name, key in PATHS.items() if key.rules.leads_to == "plug-in"}
-    assert plug_ins == CHOICES.keys()
+    assert plug_ins == PLUGIN_KEYS.keys()
     assert FOUND.keys() - plug_ins == {
         *("resume", "society.models", "interaction.prompts"),
         *("data.train", "data.validation", "data.probe"),

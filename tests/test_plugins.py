@@ -24,7 +24,7 @@ from comas.config.schema import Config
 from comas.interaction import CRITICISMS, SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.preflight.configuration import load_config
-from comas.preflight.own_files import CHOICES, own_sources
+from comas.preflight.plugins import PLUGIN_KEYS, user_sources
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run import RunDirectory
 from comas.run.trackers import TRACKERS
@@ -113,7 +113,7 @@ def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
 
 
 def test_every_choice_of_a_run_and_of_an_evaluation_takes_plugins():
-    registries = [*CHOICES.values(), BENCHMARKS, SETUPS]
+    registries = [*PLUGIN_KEYS.values(), BENCHMARKS, SETUPS]
     assert all(isinstance(registry, Registry) for registry in registries)
     assert {registry.group for registry in registries} == {
         f"comas.{name}"
@@ -189,7 +189,7 @@ def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name
     assert f"{path}, line " in said and call in said and f"; make it {registry.wanted}" in said
 
 
-@pytest.mark.parametrize("key", CHOICES)
+@pytest.mark.parametrize("key", PLUGIN_KEYS)
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -355,7 +355,7 @@ def test_a_dry_run_says_what_a_plugin_does_wrong(tmp_path, caplog):
 def begun(config: Config) -> Path:
     """The folder of a run that has begun with the plug-ins of ``config``."""
     with RunDirectory.create(config) as run:
-        run.keep_settings({}, own_sources(config))
+        run.keep_settings({}, user_sources(config))
     return run.path
 
 

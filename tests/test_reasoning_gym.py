@@ -50,16 +50,9 @@ def test_without_end_there_are_as_many_questions_as_a_run_asks() -> None:
 @pytest.mark.parametrize(
     ("overrides", "said"),
     [
-        (["data.train=reasoning_gym"], "must name a task"),
-        (["data.reasoning_gym.tasks={gcd: {}}"], "is read only where a file is reasoning_gym"),
         ([*ON, "data.reasoning_gym.tasks.gcd=3"], "must be a mapping of the task's options"),
         ([*ON, "data.reasoning_gym.tasks.gcd.size=0"], "must be a whole number from 1 to"),
         ([*ON, "data.reasoning_gym.tasks.gcd.seed=x"], "must be a whole number from 0 to"),
-        (
-            [*ON, "data.reasoning_gym.size=null", "training.num_steps=null"],
-            "cannot both be null: questions without end have no epochs",
-        ),
-        (["data.columns.choices=[]"], "must name a column"),
     ],
 )
 def test_keys_that_make_no_questions_are_faults(overrides: list[str], said: str) -> None:

@@ -34,7 +34,7 @@ from comas.interaction.wording import (
     read_wording,
 )
 from comas.preflight.configuration import load_config
-from comas.preflight.own_files import prompt_needs
+from comas.preflight.plugins import prompt_needs
 from comas.run.directory import kept_source
 from comas.types import DOMAINS, Question
 from evaluation.models import kept_prompts

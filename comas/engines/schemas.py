@@ -4,6 +4,7 @@
 them takes many seconds, and changes the environment of later processes.
 """
 
+import difflib
 import json
 import subprocess
 import sys
@@ -61,6 +62,11 @@ def vllm_complaints(options: Mapping[str, Any]) -> Iterator[Complaint]:
         if field.metadata
     }
     for name, value in options.items():
+        if name not in types:
+            close = difflib.get_close_matches(name, types, n=1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            yield Complaint(name, value, f"it is no argument of EngineArgs{hint}")
+            continue
         section, _, entry = name.partition("_")
         whole = types.get(f"{section}_config")
         if is_dataclass(whole) and entry in {field.name for field in fields(whole)}:

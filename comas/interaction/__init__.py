@@ -33,7 +33,6 @@ class Schedule(Protocol):
 __all__ = [
     "CRITICISMS",
     "SCHEDULES",
-    "UNCAPPED_SCHEDULES",
     "UNCRITICISED_SCHEDULES",
     "Schedule",
     "hold",
@@ -63,9 +62,6 @@ SCHEDULES: Registry[Schedule] = Registry(
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
-UNCAPPED_SCHEDULES = frozenset({"parallel", "debate"})
-"""Schedules whose discussions always have all of their rounds, whatever
-``interaction.max_chain_tokens``."""
 
 
 def open_discussions(

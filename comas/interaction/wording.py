@@ -43,7 +43,7 @@ FIELDS: dict[str, Fields] = {
     "scoring_alone": Fields(("question", "solution"), (), "score"),
 }
 """Of the prompts of each role. Where later rounds are shown earlier ones, a solution's quotes
-{discussion}, which ``comas/preflight/own_files.py`` checks."""
+{discussion}, which ``comas/preflight/conflicts.py`` checks."""
 FIELDS_OF_HISTORY: dict[str, Fields] = {
     "empty": Fields(()),
     "item": Fields(("solution", "evaluation")),

@@ -1,20 +1,26 @@
-"""What the keys of a run's configuration must satisfy beyond their own bounds."""
+"""Keys whose values contradict each other, or cannot be, beyond the bounds of each key alone.
+
+Each function of ``CHECKS`` is one such constraint. What a reader of files, vLLM, DeepSpeed or
+transformers says clearly before anything is lost is left to them.
+"""
 
 import math
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
-from comas.config.schema import Config, Society
-from comas.interaction import CRITICISMS, UNCAPPED_SCHEDULES, UNCRITICISED_SCHEDULES
-from comas.preflight.chat_conflicts import chat_conflicts
+from comas.config.plugins import PluginError
+from comas.config.schema import Config
+from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
+from comas.interaction.prompts import wording_of
+from comas.interaction.wording import WordingError, quoted_in
+from comas.preflight.chats import kwargs_conflicts, marks_conflicts
 from comas.preflight.engine_options import option_conflicts
-from comas.preflight.machine_conflicts import machine_conflicts
-from comas.preflight.own_files import name_conflicts, prompt_conflicts
-from comas.preflight.question_conflicts import question_conflicts
-from comas.preflight.stopping_conflicts import best_conflicts, condition_conflicts
+from comas.preflight.plugins import named_plugins
 from comas.preflight.update_conflicts import (
     estimator_conflicts,
     loss_conflicts,
@@ -22,87 +28,117 @@ from comas.preflight.update_conflicts import (
     role_weight_conflicts,
 )
 from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.stopping import EXAMPLE, parse_condition
+from comas.run.validation import DISCUSSIONS, GREEDY, SAMPLED
+
+VALIDATION_METRIC = re.compile(rf"(?:agent_(\d+)/)?(?:{SAMPLED}|probe)/.+")
+"""Names of the metrics that a validation gives."""
+TASKS = "data.reasoning_gym.tasks"
 
 
 def find_conflicts(config: Config) -> list[Conflict]:
-    """Every conflict of ``config``, which is only read."""
-    checks = (
-        name_conflicts,
-        prompt_conflicts,
-        question_conflicts,
-        _run_names,
-        _societies,
-        _criticisms,
-        _chains,
-        chat_conflicts,
-        _updates,
-        _micro_batches,
-        _train_batches,
-        _optimizers,
-        _lr_schedules,
-        best_conflicts,
-        condition_conflicts,
-        estimator_conflicts,
-        loss_conflicts,
-        preference_conflicts,
-        role_weight_conflicts,
-        _attention,
-        _adapters,
-        option_conflicts,
-        machine_conflicts,
-    )
-    return [conflict for check in checks for conflict in check(config)]
+    """Return every conflict of ``config``, which is only read."""
+    return [conflict for check in CHECKS for conflict in check(config)]
 
 
-# ---------------------------------------------------------------- the run and its society
+# ---------------------------------------------------------------- the run, its names and texts
 
 
-def _run_names(config: Config) -> Iterator[Conflict]:
+def _names(config: Config) -> Iterator[Conflict]:
+    """Names that lead to nothing that can be used."""
     if not FOLDER_NAME.fullmatch(config.name):
-        yield Conflict(
-            ("name",),
-            FOLDER_NAME_IN_WORDS,
-            "choose a short name such as comas",
-        )
-    for key, path in (
-        ("saves", config.saves),
-        ("data.train", config.data.train),
-        ("data.validation", config.data.validation),
-    ):
-        if not path.strip():
-            yield Conflict((key,), "must name a file or folder", f"write {key}: path/to/it")
+        yield Conflict(("name",), FOLDER_NAME_IN_WORDS, "choose a short name such as comas")
     if config.resume is not None and not (Path(config.resume) / "config.yaml").is_file():
         yield Conflict(
             ("resume",),
             f"must be the folder of a run: one that holds config.yaml{tried(config.resume)}",
             f"name a folder of {config.saves}/, for example resume={config.saves}/latest",
         )
+    for key, registry, name in named_plugins(config):
+        try:
+            registry[name]
+        except PluginError as error:
+            yield Conflict((key,), error.constraint, error.remedy)
 
 
-def _societies(config: Config) -> Iterator[Conflict]:
-    num_agents, models = config.society.num_agents, config.society.models
-    policy_of_agent = config.society.policy_of_agent
-    if not all(model.strip() for model in models):
-        yield Conflict(("society.models",), "must not hold an empty name", "name every model")
-    if policy_of_agent is not None and len(policy_of_agent) != num_agents:
+def _prompts(config: Config) -> Iterator[Conflict]:
+    """A user's file of prompts that cannot be read, or leaves out what a discussion is about."""
+    rules = config.interaction
+    try:
+        solutions = wording_of(rules.prompts)["solution"]
+    except WordingError as error:
+        remedy = "mend these lines; comas/interaction/prompts.yaml is an example"
+        yield Conflict(("interaction.prompts",), str(error), remedy)
+        return
+    lacking = [domain for domain, text in solutions.items() if "discussion" not in quoted_in(text)]
+    if lacking and rules.num_rounds > 1 and (rules.horizon or rules.schedule == "debate"):
+        named = ", ".join(f"solution.{domain}" for domain in lacking)
+        yield Conflict(
+            ("interaction.prompts", "interaction.num_rounds"),
+            f"{named} must quote {{discussion}}, or nobody sees the rounds before",
+            "put {discussion} there, or set interaction.num_rounds to 1",
+        )
+
+
+def _generated_questions(config: Config) -> Iterator[Conflict]:
+    """Options of a task that would be no number of questions; the package knows all others."""
+    for name, options in config.data.reasoning_gym.tasks.items():
+        if not isinstance(options, dict):
+            said, remedy = "must be a mapping of the task's options", f"write {TASKS}.{name}={{}}"
+            yield Conflict((f"{TASKS}.{name}",), said, remedy)
+            continue
+        for option, least in (("size", 1), ("seed", 0)):
+            value = options.get(option, least)
+            if type(value) is not int or not least <= value < 2**31:
+                said = f"must be a whole number from {least} to {2**31 - 1}"
+                yield Conflict((f"{TASKS}.{name}.{option}",), said, "leave it out, or mend it")
+
+
+def _chats(config: Config) -> Iterator[Conflict]:
+    """What no chat template is given from outside, and adapters that would share two templates."""
+    yield from kwargs_conflicts("rollout.chat_template_kwargs", config.rollout.chat_template_kwargs)
+    yield from marks_conflicts("rollout.thinking_marks", config.rollout.thinking_marks)
+    key, per_policy = "society.chat_template_kwargs", config.society.chat_template_kwargs
+    if per_policy is None:
+        return
+    for conflict in kwargs_conflicts(key, {name for kwargs in per_policy for name in kwargs}):
+        yield replace(conflict, keys=(key,))
+    kwargs = config.chat_template_kwargs
+    is_whole = len(kwargs) == len(config.models) == config.num_policies  # else a conflict elsewhere
+    families = config.families if is_whole else ()
+    if any(kwargs[policy] != kwargs[family[0]] for family in families for policy in family):
+        yield Conflict(
+            (key, "policy.lora.rank"),
+            "adapters of one model share its rollout engines, which have one chat template",
+            "give the policies of a model the same, or set policy.lora.rank to null",
+        )
+
+
+# ---------------------------------------------------------------- the society
+
+
+def _policies(config: Config) -> Iterator[Conflict]:
+    """Lists with an entry for each agent or policy, of another length."""
+    society = config.society
+    num_agents, mapped = society.num_agents, society.policy_of_agent
+    if mapped is not None and len(mapped) != num_agents:
         yield Conflict(
             ("society.num_agents", "society.policy_of_agent"),
-            f"must have one entry for each of the {num_agents} agents, has {len(policy_of_agent)}",
+            f"must have one entry for each of the {num_agents} agents, has {len(mapped)}",
             "list one policy index per agent, or write null to give each a policy of its own",
         )
         return
-    if policy_of_agent is not None:
-        used = sorted(set(policy_of_agent))
-        if used != list(range(len(used))):
-            yield Conflict(
-                ("society.policy_of_agent",),
-                f"must use every index from 0 on without gaps, uses {used}",
-                "renumber the policies 0, 1, ...",
-            )
-            return
-    num_policies = num_agents if policy_of_agent is None else len(set(policy_of_agent))
-    for name, entries in _entries_of_policies(config.society):
-        if len(entries) not in (1, num_policies):
+    if mapped is not None and set(mapped) != set(range(len(set(mapped)))):
+        yield Conflict(
+            ("society.policy_of_agent",),
+            f"must use every index from 0 on without gaps, uses {sorted(set(mapped))}",
+            "renumber the policies 0, 1, ...",
+        )
+        return
+    num_policies = num_agents if mapped is None else len(set(mapped))
+    for name in ("models", "learning_rates", "chat_template_kwargs", "update_every"):
+        entries = getattr(society, name)
+        if entries is not None and len(entries) not in (1, num_policies):
             expected = "one entry" if num_policies == 1 else f"one entry, or {num_policies}"
             yield Conflict(
                 ("society.num_agents", "society.policy_of_agent", f"society.{name}"),
@@ -111,84 +147,94 @@ def _societies(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _entries_of_policies(society: Society) -> Iterator[tuple[str, Sequence[object]]]:
-    """The lists with an entry for each policy, by their keys."""
-    yield "models", society.models
-    if society.learning_rates is not None:
-        yield "learning_rates", society.learning_rates
-    if society.chat_template_kwargs is not None:
-        yield "chat_template_kwargs", society.chat_template_kwargs
-    yield "update_every", society.update_every
-
-
-def _updates(config: Config) -> Iterator[Conflict]:
-    rates, intervals = config.society.learning_rates or [], config.society.update_every
-    if not all(0 < rate <= 1 for rate in rates):
+def _learning_rates(config: Config) -> Iterator[Conflict]:
+    if not all(0 < rate <= 1 for rate in config.society.learning_rates or ()):
         yield Conflict(
             ("society.learning_rates",),
             "must hold numbers above 0 and at most 1",
             "write one such as 1e-6 for each policy; 0 in society.update_every freezes a policy",
         )
-    if not all(every >= 0 for every in intervals) or not any(intervals):
+
+
+def _betas(config: Config) -> Iterator[Conflict]:
+    betas = config.optimization.betas
+    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
+        said, remedy = "must be two numbers, each at least 0 and below 1", "write [0.9, 0.95]"
+        yield Conflict(("optimization.betas",), said, remedy)
+
+
+def _updates(config: Config) -> Iterator[Conflict]:
+    """Checkpoints that would not come right after an update of every policy."""
+    intervals, training = config.society.update_every, config.training
+    if min(intervals, default=0) < 0 or not any(intervals):
         yield Conflict(
             ("society.update_every",),
             "must hold numbers of at least 0 (frozen), and one above 0",
             "write 1 for each policy that is to be updated in every step",
         )
         return
-    uneven = [every for every in intervals if every > 0 and config.training.save_every % every]
-    if uneven:
-        yield Conflict(
-            ("society.update_every", "training.save_every"),
-            "a checkpoint must come right after an update, since it holds no samples: "
-            f"{config.training.save_every} is no multiple of {uneven[0]}",
-            f"set training.save_every to a multiple of {math.lcm(*filter(None, intervals))}",
-        )
+    common = math.lcm(*filter(None, intervals))
+    for key, every, is_due in (
+        ("training.save_every", training.save_every, True),
+        ("training.validate_every", training.validate_every, training.keep_best is not None),
+    ):
+        if is_due and every % common:
+            best = " of the best validation" * (key == "training.validate_every")
+            yield Conflict(
+                ("society.update_every", key),
+                f"a checkpoint{best} must come right after an update, since it holds no samples: "
+                f"{every} is no multiple of {common}",
+                f"set {key} to a multiple of {common}",
+            )
 
 
-def _criticisms(config: Config) -> Iterator[Conflict]:
-    name, scheme = config.interaction.criticism, config.reward.scheme
-    criticism, known_scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(scheme)
-    if criticism is None:
-        return
+# ---------------------------------------------------------------- the discussion and its reward
+
+
+def _criticism_of_schedule(config: Config) -> Iterator[Conflict]:
     schedule = config.interaction.schedule
-    if schedule in UNCRITICISED_SCHEDULES and name != "none":
+    if schedule in UNCRITICISED_SCHEDULES and config.interaction.criticism != "none":
         yield Conflict(
             ("interaction.schedule", "interaction.criticism"),
             f"in a {schedule} nobody criticises",
             "set interaction.criticism to none, and reward.scheme to one that reads no scores",
         )
-    if known_scheme is not None and known_scheme.reads not in (None, criticism.outcome):
-        reads = known_scheme.reads
-        makers = [n for n, other in CRITICISMS.items() if other.outcome == reads]
+
+
+def _reward_of_criticism(config: Config) -> Iterator[Conflict]:
+    """A reward that reads what no turn says."""
+    name, scheme = config.interaction.criticism, config.reward.scheme
+    criticism, found = CRITICISMS.find(name), REWARD_SCHEMES.find(scheme)
+    if criticism is None or found is None:
+        return
+    if found.reads not in (None, criticism.outcome):
+        makers = [n for n, other in CRITICISMS.items() if other.outcome == found.reads]
         yield Conflict(
             ("reward.scheme", "interaction.criticism"),
-            f"{scheme} reads {reads}, and {name} makes none",
+            f"{scheme} reads {found.reads}, and {name} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
+
+
+def _scorers(config: Config) -> Iterator[Conflict]:
     if config.interaction.scorers == "others" and config.society.num_agents == 1:
         yield Conflict(
             ("interaction.scorers", "society.num_agents"),
             "others than the solver are to score, and there is one agent",
             "set interaction.scorers to any, or society.num_agents to 2 or more",
         )
+
+
+def _evaluations_of_criticism(config: Config) -> Iterator[Conflict]:
+    name, number = config.interaction.criticism, config.interaction.num_evaluations
+    if (criticism := CRITICISMS.find(name)) is None:
+        return
     least, most = criticism.min_evaluations, criticism.max_evaluations
-    number = config.interaction.num_evaluations
     if number < least or (most is not None and number > most):
         yield Conflict(
             ("interaction.num_evaluations", "interaction.criticism"),
             f"{name} wants {f'at least {least}' if most is None else f'no more than {most}'}",
             f"set interaction.num_evaluations to {least if number < least else most}",
-        )
-
-
-def _chains(config: Config) -> Iterator[Conflict]:
-    schedule = config.interaction.schedule
-    if config.interaction.max_chain_tokens is not None and schedule in UNCAPPED_SCHEDULES:
-        yield Conflict(
-            ("interaction.max_chain_tokens", "interaction.schedule"),
-            f"{schedule} does not end a discussion early",
-            "set interaction.schedule to sequential, or interaction.max_chain_tokens to null",
         )
 
 
@@ -221,56 +267,193 @@ def _train_batches(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _optimizers(config: Config) -> Iterator[Conflict]:
-    betas = config.optimization.betas
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        yield Conflict(
-            ("optimization.betas",),
-            "must be two numbers, each at least 0 and below 1",
-            "write [0.9, 0.95]",
-        )
-
-
-def _lr_schedules(config: Config) -> Iterator[Conflict]:
-    final, schedule = config.optimization.final_lr_ratio, config.optimization.lr_schedule
-    if final > 0 and schedule == "constant_with_warmup":
-        yield Conflict(
-            ("optimization.final_lr_ratio", "optimization.lr_schedule"),
-            "a constant learning rate falls to nothing",
-            "set optimization.lr_schedule to cosine or linear, or optimization.final_lr_ratio to 0",
-        )
-
-
-def _attention(config: Config) -> Iterator[Conflict]:
-    if config.policy.attn_implementation != "flash_attention_2":
-        return
-    if config.policy.dtype == "float32":
-        yield Conflict(
-            ("policy.attn_implementation", "policy.dtype"),
-            "FlashAttention computes in 16 bits only",
-            "set policy.dtype to bfloat16, or policy.attn_implementation to sdpa",
-        )
-    if config.cluster.device == "cpu":
-        yield Conflict(
-            ("policy.attn_implementation", "cluster.device"),
-            "FlashAttention runs on GPUs only",
-            "set policy.attn_implementation to sdpa",
-        )
-
-
 def _adapters(config: Config) -> Iterator[Conflict]:
-    lora = config.policy.lora
-    if lora.rank is None:
-        return
-    if config.policy.zero_stage == 3:
+    if config.policy.lora.rank is not None and config.policy.zero_stage == 3:
         yield Conflict(
             ("policy.zero_stage", "policy.lora.rank"),
             "ZeRO-3 would divide the base model, which the adapters of a family share",
             "set policy.zero_stage to 0, 1, 2 or null",
         )
-    if lora.target_modules is not None and not all([lora.target_modules, *lora.target_modules]):
+
+
+# ---------------------------------------------------------------- what ends a run early
+
+
+def _best(config: Config) -> Iterator[Conflict]:
+    """A metric of the best validation that no validation gives."""
+    metric, validation = config.training.keep_best, config.validation
+    if metric is None:
+        if config.training.patience is not None:
+            yield Conflict(
+                ("training.patience", "training.keep_best"),
+                "without a metric, no validation is better than another",
+                f"set training.keep_best to one such as {SAMPLED}/accuracy",
+            )
+        return
+    match = VALIDATION_METRIC.fullmatch(metric)
+    if match is None or int(match[1] or 0) >= config.society.num_agents:
         yield Conflict(
-            ("policy.lora.target_modules",),
-            "must name the layers that are adapted",
-            "write [q_proj, v_proj], or null for all linear layers",
+            ("training.keep_best",),
+            "must be a metric that this run's validations give",
+            f"write {SAMPLED}/accuracy, {GREEDY}/accuracy, one of a domain such as "
+            f"{SAMPLED}/accuracy/math, or one of an agent such as agent_0/{SAMPLED}/accuracy",
         )
+        return
+    for prefix, key, is_measured, remedy in (
+        (
+            GREEDY,
+            "validation.greedy",
+            validation.greedy and validation.temperature > 0,
+            "set validation.greedy=true and a validation.temperature above 0, or name "
+            f"{SAMPLED}/accuracy",
+        ),
+        (
+            DISCUSSIONS,
+            "validation.discussions",
+            validation.discussions,
+            "set validation.discussions=true",
+        ),
+        ("probe", "data.probe", config.data.probe is not None, "set data.probe"),
+    ):
+        if f"/{prefix}/" in f"/{metric}" and not is_measured:
+            yield Conflict(("training.keep_best", key), f"{metric} is not measured", remedy)
+
+
+def _ends(config: Config) -> Iterator[Conflict]:
+    faults = []
+    for text in config.training.stop_when:
+        try:
+            parse_condition(text)
+        except ValueError as error:
+            faults.append(str(error))
+    if faults:
+        yield Conflict(("training.stop_when",), "; ".join(faults), f'write "{EXAMPLE}"')
+
+
+# ---------------------------------------------------------------- who has which GPUs, and when
+
+
+def _gpus(config: Config) -> Iterator[Conflict]:
+    """Ranks and engines that do not fill a policy's GPUs exactly."""
+    cluster, size = config.cluster, config.rollout.tensor_parallel
+    gpus, ranks = cluster.gpus_per_policy, config.policy.ranks_per_policy
+    engines = config.rollout.engines_per_policy
+    keys = (
+        "policy.ranks_per_policy",
+        "rollout.engines_per_policy",
+        *["rollout.tensor_parallel"] * (size > 1),
+        "cluster.gpus_per_policy",
+        "cluster.placement",
+    )
+    on_cpu = "or cluster.device=cpu, where the number of GPUs does not matter"
+    if cluster.device == "cpu":
+        return
+    if cluster.placement == "colocated" and not ranks == engines * size == gpus:
+        sharded = f" of {size} GPUs" * (size > 1)
+        remedy = (
+            "set all three to the same number"
+            if size == 1
+            else "let ranks, GPUs and rollout.engines_per_policy x rollout.tensor_parallel be equal"
+        )
+        yield Conflict(
+            keys,
+            f"colocated, each of the {gpus} GPUs holds one rank and one engine, "
+            f"not {ranks} ranks and {engines} engines{sharded}",
+            f"{remedy}, {on_cpu}",
+        )
+    if cluster.placement == "disaggregated" and ranks + engines * size != gpus:
+        has = "a GPU of its own" if size == 1 else "GPUs of its own"
+        yield Conflict(
+            keys,
+            f"disaggregated, each rank and each engine has {has}: "
+            f"{ranks} + {engines * size} is not {gpus}",
+            f"set cluster.gpus_per_policy to {ranks + engines * size}, {on_cpu}",
+        )
+
+
+def _nodes(config: Config) -> Iterator[Conflict]:
+    nodes = config.cluster.nodes_per_policy
+    for key, count in (
+        ("policy.ranks_per_policy", config.policy.ranks_per_policy),
+        ("rollout.engines_per_policy", config.rollout.engines_per_policy),
+    ):
+        if count % nodes:
+            yield Conflict(
+                ("cluster.nodes_per_policy", key),
+                f"{count} cannot be divided evenly over {nodes} nodes",
+                f"set {key} to a multiple of {nodes}, or cluster.nodes_per_policy to 1",
+            )
+
+
+def _shared_gpus(config: Config) -> Iterator[Conflict]:
+    share, policies = config.rollout.gpu_memory_utilization, config.cluster.policies_per_gpu
+    if config.cluster.device != "cpu" and share * policies > 1:
+        yield Conflict(
+            ("rollout.gpu_memory_utilization", "cluster.policies_per_gpu"),
+            f"the engines of {policies} policies on a GPU would fill {share * policies:.0%} of it",
+            f"set rollout.gpu_memory_utilization to less than {1 / policies:.2g}",
+        )
+
+
+def _frozen(config: Config) -> Iterator[Conflict]:
+    is_apart = config.cluster.device != "cpu" and config.cluster.placement == "disaggregated"
+    if is_apart and 0 in config.society.update_every:
+        yield Conflict(
+            ("society.update_every", "cluster.placement"),
+            "disaggregated, the GPUs of a frozen policy's trainer would do nothing",
+            "set cluster.placement to colocated, where its engines have all of its GPUs",
+        )
+
+
+def _staleness(config: Config) -> Iterator[Conflict]:
+    """Sampling beside training, on the same GPUs or by weights that nothing corrects for."""
+    if config.training.max_staleness == 0:
+        return
+    if config.cluster.device != "cpu" and config.cluster.placement == "colocated":
+        yield Conflict(
+            ("training.max_staleness", "cluster.placement"),
+            "on GPUs that they share, a policy's engines sleep while it is trained",
+            "set cluster.placement to disaggregated, or cluster.device to cpu, or "
+            "training.max_staleness to 0",
+        )
+    optimization = config.optimization
+    corrects = optimization.rollout_correction != "none" or optimization.old_logprobs == "rollout"
+    if optimization.loss == "clipped_surrogate" and not corrects:
+        yield Conflict(
+            ("training.max_staleness", "optimization.rollout_correction"),
+            "nothing would weigh what agents said before their latest updates",
+            "set optimization.rollout_correction to tis or icepop, or optimization.old_logprobs "
+            "to rollout, or training.max_staleness to 0",
+        )
+
+
+CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
+    _names,
+    _prompts,
+    _generated_questions,
+    _policies,
+    _learning_rates,
+    _betas,
+    _updates,
+    _chats,
+    _criticism_of_schedule,
+    _reward_of_criticism,
+    _scorers,
+    _evaluations_of_criticism,
+    _micro_batches,
+    _train_batches,
+    _adapters,
+    _best,
+    _ends,
+    estimator_conflicts,
+    loss_conflicts,
+    preference_conflicts,
+    role_weight_conflicts,
+    option_conflicts,
+    _gpus,
+    _nodes,
+    _shared_gpus,
+    _frozen,
+    _staleness,
+)
+"""In the order in which they are reported."""

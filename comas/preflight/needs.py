@@ -48,7 +48,7 @@ class Checklist(list[Need]):
         *,
         show: Callable[[Found], str] = str,
     ) -> Found | None:
-        """What ``find`` returns, shown as what is there; None if it raises, which is a fault."""
+        """Return what ``find`` does, shown as what is there; None if it raises, a fault."""
         try:
             with blaming_plugins():
                 found = find()
@@ -60,12 +60,12 @@ class Checklist(list[Need]):
 
 
 def faults_of(needs: Iterable[Need]) -> list[str]:
-    """Every fault once: what two lines have in common is one thing to mend."""
+    """Return every fault once: what two lines have in common is one thing to mend."""
     return list(dict.fromkeys(need.fault for need in needs if need.fault is not None))
 
 
 def table(needs: Sequence[Need]) -> list[str]:
-    """The needs as lines of aligned columns, of which the last says what is wrong.
+    """Return the needs as lines of aligned columns, of which the last says what is wrong.
 
     Example::
 
@@ -79,17 +79,15 @@ def table(needs: Sequence[Need]) -> list[str]:
         remark = "<- doubtful" if need.doubt is not None else ""
         if need.fault is not None:
             remark = f"<- fault {faults.index(need.fault) + 1}"
-        rows.append([_shortened(need.subject), need.needed, need.present, remark])
+        subject = need.subject
+        if len(subject) > MAX_SUBJECT_CHARS:  # its end says more than its beginning
+            subject = f"...{subject[3 - MAX_SUBJECT_CHARS :]}"
+        rows.append([subject, need.needed, need.present, remark])
     return aligned(rows)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """``rows`` as lines whose columns begin below each other."""
+    """Return ``rows`` as lines whose columns begin below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
     return [line.rstrip() for line in lines]
-
-
-def _shortened(text: str) -> str:
-    """The end of a long name says more than its beginning."""
-    return text if len(text) <= MAX_SUBJECT_CHARS else f"...{text[3 - MAX_SUBJECT_CHARS :]}"

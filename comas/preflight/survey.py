@@ -46,7 +46,7 @@ from comas.preflight.memory import (
     num_parameters,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of
-from comas.preflight.own_files import own_sources, plugin_needs, prompt_needs
+from comas.preflight.plugins import plugin_needs, prompt_needs, user_sources
 from comas.preflight.sharding import settle_sharding
 from comas.preflight.sizes import derive_sizes
 from comas.quickstart import QUICKSTART_PREFIX
@@ -357,7 +357,7 @@ def prepare(config: Config) -> Prepared:
         isolation=found.isolation,
         sizes=found.sizes,
         locations=found.locations,
-        sources=own_sources(config),
+        sources=user_sources(config),
         doubts=[need.doubt for need in found.needs if need.doubt is not None],
     )
 

@@ -1,0 +1,23 @@
+"""Constraints on the keys of chats, which a training run and an evaluation share."""
+
+from collections.abc import Collection, Iterator, Sequence
+
+from comas.config.faults import Conflict
+from comas.utils.chat import RESERVED_KWARGS
+
+
+def kwargs_conflicts(key: str, template_kwargs: Collection[str]) -> Iterator[Conflict]:
+    """Yield a conflict for each variable that no chat template is given from outside."""
+    for name in sorted(RESERVED_KWARGS.intersection(template_kwargs)):
+        said = f"{name}: whoever asks decides it, no chat template"
+        yield Conflict((f"{key}.{name}",), said, "leave it out")
+
+
+def marks_conflicts(key: str, marks: Sequence[str] | None) -> Iterator[Conflict]:
+    """Yield a conflict unless ``marks`` are a pair of different texts."""
+    if marks is not None and not (len(marks) == 2 and all(marks) and marks[0] != marks[1]):
+        yield Conflict(
+            (key,),
+            "must hold the mark before the thinking and another one after it",
+            "write [<think>, </think>], or null for those of the model",
+        )

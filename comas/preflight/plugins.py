@@ -1,0 +1,104 @@
+"""The files of a user that a run depends on: plug-ins and prompts."""
+
+from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
+from typing import Any, get_args
+
+from comas.config.plugins import Registry
+from comas.config.schema import Config
+from comas.data import QuestionSet
+from comas.interaction import CRITICISMS, SCHEDULES
+from comas.interaction.wording import location_of, read_wording
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.preflight.needs import Checklist, Need
+from comas.preflight.sizes import silent_discussions, silent_rewards
+from comas.quickstart import QUICKSTART_PREFIX
+from comas.reward_formulation import REWARD_SCHEMES
+from comas.run.trackers import TRACKERS
+from comas.types import ALL_DOMAINS, DOMAINS
+from comas.verification.forms import Verdict
+from comas.verification.verifiers import VERIFIERS
+
+PLUGIN_KEYS: dict[str, Registry[Any]] = {
+    "interaction.schedule": SCHEDULES,
+    "interaction.criticism": CRITICISMS,
+    "reward.scheme": REWARD_SCHEMES,
+    "optimization.estimator": ADVANTAGE_ESTIMATORS,
+    **{f"verification.{domain}": VERIFIERS for domain in ALL_DOMAINS},
+    "logging.trackers": TRACKERS,
+}
+"""Key -> the registry in which its value, or each of its values, is a name."""
+
+
+def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
+    """Yield (key, registry, name) for every name of a configuration, shipped ones included."""
+    for key, registry in PLUGIN_KEYS.items():
+        value = attrgetter(key)(config)
+        for name in value if isinstance(value, list) else [value]:
+            yield key, registry, name
+
+
+def user_sources(config: Config) -> dict[str, str]:
+    """Return whole path -> text of the user's files: those of plug-ins, and that of prompts."""
+    found = [registry.source_of(name) for _, registry, name in named_plugins(config)]
+    texts = {str(source.path): source.text for source in found if source is not None}
+    if config.interaction.prompts is not None:
+        path = location_of(config.interaction.prompts)
+        texts[str(path)] = path.read_bytes().decode()
+    return texts
+
+
+def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
+    """Return where each plug-in is defined, once it was tried. (Schedules, criticisms and
+    estimators are tried by whatever counts their turns and groups; trackers are only imported.)"""
+    needs = Checklist()
+    for key, registry, name in named_plugins(config):
+        if name not in registry:
+            needs.find(f"{key} {name}", "a plug-in", partial(_try, config, key, name, train))
+    return needs
+
+
+def _try(config: Config, key: str, name: str, train: QuestionSet | None) -> str:
+    """Call a reward on discussions in which nobody says anything, a verifier on the first answer
+    of its domain; return where the plug-in is defined."""
+    section, _, domain = key.partition(".")
+    if key == "reward.scheme":
+        silent_rewards(config, silent_discussions(config, num_questions=2))
+    asked = () if train is None or section != "verification" else train.questions
+    question = next((question for question in asked if question.domain == domain), None)
+    if train is not None and question is not None:
+        gold = train.answers[question.question_id]
+        verdict = VERIFIERS[name](gold, gold)
+        if verdict not in get_args(Verdict):
+            raise ValueError(
+                f"{key}={name}: of {question.question_id} it says {verdict!r}; let it say one of "
+                f"{', '.join(get_args(Verdict))}"
+            )
+    source = PLUGIN_KEYS[key].source_of(name)
+    return name if source is None else f"{source}, sha256 {source.digest[:12]}"
+
+
+def prompt_needs(config: Config, train: QuestionSet | None) -> Iterator[Need]:
+    """Yield what the user's file of prompts words differently, and whether the agents understand
+    it and the prompts of every domain."""
+    prompts = config.interaction.prompts
+    embedded = [model for model in config.models if model.startswith(QUICKSTART_PREFIX)]
+    only_know = f"the quick-start's agents ({', '.join(embedded[:1])}) only know"
+    further = {q.domain for q in train.questions} - {*DOMAINS} if train is not None else set()
+    if embedded and further:
+        names, known = ", ".join(sorted(further)), ", ".join(DOMAINS)
+        learns = f"prompts of {known}, and learn nothing from {names}; use models that can read"
+        doubt = f"data.train={config.data.train}: {only_know} {learns}"
+        yield Need("domains of the questions", "that the agents know", names, doubt=doubt)
+    if prompts is None:
+        return
+    wording = read_wording(location_of(prompts))
+    words = ", ".join(f"{section}.{key}" for section, texts in wording.items() for key in texts)
+    says = "the shipped wording, and say nothing sensible to any other; use models that can read"
+    yield Need(
+        f"interaction.prompts {prompts}",
+        "prompts by role",
+        words,
+        doubt=f"interaction.prompts={prompts}: {only_know} {says}" if embedded else None,
+    )
