@@ -22,8 +22,6 @@ results/README.md. Makes the environment (.venv) where there is none.
                 resume from it; recovery: two agents on one GPU, of which an engine is killed; nodes: a
                 policy in two parts, as over two nodes; nccl: weights between two GPUs by NCCL
   size=0.5b,3b  which models; what does not fit is left out
-  agents=N, requests=N, response_tokens=N
-                of checks with several agents, if not 2; of each agent, if not 128 and 512
   device=cpu    the same steps on a CPU, with size=tiny; without what is NCCL's alone
 
 Beside the table: attention against plain attention in float64. "reserved" is the most of a GPU that

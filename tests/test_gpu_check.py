@@ -8,8 +8,8 @@ import shutil
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from waiting import wait_until
@@ -22,32 +22,32 @@ from comas.preflight.memory import GIB, ModelShape
 from comas.types import TrainingSample
 from scripts.gpu_check import __main__ as entry
 from scripts.gpu_check import run
-from scripts.gpu_check.attention import MAX_ERROR, attention_error
-from scripts.gpu_check.measures import gpu_bytes, memory_peak, model_flops
-from scripts.gpu_check.plan import (
+from scripts.gpu_check.checks import (
     CHECKS,
-    ORDER,
     SIZES,
     Arguments,
     planned,
     society_config,
     why_impossible,
 )
-from scripts.gpu_check.rows import Row, failed_row, table_head
-from scripts.gpu_check.run import Budget, main
+from scripts.gpu_check.measures import (
+    MAX_ERROR,
+    attention_error,
+    gpu_bytes,
+    memory_peak,
+    model_flops,
+)
+from scripts.gpu_check.run import main
 from scripts.gpu_check.society import (
     DoesNotFitError,
+    Found,
+    Result,
     long_faults,
     recovery_faults,
     resume_faults,
 )
 
 REPOSITORY = Path(__file__).parents[1]
-ROW = Row(
-    *("two", "0.5b", "2", 60.0, 9000.0, 2.5, 0.4, 1.25, "45.0 GiB", 30.0, 40.0),
-    mismatch=(0.004, 0.006),
-    movement=0.5,
-)
 H100 = Machine("cuda", 1, 79 * GIB, 128 * GIB, has_cuda_compiler=True)
 CPU = Machine("cpu", 0, 0, 24 * GIB, has_cuda_compiler=False)
 
@@ -73,7 +73,6 @@ def test_without_a_gpu_it_says_what_a_cpu_can_do(capsys):
     [
         Arguments("cpu", size="70b"),
         Arguments("cpu", checks="one,all"),
-        Arguments("cpu", agents=-1),
         Arguments("cpu", budget=-1.0),
         Arguments("tpu"),
     ],
@@ -158,25 +157,15 @@ def test_what_is_asked_of_an_interpreter_is_what_the_checks_and_engines_import()
 # ---------------------------------------------------------------- the plan
 
 
-def test_the_first_checks_show_the_most():
-    first = [str(pair) for pair in planned(Arguments())][:6]
-    assert first == [
-        *("one of 0.5b", "ranks of 0.5b", "tensor of 0.5b", "long of 0.5b", "lora of 0.5b"),
-        "one of 3b",
+def test_checks_are_taken_size_by_size_the_most_telling_first():
+    assert [str(pair) for pair in planned(Arguments())] == [
+        f"{name} of {size}" for size in ("0.5b", "3b") for name in CHECKS
     ]
-    assert {name for name, _ in ORDER} == set(CHECKS)
     assert [str(pair) for pair in planned(Arguments("cpu"))] == [f"{n} of tiny" for n in CHECKS]
     some = Arguments(size="3b,tiny", checks="nccl,lora")
     assert [str(pair) for pair in planned(some)] == [
         "lora of 3b", "nccl of 3b", "lora of tiny", "nccl of tiny",
     ]  # fmt: skip
-
-
-def test_numbers_of_the_command_line_take_the_place_of_those_of_check_and_size():
-    some = Arguments(checks="lora,one", size="0.5b", agents=4, response_tokens=32)
-    one, lora = planned(some)
-    assert (one.check.num_agents, lora.check.num_agents) == (1, 4)
-    assert (one.size.num_requests, one.size.response_tokens) == (128, 32)
 
 
 def test_what_a_machine_cannot_run_is_known_beforehand():
@@ -227,7 +216,7 @@ def scripted(monkeypatch):
             if isinstance(outcome, Exception):
                 raise outcome
             time.sleep(outcome)
-            return replace(ROW, check=pair.name, size=pair.size_name)
+            return Result(f"| {pair.name} | measured |", [])
 
         monkeypatch.setattr(run, "run_check", run_check)
 
@@ -243,8 +232,8 @@ def test_each_row_is_told_and_what_did_not_run_is_listed_with_why(scripted, caps
     scripted(0, lost, 0, DoesNotFitError("too small"), 0, 0, 0, 0)
     assert main(Arguments("cpu")) == 1
     told = capsys.readouterr().out
-    assert f"{table_head()}\n| one | tiny | 2 | 60 |" in told
-    assert f"\n{failed_row('ranks', 'tiny')}\n| tensor | tiny |" in told
+    assert "|---|\n| one | measured |\n| ranks | tiny | " in told
+    assert "| FAULT |\n| tensor | measured |" in told
     assert "\nnot run: long of tiny: too small\n" in told
     assert "\nnot run: nccl of tiny: NCCL runs between GPUs only\n" in told
     assert told.endswith("\nfault: ranks of tiny: rank 0 of policy 0 is gone\n")
@@ -260,7 +249,7 @@ def test_a_kernel_that_fails_is_a_fault_and_ends_no_check(scripted, monkeypatch,
     monkeypatch.setattr(run, "in_process", in_process)
     assert main(Arguments("cpu", checks="one")) == 1
     told = capsys.readouterr().out
-    assert "| one | tiny |" in told
+    assert "| one | measured |" in told
     assert told.endswith(
         "fault: attention on cpu: varlen_attn() got an unexpected keyword argument\n"
     )
@@ -270,11 +259,10 @@ def test_no_check_begins_that_may_outlast_the_budget(scripted, capsys):
     scripted(0.6)
     assert main(Arguments("cpu", budget=1.0, checks="one,long,lora")) == 0
     told = capsys.readouterr().out
-    assert "| one | tiny |" in told and "| long |" not in told
+    assert "| one | measured |" in told and "| long |" not in told
     assert "\nnot run: long of tiny: 0 s are left, and a check took 1 s\n" in told
     assert "\nnot run: lora of tiny: " in told
     assert told.endswith("\nall checks that ran passed\n")
-    assert Budget(0.0).why_over() is None and Budget(0.0).left == float("inf")
 
 
 # ---------------------------------------------------------------- what is measured
@@ -347,16 +335,20 @@ def test_memory_that_cannot_be_seen_is_no_peak_of_zero(nvidia_smi, tmp_path):
 # ---------------------------------------------------------------- what is a fault
 
 
+def found(*mismatches: float, moved: float = 0.5) -> Found:
+    stats = [{0: SimpleNamespace(mismatch_mean=mismatch)} for mismatch in mismatches]
+    return Found(stats=stats, moved=[moved])
+
+
 def test_a_difference_between_policy_and_engine_is_a_fault():
-    assert ROW.faults == []
-    [stale] = replace(ROW, mismatch=(0.004, 0.5)).faults
-    assert "two of 0.5b: policy and engine differ by 0.5000 a token in step 2" in stale
-    assert len(replace(ROW, mismatch=(float("nan"), 0.0)).faults) == 1
+    assert found(0.004, 0.006).all_faults() == []
+    [stale] = found(0.004, 0.5).all_faults()
+    assert stale == "policy and engine differ by 0.5000 a token in step 2"
+    assert len(found(float("nan"), 0.0).all_faults()) == 1
 
 
 def test_an_update_without_effect_would_show_nothing_and_is_a_fault():
-    [fault] = replace(ROW, movement=0.001).faults
-    assert "an update changed a log-prob by 0.0010 only" in fault
+    assert found(0.0, moved=0.001).all_faults() == ["an update changed a log-prob by 0.0010 only"]
 
 
 def test_a_resume_that_goes_on_otherwise_is_a_fault():

@@ -35,7 +35,7 @@ if missing := lacking():
     sys.exit(2)
 
 from scripts.command import read_arguments  # noqa: E402  # after the look at what is there
-from scripts.gpu_check.plan import Arguments  # noqa: E402
+from scripts.gpu_check.checks import Arguments  # noqa: E402
 from scripts.gpu_check.run import ABOUT, main  # noqa: E402
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Measures of the checks: operations and memory."""
+"""Measures of the checks: operations, memory, and the exactness of attention."""
 
 from __future__ import annotations
 
@@ -11,15 +11,21 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-
-import psutil
+from typing import TYPE_CHECKING
 
 from comas.preflight.memory import ModelShape
 from comas.types import Device, TrainingSample
 
+if TYPE_CHECKING:
+    import torch
+
+LENGTHS = (1, 300, 77, 128)
+NUM_HEADS, NUM_KV_HEADS, HEAD_SIZE = 8, 2, 64
+MAX_ERROR = {"cuda": 0.02, "cpu": 1e-5}
+"""In bfloat16 and in float32."""
 MATRIX_SIZES = {"cuda": 8192, "cpu": 1024}
-SAMPLING_S = {"cuda": 0.2, "cpu": 1.0}
-"""Between two looks at the memory; one at all of our processes takes tens of milliseconds."""
+SAMPLING_S = 0.2
+"""Between two looks at the memory."""
 
 
 def model_flops(shape: ModelShape, samples: Sequence[TrainingSample]) -> float:
@@ -65,7 +71,7 @@ def matrix_flops(device: Device) -> float:
 
 @dataclass
 class MemoryPeak:
-    """The most memory seen: of the GPU that holds most, or of our processes' on a CPU."""
+    """The most memory seen in use on the GPU that holds most; 0 on a CPU."""
 
     bytes: int
 
@@ -76,12 +82,14 @@ def memory_peak(device: Device) -> Iterator[MemoryPeak]:
 
     Raises OSError or CalledProcessError when it cannot be seen: at once, or behind the block.
     """
-    look = gpu_bytes if device == "cuda" else process_bytes
-    peak, stop = MemoryPeak(look()), threading.Event()
+    if device == "cpu":
+        yield MemoryPeak(0)
+        return
+    peak, stop = MemoryPeak(gpu_bytes()), threading.Event()
 
     def watch() -> None:
-        while not stop.wait(SAMPLING_S[device]):
-            peak.bytes = max(peak.bytes, look())
+        while not stop.wait(SAMPLING_S):
+            peak.bytes = max(peak.bytes, gpu_bytes())
 
     with ThreadPoolExecutor(1) as pool:
         watching = pool.submit(watch)
@@ -101,13 +109,47 @@ def gpu_bytes() -> int:
     return max(int(line) for line in used.splitlines()) << 20
 
 
-def process_bytes() -> int:
-    """Memory of the processes that this one started; of a page that several share, each counts its
-    part."""
-    total = 0
-    for process in psutil.Process().children(recursive=True):
-        try:
-            total += process.memory_full_info().pss
-        except psutil.NoSuchProcess:
-            continue
-    return total
+def attention_error(device: Device) -> float:
+    """How far ``packed_attention`` is off, with grouped heads and samples of several lengths: the
+    largest relative error (by norms) of its output and of its three gradients."""
+    import torch
+
+    from comas.engines.policy import attention
+
+    torch.manual_seed(0)
+    dtype = torch.bfloat16 if device == "cuda" else torch.float32
+    heads = (NUM_HEADS, NUM_KV_HEADS, NUM_KV_HEADS)
+    states = [torch.randn(1, n, sum(LENGTHS), HEAD_SIZE, device=device, dtype=dtype) for n in heads]
+    weight = torch.randn(1, sum(LENGTHS), NUM_HEADS, HEAD_SIZE, device=device, dtype=dtype)
+    ends = torch.tensor((0, *LENGTHS)).cumsum(0).to(device, torch.int32)
+    inputs = [state.requires_grad_() for state in states]
+    output, _ = attention.packed_attention(
+        torch.nn.Module(),
+        inputs[0],
+        inputs[1],
+        inputs[2],
+        None,
+        scaling=None,
+        cu_seq_lens_q=ends,
+        max_length_q=max(LENGTHS),
+    )
+    gradients = torch.autograd.grad((output * weight).sum(), inputs)
+    exact = [state.detach().cpu().double().requires_grad_() for state in states]
+    exact_output = plain_attention(*exact)
+    exact_gradients = torch.autograd.grad((exact_output * weight.cpu()).sum(), exact)
+    found = [result.detach().cpu().double() for result in (output, *gradients)]
+    pairs = zip(found, (exact_output.detach(), *exact_gradients), strict=True)
+    return max(float((result - true).norm() / true.norm()) for result, true in pairs)
+
+
+def plain_attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """Each token sees itself and what comes before it in its sample: [1, L, heads, D]."""
+    import torch
+
+    group = query.shape[1] // key.shape[1]
+    key, value = (states.repeat_interleave(group, dim=1) for states in (key, value))
+    sample = torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS))
+    seen = (sample[:, None] == sample[None, :]).tril()
+    scores = query @ key.transpose(2, 3) / query.shape[-1] ** 0.5
+    weights = scores.masked_fill(~seen, float("-inf")).softmax(dim=-1)
+    return (weights @ value).transpose(1, 2)

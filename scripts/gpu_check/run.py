@@ -7,7 +7,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from comas.engines.cluster.supervision import EngineError
@@ -15,9 +14,7 @@ from comas.preflight.machine import Machine, describe_machine, read_gpus, why_un
 from comas.types import Device
 from comas.utils.terminal import start_command
 from scripts.command import say
-from scripts.gpu_check.attention import MAX_ERROR, attention_error
-from scripts.gpu_check.measures import gpu_bytes, in_process, matrix_flops
-from scripts.gpu_check.plan import (
+from scripts.gpu_check.checks import (
     CHECKS,
     LIMIT_S,
     SIZES,
@@ -27,8 +24,22 @@ from scripts.gpu_check.plan import (
     society_config,
     why_impossible,
 )
-from scripts.gpu_check.rows import Row, failed_row, table_head
-from scripts.gpu_check.society import DoesNotFitError, run_check, save_model
+from scripts.gpu_check.measures import (
+    MAX_ERROR,
+    attention_error,
+    gpu_bytes,
+    in_process,
+    matrix_flops,
+)
+from scripts.gpu_check.society import (
+    HEADS,
+    DoesNotFitError,
+    Result,
+    failed_row,
+    in_table,
+    run_check,
+    save_model,
+)
 
 ABOUT = "\n".join(
     [
@@ -36,27 +47,6 @@ ABOUT = "\n".join(
         *(f"  {name:9} {check.shows}" for name, check in CHECKS.items()),
     ]
 )
-
-
-@dataclass
-class Budget:
-    """Seconds that are left, and whether another check fits."""
-
-    seconds: float
-    """0: no end."""
-    started: float = field(default_factory=time.monotonic)
-    longest: float = 0.0
-    """Seconds of the longest check so far."""
-
-    @property
-    def left(self) -> float:
-        return self.started + self.seconds - time.monotonic() if self.seconds else float("inf")
-
-    def why_over(self) -> str | None:
-        """Why no check begins any more: the next may take as long as the longest so far."""
-        if self.left > self.longest:
-            return None
-        return f"{max(self.left, 0):.0f} s are left, and a check took {self.longest:.0f} s"
 
 
 def main(arguments: Arguments) -> int:
@@ -68,45 +58,48 @@ def main(arguments: Arguments) -> int:
     start_command("comas")
     # Else DeepSpeed, which transformers imports, says in the middle of the table what it finds.
     os.environ["DS_ACCELERATOR"] = device
-    budget = Budget(arguments.budget)
+    deadline = time.monotonic() + (arguments.budget or float("inf"))
     faults = attention_faults(device)
     peak_flops = in_process(matrix_flops, device)
-    say(f"matrix product on {device}: {peak_flops / 1e12:.3g} TFLOP/s\n\n{table_head()}")
-    machine, rows, not_run = describe_machine(device), [], []
+    say(f"matrix product on {device}: {peak_flops / 1e12:.3g} TFLOP/s\n")
+    say(f"{in_table(HEADS)}\n{'|---' * len(HEADS)}|")
+    machine, num_rows, not_run, longest = describe_machine(device), 0, [], 0.0
     with tempfile.TemporaryDirectory(prefix="comas-check-") as folder:
         for pair in planned(arguments):
-            if reason := why_impossible(pair.check, machine) or budget.why_over():
+            started = time.monotonic()
+            left = deadline - started
+            reason = why_impossible(pair.check, machine)
+            if reason is None and left <= longest:  # the next may take as long
+                reason = f"{max(left, 0):.0f} s are left, and a check took {longest:.0f} s"
+            if reason:
                 not_run.append(f"{pair}: {reason}")
                 continue
             try:
-                row = run_one(pair, Path(folder), machine, budget, peak_flops=peak_flops)
+                result = run_one(pair, Path(folder), machine, left, peak_flops=peak_flops)
             except DoesNotFitError as error:
                 not_run.append(f"{pair}: {error}")
             except (EngineError, TimeoutError) as error:
                 faults.append(f"{pair}: {error}")
-                say(failed_row(pair.name, pair.size_name))
+                say(failed_row(pair))
             else:
-                say(str(row))
-                rows.append(row)
-                faults += row.faults
+                say(result.row)
+                num_rows += 1
+                faults += result.faults
+            longest = max(longest, time.monotonic() - started)
     say("\n".join(["", *(f"not run: {reason}" for reason in not_run)]))
     say("\n".join([f"fault: {fault}" for fault in faults] or ["all checks that ran passed"]))
-    return 0 if rows and not faults else 1
+    return 0 if num_rows and not faults else 1
 
 
 def run_one(
-    pair: Planned, folder: Path, machine: Machine, budget: Budget, *, peak_flops: float
-) -> Row:
+    pair: Planned, folder: Path, machine: Machine, left_s: float, *, peak_flops: float
+) -> Result:
     """One check, within what is left of the budget; makes its model where it is the first."""
-    started, model = time.monotonic(), folder / pair.size_name
+    model, limit_s = folder / pair.size_name, min(LIMIT_S, max(left_s, 1.0))
     if not model.exists():
         save_model(model, pair.size, device=machine.device)
-    limit_s = min(LIMIT_S, max(budget.left, 1.0))
     config = society_config(pair.check, pair.size, device=machine.device, limit_s=limit_s)
-    try:
-        return run_check(pair, config, model=str(model), machine=machine, peak_flops=peak_flops)
-    finally:
-        budget.longest = max(budget.longest, time.monotonic() - started)
+    return run_check(pair, config, model=str(model), machine=machine, peak_flops=peak_flops)
 
 
 def attention_faults(device: Device) -> list[str]:
@@ -122,17 +115,14 @@ def attention_faults(device: Device) -> list[str]:
 
 def wrong_value(arguments: Arguments) -> str | None:
     """The first wrong value of the command line, in words; None where there is none."""
-    numbers = (
-        arguments.agents, arguments.requests, arguments.response_tokens, arguments.budget,
-    )  # fmt: skip
     if arguments.device not in ("cuda", "cpu"):
         return f"device={arguments.device}: takes cuda or cpu"
     if set(arguments.sizes) - set(SIZES):
         return f"size={arguments.size}: takes {', '.join(SIZES)}"
     if set(arguments.checks.split(",")) - set(CHECKS):
         return f"checks={arguments.checks}: takes {', '.join(CHECKS)}"
-    if min(numbers) < 0:
-        return "agents, requests, response_tokens and budget take numbers of at least 0"
+    if arguments.budget < 0:
+        return f"budget={arguments.budget:g}: takes a number of at least 0"
     return why_no_gpu() if arguments.device == "cuda" else None
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import chain, product
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
 import psutil
 
@@ -23,21 +23,32 @@ from comas.preflight.sharding import settle_sharding
 from comas.run.metrics.step import Stopwatch
 from comas.types import Device, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
+from scripts.gpu_check.checks import PROMPT_TOKENS, Planned, Size
 from scripts.gpu_check.measures import memory_peak, model_flops
-from scripts.gpu_check.plan import PROMPT_TOKENS, Planned, Size
-from scripts.gpu_check.rows import MAX_MISMATCH, Row
 from scripts.random_models import qwen2_config, save_random_model
-
-if TYPE_CHECKING:
-    from transformers import Qwen2Config
 
 MOST_TOKENS_OF_A_SENTENCE = 12
 """Most tokens of a sentence of which ``sample`` makes prompts."""
+MAX_MISMATCH = 0.02
+"""Mean |policy - engine| log-prob difference of a token, and the least that an update changes."""
+HEADS = (
+    "check", "model", "ZeRO", "start s", "tokens/s", "update s", "FLOPs utilisation", "sync s",
+    "planned", "reserved GiB", "memory GiB", "mismatch", "moved", "verdict",
+)  # fmt: skip
+"""Of the table: ``planned`` is the memory that preflight expects a run to need, ``reserved`` what
+PyTorch held in a rank, ``moved`` the mean change of a log-prob by an update."""
 Buffers = Mapping[int, list[TrainingSample]]
 
 
 class DoesNotFitError(ValueError):
     """The memory plan says that this machine is too small for a society."""
+
+
+class Result(NamedTuple):
+    """A row of the table, and what is wrong with it in words."""
+
+    row: str
+    faults: list[str]
 
 
 @dataclass
@@ -55,15 +66,22 @@ class Found:
     faults: list[str] = field(default_factory=list)
     """Faults in what this check adds to the two steps."""
 
+    def all_faults(self) -> list[str]:
+        """These, and the faults of the two steps."""
+        mismatches = (max(s.mismatch_mean for s in stats.values()) for stats in self.stats)
+        faults = [
+            f"policy and engine differ by {mismatch:.4f} a token in step {step}"
+            for step, mismatch in enumerate(mismatches, start=1)
+            if not mismatch < MAX_MISMATCH
+        ]
+        if not self.moved[0] > MAX_MISMATCH:
+            faults.append(f"an update changed a log-prob by {self.moved[0]:.4f} only")
+        return faults + self.faults
+
 
 def run_check(
-    planned: Planned,
-    config: Config,
-    *,
-    model: str,
-    machine: Machine,
-    peak_flops: float,
-) -> Row:
+    planned: Planned, config: Config, *, model: str, machine: Machine, peak_flops: float
+) -> Result:
     """Two steps of agents as in training, and what the check adds.
 
     Raises EngineError when an engine fails, DoesNotFitError before anything is started.
@@ -71,26 +89,39 @@ def run_check(
     config, needed = fitting(config, model=model, machine=machine, what=str(planned))
     with memory_peak(machine.device) as peak:
         found = go_through(planned, config, model=model, device=machine.device)
-    shape, samples = model_shape(model), list(chain(*found.buffers.values()))
-    seconds = found.clock.times()
-    per_second = model_flops(shape, samples) / seconds["time/update"]
+    samples, seconds = list(chain(*found.buffers.values())), found.clock.times()
+    flops = model_flops(model_shape(model), samples) / seconds["time/update"]
     num_tokens = sum(len(sample.response_token_ids) for sample in samples)
-    return Row(
-        check=planned.name,
-        size=planned.size_name,
-        zero=f"{config.policy.zero_stage}{' offload' if config.policy.adam_offload else ''}",
-        start_s=seconds["time/start"],
-        tokens_per_s=num_tokens / seconds["time/rollout"],
-        update_s=seconds["time/update"],
-        utilisation=per_second / peak_flops / config.policy.ranks_per_policy,
-        sync_s=seconds["time/sync"],
-        planned=needed.split(" (")[0],
-        reserved_gib=found.reserved / GIB,
-        memory_gib=peak.bytes / GIB,
-        mismatch=tuple(max(s.mismatch_mean for s in own.values()) for own in found.stats),
-        movement=found.moved[0],
-        own_faults=tuple(found.faults),
-    )
+    mismatches = (max(s.mismatch_mean for s in stats.values()) for stats in found.stats)
+    faults = found.all_faults()
+    cells = {
+        "check": planned.name,
+        "model": planned.size_name,
+        "ZeRO": f"{config.policy.zero_stage}{' offload' * bool(config.policy.adam_offload)}",
+        "start s": f"{seconds['time/start']:.0f}",
+        "tokens/s": f"{num_tokens / seconds['time/rollout']:.0f}",
+        "update s": f"{seconds['time/update']:.2f}",
+        "FLOPs utilisation": f"{flops / peak_flops / config.policy.ranks_per_policy:.1%}",
+        "sync s": f"{seconds['time/sync']:.2f}",
+        "planned": needed.split(" (")[0],
+        "reserved GiB": f"{found.reserved / GIB:.1f}",
+        "memory GiB": f"{peak.bytes / GIB:.1f}",
+        "mismatch": " ".join(f"{mismatch:.1e}" for mismatch in mismatches),
+        "moved": f"{found.moved[0]:.2g}",
+        "verdict": "FAULT" if faults else "ok",
+    }
+    assert tuple(cells) == HEADS
+    return Result(in_table(cells.values()), [f"{planned}: {fault}" for fault in faults])
+
+
+def in_table(cells: Iterable[str]) -> str:
+    """``| a | b |``"""
+    return f"| {' | '.join(cells)} |"
+
+
+def failed_row(planned: Planned) -> str:
+    """The row of a check that an engine's failure ended."""
+    return in_table([planned.name, planned.size_name, *[""] * (len(HEADS) - 3), "FAULT"])
 
 
 def go_through(planned: Planned, config: Config, *, model: str, device: Device) -> Found:
@@ -217,14 +248,8 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
 
 
 def save_model(folder: Path, size: Size, *, device: Device) -> None:
-    """Write a random model with a tokenizer and chat template, in Hugging Face format."""
-    dtype = "bfloat16" if device == "cuda" else "float32"
-    save_random_model(folder, model_config(size, dtype=dtype))
-
-
-def model_config(size: Size, *, dtype: str) -> Qwen2Config:
-    """The configuration of a Qwen2 model of ``size``."""
-    return qwen2_config(
+    """Write a random Qwen2 model with a tokenizer and chat template, in Hugging Face format."""
+    config = qwen2_config(
         vocab_size=size.vocab_size,
         hidden_size=size.hidden_size,
         intermediate_size=size.intermediate_size,
@@ -232,8 +257,9 @@ def model_config(size: Size, *, dtype: str) -> Qwen2Config:
         num_heads=size.num_heads,
         num_kv_heads=size.num_kv_heads,
         max_tokens=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
-        dtype=dtype,
+        dtype="bfloat16" if device == "cuda" else "float32",
     )
+    save_random_model(folder, config)
 
 
 def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
@@ -269,6 +295,6 @@ def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
 
     samples = asyncio.run(ask_all())
     return {
-        agent: [own for own in samples if own.agent_index == agent]
+        agent: [sample for sample in samples if sample.agent_index == agent]
         for agent in range(config.society.num_agents)
     }

@@ -1,10 +1,9 @@
-"""Which societies are checked, in an order in which the first minutes show the most."""
+"""The societies that are checked, the most telling first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
 
 from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rollout, Society
 from comas.preflight.machine import Machine
@@ -90,12 +89,6 @@ CHECKS = {
     ),
     "nccl": Check("engine and rank on GPUs of their own, weights by NCCL", is_disaggregated=True),
 }
-ORDER = (
-    ("one", "0.5b"), ("ranks", "0.5b"), ("tensor", "0.5b"), ("long", "0.5b"), ("lora", "0.5b"),
-    ("one", "3b"), ("zero3", "0.5b"), ("recovery", "0.5b"), ("nodes", "0.5b"), ("nccl", "0.5b"),
-    ("ranks", "3b"), ("tensor", "3b"), ("lora", "3b"), ("long", "3b"), ("recovery", "3b"),
-    ("zero3", "3b"), ("nodes", "3b"), ("nccl", "3b"),
-)  # fmt: skip
 
 
 @dataclass
@@ -109,12 +102,6 @@ class Arguments:
     """Names in ``CHECKS``."""
     budget: float = 0.0
     """Seconds; what then no longer fits is not run. 0: everything."""
-    agents: int = 0
-    """Agents of a check that has several; 0: as many as it names."""
-    requests: int = 0
-    """For each agent; 0: as many as the size names."""
-    response_tokens: int = 0
-    """Most tokens of a response; 0: as many as the size names."""
 
     @property
     def sizes(self) -> list[str]:
@@ -122,41 +109,28 @@ class Arguments:
         return (self.size or ("0.5b,3b" if self.device == "cuda" else "tiny")).split(",")
 
 
-@dataclass(frozen=True)
-class Planned:
+class Planned(NamedTuple):
     """A check of a model."""
 
     name: str
     size_name: str
-    check: Check
-    size: Size
+
+    @property
+    def check(self) -> Check:
+        return CHECKS[self.name]
+
+    @property
+    def size(self) -> Size:
+        return SIZES[self.size_name]
 
     def __str__(self) -> str:
         return f"{self.name} of {self.size_name}"
 
 
-def planned(arguments: Arguments) -> Iterator[Planned]:
-    """The checks that the command line asks for: those of ``ORDER``, then other sizes in the order
-    of ``CHECKS``. Its numbers that are not 0 take the place of a size's, and of a check's that has
-    several agents."""
-    checks, sizes = arguments.checks.split(","), arguments.sizes
-    others = [(check, size) for size in sizes for check in CHECKS]
-    for name, size_name in dict.fromkeys([*ORDER, *others]):
-        if name not in checks or size_name not in sizes:
-            continue
-        check, size = CHECKS[name], SIZES[size_name]
-        if check.num_agents > 1 and arguments.agents:
-            check = replace(check, num_agents=arguments.agents)
-        yield Planned(
-            name,
-            size_name,
-            check,
-            replace(
-                size,
-                num_requests=arguments.requests or size.num_requests,
-                response_tokens=arguments.response_tokens or size.response_tokens,
-            ),
-        )
+def planned(arguments: Arguments) -> list[Planned]:
+    """The checks that the command line asks for: size by size, in the order of ``CHECKS``."""
+    names = arguments.checks.split(",")
+    return [Planned(name, size) for size in arguments.sizes for name in CHECKS if name in names]
 
 
 def why_impossible(check: Check, machine: Machine) -> str | None:
@@ -168,17 +142,12 @@ def why_impossible(check: Check, machine: Machine) -> str | None:
     return None
 
 
-def prompt_tokens(check: Check, size: Size) -> int:
-    """Tokens of the longest prompt, at most."""
-    return size.long_prompt_tokens if check.has_long_samples else PROMPT_TOKENS
-
-
 def society_config(check: Check, size: Size, *, device: Device, limit_s: float = LIMIT_S) -> Config:
     """The agents of ``check``, configured as in training; ``limit_s`` bounds every call."""
     # Adapters share one engine and one trainer, which does not leave the GPU to the engine.
     num_sharers = 1 if check.lora_rank else check.num_agents
     dtype = "bfloat16" if device == "cuda" else "float32"
-    longest = prompt_tokens(check, size)
+    longest = size.long_prompt_tokens if check.has_long_samples else PROMPT_TOKENS
     return Config(
         society=Society(num_agents=check.num_agents),
         rollout=Rollout(
