@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Shows that runs survive faults.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -12,13 +13,8 @@ checkpoints damaged, the disk filled (only as root). Checks that each ends with 
 that nobody disturbed. About an hour on 2 cores.
 
 USAGE
-  print_help scripts/chaos/__main__.py
+  print_help "$(dirname "${BASH_SOURCE[0]}")/chaos/__main__.py"
 }
 
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/help.sh
-for argument in "$@"; do
-  case "$argument" in -h | --help) usage && exit 0 ;; esac
-done
-source scripts/environment.sh
+start 0 1000 "$@"
 exec "$PYTHON_BIN" -m scripts.chaos "$@"

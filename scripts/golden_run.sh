@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Shows that a restructuring changed no number of a run.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -14,10 +15,5 @@ Societies that are not there yet are built first, under saves/golden.
 USAGE
 }
 
-case "${1:-}" in
-  -h | --help) usage && exit 0 ;;
-  "") usage >&2 && exit 2 ;;
-esac
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
+start 1 1000 "$@"
 exec "$PYTHON_BIN" scripts/golden_run.py "$@"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Has lm-evaluation-harness measure a run's agents, and compares its count with ours.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 HARNESS="lm_eval[api]==0.4.13"
 
@@ -15,24 +16,11 @@ same prompts and greedy sampling (evaluation/README.md).
 USAGE
 }
 
-for argument in "$@"; do
-  case "$argument" in
-    -h | --help) usage && exit 0 ;;
-    -*) usage >&2 && exit 2 ;;
-  esac
-done
-if [[ $# -ne 1 ]]; then
-  usage >&2
-  exit 2
-fi
-
-run="$(realpath -m -- "$1")"
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
+start 1 1 "$@"
 if [[ "$(cat .venv-harness/stamp 2>/dev/null)" != "$HARNESS" ]]; then
   echo "harness: installing $HARNESS into .venv-harness (about 1 GB)"
   "$PYTHON_BIN" -m venv --clear .venv-harness
   .venv-harness/bin/python -m pip install -q "$HARNESS"
   printf '%s\n' "$HARNESS" >.venv-harness/stamp
 fi
-exec "$PYTHON_BIN" -m evaluation.harness "$run" .venv-harness/bin/lm_eval
+exec "$PYTHON_BIN" -m evaluation.harness "$(whole "$1")" .venv-harness/bin/lm_eval

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Writes the LoRA adapters of a run as whole models.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -15,22 +16,6 @@ interruption the same command goes on.
 USAGE
 }
 
-for argument in "$@"; do
-  case "$argument" in
-    -h | --help) usage && exit 0 ;;
-    -*) usage >&2 && exit 2 ;;
-  esac
-done
-if [[ $# -lt 1 || $# -gt 2 ]]; then
-  usage >&2
-  exit 2
-fi
-
-# Folders may be named from where the user stands; everything else lives in the repository.
-arguments=()
-for argument in "$@"; do
-  arguments+=("$(realpath -m "$argument")")
-done
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
-exec "$PYTHON_BIN" scripts/merge_models.py "${arguments[@]}"
+start 1 2 "$@"
+mapfile -t folders < <(whole "$@")
+exec "$PYTHON_BIN" scripts/merge_models.py "${folders[@]}"

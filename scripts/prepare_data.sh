@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Builds the training data, the validation data and the benchmarks from public datasets.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -30,21 +31,16 @@ USAGE
   echo "Names: train" "$(sed -n 's/^    name="\(.*\)",$/\1/p' "$benchmarks"/*.py | paste -sd " ")"
 }
 
-for argument in "$@"; do
-  case "$argument" in -h | --help) usage && exit 0 ;; esac
-done
+start 0 1000 "$@"
 
 # Folders may be named from where the user stands; everything else lives in the repository.
 arguments=()
 previous=""
 for argument in "$@"; do
   case "$previous" in
-    --from | --output) argument="$(realpath -m -- "$argument")" ;;
+    --from | --output) argument="$(whole "$argument")" ;;
   esac
   arguments+=("$argument")
   previous="$argument"
 done
-
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
 exec "$PYTHON_BIN" scripts/prepare_data.py "${arguments[@]+"${arguments[@]}"}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Uploads a run's trained agents to the Hugging Face hub.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -16,18 +17,7 @@ becomes the model NAME-agent_0 on the hub, and so on, each with its model card (
 USAGE
 }
 
-for argument in "$@"; do
-  case "$argument" in -h | --help) usage && exit 0 ;; esac
-done
-if [[ $# -lt 2 ]]; then
-  usage >&2
-  exit 2
-fi
-
-# A run may be named from where the user stands; everything else lives in the repository.
-if [[ -e "$1" ]]; then
-  set -- "$(realpath -s "$1")" "${@:2}"
-fi
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
-exec "$PYTHON_BIN" scripts/push_models.py "$@"
+start 2 4 "$@"
+run="$(whole "$1")"
+[[ -e "$run" ]] || run="$1"
+exec "$PYTHON_BIN" scripts/push_models.py "$run" "${@:2}"

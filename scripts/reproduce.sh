@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes every run of a study, and a report of how its experiments compare.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -28,11 +29,6 @@ interruption the same command goes on, also within a run.
 USAGE
 }
 
-for argument in "$@"; do
-  case "$argument" in -h | --help) usage && exit 0 ;; esac
-done
-
 export COMAS_STARTED_IN="$PWD" # where paths may start
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
+start 0 1000 "$@"
 exec "$PYTHON_BIN" -m comas.reproduction "$@"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Takes pictures of the page of a run.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -12,18 +13,7 @@ verdicts disagree, with its tokens. Chromium: see bash scripts/test_pages.sh --h
 USAGE
 }
 
-for argument in "$@"; do
-  case "$argument" in
-    -h | --help) usage && exit 0 ;;
-    -*) usage >&2 && exit 2 ;;
-  esac
-done
-if [[ $# -ne 2 ]]; then
-  usage >&2
-  exit 2
-fi
-set -- "$(realpath "$1")" "$(realpath -m "$2")"
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
+start 2 2 "$@"
+mapfile -t paths < <(whole "$@")
 source scripts/browser.sh
-exec "$PYTHON_BIN" scripts/screenshots.py "$@"
+exec "$PYTHON_BIN" scripts/screenshots.py "${paths[@]}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Tests the pages of runs in a real browser.
 set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/start.sh"
 
 usage() {
   cat <<'USAGE'
@@ -16,11 +17,6 @@ CHROMIUM=/path/to/chromium names another one. Playwright is installed into .venv
 USAGE
 }
 
-for argument in "$@"; do
-  case "$argument" in -h | --help) usage && exit 0 ;; esac
-done
-
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-source scripts/environment.sh
+start 0 1000 "$@"
 source scripts/browser.sh
 exec "$PYTHON_BIN" -m pytest tests/browser/page_checks.py "$@"

@@ -74,7 +74,7 @@ def test_training_says_which_packages_a_wheel_cannot_bring(monkeypatch, capsys):
     assert "error: comas train needs openrlhf and vllm" in capsys.readouterr().err
 
 
-NOT_OURS = {"browser", "environment", "help", "slurm_example", "test", "test_pages", "benchmark"}
+NOT_OURS = {"browser", "environment", "start", "slurm_example", "test", "test_pages", "benchmark"}
 
 
 @pytest.mark.parametrize(

@@ -454,9 +454,7 @@ def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(
     assert ".venv" in folders
 
 
-SOURCED = ("browser", "environment", "help")
-
-
+SOURCED = ("browser", "environment", "start")
 STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} - {*SOURCED})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -195,9 +196,13 @@ def test_a_script_says_where_it_was_started(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["train_comas", "evaluate_model", "view", "discuss", "check_data"])
-def test_every_script_that_takes_paths_hands_on_where_it_was_started(name: str):
-    text = (REPOSITORY / f"scripts/{name}.sh").read_text()
-    assert 0 < text.index(f'export {paths.STARTED_IN}="$PWD"') < text.index("\ncd ")
+def test_every_script_that_takes_paths_hands_on_where_it_was_started(tmp_path: Path, name: str):
+    shutil.copytree(REPOSITORY / "scripts", tmp_path / "scripts")
+    (tmp_path / "scripts/environment.sh").write_text(f"PYTHON_BIN={tmp_path}/python\n")
+    (tmp_path / "python").write_text(f'#!/bin/sh\necho "${paths.STARTED_IN}"\n')
+    (tmp_path / "python").chmod(0o755)
+    script = tmp_path / f"scripts/{name}.sh"
+    assert subprocess.check_output(["bash", script, "x"], cwd="/usr", text=True) == "/usr\n"
 
 
 def test_a_folder_to_write_to_holds_no_variable():

@@ -1,0 +1,67 @@
+# shellcheck shell=bash
+# Sourced by the other scripts: shows help, goes to the repository, and finds the environment.
+
+# Takes the least and the most number of arguments, then the arguments of the script, which has defined
+# `usage`. Help needs nothing installed.
+start() {
+  local least=$1 most=$2 argument
+  shift 2
+  for argument in "$@"; do
+    case "$argument" in -h | --help) usage && exit 0 ;; esac
+  done
+  if (($# < least || $# > most)); then
+    usage >&2
+    exit 2
+  fi
+  STARTED_IN="$PWD"
+  cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
+  source scripts/environment.sh
+}
+
+# Becomes a command of comas/commands, whose help is in comas/help.
+run_comas() {
+  local name=$1 least=$2
+  shift 2
+  usage() {
+    sed "s|{command}|bash scripts/$(basename "$0")|" "$(dirname "$0")/../comas/help/$name.txt"
+  }
+  export COMAS_STARTED_IN="$PWD" # where paths may start
+  start "$least" 1000 "$@"
+  exec "$PYTHON_BIN" -m comas.commands "$name" "$@"
+}
+
+# Prints paths, which may start where the user stands, whole; options as they are.
+whole() {
+  local argument
+  for argument in "$@"; do
+    if [[ "$argument" == -* ]]; then
+      printf '%s\n' "$argument"
+    else
+      (cd "$STARTED_IN" && realpath -m -- "$argument")
+    fi
+  done
+}
+
+# Prints what the first file says of itself, and the keys, with their defaults, that the dataclasses of
+# all files define. Nothing has to be installed for it.
+print_help() {
+  awk '
+    NR == 1 { sub(/^"""/, ""); in_text = 1 }
+    in_text { in_text = !sub(/"""$/, ""); if (in_text || $0) print; next }
+    /^class (Arguments|Repeated)[(:]/ {
+      if (!num_classes++) print "\nKeys and their defaults:"
+      in_keys = 1
+      is_new = 0
+      next
+    }
+    /^[^ ]/ { in_keys = 0 }
+    in_keys && /^    [a-z_]+: .* = / {
+      key = $1
+      sub(/:$/, "", key)
+      sub(/^    [a-z_]+: [^=]* = /, "")
+      is_new = !seen[key]++ # the first file has the last word
+      if (is_new) printf "  %s=%s\n", key, $0
+    }
+    in_keys && is_new && /^    """.*"""$/ { gsub(/^    """|"""$/, ""); print "      " $0 }
+  ' "$@"
+}
