@@ -40,5 +40,5 @@ if [[ $# -gt 0 && "$1" != -* ]]; then
     exit 2
   fi
 fi
-start 1 1000 "$@"
+start 1 "$ANY" "$@"
 exec "$PYTHON_BIN" -m "scripts.benchmarks.$name" "${@:2}"

@@ -16,5 +16,5 @@ USAGE
   print_help "$(dirname "${BASH_SOURCE[0]}")/chaos/__main__.py"
 }
 
-start 0 1000 "$@"
+start 0 "$ANY" "$@"
 exec "$PYTHON_BIN" -m scripts.chaos "$@"

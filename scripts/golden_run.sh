@@ -15,5 +15,5 @@ Societies that are not there yet are built first, under saves/golden.
 USAGE
 }
 
-start 1 1000 "$@"
+start 1 "$ANY" "$@"
 exec "$PYTHON_BIN" scripts/golden_run.py "$@"

@@ -31,7 +31,7 @@ USAGE
   echo "Names: train" "$(sed -n 's/^    name="\(.*\)",$/\1/p' "$benchmarks"/*.py | paste -sd " ")"
 }
 
-start 0 1000 "$@"
+start 0 "$ANY" "$@"
 
 # Folders may be named from where the user stands; everything else lives in the repository.
 arguments=()

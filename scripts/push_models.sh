@@ -17,7 +17,7 @@ becomes the model NAME-agent_0 on the hub, and so on, each with its model card (
 USAGE
 }
 
-start 2 4 "$@"
+start 2 "$ANY" "$@"
 run="$(whole "$1")"
 [[ -e "$run" ]] || run="$1"
 exec "$PYTHON_BIN" scripts/push_models.py "$run" "${@:2}"

@@ -30,5 +30,5 @@ USAGE
 }
 
 export COMAS_STARTED_IN="$PWD" # where paths may start
-start 0 1000 "$@"
+start 0 "$ANY" "$@"
 exec "$PYTHON_BIN" -m comas.reproduction "$@"

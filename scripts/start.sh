@@ -2,14 +2,19 @@
 # Sourced by the other scripts: shows help, goes to the repository, and finds the environment.
 
 # Takes the least and the most number of arguments, then the arguments of the script, which has defined
-# `usage`. Help needs nothing installed.
+# `usage`. Where the most is ANY, there may be options among them. Help needs nothing installed.
+ANY=1000
 start() {
-  local least=$1 most=$2 argument
+  local least=$1 most=$2 argument is_wrong
   shift 2
+  is_wrong=$(($# < least || $# > most))
   for argument in "$@"; do
-    case "$argument" in -h | --help) usage && exit 0 ;; esac
+    case "$argument" in
+      -h | --help) usage && exit 0 ;;
+      -*) ((most == ANY)) || is_wrong=1 ;;
+    esac
   done
-  if (($# < least || $# > most)); then
+  if ((is_wrong)); then
     usage >&2
     exit 2
   fi
@@ -26,20 +31,13 @@ run_comas() {
     sed "s|{command}|bash scripts/$(basename "$0")|" "$(dirname "$0")/../comas/help/$name.txt"
   }
   export COMAS_STARTED_IN="$PWD" # where paths may start
-  start "$least" 1000 "$@"
+  start "$least" "$ANY" "$@"
   exec "$PYTHON_BIN" -m comas.commands "$name" "$@"
 }
 
-# Prints paths, which may start where the user stands, whole; options as they are.
+# Prints paths, which may start where the user stands, whole.
 whole() {
-  local argument
-  for argument in "$@"; do
-    if [[ "$argument" == -* ]]; then
-      printf '%s\n' "$argument"
-    else
-      (cd "$STARTED_IN" && realpath -m -- "$argument")
-    fi
-  done
+  (cd "$STARTED_IN" && realpath -m -- "$@")
 }
 
 # Prints what the first file says of itself, and the keys, with their defaults, that the dataclasses of

@@ -17,6 +17,6 @@ CHROMIUM=/path/to/chromium names another one. Playwright is installed into .venv
 USAGE
 }
 
-start 0 1000 "$@"
+start 0 "$ANY" "$@"
 source scripts/browser.sh
 exec "$PYTHON_BIN" -m pytest tests/browser/page_checks.py "$@"
