@@ -27,8 +27,8 @@ def never(*request):
 
 def cross(value):
     """``value`` as it arrives on the other side."""
-    form = json.loads(json.dumps(References(never, of_checker=True).codec.encode(value)))
-    return References(never, of_checker=False).codec.decode(form)
+    form = json.loads(json.dumps(References(never, of_checker=True).encode(value)))
+    return References(never, of_checker=False).decode(form)
 
 
 VALUES = [
@@ -127,7 +127,7 @@ def decode(form):
     references = References(ask, of_checker=True)
     references.give_number(decode)
     try:
-        value = references.codec.decode(form)
+        value = references.decode(form)
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AttributeError):
         return
     if callable(value) and type(value) is not Remote:
@@ -531,8 +531,7 @@ def test_what_a_program_may_change_of_an_object_of_the_checker(sandbox):
 
 
 def test_what_one_side_alone_holds_is_no_longer_watched():
-    references = References(never, of_checker=True)
-    codec, other = references.codec, References(never, of_checker=False).codec
+    codec, other = References(never, of_checker=True), References(never, of_checker=False)
 
     def send(value, sender, receiver, may_forget=False):
         news = sender.news(may_forget=may_forget)

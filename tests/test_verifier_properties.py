@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from comas.verification import Verifier
 from comas.verification.boxed import last_boxed, last_boxed_list
-from comas.verification.brackets import is_balanced, unwrap
 from comas.verification.choice import read_letter, verify_choice
 from comas.verification.coding import examine_checker, last_python_block
-from comas.verification.latex import normalize
+from comas.verification.latex import is_balanced, normalize, unwrap
 from comas.verification.published import verify_choice_published, verify_science_published
 from comas.verification.science import read_number, verify_science
 from comas.verification.units import is_unit, read_quantity

@@ -18,7 +18,7 @@ from math_verify import parse, verify
 from math_verify.parser import LatexExtractionConfig
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 
-from comas.verification.brackets import is_balanced
+from comas.verification.latex import is_balanced
 
 PRECISION = 50
 """Decimal places to which numbers are compared that cannot be compared exactly, beyond as many as

@@ -6,102 +6,73 @@ from collections.abc import Callable
 from itertools import groupby
 
 from comas.verification.boxed import last_boxed
-from comas.verification.brackets import outside, unwrap
 
 _UNICODE = {
-    "\u2212": "-",
-    "\u2013": "-",
-    "\u2044": "/",
-    "\u00d7": r"\times ",
-    "\u00b7": r"\cdot ",
-    "\u22c5": r"\cdot ",
-    "\u00f7": "/",
-    "\u221a": "sqrt",
-    "\u221b": r"\sqrt[3]",
-    "\u03c0": r"\pi ",
-    "\u03b8": r"\theta ",
-    "\u221e": r"\infty ",
-    "\u2264": r"\le ",
-    "\u2265": r"\ge ",
-    "\u2260": r"\ne ",
-    "\u2248": r"\approx ",
-    "\u2208": r"\in ",
-    "\u2209": r"\notin ",
-    "\u222a": r"\cup ",
-    "\u2229": r"\cap ",
-    "\u22c2": r"\cap ",
-    "\u22c3": r"\cup ",
-    "\u2216": r"\setminus ",
-    "\u2227": r"\land ",
-    "\u2228": r"\lor ",
-    "\u2234": r"\therefore ",
-    "\u21d2": r"\implies ",
-    "\u2115": r"\mathbb{N}",
-    "\u2124": r"\mathbb{Z}",
-    "\u211a": r"\mathbb{Q}",
-    "\u211d": r"\mathbb{R}",
-    "\u2102": r"\mathbb{C}",
-    "\u2205": r"\emptyset ",
-    "\u00b1": r"\pm ",
-    "\u2213": r"\mp ",
-    "\u2220": r"\angle ",
-    "\u27e8": "(",
-    "\u27e9": ")",
-    "\u2308": r"\lceil ",
-    "\u2309": r"\rceil ",
-    "\u230a": r"\lfloor ",
-    "\u230b": r"\rfloor ",
+    **{"\u2212": "-", "\u2013": "-", "\u2044": "/", "\u00f7": "/", "\u27e8": "(", "\u27e9": ")"},
+    **{"\u221a": "sqrt", "\u221b": r"\sqrt[3]", "\u00d7": r"\times ", "\u00b7": r"\cdot "},
+    **{"\u22c5": r"\cdot ", "\u03c0": r"\pi ", "\u03b8": r"\theta ", "\u221e": r"\infty "},
+    **{"\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\ne ", "\u2248": r"\approx "},
+    **{"\u2208": r"\in ", "\u2209": r"\notin ", "\u222a": r"\cup ", "\u2229": r"\cap "},
+    **{"\u22c2": r"\cap ", "\u22c3": r"\cup ", "\u2216": r"\setminus ", "\u2205": r"\emptyset "},
+    **{"\u2227": r"\land ", "\u2228": r"\lor ", "\u2234": r"\therefore ", "\u21d2": r"\implies "},
+    **{"\u2115": r"\mathbb{N}", "\u2124": r"\mathbb{Z}", "\u211a": r"\mathbb{Q}"},
+    **{"\u211d": r"\mathbb{R}", "\u2102": r"\mathbb{C}", "\u00b1": r"\pm ", "\u2213": r"\mp "},
+    **{"\u2308": r"\lceil ", "\u2309": r"\rceil ", "\u230a": r"\lfloor ", "\u230b": r"\rfloor "},
+    **{"\u2220": r"\angle "},
 }
 # Characters without a width; those that turn the direction of what follows are none of them.
 _UNSEEN = dict.fromkeys([0xAD, *range(0x200B, 0x200E), *range(0x2060, 0x2065), 0xFEFF])
 # How Unicode names the set form of a character: 2 in superscript, 1/2 as one sign, a bold x.
 _SET_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<fraction>": "%s"}
-_COMMANDS = {
-    **dict.fromkeys(["left", "right", "big", "Big", "bigg", "Bigg", "bigl", "bigr"], ""),
-    **dict.fromkeys(["Bigl", "Bigr", "biggl", "biggr", "Biggl", "Biggr", "middle"], ""),
-    **dict.fromkeys(["tiny", "small", "normalsize", "large", "Large", "LARGE", "huge", "Huge"], ""),
-    **dict.fromkeys(["displaystyle", "textstyle", "limits", "quad", "qquad", "thinspace"], " "),
-    **dict.fromkeys(["scriptstyle", "enspace", "medspace", "negthinspace", "hfill"], " "),
-    **dict.fromkeys(["dfrac", "tfrac", "cfrac", "nicefrac", "sfrac", "flatfrac"], r"\frac"),
-    **dict.fromkeys(["dbinom", "tbinom"], r"\binom"),
-    **dict.fromkeys(["textbf", "textit", "textrm", "textsf", "textnormal", "mbox"], r"\text"),
-    **dict.fromkeys(["texttt", "textsc", "textsl", "textup", "textmd", "emph", "hbox"], r"\text"),
-    **dict.fromkeys(["mathrm", "mathbf", "mathit", "mathsf", "mathtt", "mathnormal"], r"\text"),
-    **dict.fromkeys(["underline", "boldsymbol", "pmb", "bm", "ensuremath", "fbox"], ""),
-    **dict.fromkeys(["lvert", "rvert", "vert"], "|"),
-    **dict.fromkeys(["leq", "leqslant", "leqq"], r"\le"),
-    **dict.fromkeys(["geq", "geqslant", "geqq"], r"\ge"),
-    **dict.fromkeys(["approxeq", "simeq", "doteq"], r"\approx"),
-    **dict.fromkeys(["Rightarrow", "Longrightarrow", "rArr"], r"\implies"),
-    **dict.fromkeys(["degree", "textdegree"], "\u00b0"),
-    **dict.fromkeys(["land", "wedge"], ","),
-    **dict.fromkeys(["ast", "bullet"], r"\cdot"),
-    **dict.fromkeys(["euro", "texteuro"], "\u20ac"),
-    **dict.fromkeys(["backslash", "smallsetminus"], r"\setminus"),
-    **dict.fromkeys(["R", "RR", "Reals", "reals"], r"\mathbb{R}"),
-    **dict.fromkeys(["Z", "ZZ", "Integers"], r"\mathbb{Z}"),
-    **dict.fromkeys(["N", "NN", "Naturals"], r"\mathbb{N}"),
-    **dict.fromkeys(["Q", "QQ", "Rationals"], r"\mathbb{Q}"),
-    **dict.fromkeys(["C", "CC", "Complexes"], r"\mathbb{C}"),
-    "bigcup": r"\cup",
-    "bigcap": r"\cap",
-    "textdollar": r"\$",
-    "varnothing": r"\emptyset",
-    "neq": r"\ne",
-    "vee": r"\lor",
-    "lt": "<",
-    "gt": ">",
-    "imath": "i",
-    "lbrace": r"\{",
-    "rbrace": r"\}",
-    "lbrack": "[",
-    "rbrack": "]",
-    "lparen": "(",
-    "rparen": ")",
-    "langle": "(",
-    "rangle": ")",
-    "colon": ":",
+_SYNONYMS = {
+    "": (
+        "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle tiny "
+        "small normalsize large Large LARGE huge Huge underline boldsymbol pmb bm ensuremath fbox"
+    ),
+    " ": (
+        "displaystyle textstyle limits quad qquad thinspace scriptstyle enspace medspace "
+        "negthinspace hfill"
+    ),
+    r"\frac": "dfrac tfrac cfrac nicefrac sfrac flatfrac",
+    r"\binom": "dbinom tbinom",
+    r"\text": (
+        "textbf textit textrm textsf textnormal mbox texttt textsc textsl textup textmd emph hbox "
+        "mathrm mathbf mathit mathsf mathtt mathnormal"
+    ),
+    r"\le": "leq leqslant leqq",
+    r"\ge": "geq geqslant geqq",
+    r"\ne": "neq",
+    r"\approx": "approxeq simeq doteq",
+    r"\implies": "Rightarrow Longrightarrow rArr",
+    r"\lor": "vee",
+    r"\cdot": "ast bullet",
+    r"\cup": "bigcup",
+    r"\cap": "bigcap",
+    r"\setminus": "backslash smallsetminus",
+    r"\emptyset": "varnothing",
+    r"\mathbb{R}": "R RR Reals reals",
+    r"\mathbb{Z}": "Z ZZ Integers",
+    r"\mathbb{N}": "N NN Naturals",
+    r"\mathbb{Q}": "Q QQ Rationals",
+    r"\mathbb{C}": "C CC Complexes",
+    r"\$": "textdollar",
+    r"\{": "lbrace",
+    r"\}": "rbrace",
+    "\u00b0": "degree textdegree",
+    "\u20ac": "euro texteuro",
+    "|": "lvert rvert vert",
+    ",": "land wedge",
+    "<": "lt",
+    ">": "gt",
+    "i": "imath",
+    "[": "lbrack",
+    "]": "rbrack",
+    "(": "lparen langle",
+    ")": "rparen rangle",
+    ":": "colon",
 }
+_COMMANDS = {name: plain for plain, names in _SYNONYMS.items() for name in names.split()}
+_BRACKET = re.compile(r"(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|\\.", re.DOTALL)
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _SPACE = r"(?:(?<!\\)\\(?:[,;:!> ]|$)|~|\s)"
 # Thin spaces, a comma without its space, a comma in braces: set apart wherever they stand.
@@ -356,3 +327,61 @@ def _latex_of(character: str) -> tuple[str, str]:
         return "", character
     plain = "".join(_UNICODE.get(sign := chr(int(code, 16)), sign) for code in codes)
     return form, rf"\frac{{{plain.replace('/', '}{')}}}" if form == "<fraction>" else plain
+
+
+# ---------------------------------------------------------------- what stands within brackets
+
+
+def split(text: str, separator: re.Pattern[str]) -> list[str]:
+    """The stripped parts of ``text`` between separators that stand outside all brackets.
+
+    Example: ``split("(1, 2), 3", re.compile(","))`` gives ``["(1, 2)", "3"]``.
+    """
+    depths = _depths(text)
+    cuts = [m for m in separator.finditer(text) if depths[m.start()] == 0]
+    starts = [0, *(cut.end() for cut in cuts)]
+    ends = [*(cut.start() for cut in cuts), len(text)]
+    return [text[start:end].strip() for start, end in zip(starts, ends, strict=True)]
+
+
+def outside(text: str, pattern: re.Pattern[str]) -> list[re.Match[str]]:
+    r"""The matches of ``pattern`` outside all brackets but LaTeX's own braces.
+
+    Example: of ``r"\frac{1}{2} + (3)"`` the digits 1 and 2 are outside.
+    """
+    depths = _depths(text, braces=False)
+    return [match for match in pattern.finditer(text) if depths[match.start()] == 0]
+
+
+def unwrap(text: str) -> tuple[str, str, str]:
+    r"""The pair of brackets around the whole of ``text``, with what stands between them.
+
+    Example: ``"[2, 3)"`` gives ``("[", "2, 3", ")")``, ``"(x)(y)"`` gives ``("", "(x)(y)", "")``.
+    """
+    opening = _BRACKET.match(text)
+    if opening is None or not opening["open"]:
+        return "", text, ""
+    depths = _depths(text)
+    if depths[-1] != 0 or depths.index(0, opening.end()) != len(text):
+        return "", text, ""
+    *_, closing = _BRACKET.finditer(text)
+    return opening[0], text[opening.end() : closing.start()].strip(), closing[0]
+
+
+def is_balanced(text: str) -> bool:
+    """Whether every bracket that is opened is closed, of whatever kind, and the reverse."""
+    depths = _depths(text)
+    return depths[-1] == 0 and min(depths) == 0
+
+
+def _depths(text: str, *, braces: bool = True) -> list[int]:
+    """The number of brackets open before each character, and at the end."""
+    depths = [0] * (len(text) + 1)
+    depth = position = 0
+    for token in _BRACKET.finditer(text):
+        depths[position : token.end()] = [depth] * (token.end() - position)
+        position = token.end()
+        if braces or token[0] not in "{}":
+            depth += 1 if token["open"] else -1 if token["close"] else 0
+    depths[position:] = [depth] * (len(text) + 1 - position)
+    return depths

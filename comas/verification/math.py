@@ -34,17 +34,25 @@ from collections.abc import Sequence
 
 from comas.verification.algebra import is_equal_expression, read_gold
 from comas.verification.boxed import last_boxed_list
-from comas.verification.brackets import split, unwrap
 from comas.verification.choice import read_letter
 from comas.verification.forms import Verdict
-from comas.verification.latex import MAX_ANSWER_CHARS, join_thousands, normalize, trim
-from comas.verification.names import is_asked_for, is_name, is_same_name
+from comas.verification.latex import (
+    MAX_ANSWER_CHARS,
+    join_thousands,
+    normalize,
+    split,
+    trim,
+    unwrap,
+)
 from comas.verification.sets import SUCH_THAT, is_equal_set, is_set
 from comas.verification.units import Quantity, read_quantity
 from comas.verification.words import (
     has_other_points,
     has_words,
+    is_asked_for,
     is_equal_text,
+    is_name,
+    is_same_name,
     is_text,
     split_domain,
     strip_phrases,

@@ -11,9 +11,8 @@ import math
 import re
 
 from comas.verification.boxed import last_boxed_list
-from comas.verification.brackets import unwrap
 from comas.verification.forms import Verdict
-from comas.verification.latex import MAX_ANSWER_CHARS, normalize
+from comas.verification.latex import MAX_ANSWER_CHARS, normalize, unwrap
 from comas.verification.units import is_unit
 from comas.verification.words import strip_phrases
 

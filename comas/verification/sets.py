@@ -12,7 +12,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from comas.verification.algebra import are_equal, read_computable
-from comas.verification.brackets import split, unwrap
+from comas.verification.latex import split, unwrap
 
 _OR = re.compile(r"\\lor(?![a-zA-Z])|;")
 _AND = re.compile(r",")

@@ -22,7 +22,7 @@ from functools import partial
 from typing import Any
 
 from . import HEADER_BYTES, Limits, file_rules, folder, namespaces, system
-from .cell import BROKEN, PASSED, STARTED, Containment, Pipes, enter
+from .cell import BROKEN, PASSED, STARTED, Cell
 from .processes import end_namespace, end_tree
 
 PRELOADED = (
@@ -105,13 +105,16 @@ class Server:
         server = os.getpid()
         cell = os.fork()
         if cell == 0:
-            enter(
-                Pipes(program, checker, report_end),
+            Cell(
+                program,
+                checker,
+                report_end,
                 limits,
-                Containment(self._filter, place, self.landlock is not None),
-                names_may_shadow=request["names_may_shadow"],
-                server=server,
-            )
+                request["names_may_shadow"],
+                system_call_filter=self._filter,
+                folder=place,
+                has_file_rules=self.landlock is not None,
+            ).enter(server=server)
         for descriptor in (program, checker, report_end):
             os.close(descriptor)
         _pass_on(request["program"], program_end)

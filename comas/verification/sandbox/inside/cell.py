@@ -29,81 +29,98 @@ CHECKER_USER, PROGRAM_USER = 65533, 65534
 
 
 @dataclass(frozen=True)
-class Pipes:
-    """Descriptors of the server's that the cell goes on with."""
+class Cell:
+    """One run: its pipes, its limits, and what this machine has against hostile programs."""
 
     program: int
-    """The source code of the program, to read."""
+    """The descriptor to read the source code of the program from."""
     checker: int
-    """The source code of the checker, to read. It never enters the program's memory."""
+    """That of the checker's, which never enters the program's memory."""
     report: int
-
-
-@dataclass(frozen=True)
-class Containment:
-    """What this machine has against hostile programs."""
-
+    limits: Limits
+    names_may_shadow: bool
     system_call_filter: bytes
     """Empty where there is none."""
     folder: str | None
     """Where to work without namespaces; None with them."""
     has_file_rules: bool
 
-
-def enter(
-    pipes: Pipes,
-    limits: Limits,
-    containment: Containment,
-    *,
-    names_may_shadow: bool,
-    server: int,
-) -> NoReturn:
-    """Become the cell, and end with its checker. Faults of ours are reported."""
-    _keep_only(pipes.program, pipes.checker, pipes.report)
-    try:
-        os.setsid()
-        _contain(containment, limits)
-        _end_with_parent()
-        if containment.folder is None:
-            _continue_in_child()
+    def enter(self, *, server: int) -> NoReturn:
+        """Become the cell, and end with its checker. Faults of ours are reported."""
+        _keep_only(self.program, self.checker, self.report)
+        try:
+            os.setsid()
+            self._leave_the_rest_behind()
             _end_with_parent()
-        elif os.getppid() != server:
+            if self.folder is None:
+                _continue_in_child()
+                _end_with_parent()
+            elif os.getppid() != server:
+                os._exit(1)
+            checker = self._start_both()
+        except OSError as error:
+            os.write(self.report, BROKEN + str(error).encode())
             os._exit(1)
-        checker = _start_both(pipes, limits, containment, names_may_shadow)
-    except OSError as error:
-        os.write(pipes.report, BROKEN + str(error).encode())
-        os._exit(1)
-    _keep_only()
-    os.waitpid(checker, 0)
-    os._exit(0)
+        _keep_only()
+        os.waitpid(checker, 0)
+        os._exit(0)
 
+    def _start_both(self) -> int:
+        """Start the checker's process and the program's; returns the checker's."""
+        program_in, checker_out = os.pipe()
+        checker_in, program_out = os.pipe()
 
-def _start_both(
-    pipes: Pipes, limits: Limits, containment: Containment, names_may_shadow: bool
-) -> int:
-    """Start the checker's process and the program's; returns the checker's."""
-    program_in, checker_out = os.pipe()
-    checker_in, program_out = os.pipe()
+        def be_checker() -> None:
+            _keep_only(self.checker, self.report, checker_in, checker_out)
+            self._confine(CHECKER_USER)
+            checker = _read_all(self.checker)
+            may_shadow = self.names_may_shadow
+            check(checker, names_may_shadow=may_shadow, source=checker_in, sink=checker_out)
+            os.write(self.report, PASSED)
 
-    def be_checker() -> None:
-        _keep_only(pipes.checker, pipes.report, checker_in, checker_out)
-        _confine(limits, containment, CHECKER_USER, pipes.report)
-        checker = _read_all(pipes.checker)
-        check(checker, names_may_shadow=names_may_shadow, source=checker_in, sink=checker_out)
-        os.write(pipes.report, PASSED)
+        def be_program() -> None:
+            _keep_only(self.program, self.report, program_in, program_out)
+            os.setsid()  # a signal to its own group is to reach nobody but itself
+            self._confine(PROGRAM_USER)
+            os.close(self.report)
+            serve(_read_all(self.program), source=program_in, sink=program_out)
 
-    def be_program() -> None:
-        _keep_only(pipes.program, pipes.report, program_in, program_out)
-        os.setsid()  # a signal to its own group is to reach nobody but itself
-        _confine(limits, containment, PROGRAM_USER, pipes.report)
-        os.close(pipes.report)
-        serve(_read_all(pipes.program), source=program_in, sink=program_out)
+        checker = _start(be_checker)
+        if self.folder is None:
+            system.call("unshare", system.CLONE_NEWPID | system.CLONE_NEWIPC)
+        _start(be_program)
+        return checker
 
-    checker = _start(be_checker)
-    if containment.folder is None:
-        system.call("unshare", system.CLONE_NEWPID | system.CLONE_NEWIPC)
-    _start(be_program)
-    return checker
+    def _leave_the_rest_behind(self) -> None:
+        """Give up what is neither the program's nor the checker's business."""
+        if self.folder is not None:
+            os.chdir(folder.work_of(self.folder))
+            return
+        namespaces.mount_empty_tmp(self.limits.disk_mib)
+        if os.geteuid() == 0:
+            _become(PROGRAM_USER)
+        # Without a map of users this gives no right over anything outside, and takes all others.
+        system.call("unshare", system.CLONE_NEWUSER | system.CLONE_NEWPID | system.CLONE_NEWIPC)
+
+    def _confine(self, user: int) -> None:
+        """Take all rights from this process, for good, before it runs code that is not ours."""
+        try:
+            _limit(self.limits)
+            system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
+            # A huge page of which all but a part was given back counts as that part.
+            system.prctl(system.PR_SET_THP_DISABLE, 1)
+            if self.folder is None:
+                system.drop_capabilities()
+            else:
+                _confine_to_folder(self.folder, user, has_rules=self.has_file_rules)
+                folder.keep_removed(self.folder)
+            _end_with_parent()  # only now: a change of the user undoes it
+            if self.system_call_filter:
+                system.filter_system_calls(self.system_call_filter)
+            os.write(self.report, STARTED)
+        except OSError as error:
+            os.write(self.report, BROKEN + str(error).encode())
+            raise
 
 
 def _start(work: Callable[[], None]) -> int:
@@ -115,39 +132,6 @@ def _start(work: Callable[[], None]) -> int:
         work()
     finally:
         os._exit(0)
-
-
-def _contain(containment: Containment, limits: Limits) -> None:
-    """Leave everything behind that is neither the program's nor the checker's business."""
-    if containment.folder is not None:
-        os.chdir(folder.work_of(containment.folder))
-        return
-    namespaces.mount_empty_tmp(limits.disk_mib)
-    if os.geteuid() == 0:
-        _become(PROGRAM_USER)
-    # Without a map of users this gives no right over anything outside, and takes all others.
-    system.call("unshare", system.CLONE_NEWUSER | system.CLONE_NEWPID | system.CLONE_NEWIPC)
-
-
-def _confine(limits: Limits, containment: Containment, user: int, report: int) -> None:
-    """Take all rights from this process, for good, before it runs code that is not ours."""
-    try:
-        _limit(limits)
-        system.prctl(system.PR_SET_NO_NEW_PRIVS, 1)
-        # A huge page of which all but a part was given back counts as that part.
-        system.prctl(system.PR_SET_THP_DISABLE, 1)
-        if containment.folder is None:
-            system.drop_capabilities()
-        else:
-            _confine_to_folder(containment.folder, user, has_rules=containment.has_file_rules)
-            folder.keep_removed(containment.folder)
-        _end_with_parent()  # only now: a change of the user undoes it
-        if containment.system_call_filter:
-            system.filter_system_calls(containment.system_call_filter)
-        os.write(report, STARTED)
-    except OSError as error:
-        os.write(report, BROKEN + str(error).encode())
-        raise
 
 
 def _confine_to_folder(place: str, user: int, *, has_rules: bool) -> None:

@@ -23,7 +23,7 @@ def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> No
 
     names_may_shadow: see ``_Names``.
     """
-    conversation = Conversation(source, sink, permits=_Rules(checker))
+    conversation = Conversation(source, sink, permits=Rules(checker))
     conversation.hear_outcome()  # of loading the program
     solution = conversation.references.remote(0)
     sys.modules["solution"] = _Solution(solution)
@@ -89,7 +89,7 @@ class _Solution(types.ModuleType):
         return getattr(self._solution, name)
 
 
-class _Rules:
+class Rules:
     """What the program may do to the checker."""
 
     def __init__(self, checker: str) -> None:

@@ -17,33 +17,24 @@ import os
 from _thread import RLock  # threading would make every fork of the server slower
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from .references import References
 from .remote import CONVERSIONS, OPERATIONS, number_of
 from .values import Form
+
+if TYPE_CHECKING:
+    from .checking import Rules
 
 MAX_MESSAGE_BYTES = 32 << 20
 MAX_DEPTH = 100
 """Callbacks within callbacks: at some six frames each, below Python's limit of recursion."""
 
 
-class Permits(Protocol):
-    """What the checker allows the program."""
-
-    def operation(self, operation: str, target: Any, operands: tuple[Any, ...]) -> bool:
-        """Whether the program may ask for it, of an object that the checker has passed to it."""
-        ...
-
-    def error(self, operation: str, error: BaseException) -> bool:
-        """Whether what the checker has asked for may raise this."""
-        ...
-
-
 class Conversation:
     """One side of it. Requests may be made from any thread, one at a time."""
 
-    def __init__(self, source: int, sink: int, *, permits: Permits | None = None) -> None:
+    def __init__(self, source: int, sink: int, *, permits: "Rules | None" = None) -> None:
         """Read from the descriptor ``source``, write to ``sink``.
 
         permits: what the program may do to the checker; None on its own side.
@@ -55,12 +46,11 @@ class Conversation:
         self._depth = 0
         self._converted: dict[tuple[str, int], Any] = {}
         self.references = References(self.request, of_checker=permits is not None)
-        self._codec = self.references.codec
 
     def request(self, operation: str, *operands: Any, **named: Any) -> Any:
         """Have the other side do one of OPERATIONS; raises what that raises there."""
         with self._lock:
-            if not self._permits or operation not in CONVERSIONS or self._codec.changed():
+            if not self._permits or operation not in CONVERSIONS or self.references.changed():
                 self._converted.clear()
                 return self._ask(operation, operands, named)
             # Once only: an object could answer each question as suits what came of the last.
@@ -76,7 +66,7 @@ class Conversation:
 
     def tell_outcome(self, value: Any) -> None:
         with self._lock:
-            self._tell("return", lambda: self._codec.encode(value))
+            self._tell("return", lambda: self.references.encode(value))
 
     def serve(self) -> NoReturn:
         """Do what the other side asks for, until it ends."""
@@ -88,7 +78,7 @@ class Conversation:
             self._do(news, *content)
 
     def _ask(self, operation: str, operands: tuple[Any, ...], named: dict[str, Any]) -> Any:
-        encode = self._codec.encode
+        encode = self.references.encode
         self._tell(
             "do",
             lambda: [
@@ -105,8 +95,8 @@ class Conversation:
             while kind == "do":
                 self._do(news, *content)
                 kind, news, content = self._receive()
-            self._codec.receive(news)
-            value = self._codec.decode(content)
+            self.references.receive(news)
+            value = self.references.decode(content)
             if kind == "raise":
                 _require(issubclass(type(value), BaseException))
                 _require(not self._permits or self._permits.error(operation, value))
@@ -120,12 +110,12 @@ class Conversation:
         self, news: Form, operation: str, positional: list[Form], by_name: dict[str, Form]
     ) -> None:
         with _or_end():
-            self._codec.receive(news)
+            self.references.receive(news)
             kind, number = positional[0]
             _require(kind == "yours")
             target = self.references.own(number)
-            operands = tuple(self._codec.decode(form) for form in positional[1:])
-            named = {name: self._codec.decode(form) for name, form in by_name.items()}
+            operands = tuple(self.references.decode(form) for form in positional[1:])
+            named = {name: self.references.decode(form) for name, form in by_name.items()}
             function = OPERATIONS[operation]
             is_permitted = not self._permits or self._permits.operation(operation, target, operands)
         self._depth += 1
@@ -139,18 +129,18 @@ class Conversation:
             outcome = ("raise", error)
         self._depth -= 1
         with _or_end(), self._lock:
-            self._tell(outcome[0], lambda: self._codec.encode(outcome[1]))
+            self._tell(outcome[0], lambda: self.references.encode(outcome[1]))
 
     def _tell(self, kind: str, content: Callable[[], Form]) -> None:
         may_forget = self._permits is not None and self._depth == 0
         try:
-            news = self._codec.news(may_forget=may_forget)
+            news = self.references.news(may_forget=may_forget)
             message = _packed([kind, news, content()])
         except BaseException:  # the asker's to deal with
-            self._codec.unsent()
+            self.references.unsent()
             raise
         self._send(message)
-        self._codec.sent()
+        self.references.sent()
 
     def _send(self, message: bytes) -> None:
         with _or_end():

@@ -24,12 +24,12 @@ from .values import Codec, Form
 _TEXT = "_text_of_the_original"
 
 
-class References:
+class References(Codec):
     """The objects of this side that the other side knows of, and its objects known here."""
 
     def __init__(self, request: Callable[..., Any], *, of_checker: bool) -> None:
         """``request``: see ``Remote``. ``of_checker``: whose side this is."""
-        self.codec = Codec(self)
+        super().__init__()
         self._request = request
         self._of_checker = of_checker
         self._own: list[Any] = []
@@ -55,7 +55,7 @@ class References:
             self._remotes[number] = Remote(self._request, number)
         return self._remotes[number]
 
-    def encode(self, value: Any) -> Form:
+    def encode_reference(self, value: Any) -> Form:
         kind = type(value)
         if kind is Remote:
             return ["yours", number_of(value)]
@@ -66,10 +66,10 @@ class References:
         if issubclass(kind, BaseException):
             return self._encode_error(value)
         if issubclass(kind, tuple) and isinstance(fields := getattr(kind, "_fields", 0), tuple):
-            return ["namedtuple", kind.__name__, list(fields), *map(self.codec.encode, value)]
+            return ["namedtuple", kind.__name__, list(fields), *map(self.encode, value)]
         return ["mine", self.give_number(value)]
 
-    def decode(self, form: list[Form]) -> Any:
+    def decode_reference(self, form: list[Form]) -> Any:
         match form:
             case ["mine", number]:
                 return self.remote(number)
@@ -82,7 +82,7 @@ class References:
             case ["error", kind, list(arguments), list(attributes), str(text)]:
                 return self._rebuild_error(kind, arguments, attributes, text)
             case ["namedtuple", str(name), list(fields), *items]:
-                return self._tuple_class(name, fields)(*map(self.codec.decode, items))
+                return self._tuple_class(name, fields)(*map(self.decode, items))
         raise ValueError("not a form")
 
     def _find_in_library(self, module: str, name: str) -> Any:
@@ -115,7 +115,7 @@ class References:
         return self._remotes[number]
 
     def _encode_error(self, error: BaseException) -> Form:
-        encode = self.codec.encode
+        encode = self.encode
         attributes = [[n, encode(v)] for n, v in vars(error).items() if not n.startswith("_")]
         arguments = list(map(encode, error.args))
         kind = self._encode_error_class(type(error))
@@ -124,8 +124,8 @@ class References:
     def _rebuild_error(
         self, kind: Form, arguments: list[Form], attributes: list[Form], text: str
     ) -> BaseException:
-        named = [(name, self.codec.decode(value)) for name, value in attributes]
-        values = list(map(self.codec.decode, arguments))
+        named = [(name, self.decode(value)) for name, value in attributes]
+        values = list(map(self.decode, arguments))
         error_class = self._error_class(kind)
         try:
             error = error_class(*values)
@@ -136,7 +136,7 @@ class References:
         return error
 
     def _error_class(self, form: Form) -> Any:
-        error_class = self.codec.decode(form)
+        error_class = self.decode(form)
         if not (issubclass(type(error_class), type) and issubclass(error_class, BaseException)):
             raise TypeError("not a class of exceptions")
         return error_class

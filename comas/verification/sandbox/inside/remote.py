@@ -1,5 +1,6 @@
 """An object of the other side, as if it were here: what is done to it is done over there."""
 
+import builtins
 import math
 import operator
 from collections.abc import Callable
@@ -20,6 +21,12 @@ def _call(function: Any, *arguments: Any, **named: Any) -> Any:
     return function(*arguments, **named)
 
 
+def _named(place: object, names: str) -> dict[str, Callable[..., Any]]:
+    """The functions behind special methods: ``_named(builtins, "len")`` gives that of
+    ``__len__``."""
+    return {f"__{name}__": getattr(place, name) for name in names.split()}
+
+
 _ARITHMETIC = (
     *("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow"),
     *("lshift", "rshift", "and", "xor", "or"),
@@ -31,45 +38,25 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 """What is done between two objects of the same side."""
 
 CONVERSIONS: dict[str, Callable[..., Any]] = {
-    "__bool__": bool,
-    "__int__": int,
-    "__float__": float,
-    "__complex__": complex,
+    **_named(builtins, "bool int float complex str repr hash len"),
     "__index__": operator.index,
-    "__str__": str,
-    "__repr__": repr,
-    "__hash__": hash,
-    "__len__": len,
     "__plain__": plain,
 }
 """What an object is, asked by no other operand."""
 
-METHODS: dict[str, Callable[..., Any]] = CONVERSIONS | {
+METHODS: dict[str, Callable[..., Any]] = {
+    **CONVERSIONS,
+    **_named(builtins, "iter next reversed format dir round abs"),
+    **_named(operator, "getitem setitem delitem contains neg pos invert"),
+    **_named(math, "trunc floor ceil"),
     "__call__": _call,
     "__getattr__": getattr,
     "__setattr__": setattr,
     "__delattr__": delattr,
-    "__getitem__": operator.getitem,
-    "__setitem__": operator.setitem,
-    "__delitem__": operator.delitem,
-    "__contains__": operator.contains,
-    "__iter__": iter,
-    "__next__": next,
-    "__reversed__": reversed,
     "__enter__": _enter,
     "__exit__": _exit,
     "__instancecheck__": lambda cls, value: isinstance(value, cls),
     "__subclasscheck__": lambda cls, other: issubclass(other, cls),
-    "__format__": format,
-    "__dir__": dir,
-    "__round__": round,
-    "__trunc__": math.trunc,
-    "__floor__": math.floor,
-    "__ceil__": math.ceil,
-    "__abs__": abs,
-    "__neg__": operator.neg,
-    "__pos__": operator.pos,
-    "__invert__": operator.invert,
 }
 """What is done to one object."""
 

@@ -22,14 +22,13 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
 from itertools import chain
 from operator import is_
 from sys import getrefcount
-from typing import Any, Protocol
+from typing import Any
 
 Form = Any
 """What ``json`` knows: None, bool, int, float, str, and lists of those."""
@@ -37,92 +36,49 @@ Form = Any
 _AS_THEY_ARE = frozenset({type(None), bool, float, str})
 
 
-class ByReference(Protocol):
-    """The encoding of values that do not cross themselves (references.py)."""
-
-    def encode(self, value: Any) -> Form: ...
-
-    def decode(self, form: list[Form]) -> Any: ...
+def _items(value: Any) -> Iterator[Any]:
+    return chain.from_iterable(value.items())
 
 
-@dataclass(frozen=True)
-class _Immutable:
-    name: str
-    parts: Callable[[Any], Iterable[Any]]
-    build: Callable[..., Any]
-
-
-@dataclass(frozen=True)
-class _Mutable:
-    name: str
-    parts: Callable[[Any], Iterable[Any]]
-    refill: Callable[[Any, list[Any]], object]
-    """Makes these parts the content."""
-    create: Callable[..., Any]
-    """Makes an empty one, of the arguments."""
-    arguments: Callable[[Any], tuple[Any, ...]] = lambda value: ()
-
-
-def _refill_list(value: Any, parts: list[Any]) -> None:
-    value[:] = parts
-
-
-def _refill_set(value: Any, parts: list[Any]) -> None:
-    value.clear()
-    value.update(parts)
-
-
-def _refill_deque(value: Any, parts: list[Any]) -> None:
-    value.clear()
-    value.extend(parts)
-
-
-def _refill_dict(value: Any, parts: list[Any]) -> None:
-    value.clear()
+def _put_items(value: Any, parts: list[Any]) -> None:
     for key, item in zip(parts[::2], parts[1::2], strict=True):
         value[key] = item
-
-
-def _refill_bytearray(value: Any, parts: list[Any]) -> None:
-    (value[:],) = parts
-
-
-def _dict_parts(value: Any) -> Iterator[Any]:
-    return chain.from_iterable(value.items())
 
 
 def _iso(value: Any) -> tuple[str]:
     return (value.isoformat(),)
 
 
-_IMMUTABLE: dict[type, _Immutable] = {
-    tuple: _Immutable("tuple", iter, lambda *parts: parts),
-    frozenset: _Immutable("frozenset", iter, lambda *parts: frozenset(parts)),
-    bytes: _Immutable("bytes", lambda v: (v.hex(),), bytes.fromhex),
-    complex: _Immutable("complex", lambda v: (v.real, v.imag), complex),
-    range: _Immutable("range", lambda v: (v.start, v.stop, v.step), range),
-    slice: _Immutable("slice", lambda v: (v.start, v.stop, v.step), slice),
-    Fraction: _Immutable("Fraction", lambda v: (v.numerator, v.denominator), Fraction),
-    Decimal: _Immutable("Decimal", lambda v: (str(v),), Decimal),
-    date: _Immutable("date", _iso, date.fromisoformat),
-    time: _Immutable("time", _iso, time.fromisoformat),
-    datetime: _Immutable("datetime", _iso, datetime.fromisoformat),
-    timedelta: _Immutable("timedelta", lambda v: (v.days, v.seconds, v.microseconds), timedelta),
+_IMMUTABLE: dict[type, tuple[Callable[[Any], Iterable[Any]], Callable[..., Any]]] = {
+    tuple: (iter, lambda *parts: parts),
+    frozenset: (iter, lambda *parts: frozenset(parts)),
+    bytes: (lambda v: (v.hex(),), bytes.fromhex),
+    complex: (lambda v: (v.real, v.imag), complex),
+    range: (lambda v: (v.start, v.stop, v.step), range),
+    slice: (lambda v: (v.start, v.stop, v.step), slice),
+    Fraction: (lambda v: (v.numerator, v.denominator), Fraction),
+    Decimal: (lambda v: (str(v),), Decimal),
+    date: (_iso, date.fromisoformat),
+    time: (_iso, time.fromisoformat),
+    datetime: (_iso, datetime.fromisoformat),
+    timedelta: (lambda v: (v.days, v.seconds, v.microseconds), timedelta),
 }
-_MUTABLE: dict[type, _Mutable] = {
-    list: _Mutable("list", iter, _refill_list, list),
-    set: _Mutable("set", iter, _refill_set, set),
-    dict: _Mutable("dict", _dict_parts, _refill_dict, dict),
-    OrderedDict: _Mutable("OrderedDict", _dict_parts, _refill_dict, OrderedDict),
-    Counter: _Mutable("Counter", _dict_parts, _refill_dict, Counter),
-    defaultdict: _Mutable(
-        "defaultdict", _dict_parts, _refill_dict, defaultdict, lambda v: (v.default_factory,)
-    ),
-    deque: _Mutable("deque", iter, _refill_deque, lambda n: deque(maxlen=n), lambda v: (v.maxlen,)),
-    bytearray: _Mutable("bytearray", lambda v: (bytes(v),), _refill_bytearray, bytearray),
+"""type -> the parts of a value, and what makes a value of them."""
+_MUTABLE: dict[type, tuple[Callable[[Any], Iterable[Any]], Callable[[Any, list[Any]], object]]] = {
+    list: (iter, list.extend),
+    set: (iter, set.update),
+    deque: (iter, deque.extend),
+    bytearray: (lambda v: (bytes(v),), lambda v, parts: v.extend(*parts)),
+    **dict.fromkeys((dict, OrderedDict, Counter, defaultdict), (_items, _put_items)),
 }
-_IMMUTABLE_BY_NAME = {kind.name: kind for kind in _IMMUTABLE.values()}
-_MUTABLE_BY_NAME = {kind.name: kind for kind in _MUTABLE.values()}
+"""type -> the parts of a container, and what puts them into an empty one."""
+_ARGUMENTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    defaultdict: lambda v: (v.default_factory,),
+    deque: lambda v: ((), v.maxlen),
+}
+"""type -> what an empty one is made with, where that is more than nothing."""
+_IMMUTABLE_BY_NAME = {kind.__name__: build for kind, (_, build) in _IMMUTABLE.items()}
+_MUTABLE_BY_NAME = {kind.__name__: kind for kind in _MUTABLE}
 
 
 _PLAIN: dict[type, Callable[[Any], Any]] = {
@@ -150,8 +106,7 @@ class Codec:
     Both sides see the same containers in the same order, and so give them the same labels.
     """
 
-    def __init__(self, references: ByReference) -> None:
-        self._references = references
+    def __init__(self) -> None:
         self._containers: dict[int, Any] = {}
         self._labels: dict[int, int] = {}  # by id; _containers keeps the object alive
         self._contents: dict[int, list[Any]] = {}
@@ -192,10 +147,7 @@ class Codec:
         """Take what the other side has changed and released."""
         released, changes = news
         for label, *forms in changes:
-            container = self._containers[label]
-            kind = _MUTABLE[type(container)]
-            kind.refill(container, [self.decode(form) for form in forms])
-            self._contents[label] = list(kind.parts(container))
+            self._refill(label, forms)
         for label in released:
             self._forget(label)
 
@@ -207,11 +159,10 @@ class Codec:
         if kind is int:
             return value if -(2**63) <= value < 2**63 else ["int", hex(value)]
         if kind in _MUTABLE:
-            return self._encode_container(value, _MUTABLE[kind])
+            return self._encode_container(value)
         if kind in _IMMUTABLE and _has_no_foreign_timezone(value):
-            immutable = _IMMUTABLE[kind]
-            return [immutable.name, *map(self.encode, immutable.parts(value))]
-        return self._references.encode(value)
+            return [kind.__name__, *map(self.encode, _IMMUTABLE[kind][0](value))]
+        return self.encode_reference(value)
 
     def decode(self, form: Form) -> Any:
         if type(form) is not list:
@@ -222,18 +173,26 @@ class Codec:
         if name in _MUTABLE_BY_NAME:
             return self._decode_container(form)
         if name in _IMMUTABLE_BY_NAME:
-            return _IMMUTABLE_BY_NAME[name].build(*map(self.decode, form[1:]))
+            return _IMMUTABLE_BY_NAME[name](*map(self.decode, form[1:]))
         if name == "same":
             return self._containers[form[1]]
         if name == "int":
             return int(form[1], 16)
-        return self._references.decode(form)
+        return self.decode_reference(form)
+
+    def encode_reference(self, value: Any) -> Form:
+        """The form of what does not cross itself (references.py)."""
+        raise NotImplementedError
+
+    def decode_reference(self, form: list[Form]) -> Any:
+        """What such a form stands for."""
+        raise NotImplementedError
 
     def changed(self) -> dict[int, list[Any]]:
         """The parts of each container that are not those that the other side has."""
         changed = {}
         for label, container in self._containers.items():
-            before, now = self._contents[label], list(_MUTABLE[type(container)].parts(container))
+            before, now = self._contents[label], _parts(container)
             if len(before) != len(now) or not all(map(is_, before, now)):
                 changed[label] = now
         return changed
@@ -250,24 +209,30 @@ class Codec:
                 self._forget(label)
                 self._released.append(label)
 
-    def _encode_container(self, value: Any, kind: _Mutable) -> Form:
+    def _encode_container(self, value: Any) -> Form:
         label = self._labels.get(id(value))
         if label is not None:
             return ["same", label]
         label = self._register(value)
-        arguments = [self.encode(argument) for argument in kind.arguments(value)]
-        parts = self._contents[label] = list(kind.parts(value))
-        return [kind.name, label, arguments, *map(self.encode, parts)]
+        kind = type(value)
+        arguments = list(map(self.encode, _ARGUMENTS[kind](value) if kind in _ARGUMENTS else ()))
+        parts = self._contents[label] = _parts(value)
+        return [kind.__name__, label, arguments, *map(self.encode, parts)]
 
     def _decode_container(self, form: list[Form]) -> Any:
         name, label, arguments, *parts = form
-        kind = _MUTABLE_BY_NAME[name]
-        value = kind.create(*map(self.decode, arguments))
+        value = _MUTABLE_BY_NAME[name](*map(self.decode, arguments))
         if label != self._register(value):
             raise ValueError("labels out of order")
-        kind.refill(value, [self.decode(part) for part in parts])
-        self._contents[label] = list(kind.parts(value))
+        self._refill(label, parts)
         return value
+
+    def _refill(self, label: int, forms: list[Form]) -> None:
+        container = self._containers[label]
+        parts = list(map(self.decode, forms))
+        container.clear()
+        _MUTABLE[type(container)][1](container, parts)
+        self._contents[label] = _parts(container)
 
     def _register(self, value: Any) -> int:
         label = self._next_label
@@ -279,6 +244,10 @@ class Codec:
     def _forget(self, label: int) -> None:
         if label in self._containers:
             del self._labels[id(self._containers.pop(label))], self._contents[label]
+
+
+def _parts(container: Any) -> list[Any]:
+    return list(_MUTABLE[type(container)][0](container))
 
 
 def plain(value: Any) -> Any:
