@@ -18,8 +18,8 @@ NUM_COLUMNS, PANEL = 5, 2.6
 """Panels of the figure beside each other; width and height of one, in inches."""
 LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and by how
-much more a metric rose than in {reference}, runs of the same seed in pairs, with the 95 % interval
-of the mean (Student's t, not adjusted for their number). Bold: the interval excludes 0."""
+much more a metric rose than in {reference}, in runs of the same seed, with the 95 % interval of the
+mean (Student's t, not adjusted for their number). Bold: the interval excludes 0."""
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
@@ -68,7 +68,7 @@ def comparison_table(results: Results, metric: str, *, reference: str) -> str:
         rows.append([name, before, after, said])
     if not rows:
         raise ValueError(f"no run has the metric {metric}; metrics.jsonl of a run has all names")
-    heads = ["experiment", "before", "after", f"rose more than in {reference} by"]
+    heads = ["experiment", "before", "after", f"rise over {reference}"]
     lines = [heads, ["---"] * len(heads), *rows]
     return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
