@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 from builders import discussion, generation, turn
 
-from comas.config.schema import Interaction
+from comas.config.schema import Config, Interaction, Society
 from comas.data import QuestionSet
-from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.validation import (
     GREEDY,
     SAMPLED,
@@ -73,9 +72,8 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
     ids = [question.question_id for question in QUESTIONS]
     metrics = validate(
         QuestionSet(tuple(QUESTIONS), dict.fromkeys(ids, "right")),
+        Config(society=Society(num_agents=2)),
         generate={SAMPLED: agents({ids[0]}), GREEDY: agents(set(ids))},
-        num_agents=2,
-        seed=0,
         verifier=Judge(),  # type: ignore[arg-type]
     )
     num_questions = len(ids)
@@ -120,33 +118,26 @@ class Talk:
 SCORES = {"r0.s0": 1, "r0.s1": 2, "r1.s0": 3, "r1.s1": 2}
 
 
-def discuss(
-    talk: Talk, *, gold: str = "right", scheme: str = "interaction"
-) -> dict[str, float | None]:
+def discuss(talk: Talk, *, gold: str = "right") -> dict[str, float | None]:
     return validate_discussions(
         QuestionSet(tuple(QUESTIONS), {question.question_id: gold for question in QUESTIONS}),
+        Config(
+            society=Society(num_agents=2),
+            interaction=Interaction(schedule="parallel", num_rounds=2, prompt_reuse=4),
+        ),
         generate=talk,
-        num_agents=2,
-        rules=Interaction(schedule="parallel", num_rounds=2, prompt_reuse=4),
-        reward_scheme=REWARD_SCHEMES[scheme],
-        seed=0,
         verifier=Judge(),  # type: ignore[arg-type]
     )
 
 
-def test_a_discussions_accuracy_is_that_of_the_last_round():
+def test_accuracy_is_that_of_the_last_round_and_effectiveness_is_over_all_solutions():
     metrics = discuss(Talk(SCORES))
     assert metrics["validation/discussion/accuracy"] == 1 / 2  # of two solutions in round 1
     assert metrics["validation/discussion/accuracy/math"] == 1 / 2
     assert metrics["validation/discussion/verifier_failures"] == 0
-
-
-def test_reward_effectiveness_is_over_all_solutions_of_the_discussions():
-    metrics = discuss(Talk(SCORES))
     prefix = "validation/discussion/reward_effectiveness"
     # Of each discussion 1 solution is correct. From score 2 on 3 are said to be, from 3 on 1.
     assert metrics[f"{prefix}/from_score_2/precision"] == pytest.approx(1 / 3)
-    assert metrics[f"{prefix}/from_score_2/specificity"] == pytest.approx(1 / 3)
     assert metrics[f"{prefix}/from_score_2/balanced_accuracy"] == pytest.approx((1 + 1 / 3) / 2)
     assert metrics[f"{prefix}/from_score_3/balanced_accuracy"] == 1
     assert metrics["validation/discussion/scoring/confusion/score_2/incorrect"] == 2 * 3

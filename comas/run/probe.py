@@ -7,7 +7,7 @@ society has learnt. Nothing here reaches a reward.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,7 +16,7 @@ from comas.interaction.criticism import approval_of
 from comas.interaction.prompts import EVALUATION, SCORING, SHIPPED, fill
 from comas.interaction.wording import Wording
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Domain, Generate, Metrics
+from comas.types import Generate, Metrics
 from comas.utils.concurrency import run_all
 from comas.utils.seeds import sampling_seed
 
@@ -26,22 +26,12 @@ FATAL = 1
 
 
 class Query(NamedTuple):
-    """A prompt about a planted solution, and what its response tells."""
+    """A prompt about a planted solution."""
 
     item: ProbeItem
-    role: str
+    name: str
+    """``evaluation``, or ``scoring`` and what the scorer is shown: ``scoringtrue_accusation``."""
     prompt: str
-    shown: str
-    """The evaluation that a scorer is shown: approval, true_accusation or false_accusation."""
-
-
-class Finding(NamedTuple):
-    """Whether a judge did what ``measure`` counts, faced with a mistake of that kind."""
-
-    measure: str
-    domain: Domain
-    mistake: str | None
-    holds: bool
 
 
 def ask_probe(
@@ -63,75 +53,70 @@ def ask_probe(
         accepts_false          of right solutions with a false accusation, the score is 1
         accepts_approval       of wrong solutions with an approval, the score is not 1
 
-    ``names`` and ``accepts_true`` also by kind of mistake (``probe/names/math/carry lost``).
+    ``names`` and ``accepts_true`` also by kind of mistake (``probe/names/math/carry lost``). An
+    answer to a prompt over the limit is "", and a scoring without a score tells nothing.
     """
-    queries = list(queries_about(items, wording))
-    answers = asyncio.run(_ask(queries, generate=generate, num_agents=num_agents, seed=seed))
-    found = [
-        [finding for query, text in zip(queries, own, strict=True) for finding in read(query, text)]
-        for own in answers
-    ]
-    metrics = _shares(PREFIX, [finding for own in found for finding in own])
-    for agent, own in enumerate(found):
-        metrics |= _shares(f"agent_{agent}/{PREFIX}", own)
+    queries = list(_queries_about(items, wording))
+
+    async def answer(agent: int, query: Query) -> str:
+        generation = await generate(
+            agent,
+            query.prompt,
+            turn=(f"{PREFIX}/{query.item.id}", f"{query.name}/agent_{agent}"),
+            seed=sampling_seed(seed, PREFIX, query.item.id, query.name, agent),
+        )
+        return "" if generation is None else generation.response_text
+
+    async def answer_all(agent: int) -> list[tuple[str, bool]]:
+        texts = await run_all(answer(agent, query) for query in queries)
+        told = zip(queries, texts, strict=True)
+        return [finding for query, text in told for finding in _read(query, text)]
+
+    async def ask_all() -> list[list[tuple[str, bool]]]:
+        return await run_all(answer_all(agent) for agent in range(num_agents))
+
+    told = asyncio.run(ask_all())
+    metrics = _shares(PREFIX, (finding for findings in told for finding in findings))
+    for agent, findings in enumerate(told):
+        metrics |= _shares(f"agent_{agent}/{PREFIX}", findings)
     return metrics
 
 
-def queries_about(items: Sequence[ProbeItem], wording: Wording = SHIPPED) -> Iterator[Query]:
-    """What a judge is asked about each item."""
+def _queries_about(items: Sequence[ProbeItem], wording: Wording) -> Iterator[Query]:
     for item in items:
         about = partial(fill, domain=item.task, question=item.prompt, wording=wording)
-        prompt = about(EVALUATION, solution=item.solution)
-        yield Query(item, "evaluation", prompt, "")
+        yield Query(item, "evaluation", about(EVALUATION, solution=item.solution))
         shown = {"false_accusation": item.false_accusation}
         if item.true_accusation is not None:
             shown = {"true_accusation": item.true_accusation, "approval": approval_of(item.task)}
         for kind, evaluation in shown.items():
             prompt = about(SCORING, solution=item.solution, evaluation=evaluation)
-            yield Query(item, "scoring", prompt, kind)
+            yield Query(item, f"scoring{kind}", prompt)
 
 
-def read(query: Query, text: str) -> Iterator[Finding]:
-    """What a response tells; a scoring without a score tells nothing."""
+def _read(query: Query, text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each measure that a response tells something of, and whether it holds."""
     item = query.item
-    if query.role == "evaluation":
-        approves = approval_of(item.task) in text
-        if item.true_accusation is None:
-            yield Finding("accuses", item.task, None, not approves)
-        else:
-            yield Finding("names", item.task, item.mistake, item.true_accusation in text)
-            yield Finding("overlooks", item.task, item.mistake, approves)
-    elif (score := parse_score(text)) is not None:
-        measure = f"accepts_{query.shown.removesuffix('_accusation')}"
-        accepts = score != FATAL if query.shown == "approval" else score == FATAL
-        yield Finding(measure, item.task, item.mistake, accepts)
+    kind = f"{item.task}/{item.mistake}"
+    score = parse_score(text)
+    if query.name == "evaluation" and item.true_accusation is None:
+        yield "accuses", approval_of(item.task) not in text
+    elif query.name == "evaluation":
+        names_it = item.true_accusation is not None and item.true_accusation in text
+        yield "names", names_it
+        yield f"names/{kind}", names_it
+        yield "overlooks", approval_of(item.task) in text
+    elif score is not None and query.name == "scoringapproval":
+        yield "accepts_approval", score != FATAL
+    elif score is not None and query.name == "scoringfalse_accusation":
+        yield "accepts_false", score == FATAL
+    elif score is not None:
+        yield "accepts_true", score == FATAL
+        yield f"accepts_true/{kind}", score == FATAL
 
 
-async def _ask(
-    queries: Sequence[Query], *, generate: Generate, num_agents: int, seed: int
-) -> list[list[str]]:
-    """Response texts as [agent][query]; "" where a prompt is over the limit."""
-
-    async def answer(agent: int, query: Query) -> str:
-        name = f"{query.role}{query.shown}"
-        generation = await generate(
-            agent,
-            query.prompt,
-            turn=(f"{PREFIX}/{query.item.id}", f"{name}/agent_{agent}"),
-            seed=sampling_seed(seed, PREFIX, query.item.id, name, agent),
-        )
-        return "" if generation is None else generation.response_text
-
-    async def answer_all(agent: int) -> list[str]:
-        return await run_all(answer(agent, query) for query in queries)
-
-    return await run_all(answer_all(agent) for agent in range(num_agents))
-
-
-def _shares(prefix: str, findings: Sequence[Finding]) -> Metrics:
+def _shares(prefix: str, findings: Iterable[tuple[str, bool]]) -> Metrics:
     found: dict[str, list[bool]] = defaultdict(list)
-    for measure, domain, mistake, holds in findings:
+    for measure, holds in findings:
         found[f"{prefix}/{measure}"].append(holds)
-        if mistake is not None and measure in ("names", "accepts_true"):
-            found[f"{prefix}/{measure}/{domain}/{mistake}"].append(holds)
     return {name: sum(values) / len(values) for name, values in found.items()}

@@ -7,13 +7,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from comas.config.schema import Config, Interaction
+from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
 from comas.interaction import run_discussions
 from comas.interaction.prompts import SHIPPED, SOLUTION, fill, wording_of
 from comas.interaction.wording import Wording
-from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
+from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
 from comas.run.probe import ask_probe
@@ -44,137 +44,104 @@ def validate_agents(
     ``generate`` is a ``Generate`` that also takes a ``temperature``.
     """
     started = time.monotonic()
-    validation, num_agents = config.validation, config.society.num_agents
-    sample: Generate = partial(generate, temperature=validation.temperature)
+    sample: Generate = partial(generate, temperature=config.validation.temperature)
     ways = {SAMPLED: sample}
-    if validation.greedy and validation.temperature > 0:
+    if config.validation.greedy and config.validation.temperature > 0:
         ways[GREEDY] = partial(generate, temperature=0.0)
-    wording = wording_of(config.interaction.prompts)
-    num_answers = len(ways) * num_agents * len(held_out.questions)
+    num_answers = len(ways) * config.society.num_agents * len(held_out.questions)
     with progress_bar("validation", unit="answer", total=num_answers) as bar:
-        metrics = validate(
-            held_out,
-            generate={prefix: counted(way, bar) for prefix, way in ways.items()},
-            num_agents=num_agents,
-            seed=config.seed,
-            verifier=verifier,
-            wording=wording,
-        )
+        ways = {prefix: counted(way, bar) for prefix, way in ways.items()}
+        metrics = validate(held_out, config, generate=ways, verifier=verifier)
     if probe:
         with progress_bar("validation, probe", unit="answer") as bar:
             metrics |= ask_probe(
                 probe,
                 generate=counted(sample, bar),
-                num_agents=num_agents,
+                num_agents=config.society.num_agents,
                 seed=config.seed,
-                wording=wording,
+                wording=wording_of(config.interaction.prompts),
             )
-    if validation.discussions:
+    if config.validation.discussions:
         with progress_bar("validation, discussions", unit="turn") as bar:
             metrics |= validate_discussions(
-                held_out,
-                generate=counted(sample, bar),
-                num_agents=num_agents,
-                rules=config.interaction,
-                reward_scheme=REWARD_SCHEMES[config.reward.scheme],
-                seed=config.seed,
-                verifier=verifier,
+                held_out, config, generate=counted(sample, bar), verifier=verifier
             )
     return metrics | {"time/validation_s": time.monotonic() - started}
 
 
 def validate(
     held_out: QuestionSet,
+    config: Config,
     *,
     generate: Mapping[str, Generate],
-    num_agents: int,
-    seed: int,
     verifier: Verifier,
-    wording: Wording = SHIPPED,
 ) -> Metrics:
-    """The agents' accuracy on ``held_out``: their mean, in all and by domain, and each one's.
+    """Return the agents' accuracy on ``held_out``: their mean, in all and by domain, and each
+    one's.
 
     ``generate`` maps the prefix of metrics to the way in which their answers are sampled; all are
     asked for at once.
     """
     questions = held_out.questions
+    ask = partial(
+        answer_alone,
+        questions,
+        num_agents=config.society.num_agents,
+        seed=config.seed,
+        wording=wording_of(config.interaction.prompts),
+    )
     answers = asyncio.run(
-        run_all(
-            answer_alone(
-                questions,
-                generate=way,
-                num_agents=num_agents,
-                seed=seed,
-                label=prefix,
-                wording=wording,
-            )
-            for prefix, way in generate.items()
-        )
+        run_all(ask(generate=way, label=prefix) for prefix, way in generate.items())
     )
     metrics: Metrics = {}
-    for prefix, of_agents in zip(generate, answers, strict=True):
-        metrics |= _accuracies(prefix, held_out, of_agents, verifier=verifier)
-    return metrics
-
-
-def _accuracies(
-    prefix: str, held_out: QuestionSet, answers: Sequence[Sequence[str]], *, verifier: Verifier
-) -> Metrics:
-    """The accuracies of ``answers`` [agent][question]."""
-    questions = held_out.questions
-    items = [
-        (question.domain, text, held_out.answers[question.question_id])
-        for own in answers
-        for question, text in zip(questions, own, strict=True)
-    ]
-    with progress_bar("validation, verdicts", unit="verdict", total=len(set(items))) as bar:
-        verdicts = verifier.submit(items, on_verdict=bar.update).result()
-    domains = [domain for domain, _, _ in items]
-    metrics = accuracy_metrics(prefix, list(zip(domains, verdicts, strict=True)))
-    for agent in range(len(answers)):
-        own = slice(agent * len(questions), (agent + 1) * len(questions))
-        judged = list(zip(domains[own], verdicts[own], strict=True))
-        metrics |= accuracies(f"agent_{agent}/{prefix}", judged)
+    for prefix, texts in zip(generate, answers, strict=True):  # [agent][question]
+        items = [
+            (question.domain, text, held_out.answers[question.question_id])
+            for of_agent in texts
+            for question, text in zip(questions, of_agent, strict=True)
+        ]
+        with progress_bar("validation, verdicts", unit="verdict", total=len(set(items))) as bar:
+            verdicts = verifier.submit(items, on_verdict=bar.update).result()
+        judged = [(item[0], verdict) for item, verdict in zip(items, verdicts, strict=True)]
+        metrics |= accuracy_metrics(prefix, judged)
+        for agent in range(len(texts)):
+            first = agent * len(questions)
+            of_agent = judged[first : first + len(questions)]
+            metrics |= accuracies(f"agent_{agent}/{prefix}", of_agent)
     return metrics
 
 
 def validate_discussions(
-    held_out: QuestionSet,
-    *,
-    generate: Generate,
-    num_agents: int,
-    rules: Interaction,
-    reward_scheme: RewardScheme,
-    seed: int,
-    verifier: Verifier,
+    held_out: QuestionSet, config: Config, *, generate: Generate, verifier: Verifier
 ) -> Metrics:
     """Hold one whole discussion of every question, as the released code does at its validations.
 
     The accuracy is that of the last round's solutions; reward effectiveness is over all
     solutions. As in training the verifier only measures, unless the scheme itself asks for it.
     """
+    scheme = REWARD_SCHEMES[config.reward.scheme]
     discussions = asyncio.run(
         run_discussions(
             held_out.questions,
             generate=generate,
-            num_agents=num_agents,
-            rules=replace(rules, prompt_reuse=1),
-            seed=seed,
+            num_agents=config.society.num_agents,
+            rules=replace(config.interaction, prompt_reuse=1),
+            seed=config.seed,
             # No step of training: the seeds are of their own, and the same at each validation.
             step=0,
         )
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
-    evidence = offer_evidence(wait_for_verdicts, seed=seed, step=0)
-    rewards = reward_scheme(discussions, evidence=evidence)
+    evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=0)
+    rewarded = scheme(discussions, evidence=evidence).discussions
     verdicts = wait_for_verdicts()
-    last = last_solutions(discussions, verdicts)
-    effectiveness = reward_effectiveness(
-        rewards.discussions, verdicts=verdicts, sees_verdicts=reward_scheme.sees_verdicts
-    )
-    accusations = false_accusations(discussions, verdicts=verdicts)
-    return accuracy_metrics(DISCUSSIONS, last) | {
-        f"{DISCUSSIONS}/{name}": value for name, value in (effectiveness | accusations).items()
+    judges = {
+        **reward_effectiveness(rewarded, verdicts=verdicts, sees_verdicts=scheme.sees_verdicts),
+        **false_accusations(discussions, verdicts=verdicts),
+    }
+    return {
+        **accuracy_metrics(DISCUSSIONS, last_solutions(discussions, verdicts)),
+        **{f"{DISCUSSIONS}/{name}": value for name, value in judges.items()},
     }
 
 
