@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from concurrent.futures import Future
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from comas.preflight.configuration import load_config
 from comas.run import CheckpointWriter, RunDirectory
+from comas.run import checkpoints as checkpoints_of
 from comas.utils.files import remove
 
 
@@ -76,25 +77,15 @@ def test_a_checkpoint_is_there_when_it_is_whole_and_sealed_and_the_one_before_un
         assert run.latest_checkpoint() == (2, run.path / "checkpoints/step_0002")
 
 
-def test_the_end_of_a_run_waits_for_its_last_checkpoint(run):
-    ranks = Ranks()
-    with writer(run, ranks) as checkpoints:
-        checkpoints.save(1)
-        ranks.finish()
-    assert kept(run) == ["step_0001"]
-
-
 def test_a_part_that_fails_is_raised_when_all_have_ended_and_leaves_the_one_before(run):
     ranks = Ranks()
-    with writer(run, ranks) as checkpoints:
+    with pytest.raises(OSError, match="disk full"), writer(run, ranks) as checkpoints:
         save_whole(checkpoints, ranks, 1)
         checkpoints.save(2)
         ranks.parts[0].set_exception(OSError("disk full"))
         assert kept(run) == [".partial-step_0002", "step_0001"]
         ranks.parts[1].set_result(None)
-        with pytest.raises(OSError, match="disk full"):
-            checkpoints.wait()
-        checkpoints.settle()
+        checkpoints.wait()
     assert kept(run) == ["step_0001"]
 
 
@@ -109,12 +100,14 @@ def test_a_part_that_never_ends_is_an_error_that_names_the_limit(run):
     assert kept(run) == []
 
 
-def test_ctrl_c_waits_for_the_checkpoint_under_way(run):
+@pytest.mark.parametrize("end", [None, KeyboardInterrupt, RuntimeError])
+def test_whatever_ends_a_run_it_waits_for_its_last_checkpoint(run, end: type[BaseException] | None):
     ranks = Ranks()
-    with pytest.raises(KeyboardInterrupt), writer(run, ranks) as checkpoints:
+    with pytest.raises(end) if end else nullcontext(), writer(run, ranks) as checkpoints:
         checkpoints.save(1)
         ranks.finish()
-        raise KeyboardInterrupt
+        if end is not None:
+            raise end
     assert kept(run) == ["step_0001"]
 
 
@@ -126,35 +119,22 @@ def test_a_second_ctrl_c_gives_it_up_and_keeps_the_one_before(run, monkeypatch):
     with pytest.raises(KeyboardInterrupt), writer(run, ranks) as checkpoints:
         save_whole(checkpoints, ranks, 1)
         checkpoints.save(2)
-        under_way = checkpoints._under_way
-        assert under_way is not None
-        monkeypatch.setattr(under_way, "result", interrupt)
+        monkeypatch.setattr(Future, "result", interrupt)
         raise KeyboardInterrupt
     assert kept(run) == ["step_0001"]
     assert all(part.cancelled() for part in ranks.parts)
 
 
-def test_a_failure_is_not_hidden_by_that_of_the_checkpoint_under_way(run, caplog):
+@pytest.mark.parametrize(("ends", "said"), [(True, "rank 0 died"), (False, "it takes too long")])
+def test_a_failure_is_not_hidden_by_that_of_the_checkpoint_nor_by_one_that_hangs(
+    run, monkeypatch, caplog, ends: bool, said: str
+):
+    monkeypatch.setattr(checkpoints_of, "GRACE_S", 0.01 if not ends else 10)
     ranks = Ranks()
-    with (
-        caplog.at_level(logging.WARNING),
-        pytest.raises(RuntimeError, match="engine 1"),
-        writer(run, ranks) as checkpoints,
-    ):
+    with pytest.raises(RuntimeError, match="engine 1"), writer(run, ranks) as checkpoints:
         checkpoints.save(1)
-        for rank, part in enumerate(ranks.parts):
+        for rank, part in enumerate(ranks.parts * ends):
             part.set_exception(RuntimeError(f"rank {rank} died"))
         raise RuntimeError("engine 1 died")
     assert kept(run) == []
-    assert "a checkpoint is given up: rank 0 died" in caplog.text
-
-
-def test_after_a_failure_whoever_hangs_is_not_waited_for_long(run, caplog):
-    ranks = Ranks()
-    with caplog.at_level(logging.WARNING), writer(run, ranks) as checkpoints:
-        checkpoints.save(1)
-        checkpoints.settle(within_s=0.01)
-        assert kept(run) == []
-        save_whole(checkpoints, ranks, 2)  # and the run may go on
-    assert kept(run) == ["step_0002"]
-    assert "a checkpoint is given up: it takes too long" in caplog.text
+    assert f"a checkpoint is given up: {said}" in caplog.text

@@ -1,23 +1,13 @@
-"""What a command says on a terminal fits it, and can be copied."""
+"""How a command ends, and what it says where its streams are closed or full."""
 
 from __future__ import annotations
 
-import os
-import pty
 import subprocess
 import sys
-import termios
 
 import pytest
 
-from comas.utils.terminal import WIPE, folded, printable
-
-SAYS = """
-import logging
-from comas.utils.terminal import start_command
-start_command("told")
-logging.getLogger("told").info("one two three four five\\n  six seven eight nine")
-"""
+from comas.utils.terminal import printable
 
 WAITS = """
 import os, signal, time
@@ -57,10 +47,6 @@ def main(arguments):
     return 0
 run_command(main)
 """
-
-BATCH = "  rollout: batch_size=24, dtype=float32"
-TRAIN = "bash scripts/train_comas.sh"
-BUILT = "built by bash scripts/prepare_data.sh --only gsm8k."
 
 
 @pytest.mark.usefixtures("session_that_can_close")
@@ -118,44 +104,6 @@ def test_where_no_file_can_be_written_a_command_says_so(program):
     assert (told.returncode, told.stdout) == (1, "")
     assert told.stderr.startswith(NO_TEMPORARY)
     assert told.stderr.count("\n") == 1 and "ulimit -f" in told.stderr
-
-
-@pytest.mark.parametrize(
-    ("line", "width", "shown"),
-    [
-        (BATCH, 30, ["  rollout: batch_size=24,", "      dtype=float32"]),
-        (BATCH, len(BATCH), [BATCH]),
-        (BATCH, 0, [BATCH]),  # a terminal that does not know its width
-        # Double blanks and long words stay, and so does a command.
-        ("step 1/9  accuracy 0.4  reward 1", 24, ["step 1/9  accuracy 0.4", "    reward 1"]),
-        ("in /a/folder/with/a/long-name", 12, ["in", "    /a/folder/with/a/long-name"]),
-        (f"to continue: {TRAIN} resume=a/1", 40, ["to continue:", f"    {TRAIN} resume=a/1"]),
-        ("to continue: comas train resume=a/1", 30, ["to continue:", "    comas train resume=a/1"]),
-        (f"to continue: {TRAIN} resume='a 1'", 40, ["to continue:", f"    {TRAIN} resume='a 1'"]),
-        (f"{BUILT} The same command trains it.", 54, [BUILT, "    The same command trains it."]),
-    ],
-)
-def test_a_long_line_goes_on_below_with_an_indent_and_a_command_stays_whole(line, width, shown):
-    assert folded(line, width).splitlines() == shown
-
-
-def test_messages_are_folded_on_a_terminal_alone():
-    command = [sys.executable, "-c", SAYS]
-    piped = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert piped.stderr == "one two three four five\n  six seven eight nine\n"
-    ours, theirs = pty.openpty()
-    termios.tcsetwinsize(theirs, (24, 16))
-    subprocess.run(command, stderr=theirs, check=True)
-    os.close(theirs)
-    said = os.read(ours, 1000).decode()
-    os.close(ours)
-    assert said.startswith(WIPE)
-    assert said.removeprefix(WIPE).splitlines() == [
-        "one two three",
-        "    four five",
-        "  six seven",
-        "      eight nine",
-    ]
 
 
 @pytest.mark.parametrize(

@@ -190,19 +190,6 @@ class CheckpointWriter:
                 self._under_way.result()
             self._under_way = None
 
-    def settle(self, *, within_s: float | None = GRACE_S) -> None:
-        """End the checkpoint under way after a failure: as a whole one, or as none at all.
-
-        Waits ``within_s`` for it (None: until it is written), and says why it is given up.
-        """
-        try:
-            if self._under_way is not None:
-                self._under_way.result(timeout=within_s)
-        except (RuntimeError, OSError, ValueError) as error:
-            logger.warning("a checkpoint is given up: %s", str(error) or "it takes too long")
-        finally:
-            self._give_up()
-
     def __enter__(self) -> Self:
         return self
 
@@ -212,26 +199,22 @@ class CheckpointWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        is_interrupted = isinstance(error, KeyboardInterrupt)
         with self._thread:
             try:
                 if error is None:
                     self.wait()
-                elif isinstance(error, KeyboardInterrupt):
-                    if self._under_way is not None and not self._under_way.done():
+                elif self._under_way is not None:
+                    if is_interrupted and not self._under_way.done():
                         logger.info("finishing a checkpoint; Ctrl-C again stops without it")
-                    self.settle(within_s=None)
-                else:
-                    self.settle()
+                    self._under_way.result(timeout=None if is_interrupted else GRACE_S)
+            except (RuntimeError, OSError, ValueError) as failure:
+                if error is None:
+                    raise
+                logger.warning("a checkpoint is given up: %s", str(failure) or "it takes too long")
             finally:
-                self._give_up()
-
-    def _give_up(self) -> None:
-        """See to it that nothing is under way: what is not written by now will not be."""
-        for part in self._parts:
-            part.cancel()
-        if self._under_way is not None:
-            self._under_way.exception()
-            self._under_way = None
+                for part in self._parts:  # what is not written by now will not be
+                    part.cancel()
 
     def _finish(self, publishing: ExitStack, step: int) -> None:
         with publishing:
@@ -254,10 +237,10 @@ class CheckpointWriter:
 class _Seal:
     files: dict[str, str]
     """Relative path -> SHA-256."""
-    run: str | None = None
-    """``Origin.run``; None in a seal of version 0.11.1 or older."""
-    step: int | None = None
-    """The step after which it was written; None as above."""
+    run: str
+    """``Origin.run``."""
+    step: int
+    """The step after which it was written."""
 
 
 _SEAL = TypeAdapter(_Seal)
@@ -287,7 +270,7 @@ def check_seal(folder: Path, key: bytes, *, run: str, step: int) -> None:
         more = len(wrong) - MAX_LISTED_FAULTS
         listed = ", ".join(shown) + f" (and {more} more)" * (more > 0)
         raise DamagedError(f"{folder}: {listed} is not what was written")
-    if sealed.step not in (None, step):
+    if sealed.step != step:
         raise DamagedError(f"{folder} holds the checkpoint of step {sealed.step}")
     if not is_ours:
         raise ForeignError(f"{folder} was not sealed with the key in {key_path()}")

@@ -468,7 +468,7 @@ def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None
     """What the seal of a run says, if it can be read, and why it is not to be relied on."""
     path = run / SEAL_NAME
     if not path.is_file():
-        return None, f"{run} has no seal (runs of version 0.11.1 and older have none)"
+        return None, f"{run} has no seal"
     try:
         origin, is_ours = read_signed(path, _ORIGIN, key)
     except DamagedError as error:

@@ -68,6 +68,13 @@ def _facts(
     prepared: Prepared, *, agent: int, rows: Sequence[Row], process: Mapping[str, Any]
 ) -> dict[str, Any]:
     config, base = prepared.config, _base(prepared.config, agent)
+    values = asdict(config)
+    values["society"]["models"] = [_shown(name) for name in config.society.models]
+    told = config.chat_template_kwargs[config.policy_of_agent[agent]]
+    body = {"chat_template_kwargs": told}
+    asked = '{"role": "user", "content": PROMPT}'
+    if config.rollout.system_prompt is not None:
+        asked = f'{{"role": "system", "content": {config.rollout.system_prompt!r}}}, {asked}'
     validations = [row for row in rows if row.get("validation/accuracy") is not None]
     first, last = validations[0], validations[-1]
     return {
@@ -78,8 +85,8 @@ def _facts(
         "base": _shown(base),
         "licence": _licence_in_words(_licence(prepared, base)),
         "data": [
-            ("for training", _shown(config.data.train), _counts(prepared.train)),
-            ("held out", _shown(config.data.validation), _counts(prepared.validation)),
+            ("for training", _shown(config.data.train), _domains_of(prepared.train)),
+            ("held out", _shown(config.data.validation), _domains_of(prepared.validation)),
         ],
         "sources": _sources(Path(prepared.locations[config.data.train])),
         "adapter_rank": config.policy.lora.rank,
@@ -88,33 +95,18 @@ def _facts(
         "last_step": last["step"],
         "results": _results(first, last, num_agents=config.society.num_agents),
         "code": _code(process),
-        "recipe": _recipe(config),
+        "recipe": dump({name: values[name] for name in RECIPE}),
         "prompt": fill(
             SOLUTION,
             "math",
             question=QUESTION,
             wording=wording_of(config.interaction.prompts),
         ).replace("\\", "\\\\"),
-        "messages": _messages(config.rollout.system_prompt),
-        **_told_to_template(config.chat_template_kwargs[config.policy_of_agent[agent]]),
+        "messages": f"[{asked}]",
+        "to_tokenizer": f", **{told!r}" if told else "",
+        "to_server": f", extra_body={body!r}" if told else "",
         "max_tokens": config.rollout.max_response_tokens,
     }
-
-
-def _messages(system_prompt: str | None) -> str:
-    """The chat of the card's code, where PROMPT stands for the question's prompt."""
-    asked = '{"role": "user", "content": PROMPT}'
-    if system_prompt is None:
-        return f"[{asked}]"
-    return f'[{{"role": "system", "content": {system_prompt!r}}}, {asked}]'
-
-
-def _told_to_template(template_kwargs: Mapping[str, Any]) -> dict[str, str]:
-    """How the card's code tells the chat template its variables, by a tokenizer and by a server."""
-    if not template_kwargs:
-        return {"to_tokenizer": "", "to_server": ""}
-    body = {"chat_template_kwargs": template_kwargs}
-    return {"to_tokenizer": f", **{template_kwargs!r}", "to_server": f", extra_body={body!r}"}
 
 
 def _base(config: Config, agent: int) -> str:
@@ -139,7 +131,7 @@ def _licence_in_words(licence: Mapping[str, Any]) -> str:
     return f"Its licence, and so that of this model: {named}{link}."
 
 
-def _counts(questions: QuestionSet) -> Counter[str]:
+def _domains_of(questions: QuestionSet) -> Counter[str]:
     return Counter(question.domain for question in questions.questions)
 
 
@@ -190,9 +182,3 @@ def _code(process: Mapping[str, Any]) -> str:
     changed = ", with changes" if git is not None and git["dirty"] else ""
     versions = ", ".join(f"{name} {version_of(name, installed)}" for name in PACKAGES)
     return f"CoMAS at {commit}{changed}; {versions}."
-
-
-def _recipe(config: Config) -> str:
-    values = asdict(config)
-    values["society"]["models"] = [_shown(name) for name in config.society.models]
-    return dump({name: values[name] for name in RECIPE})

@@ -142,7 +142,7 @@ class Stopping:
             ValueError: a metric that is named has no value by now, and so never will.
         """
         self._known |= row.keys()
-        self._rows.append(self._of_interest(row))
+        self._rows.append(row)
         all_by_now = _ends_well(self._config, row["step"])
         for metric, key in self._watched.items():
             is_due = all_by_now or (key == "training.keep_best" and row["step"] == 0)
@@ -156,13 +156,9 @@ class Stopping:
     def reason(self, row: Row | None = None) -> str | None:
         """Why the run ends after what was seen, or would after ``row`` as well; None: it goes
         on."""
-        more = [] if row is None else [self._of_interest(row)]
-        return stop_reason(self._config, [*self._rows, *more])
+        return stop_reason(self._config, self._rows if row is None else [*self._rows, row])
 
     def is_best(self) -> bool:
         """Whether the step that was seen last has the best validation."""
         metric = self._config.training.keep_best
         return metric is not None and best_step(self._rows, metric) == self._rows[-1]["step"]
-
-    def _of_interest(self, row: Row) -> Row:
-        return {name: row.get(name) for name in ("step", *self._watched)}

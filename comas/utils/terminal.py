@@ -5,10 +5,8 @@ import functools
 import logging
 import multiprocessing.util
 import os
-import re
 import signal
 import sys
-import textwrap
 import threading
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
@@ -33,14 +31,8 @@ EXIT_MACHINE = 4
 """The machine failed it: engines or Ray were lost, or the disk is full. Resuming may do."""
 EXIT_INTERRUPTED = 130
 """As a shell reports a process that Ctrl-C ended."""
-COMMAND = re.compile(r"(?:bash scripts/|\bcomas )\S+(?: (?:--\S+|(?:\w+=)?'[^']*'|\S+[=/]\S+))*")
-"""A command of ours in a message: the script or subcommand, then its options, settings and paths,
-which may be in quotes."""
 WIPE = "\r\033[K"
 """Empties the cursor's line: Ctrl-C is echoed, and bars may then stand one line off."""
-NO_BREAK = "\N{NO-BREAK SPACE}"
-MARGIN = 4
-"""By how much more the rest of a folded line is indented."""
 MAX_QUOTED_CHARS = 120
 """Of a text of somebody else's within a message."""
 
@@ -54,9 +46,8 @@ def start_command(*loggers: str) -> None:
     open_closed_streams()
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.INFO)
-    if sys.stderr.isatty():
-        terminal.setFormatter(_Folded())
-    logging.basicConfig(format="%(message)s", handlers=[terminal])
+    line = f"{WIPE}%(message)s" if sys.stderr.isatty() else "%(message)s"
+    logging.basicConfig(format=line, handlers=[terminal])
     for name in loggers:
         logging.getLogger(name).setLevel(logging.INFO)
     # Trap: a shell starts background jobs with SIGINT ignored; nothing would then stop them.
@@ -85,34 +76,6 @@ def open_closed_streams() -> None:
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
     signal.raise_signal(signal.SIGINT)
-
-
-class _Folded(logging.Formatter):
-    """Messages on a line of their own, whose lines end where the terminal does by then."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        columns = os.get_terminal_size(sys.stderr.fileno()).columns
-        lines = super().format(record).split("\n")
-        return WIPE + "\n".join(folded(line, columns) for line in lines)
-
-
-def folded(line: str, columns: int) -> str:
-    """``line`` broken at blanks into lines of at most ``columns`` characters; longer words and
-    commands stay whole, to be copied.
-
-    Example: ``folded("  data: one, two", 12)`` gives ``"  data: one,\\n      two"``
-    """
-    if not 0 < columns < len(line):
-        return line
-    indent = " " * (len(line) - len(line.lstrip()) + MARGIN)
-    text = textwrap.fill(
-        COMMAND.sub(lambda command: command[0].replace(" ", NO_BREAK), line),
-        columns,
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
-    return text.replace(NO_BREAK, " ")
 
 
 def printable(text: str) -> str:

@@ -69,18 +69,6 @@ def verify_science(response: str, gold: str) -> Verdict:
     return "correct" if is_close else "wrong"
 
 
-def relative_error(response: str, gold: str) -> float | None:
-    r"""How far the answer of ``response`` is from ``gold``, as a part of it: of several readings
-    the closest. None: either is no number, or ``gold`` is zero.
-
-    Example: ``relative_error(r"\boxed{490}", "500") == 0.02``
-    """
-    answer = last_boxed_list(response)
-    readings = read_number(answer) if answer is not None else ()
-    errors = [abs(v - w) / abs(w) for v in readings for w in read_number(gold) if w]
-    return min(errors, default=None)
-
-
 def read_number(text: str) -> tuple[float, ...]:
     r"""The values that ``text`` may stand for: one, two with a percent sign, none if no number.
 

@@ -27,6 +27,19 @@ from comas.verification.solutions import Verdicts
 
 NO_ADVANTAGE = 1e-6
 """Advantages below this are the rounding of a mean."""
+UPDATE_METRICS = {
+    **{f"policy/{name}": name for name in ("kl", "entropy", "clip_fraction", "gradient_norm")},
+    **{f"policy/{name}": name for name in ("learning_rate", "num_samples", "num_tokens")},
+    "policy/loss": "policy_loss",
+    "policy/optimizer_steps": "num_optimizer_steps",
+    "policy/skipped_steps": "num_skipped_steps",
+    "rollout_mismatch/mean": "mismatch_mean",
+    "rollout_mismatch/max": "mismatch_max",
+    "rollout_mismatch/ratio_mean": "rollout_ratio_mean",
+    "rollout_mismatch/ratio_max": "rollout_ratio_max",
+    "rollout_mismatch/corrected_share": "corrected_share",
+}
+"""What each agent's row says of its policy's update, and the attribute of ``UpdateStats``."""
 LONG_STEP_S = 100
 """From so many seconds on, a tenth of one says nothing."""
 
@@ -129,25 +142,12 @@ def update_metrics(
     for agent, policy in enumerate(policy_of_agent):
         if policy not in stats:
             continue
-        of_policy = stats[policy]
-        metrics[f"agent_{agent}/policy/loss"] = of_policy.policy_loss
-        metrics[f"agent_{agent}/policy/kl"] = of_policy.kl
-        metrics[f"agent_{agent}/policy/entropy"] = of_policy.entropy
-        metrics[f"agent_{agent}/policy/clip_fraction"] = of_policy.clip_fraction
-        metrics[f"agent_{agent}/policy/gradient_norm"] = of_policy.gradient_norm
-        metrics[f"agent_{agent}/policy/learning_rate"] = of_policy.learning_rate
-        metrics[f"agent_{agent}/policy/no_advantage_share"] = _without_advantage(of_policy)
-        between = variance_between_roles(buffers[policy], of_policy.advantages)
+        update = stats[policy]
+        for name, attribute in UPDATE_METRICS.items():
+            metrics[f"agent_{agent}/{name}"] = getattr(update, attribute)
+        between = variance_between_roles(buffers[policy], update.advantages)
         metrics[f"agent_{agent}/policy/advantage_between_roles"] = between
-        metrics[f"agent_{agent}/policy/num_samples"] = of_policy.num_samples
-        metrics[f"agent_{agent}/policy/num_tokens"] = of_policy.num_tokens
-        metrics[f"agent_{agent}/policy/optimizer_steps"] = of_policy.num_optimizer_steps
-        metrics[f"agent_{agent}/policy/skipped_steps"] = of_policy.num_skipped_steps
-        metrics[f"agent_{agent}/rollout_mismatch/mean"] = of_policy.mismatch_mean
-        metrics[f"agent_{agent}/rollout_mismatch/max"] = of_policy.mismatch_max
-        metrics[f"agent_{agent}/rollout_mismatch/ratio_mean"] = of_policy.rollout_ratio_mean
-        metrics[f"agent_{agent}/rollout_mismatch/ratio_max"] = of_policy.rollout_ratio_max
-        metrics[f"agent_{agent}/rollout_mismatch/corrected_share"] = of_policy.corrected_share
+        metrics[f"agent_{agent}/policy/no_advantage_share"] = _without_advantage(update)
     return metrics
 
 
@@ -165,11 +165,11 @@ def accuracy_metrics(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> M
 
 def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics:
     """Share of correct answers among all that were asked, in all and by domain."""
-    metrics: Metrics = {f"{prefix}/accuracy": share_correct([verdict for _, verdict in judged])}
+    metrics: Metrics = {f"{prefix}/accuracy": _share([verdict for _, verdict in judged], "correct")}
     for domain in ALL_DOMAINS:
         of_domain = [verdict for of, verdict in judged if of == domain]
         if of_domain:
-            metrics[f"{prefix}/accuracy/{domain}"] = share_correct(of_domain)
+            metrics[f"{prefix}/accuracy/{domain}"] = _share(of_domain, "correct")
     return metrics
 
 
@@ -179,11 +179,6 @@ def judged_solutions(
     """The domain and the verdict of every solution of a batch."""
     domains = {d.discussion_id: d.question.domain for d in discussions}
     return [(domains[discussion_id], v) for (discussion_id, _), v in verdicts.items()]
-
-
-def share_correct(verdicts: Sequence[Verdict]) -> float | None:
-    """Correct answers by answers asked for."""
-    return _share(verdicts, "correct")
 
 
 def step_lines(step: int, num_steps: int, metrics: Mapping[str, float | None]) -> Iterator[str]:

@@ -13,15 +13,11 @@ from comas.reward_formulation.self_rewarding import parse_rating
 from comas.run.metrics.reward_effectiveness import PREDICTS_CORRECT
 from comas.run.pages.page import PageTurn, Thread
 from comas.utils.files import read_lines
-from comas.verification.science import RELATIVE_TOLERANCE, relative_error
 
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
 """What judges decide: scores, and judgments where nobody scores."""
 UNREADABLE = "unreadable"
 """Stands for the score of a scoring in which there is none."""
-
-ROUNDING = 1e-9
-"""Relative difference of two numbers that are the same, read from decimals."""
 
 Record = Mapping[str, Any]
 """A line of a file in ``discussions/``, or one of its turns."""
@@ -73,7 +69,6 @@ def thread_of(record: Record, *, step: int) -> Thread:
                 turn,
                 verdict=verdicts.get(_solution_id(turn["turn_id"])),
                 scores=scores_around(turn),
-                remark=_remark(turn, record),
             )
             for turn in turns
         ),
@@ -134,15 +129,6 @@ def _own_score(turn: Record) -> int | str | None:
     return None
 
 
-def _remark(turn: Record, record: Record) -> str:
-    """That a correct number is not the reference answer but close to it."""
-    if record["domain"] != "science" or turn.get("verdict") != "correct" or "gold" not in record:
-        return ""
-    error = relative_error(turn["response"], record["gold"])
-    is_close = error is not None and ROUNDING < error <= RELATIVE_TOLERANCE
-    return f"within {RELATIVE_TOLERANCE:.0%}".replace("%", " %") if is_close else ""
-
-
 def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
     """What of a turn somebody may look for."""
     decided = _own_score(turn)
@@ -157,9 +143,7 @@ def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
     return tuple(sign for sign, holds in signs.items() if holds)
 
 
-def _page_turn(
-    turn: Record, *, verdict: str | None, scores: tuple[int | str, ...], remark: str
-) -> PageTurn:
+def _page_turn(turn: Record, *, verdict: str | None, scores: tuple[int | str, ...]) -> PageTurn:
     return PageTurn(
         id=turn["turn_id"],
         parent=turn["parent_turn_id"],
@@ -174,6 +158,5 @@ def _page_turn(
         num_prompt_tokens=turn["num_prompt_tokens"],
         num_response_tokens=turn["num_response_tokens"],
         thinking=turn.get("thinking", ""),
-        remark=remark,
         signs=_signs(turn, verdict),
     )

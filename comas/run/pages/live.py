@@ -3,13 +3,13 @@
 import hashlib
 import json
 import math
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
 from pathlib import Path
 from statistics import median
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 from comas.config.loading import read
 from comas.config.schema import Config
@@ -29,8 +29,8 @@ from comas.utils.files import from_here
 
 STEPS_AT_ONCE = 20
 """Steps of which one answer tells, so that none takes long; the page asks on."""
-KEPT_STEPS = 64
-"""Steps whose discussions are kept in memory."""
+KEPT_FILES = 64
+"""Files whose contents are kept in memory."""
 RECENT_STEPS = 10
 """Latest steps by whose time that of the others is estimated."""
 T = TypeVar("T")
@@ -52,8 +52,6 @@ class LiveRun:
         self._run = run.resolve()  # which saves/latest points at now
         self._steps = steps
         self._config = read(Config, run / CONFIG, [])[0]
-        self._rows_of = FileCache(read_rows, size=1)
-        self._threads_of = FileCache(_read_threads, size=KEPT_STEPS)
 
     def source(self) -> Source:
         """What the page begins with, from which it asks for all that there is by now: no drawings,
@@ -97,7 +95,7 @@ class LiveRun:
 
     def _rows(self) -> list[Row]:
         path = self._run / METRICS
-        return self._rows_of(path) if path.is_file() else []
+        return _kept_of(read_rows, path) if path.is_file() else []
 
     def _threads(self, rows: Sequence[Row], *, after: int) -> list[dict[str, Any]]:
         """The discussions of the steps that ``rows`` tell of, beyond ``after``."""
@@ -106,7 +104,7 @@ class LiveRun:
             thread
             for step, path in discussion_files(self._run).items()
             if after < step <= last and (self._steps is None or step in self._steps)
-            for thread in self._threads_of(path)
+            for thread in _kept_of(_read_threads, path)
         ]
 
     def _progress(self, rows: Sequence[Row]) -> str:
@@ -121,27 +119,15 @@ class LiveRun:
         )
 
 
-class FileCache(Generic[T]):
-    """What ``build`` makes of files, made again when the time or size of one has changed; the
-    ``size`` that were asked for last are kept. Whoever asks meanwhile waits for the same."""
+@lru_cache(KEPT_FILES)
+def _kept(build: Callable[[Path], T], path: Path, mtime_ns: int, size: int) -> T:
+    """Return what ``build`` makes of a file, made again when its time or size has changed."""
+    return build(path)
 
-    def __init__(self, build: Callable[[Path], T], *, size: int) -> None:
-        self._build = build
-        self._size = size
-        self._lock = threading.Lock()
-        self._known: dict[Path, tuple[tuple[int, int], T]] = {}
 
-    def __call__(self, path: Path) -> T:
-        with self._lock:
-            state = path.stat()
-            stamp = (state.st_mtime_ns, state.st_size)
-            found = self._known.pop(path, None)
-            if found is None or found[0] != stamp:
-                found = (stamp, self._build(path))
-            self._known[path] = found  # in the order of use
-            while len(self._known) > self._size:
-                del self._known[next(iter(self._known))]
-            return found[1]
+def _kept_of(build: Callable[[Path], T], path: Path) -> T:
+    state = path.stat()
+    return _kept(build, path, state.st_mtime_ns, state.st_size)
 
 
 def _read_threads(path: Path) -> list[dict[str, Any]]:

@@ -46,8 +46,6 @@ class PageTurn:
     num_response_tokens: int
     thinking: str = ""
     """What it thought before it said ``text``."""
-    remark: str = ""
-    """What is to be said of ``verdict``, such as ``"within 5 %"``."""
     signs: tuple[str, ...] = ()
     """What somebody may look for, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
 

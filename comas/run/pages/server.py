@@ -5,13 +5,9 @@ import hmac
 import json
 import logging
 import secrets
-import socket
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 from urllib.parse import parse_qs
 
 from comas.run.pages.live import LiveRun, news_of
@@ -24,11 +20,8 @@ HOSTS = {HOST, "localhost"}
 """Names under which a browser on this machine, or at the end of a tunnel, asks. Any other is a
 page elsewhere that had its own name resolved to this machine (DNS rebinding)."""
 KEY_BYTES = 24
-MAX_SILENT = 64
-"""Connections that may be open without having asked for anything: of more, the oldest is closed, so
-nobody keeps others out by opening many."""
 SILENT_S = 5.0
-"""For how long one may be."""
+"""For how long a connection may be open without having asked for anything."""
 ANSWERING_S = 60.0
 """For how long a browser may take an answer, as through a slow tunnel."""
 HEADERS = {
@@ -45,8 +38,7 @@ class LiveServer(ThreadingHTTPServer):
     ``/KEY/details`` with the tokens of a step, and anything else with 404: who does not know the
     key, such as another user of the machine, sees nothing.
 
-    Each connection has a thread, and they share what was read of files (``FileCache``); answers are
-    sent without a lock, so a browser that goes away or takes its time holds up none.
+    Each connection has a thread, so a browser that goes away or takes its time holds up no other.
 
     Raises OSError when ``port`` is taken; 0 is any that is free.
     """
@@ -57,28 +49,7 @@ class LiveServer(ThreadingHTTPServer):
     def __init__(self, runs: Sequence[LiveRun], *, port: int = 0) -> None:
         self.runs = runs
         self.key = secrets.token_urlsafe(KEY_BYTES)
-        self._silent: dict[Any, None] = {}
-        self._lock = threading.Lock()
         super().__init__((HOST, port), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._lock:
-            self._silent[request] = None
-            if len(self._silent) > MAX_SILENT:
-                oldest = next(iter(self._silent))
-                del self._silent[oldest]
-                with suppress(OSError):  # it may be gone already
-                    oldest.shutdown(socket.SHUT_RDWR)
-        super().process_request(request, client_address)
-
-    def has_asked(self, request: Any) -> None:
-        """Note that a connection has sent its request, or is closed."""
-        with self._lock:
-            self._silent.pop(request, None)
-
-    def shutdown_request(self, request: Any) -> None:
-        self.has_asked(request)
-        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that went away amid an answer is no error of ours."""
@@ -124,7 +95,6 @@ class _Handler(BaseHTTPRequestHandler):
     timeout = SILENT_S
 
     def do_GET(self) -> None:
-        self.server.has_asked(self.connection)
         path, _, query = self.path.partition("?")
         host = self.headers.get("Host", "").partition(":")[0]
         asked = [name for name in ANSWERS if self._is(path, name)]

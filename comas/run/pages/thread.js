@@ -33,8 +33,7 @@ function aboutTurn(turn) {
   const said = [make("strong", {}, turn.role), make("span", {}, turn.agent === null ? "given" : `agent ${turn.agent}`)];
   if (turn.round !== null) said.push(make("span", {}, `round ${turn.round}`));
   if (turn.parent === null && turn.verdict) {
-    const verdict = [turn.verdict, turn.remark].filter(Boolean).join(", ");
-    said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${verdict}`));
+    said.push(make("span", { className: turn.verdict }, `${MARKS[turn.verdict]} ${turn.verdict}`));
   }
   if (turn.scores.length) said.push(make("span", {}, `score ${turn.scores.join(", ")}`));
   if (turn.reward !== null) said.push(make("span", {}, `reward ${short(turn.reward)}`));
