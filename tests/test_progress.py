@@ -46,7 +46,7 @@ def test_short_work_says_nothing(caplog, capsys):
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_time_left_follows_from_what_was_counted_or_from_how_long_it_took_before(caplog):
+def test_the_time_left_follows_from_what_was_counted(caplog):
     with progress_bar("rollout", unit="turn", total=288) as bar:
         assert str(bar) == "rollout: 0/288 turns, 00:00 so far"
         bar.update(96)
@@ -54,20 +54,16 @@ def test_the_time_left_follows_from_what_was_counted_or_from_how_long_it_took_be
         assert bar.format_dict["left"] == "03:20"
         wait_until(lambda: caplog.messages)
     assert caplog.messages[0] == "rollout: 96/288 turns, 01:40 so far, 03:20 left"
-    with progress_bar("updating", expected_s=90) as bar:
-        assert bar.format_dict["left"] == "01:30"
-        bar.start_t -= 100
-        assert bar.format_dict["left"] == "00:00"
 
 
 @pytest.mark.usefixtures("quick")
 def test_on_a_terminal_a_bar_is_shown_while_it_lasts(monkeypatch, caplog):
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
-    with progress_bar("updating", expected_s=7):
+    with progress_bar("updating"):
         wait_until(lambda: terminal.getvalue().count("updating") >= 2)
-    shown, _, after = terminal.getvalue().rpartition("left")
-    assert "updating: 00:00 so far, 00:0" in shown
+    shown, _, after = terminal.getvalue().rpartition("far")
+    assert "updating: 00:00 so far" in shown
     assert not after.strip()  # wiped away
     assert not caplog.messages
 

@@ -23,7 +23,7 @@ from comas.engines.cluster import supervision
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.launch import Launch
-from comas.engines.cluster.ray_processes import RayProcesses
+from comas.engines.cluster.nodes import RayProcesses
 from comas.engines.cluster.recoveries import GivenUpError, Recoveries
 from comas.engines.cluster.supervision import (
     EngineError,
@@ -142,27 +142,6 @@ def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_name
     scripted.done_at |= {"soon": scripted.now + 8}
     scripted.failed = {f"heartbeat {number} of rank 0": ActorDiedError() for number in range(99)}
     assert supervisor.wait({rank: "soon"}, doing="sending") == ["result of soon"]
-
-
-def test_a_call_may_take_ten_times_the_longest_before_it(scripted):
-    supervisor = Supervisor(Cluster(call_timeout_s=4000), check_ray=lambda: None)
-    limits = [supervisor.limit_s("updating")]
-    for seconds in (2.0, 100.0, 50.0, 500.0):
-        scripted.done_at = {"call": scripted.now + seconds}
-        supervisor.wait({engine(scripted, "rank 0"): "call"}, doing="updating")
-        limits.append(supervisor.limit_s("updating"))
-    assert limits == pytest.approx([4000, 300, 1000, 1000, 4000], rel=0.05)
-    assert supervisor.limit_s("sending") == 4000
-
-
-def test_how_long_a_call_may_take_is_learnt_for_its_work(scripted):
-    supervisor = Supervisor(Cluster(call_timeout_s=4000), check_ray=lambda: None)
-    rank = engine(scripted, "rank 0")
-    for work, expected in ((0, [4000, 4000, 4000]), (1000, [300, 1200, 4000])):  # 60 s for 1000
-        scripted.done_at = {"call": scripted.now + 60}
-        supervisor.wait({rank: "call"}, doing="updating", work=work)
-        limits = [supervisor.limit_s("updating", work=work) for work in (100, 2000, 20_000)]
-        assert limits == pytest.approx(expected, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ SECONDS_BETWEEN_LOOKS = 1.0
 """On a terminal; what ends sooner is not shown there."""
 UNKNOWN = "?"
 COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far{and_left}"
-TIMED = "{desc}: {elapsed} so far{and_left}"
+TIMED = "{desc}: {elapsed} so far"
 
 
 class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
@@ -35,22 +35,18 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         unit: str = "",
         total: int | None = None,
         initial: int = 0,
-        expected_s: float | None = None,
         position: int | None = None,
         terminal_format: str | None = None,
         stays: bool = False,
     ) -> None:
         """``unit``: of what is counted; work that has no parts has none. ``total`` may be set
         later (``bar.total``), and ``initial`` of it was counted before.
-        ``expected_s``: how long such work took before; without it, the time left follows from what
-        was counted.
         ``position``: the bar's line among several on a terminal.
         ``terminal_format``: on a terminal, instead of the format of lines.
         ``stays``: whether the bar stays on a terminal as its work ends.
         """
         self._ended = threading.Event()
         self._is_shown = False
-        self._expected_s = expected_s
         at_terminal = sys.stderr.isatty()
         super().__init__(
             desc=description,
@@ -88,12 +84,9 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
 
     def _left(self, values: dict[str, Any]) -> str:
         num_counted = values["n"] - values["initial"]
-        if self._expected_s is not None:
-            seconds = max(self._expected_s - values["elapsed"], 0.0)
-        elif num_counted and values["total"]:
-            seconds = values["elapsed"] / num_counted * max(values["total"] - values["n"], 0)
-        else:
+        if not (num_counted and values["total"]):
             return UNKNOWN
+        seconds = values["elapsed"] / num_counted * max(values["total"] - values["n"], 0)
         return str(self.format_interval(round(seconds)))
 
     def _show_every_second(self) -> None:

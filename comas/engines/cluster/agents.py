@@ -19,7 +19,6 @@ from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.recoveries import Recoveries
 from comas.engines.cluster.sampler import Sampler
-from comas.engines.cluster.served import ServedWeights
 from comas.engines.cluster.supervision import (
     LostEngineError,
     Supervisor,
@@ -69,13 +68,10 @@ class Agents:
         self.recoveries = recoveries or Recoveries(0)
         self._supervisor = Supervisor(config.cluster, check_ray=lambda: self._launch.check_ray())
         self._call_all = self._supervisor.call_all
-        self._served = ServedWeights(
-            config,
-            self._supervisor,
-            rollouts=self._rollouts,
-            ranks=self._ranks,
-            shares_gpus=self._shares_gpus,
-        )
+        self._versions = Counter[int]()
+        """Policy -> the version of its weights."""
+        self._are_behind = False
+        """True from an update to the sync: ranks may hold other weights than their engines."""
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
@@ -123,27 +119,28 @@ class Agents:
         CPU, they may go on with those that they have.
         """
         ranks = serving(buffers, self._ranks)
-        self._served.make_room(buffers)
-        self._served.are_behind = True
-        started = time.monotonic()
+        self._make_room(buffers)
+        self._are_behind = True
         # Once into Ray's store for all ranks of a family, until the last of them is done.
         sent = {
             family: ray.put({policy: buffers[policy] for policy in family if policy in buffers})
             for family in {rank.policies: None for rank in ranks}
         }
         calls = {rank: rank.call("update", sent[rank.policies], step=step) for rank in ranks}
-        work = max((_num_tokens(family, buffers) for family in self._config.families), default=0)
 
         def wait() -> dict[int, UpdateStats]:
-            stats = self._supervisor.wait(calls, doing="updating", work=work, started=started)
+            stats = self._supervisor.wait(calls, doing="updating")
             firsts = stats[:: self._config.policy.ranks_per_policy]
-            return {policy: own for of_family in firsts for policy, own in of_family.items()}
+            return {policy: updated for family in firsts for policy, updated in family.items()}
 
         return wait
 
     def sync_weights(self, policies: Collection[int] | None = None) -> None:
         """Make the rollout engines of ``policies`` (all that are trained) serve their weights."""
-        self._served.sync(policies)
+        updated = self._config.trained_policies if policies is None else policies
+        self._versions.update(list(updated))
+        self._are_behind = False
+        self._send_weights(updated)
 
     def save_checkpoint(self, folder: Path) -> list[Future[None]]:
         """Copy weights, optimiser and scheduler of every trained policy, and begin to write them.
@@ -184,8 +181,8 @@ class Agents:
         )
         trained = self._config.trained_policies
         # The last step has an update also where it is no multiple.
-        versions = Counter({policy: -(-step // every[policy]) for policy in trained})
-        self._served.count_from(versions)
+        self._versions = Counter({policy: -(-step // every[policy]) for policy in trained})
+        self._tell_versions(trained)
 
     def save_models(self, folder: Path) -> None:
         """Save every trained agent's model in Hugging Face format as ``folder/agent_<i>``."""
@@ -269,7 +266,7 @@ class Agents:
         Raises the error while an update is under way that it was sampling beside: the weights that
         it had are gone.
         """
-        if self._served.are_behind:
+        if self._are_behind:
             raise error
         standing = next(own for own in self._rollouts if own.name == lost.name)
         if standing != lost:
@@ -316,16 +313,44 @@ class Agents:
             self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
         self._connect(ranks)
         trained = [policy for policy in family if policy in self._config.trained_policies]
-        self._served.send(trained)
+        self._send_weights(trained)
+        self._tell_versions(trained)
+
+    def _make_room(self, policies: Collection[int]) -> None:
+        """On shared GPUs, put engines to sleep and bring the ranks' states back."""
+        if self._shares_gpus:
+            rollouts, ranks = serving(policies, self._rollouts), serving(policies, self._ranks)
+            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
+            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
+
+    def _send_weights(self, policies: Collection[int]) -> None:
+        """Have ranks, for which there is room, send their weights to their engines."""
+        ranks, rollouts = serving(policies, self._ranks), serving(policies, self._rollouts)
+        if self._shares_gpus:
+            # An update leaves tens of GB in its allocator, which no other process can use.
+            self._call_all(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
+            # Weights, then sync, then cache: waking all at once needs memory for everything.
+            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
+        sent = {rank: [p for p in rank.policies if p in policies] for rank in ranks}
+        self._call_all(
+            ranks,
+            "sending its weights",
+            lambda rank: rank.actor.send_weights.remote(sent[rank]),
+            watched=rollouts,
+        )
+        if self._shares_gpus:
+            self._call_all(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
+            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
+
+    def _tell_versions(self, policies: Collection[int]) -> None:
+        """Tell engines from which version on they count weight updates."""
+        for policy in policies:
+            adapter = policy if policy in self._config.adapter_policies else None
+            told = methodcaller("call", "count_updates_from", self._versions[policy], adapter)
+            self._call_all(serving([policy], self._rollouts), "learning its policy version", told)
 
     def _report(self, error: LostEngineError) -> None:
         """Say what is known of the engines that an error names."""
         for engine in (*self._rollouts, *self._ranks):
             if engine.is_named_in(str(error)):
                 log.warning(self._launch.describe(engine))
-
-
-def _num_tokens(family: Sequence[int], buffers: Mapping[int, Sequence[TrainingSample]]) -> int:
-    """Tokens in the buffers of a family, which is trained one policy after another."""
-    samples = (sample for policy in family for sample in buffers.get(policy, ()))
-    return sum(len(own.prompt_token_ids) + len(own.response_token_ids) for own in samples)

@@ -28,6 +28,7 @@ from comas.engines.cluster.actors import (
     visible_gpus,
 )
 from comas.engines.cluster.nodes import (
+    RayProcesses,
     alive_nodes,
     cluster_address,
     connect,
@@ -46,7 +47,6 @@ from comas.engines.cluster.placement import (
     num_host_threads,
     plan_policy,
 )
-from comas.engines.cluster.ray_processes import RayProcesses
 from comas.engines.cluster.supervision import LostEngineError, wait_for_all
 from comas.engines.policy.deepspeed_options import process_environment
 from comas.engines.rollout.vllm_options import (

@@ -1,7 +1,7 @@
 """Waiting for engines: with a time limit, for all at once, and failing at the first failure."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -13,10 +13,6 @@ from comas.utils.progress import progress_bar
 
 TICK_S = 1.0
 """Seconds between two checks whether the engines that are waited for are still alive."""
-PATIENCE_FACTOR = 10.0
-"""Times the longest call of a kind that the next of the kind may take."""
-LEAST_PATIENCE_S = 300.0
-"""A limit that was learnt is never below this."""
 
 
 class EngineError(RuntimeError):
@@ -33,36 +29,21 @@ class LostEngineError(EngineError):
 class Supervisor:
     """Waits for the engines of a society, and notices which of them will never answer.
 
-    While an engine is waited for, it is asked for a sign of life (``cluster.heartbeat_timeout_s``).
-    One that lives but hangs is noticed by the time that calls of the kind took before, for the same
-    work: a call has ``PATIENCE_FACTOR`` times the longest, at least ``LEAST_PATIENCE_S``, and never
-    more than ``cluster.call_timeout_s``.
-
-    Example: after an update of 1,000 tokens that took 60 s, one of 20,000 tokens is expected to
-    take 1,200 s, and may take 12,000 s.
+    While an engine is waited for, it is asked for a sign of life (``cluster.heartbeat_timeout_s``);
+    one that lives has ``cluster.call_timeout_s`` for a call.
     """
 
     def __init__(self, cluster: Cluster, *, check_ray: Callable[[], None]) -> None:
         """``check_ray`` raises LostEngineError when Ray itself is gone."""
         self._cluster = cluster
         self._check_ray = check_ray
-        self._longest_s: dict[str, float] = {}
-        """Kind of call -> the longest so far, in seconds per unit of work."""
 
     def wait(
-        self,
-        calls: Mapping[Engine, ray.ObjectRef],
-        *,
-        doing: str,
-        watched: Sequence[Engine] = (),
-        work: float = 1.0,
-        started: float | None = None,
+        self, calls: Mapping[Engine, ray.ObjectRef], *, doing: str, watched: Sequence[Engine] = ()
     ) -> list[Any]:
-        """The results of a call of one kind on several engines, in order.
+        """Return the results of a call on several engines, in order.
 
-        ``watched`` are engines that those which are called wait for in turn. ``work`` is how much
-        the call has to do, in a unit of its kind; by nothing, nothing is learnt. ``started`` is the
-        monotonic time at which the calls were made, if that is long ago.
+        ``watched`` are engines that those which are called wait for in turn.
 
         Raises EngineError as ``wait_for_all`` does.
         """
@@ -76,18 +57,12 @@ class Supervisor:
             self._check_ray()
             heartbeats.check(doing)
 
-        started = time.monotonic() if started is None else started
-        results = wait_for_all(
+        return wait_for_all(
             {engine.name: call for engine, call in calls.items()},
             doing=doing,
-            timeout_s=self.limit_s(doing, work=work),
+            timeout_s=self._cluster.call_timeout_s,
             check=check,
-            expected_s=self._longest_s[doing] * work if doing in self._longest_s else None,
         )
-        if work > 0:
-            took_s = (time.monotonic() - started) / work
-            self._longest_s[doing] = max(took_s, self._longest_s.get(doing, 0.0))
-        return results
 
     def call_all(
         self,
@@ -97,17 +72,8 @@ class Supervisor:
         *,
         watched: Sequence[Engine] = (),
     ) -> list[Any]:
-        """The results of ``call`` on all ``engines`` at once, as ``wait`` gives them."""
-        calls = {engine: call(engine) for engine in engines}
-        return self.wait(calls, doing=doing, watched=watched)
-
-    def limit_s(self, doing: str, *, work: float = 1.0) -> float:
-        """How long the next call of this kind may take, in seconds."""
-        most = self._cluster.call_timeout_s
-        if doing not in self._longest_s:
-            return most
-        expected_s = self._longest_s[doing] * work
-        return min(most, max(LEAST_PATIENCE_S, PATIENCE_FACTOR * expected_s))
+        """Return the results of ``call`` on all ``engines`` at once, as ``wait`` does."""
+        return self.wait({engine: call(engine) for engine in engines}, doing=doing, watched=watched)
 
 
 class Heartbeats:
@@ -161,49 +127,37 @@ def wait_for_all(
     doing: str,
     timeout_s: float,
     check: Callable[[], None] = lambda: None,
-    expected_s: float | None = None,
 ) -> list[Any]:
-    """The results of remote calls, in order; each call has the name of the engine it is on.
+    """Return the results of remote calls, in order; each has the name of the engine it is on.
 
-    Shown while it lasts, with the time that is left of ``expected_s``. The first failure is raised
-    at once: when one rank of a group dies, the others may wait for it in a collective for ever.
-    ``check`` is called every ``TICK_S``, and may raise.
+    The first failure is raised at once: when one rank of a group dies, the others may wait for it
+    in a collective for ever. ``check`` is called every ``TICK_S``, and may raise.
 
     Raises:
         EngineError: an engine raised what it would raise again.
         LostEngineError: an engine died, or did not answer within ``timeout_s``.
     """
     pending = {call: name for name, call in calls.items()}
-    with progress_bar(f"each engine is {doing}", expected_s=expected_s):
-        results = dict(_as_they_come(pending, doing=doing, timeout_s=timeout_s, check=check))
+    results, remaining = {}, timeout_s
+    with progress_bar(f"each engine is {doing}"):
+        while pending:
+            started = time.monotonic()
+            tick = max(min(TICK_S, remaining), 0.0)
+            ready, _ = ray.wait(list(pending), num_returns=1, timeout=tick)
+            # Time in which this process was frozen does not count.
+            remaining -= min(time.monotonic() - started, 2 * TICK_S)
+            if ready:
+                name = pending.pop(ready[0])
+                results[name] = _result(ready[0], name=name, doing=doing)
+            elif remaining <= 0:
+                raise LostEngineError(
+                    f"no answer while {doing} within {timeout_s:.0f} s from: "
+                    f"{', '.join(sorted(pending.values()))}. If the work really takes longer, "
+                    "raise cluster.start_timeout_s or cluster.call_timeout_s."
+                )
+            else:
+                check()
     return [results[name] for name in calls]
-
-
-def _as_they_come(
-    pending: dict[ray.ObjectRef, str],
-    *,
-    doing: str,
-    timeout_s: float,
-    check: Callable[[], None],
-) -> Iterator[tuple[str, Any]]:
-    remaining = timeout_s
-    while pending:
-        started = time.monotonic()
-        tick = max(min(TICK_S, remaining), 0.0)
-        ready, _ = ray.wait(list(pending), num_returns=1, timeout=tick)
-        # Time in which this process was frozen does not count.
-        remaining -= min(time.monotonic() - started, 2 * TICK_S)
-        if ready:
-            name = pending.pop(ready[0])
-            yield name, _result(ready[0], name=name, doing=doing)
-        elif remaining <= 0:
-            raise LostEngineError(
-                f"no answer while {doing} within {timeout_s:.0f} s from: "
-                f"{', '.join(sorted(pending.values()))}. If the work really takes longer, raise "
-                "cluster.start_timeout_s or cluster.call_timeout_s."
-            )
-        else:
-            check()
 
 
 def future_of(call: ray.ObjectRef, *, name: str, doing: str) -> Future[None]:
