@@ -5,98 +5,12 @@ from __future__ import annotations
 from string import ascii_uppercase
 
 import pytest
+from verdict_tables import texts
 
 from comas.verification.choice import read_letter, verify_choice
 
-B = [
-    "B",
-    "b",
-    " B ",
-    "(B)",
-    "(b)",
-    "[B]",
-    "B.",
-    "B)",
-    "B:",
-    "B.)",
-    "( B )",
-    "$B$",
-    "{B}",
-    "**B**",
-    r"\text{B}",
-    r"\text{ (B) }",
-    r"\textbf{(B)}",
-    r"\mathrm{B}",
-    r"\mathbf{B}",
-    r"{\bf B}",
-    r"\left(B\right)",
-    "Option B",
-    "option (b)",
-    r"\text{Option B}",
-    "Choice~B",
-    "Answer: B",
-    "The correct answer is (B)",
-    r"\text{The answer is option B: 12}",
-    "B) Right, Left",
-    "(B) Right, Left",
-    "B. Right, Left",
-    "B: twelve",
-    "B - twelve",
-    "B (Right, Left)",
-    r"\text{(B) Right}",
-    r"\textbf{(B)}\ 12",
-    r"\text{B) } 4 + 5 \text{ and more}",
-    "B) Vitamin A and C",
-    "B. Vitamin C.",
-    "B;",
-    "B,",
-    "B is correct.",
-    r"\text{B is the right option}",
-    r"\Large B",
-    r"{\huge\textbf{(B)}}",
-    r"\fbox{B}",
-    r"\underline{B}",
-    r"\textcolor{red}{B}",
-    r"\colorbox{yellow}{\textbf{B}}",
-    r"\textcircled{B}",
-    r"\mathcal{B}",
-    "\uff22",  # in full width, in a circle, bold
-    "\u24b7",
-    "\U0001d401",
-]
-NOT_ONE_LETTER = [
-    "B or C",
-    "B and C",
-    "B, C",
-    "B/C",
-    "B, because it fits",
-    "(B) or (C)",
-    "B) or C)",
-    "B. or C",
-    "(B)(C)",
-    "(B) Right (C) Left",
-    "B) Right C) Left",
-    "B. C.",
-    "B: C",
-    "B; C and D",
-    "(B) and not (C)",
-    "Options B and C",
-    "BC",
-    "(BC)",
-    "Ball",
-    "A ball",
-    "B cells",
-    "B-12",
-    "B = 5",
-    "x = B",
-    "f(x)",
-    "12",
-    "(2)",
-    "B2",
-    "none of these",
-    "?",
-    "\u0411",  # a Cyrillic letter
-]
+B = [*texts("choice", "B"), " B ", "\uff22", "\u24b7", "\U0001d401"]
+NOT_ONE_LETTER = texts("choice", "not one letter")
 
 
 @pytest.mark.parametrize("answer", B)
@@ -127,17 +41,8 @@ OPTIONS = {
 }
 LISTED = "\n".join(f"({letter}) {text}" for letter, text in OPTIONS.items())
 WITH_OPTION = [
-    "{0}. {1}",
-    "({0}) {1}",
-    "{0}) {1}.",
-    "{0}: {1}",
-    "{0}, {1}",
-    "{0} - {1}",
-    "{0} ({1})",
-    "{0} {1}",
-    r"{0}\ \text{{{1}}}",
-    r"\textbf{{({0})}} {1}",
-    "Option {0}: {1}",
+    *("{0}. {1}", "({0}) {1}", "{0}) {1}.", "{0}: {1}", "{0}, {1}", "{0} - {1}", "{0} ({1})"),
+    *("{0} {1}", r"{0}\ \text{{{1}}}", r"\textbf{{({0})}} {1}", "Option {0}: {1}"),
     "The answer is ({0}) {1}",
 ]
 

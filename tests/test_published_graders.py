@@ -2,57 +2,42 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from verdict_tables import pairs, texts
 
-from comas.verification.choice import verify_choice
-from comas.verification.math import verify_math
-from comas.verification.published import (
-    verify_choice_published,
-    verify_math_by_library,
-    verify_math_published,
-    verify_science_published,
-)
-from comas.verification.science import verify_science
+from comas.verification.published import verify_math_by_library
+from comas.verification.verifiers import verify
 
 
-@pytest.mark.parametrize(
-    "gold",
-    [
-        r"7\sqrt{3}",
-        r"45 \pi",
-        r"\begin{pmatrix} 4 \\ -9 \\ 2 \end{pmatrix}",
-        r"\left[ \frac{2}{7}, 3 \right)",
-        "(5, -8)",
-        "4x^2 - 9",
-        "6 - 7i",
-        r"\text{north}",
-        r"21 \frac{3}{4}",
-        r"2 \pm \sqrt{5}",
-        "11, 4, 19",
-        r"\frac 29",
-        r"\$31.40",
-    ],
-)
+def verdicts(form: str, response: str, gold: str) -> tuple[str, str]:
+    """(published, strict)"""
+    return verify(form, response, gold, "published"), verify(form, response, gold)
+
+
+@pytest.mark.parametrize("gold", texts("published", "math: the gold itself is wrong"))
 def test_published_math_rejects_the_gold_itself_and_strict_does_not(gold):
-    response = rf"So it is $\boxed{{{gold}}}$."
-    assert verify_math_published(response, gold) == "wrong"
-    assert verify_math(response, gold) == "correct"
+    assert verdicts("math", rf"So it is $\boxed{{{gold}}}$.", gold) == ("wrong", "correct")
+
+
+@pytest.mark.parametrize(("gold", "answer"), pairs("published", "math: a part of the gold"))
+def test_published_math_accepts_a_part_of_the_gold_and_strict_does_not(gold, answer):
+    assert verdicts("math", rf"\boxed{{{answer}}}", gold) == ("correct", "wrong")
 
 
 @pytest.mark.parametrize(
-    ("gold", "answer"),
+    ("gold", "response", "published", "strict"),
     [
-        (r"45 \pi", "45"),
-        (r"7\sqrt{3}", "7"),
-        (r"\frac 29", "29"),
-        (r"\begin{pmatrix} 4 \\ -9 \\ -2 \end{pmatrix}", "-2"),
+        ("71", r"\boxed{71}", "correct", "correct"),
+        ("71", r"\boxed{72}", "wrong", "wrong"),
+        (r"\frac{3}{4}", r"\boxed{\frac{6}{8}}", "correct", "correct"),
+        ("71", "It is 71.", "correct", "unanswered"),
+        ("71", "I do not know.", "unanswered", "unanswered"),
     ],
 )
-def test_published_math_accepts_a_part_of_the_gold_and_strict_does_not(gold, answer):
-    assert verify_math_published(rf"\boxed{{{answer}}}", gold) == "correct"
-    assert verify_math(rf"\boxed{{{answer}}}", gold) == "wrong"
+def test_published_math_agrees_on_plain_numbers_and_needs_no_box(gold, response, published, strict):
+    assert verdicts("math", response, gold) == (published, strict)
 
 
 @pytest.mark.parametrize(
@@ -71,49 +56,39 @@ def test_math_verify_reads_whole_responses_and_the_whole_gold(gold, response, ve
     assert verify_math_by_library(response, gold) == verdict
 
 
-def test_a_gold_that_math_verify_cannot_read_is_an_error():
-    with pytest.raises(ValueError, match="math-verify cannot read the gold answer ''"):
-        verify_math_by_library(r"\boxed{1}", "")
-
-
-def test_published_math_agrees_on_plain_numbers():
-    assert verify_math_published(r"\boxed{71}", "71") == "correct"
-    assert verify_math_published(r"\boxed{72}", "71") == "wrong"
-    assert verify_math_published(r"\boxed{\frac{6}{8}}", r"\frac{3}{4}") == "correct"
-
-
-def test_published_math_needs_no_box_and_strict_does():
-    assert verify_math_published("It is 71.", "71") == "correct"
-    assert verify_math("It is 71.", "71") == "unanswered"
-    assert verify_math_published("I do not know.", "71") == "unanswered"
+@pytest.mark.parametrize(
+    ("form", "gold", "grader", "said"),
+    [
+        ("math", "", "math_verify", "math-verify cannot read the gold answer ''"),
+        ("science", "swift", "published", "could not convert"),
+    ],
+)
+def test_a_gold_that_cannot_be_read_is_an_error(form, gold, grader, said):
+    with pytest.raises(ValueError, match=said):
+        verify(form, r"\boxed{1}", gold, grader)
 
 
 def test_published_math_off_the_main_thread_is_an_error_and_not_wrong():
-    errors = []
-
-    def judge():
-        try:
-            verify_math_published(r"\boxed{71}", "71")
-        except ValueError as error:
-            errors.append(str(error))
-
-    thread = threading.Thread(target=judge)
-    thread.start()
-    thread.join()
-    assert len(errors) == 1 and "threaded environment" in errors[0]
+    with ThreadPoolExecutor() as other, pytest.raises(ValueError, match="threaded environment"):
+        other.submit(verify, "math", r"\boxed{71}", "71", "published").result()
 
 
 @pytest.mark.parametrize("answer", ["(A)", r"\text{A}", "A.", " A ", "A) Right, Left", "a"])
 def test_published_choice_rejects_a_letter_with_anything_around_it(answer):
-    assert verify_choice_published(rf"\boxed{{{answer}}}", "A") == "unanswered"
-    assert verify_choice(rf"\boxed{{{answer}}}", "A") == "correct"
+    assert verdicts("choice", rf"\boxed{{{answer}}}", "A") == ("unanswered", "correct")
 
 
-def test_published_choice_takes_the_last_bare_letter_up_to_d():
-    assert verify_choice_published(r"\boxed{A}", "A") == "correct"
-    assert verify_choice_published(r"\boxed{A}, no: \boxed{B}", "A") == "wrong"
-    assert verify_choice_published(r"\boxed{A}, no: \boxed{(B)}", "A") == "correct"
-    assert verify_choice_published(r"\boxed{E}", "E") == "unanswered"
+@pytest.mark.parametrize(
+    ("response", "gold", "verdict"),
+    [
+        (r"\boxed{A}", "A", "correct"),
+        (r"\boxed{A}, no: \boxed{B}", "A", "wrong"),
+        (r"\boxed{A}, no: \boxed{(B)}", "A", "correct"),
+        (r"\boxed{E}", "E", "unanswered"),
+    ],
+)
+def test_published_choice_takes_the_last_bare_letter_up_to_d(response, gold, verdict):
+    assert verify("choice", response, gold, "published") == verdict
 
 
 @pytest.mark.parametrize(
@@ -128,21 +103,15 @@ def test_published_choice_takes_the_last_bare_letter_up_to_d():
         ("0", "0.0000001", "wrong"),
         ("2.5", r"2.5}, in \boxed{", "unanswered"),
         ("2.5", r"\fbox{2.5}", "unanswered"),
+        ("200", "210", "correct"),
+        (" -200", "-190.0", "correct"),
+        ("0", "0.0", "correct"),
     ],
 )
 def test_published_science_reads_plain_digits_only_and_strict_reads_all(gold, answer, verdict):
-    assert verify_science_published(rf"\boxed{{{answer}}}", gold) == verdict
-    assert verify_science(rf"\boxed{{{answer}}}", gold) == "correct"
+    assert verdicts("science", rf"\boxed{{{answer}}}", gold) == (verdict, "correct")
 
 
-def test_published_science_allows_five_percent():
-    assert verify_science_published(r"\boxed{210}", "200") == "correct"
-    assert verify_science_published(r"\boxed{-190.0}", " -200") == "correct"
-    assert verify_science_published(r"\boxed{210.1}", "200") == "wrong"
-    assert verify_science_published(r"\boxed{0.0}", "0") == "correct"
-    assert verify_science_published("210", "200") == "unanswered"
-
-
-def test_a_published_science_gold_that_is_no_number_is_an_error():
-    with pytest.raises(ValueError, match="could not convert"):
-        verify_science_published(r"\boxed{1}", "swift")
+def test_published_science_allows_five_percent_and_needs_a_box():
+    assert verify("science", r"\boxed{210.1}", "200", "published") == "wrong"
+    assert verify("science", "210", "200", "published") == "unanswered"
