@@ -10,10 +10,8 @@ import pytest
 from comas.config.schema import Columns, Data
 from comas.data import DataError, load_questions
 from comas.data.choices import with_choices
-from comas.interaction.criticism import approval_of
-from comas.interaction.prompts import SCORING, SOLUTION, fill
-from comas.interaction.wording import FIELDS, FURTHER_FILE, read_wording
-from comas.types import ALL_DOMAINS, DOMAINS, Question
+from comas.interaction.prompts import APPROVALS, SCORING, SHIPPED, SOLUTION, fill
+from comas.types import ALL_DOMAINS, Question
 from comas.verification.verifiers import verify
 
 OPTIONS = ["red", "blue", "7"]
@@ -154,16 +152,10 @@ def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path: Path
     assert load_questions(path).answers == {"mixed/1": "2"}
 
 
-def test_every_role_has_a_prompt_in_every_domain_beyond_the_papers() -> None:
-    further = read_wording(FURTHER_FILE)
-    beyond = set(ALL_DOMAINS) - set(DOMAINS)
-    assert {role: set(texts) for role, texts in further.items()} == dict.fromkeys(FIELDS, beyond)
-
-
-def test_prompts_beyond_the_papers_domains_are_found_but_not_held() -> None:
-    """The quick-start's tokenizers are made of what a role holds."""
-    assert set(SOLUTION) == set(DOMAINS)
+def test_every_role_has_a_prompt_in_every_domain() -> None:
+    domains = {role: set(texts) for role, texts in SHIPPED.items() if role != "history"}
+    assert domains == {role: set(ALL_DOMAINS) for role in domains}
     assert "letter" in fill(SOLUTION, "choice", question="Which?")
     asked = fill(SCORING, "reasoning", question="Q", solution="S", evaluation="E")
     assert asked.endswith("# Task\nQ\n\n# Solution\nS\n\n# Evaluation\nE")
-    assert approval_of("choice") == approval_of("math") != approval_of("coding")
+    assert APPROVALS["choice"] == APPROVALS["math"] != APPROVALS["coding"]

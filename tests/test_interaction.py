@@ -13,11 +13,10 @@ import pytest
 from builders import generation
 
 from comas.config.schema import Interaction
-from comas.interaction import SCHEDULES, open_discussions, sequential
+from comas.interaction import SCHEDULES, open_discussions, schedules
 from comas.interaction.criticism import Critics
-from comas.interaction.parallel import deal
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION
-from comas.interaction.sequential import Speakers, draw_speakers
+from comas.interaction.schedules import Speakers, deal, draw_speakers
 from comas.types import Discussion, Generation, Question, TurnKey
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(4)]
@@ -136,7 +135,7 @@ def test_sequential_draws_every_agent_about_equally_often():
 
 def test_each_role_is_played_by_the_agent_that_was_drawn_for_it(monkeypatch):
     drawn = [Speakers(solver=3, critics=(Critics(evaluator=1, scorers=(2,)),))]
-    monkeypatch.setattr(sequential, "draw_speakers", lambda *_, **__: drawn)
+    monkeypatch.setattr(schedules, "draw_speakers", lambda *_, **__: drawn)
     spoken = {turn.role: turn.agent_index for turn in discuss(num_rounds=1)[0].turns}
     assert spoken == {"solution": 3, "evaluation": 1, "scoring": 2}
 

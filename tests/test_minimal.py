@@ -11,7 +11,7 @@ import torch
 
 from comas import minimal, types
 from comas.config.schema import Interaction, Optimization
-from comas.interaction.sequential import draw_speakers
+from comas.interaction.schedules import draw_speakers
 from comas.policy_optimization.advantages import AdvantageInputs, reinforce_pp
 from comas.policy_optimization.batching import (
     StepTotals,

@@ -6,7 +6,15 @@ import re
 
 import pytest
 
-from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, Template, discussion_text, fill
+from comas.interaction.prompts import (
+    EVALUATION,
+    SCORING,
+    SHIPPED,
+    SOLUTION,
+    Template,
+    discussion_text,
+    fill,
+)
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain
 
@@ -42,4 +50,4 @@ def test_a_scoring_sees_the_solution_and_its_evaluation_but_no_history():
     text = prompt(SCORING, "math")
     assert "THE SOLUTION" in text and "THE EVALUATION" in text
     assert discussion_text([]) not in text
-    assert all("{discussion}" not in template for template in SCORING.values())
+    assert all("{discussion}" not in template for template in SHIPPED[SCORING].values())

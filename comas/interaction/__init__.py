@@ -1,34 +1,21 @@
-"""Interaction: agents discuss questions. A new schedule is one file and one line here."""
+"""Interaction: agents discuss questions."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable, Sequence
 from inspect import iscoroutine
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
-from comas.config.plugins import LAST_SHIPPED, Registry, check_call
 from comas.config.schema import Interaction
-from comas.interaction import debate, parallel, sequential
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.discussion import OpenDiscussion, set_partners
+from comas.interaction.schedules import (
+    SCHEDULES,
+    UNCRITICISED_SCHEDULES,
+    Schedule,
+)
 from comas.types import Discussion, Generate, Question
 from comas.utils.concurrency import first_error, run_all
-
-
-class Schedule(Protocol):
-    """Makes a coroutine for every discussion of a batch, which asks for its turns; what it draws
-    over the batch it draws from ``rng``, and what it draws for one discussion from the discussion's
-    own."""
-
-    def __call__(
-        self,
-        discussions: Sequence[OpenDiscussion],
-        *,
-        num_agents: int,
-        rules: Interaction,
-        rng: Random,
-    ) -> list[Coroutine[None, None, None]]: ...
-
 
 __all__ = [
     "CRITICISMS",
@@ -39,48 +26,6 @@ __all__ = [
     "open_discussions",
     "run_discussions",
 ]
-
-
-def _as_schedule(found: Any) -> Schedule | None:
-    if not callable(found):
-        return None
-    check_call(found, "discussions", named=("num_agents", "rules", "rng"))
-    return found
-
-
-SCHEDULES: Registry[Schedule] = Registry(
-    {
-        "sequential": sequential.schedule,
-        "parallel": parallel.schedule,
-        "debate": debate.schedule,
-    },
-    group="comas.schedules",
-    wanted="a function from open discussions to a coroutine for each (Schedule)",
-    adapt=_as_schedule,
-    gone={"proposed": LAST_SHIPPED},
-)
-
-UNCRITICISED_SCHEDULES = frozenset({"debate"})
-"""Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
-
-
-def open_discussions(
-    questions: Sequence[Question], *, generate: Generate, rules: Interaction, seed: int, step: int
-) -> list[OpenDiscussion]:
-    """Open ``interaction.prompt_reuse`` independent discussions of every question of a batch."""
-    discussions = [
-        OpenDiscussion(
-            question,
-            discussion_id=f"step{step}/{question.question_id}/copy{copy}",
-            seed_text=f"{seed}/{step}/{question.question_id}/{copy}",
-            rules=rules,
-            generate=generate,
-        )
-        for question in questions
-        for copy in range(rules.prompt_reuse)
-    ]
-    set_partners(discussions)
-    return discussions
 
 
 async def run_discussions(
@@ -106,6 +51,25 @@ async def run_discussions(
             f"{type(made).__name__}; let it return a list with a coroutine for each"
         )
     return await hold(discussions, talks)
+
+
+def open_discussions(
+    questions: Sequence[Question], *, generate: Generate, rules: Interaction, seed: int, step: int
+) -> list[OpenDiscussion]:
+    """Open ``interaction.prompt_reuse`` independent discussions of every question of a batch."""
+    discussions = [
+        OpenDiscussion(
+            question,
+            discussion_id=f"step{step}/{question.question_id}/copy{copy}",
+            seed_text=f"{seed}/{step}/{question.question_id}/{copy}",
+            rules=rules,
+            generate=generate,
+        )
+        for question in questions
+        for copy in range(rules.prompt_reuse)
+    ]
+    set_partners(discussions)
+    return discussions
 
 
 async def hold(

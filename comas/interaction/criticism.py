@@ -22,7 +22,7 @@ from comas.interaction.prompts import (
     HistoryItem,
     Template,
 )
-from comas.types import Domain, Turn
+from comas.types import Turn
 
 
 class Critics(NamedTuple):
@@ -148,14 +148,9 @@ async def uncriticised(submission: Submission) -> HistoryItem:
     return submission.history_item(None)
 
 
-def approval_of(domain: Domain) -> str:
-    """An evaluation that finds nothing; beyond the paper's domains it is that of math."""
-    return APPROVALS.get(domain, APPROVALS["math"])
-
-
 async def muted(submission: Submission) -> HistoryItem:
     """A control: nobody is asked for an evaluation, and an approval is scored."""
-    approval = approval_of(submission.discussion.question.domain)
+    approval = APPROVALS[submission.discussion.question.domain]
     given = submission.give(approval, index=submission.index)
     submission.score(given)
     return submission.history_item(given)
@@ -180,17 +175,6 @@ async def exchanged(submission: Submission) -> HistoryItem | None:
     return submission.history_item(given)
 
 
-_SHIPPED = {
-    "scored": Criticism(scored, outcome="scores"),
-    "no_evaluation": Criticism(no_evaluation, outcome="scores", max_evaluations=1),
-    "no_scoring": Criticism(no_scoring, outcome="judgments", min_evaluations=2),
-    "self_rated": Criticism(self_rated, outcome="ratings"),
-    "none": Criticism(uncriticised, outcome=None, max_evaluations=1),
-    "muted": Criticism(muted, outcome="scores"),
-    "exchanged": Criticism(exchanged, outcome="scores"),
-}
-
-
 def _as_criticism(found: object) -> Criticism | None:
     if not isinstance(found, Criticism):
         return None
@@ -199,7 +183,15 @@ def _as_criticism(found: object) -> Criticism | None:
 
 
 CRITICISMS: Registry[Criticism] = Registry(
-    _SHIPPED,
+    {
+        "scored": Criticism(scored, outcome="scores"),
+        "no_evaluation": Criticism(no_evaluation, outcome="scores", max_evaluations=1),
+        "no_scoring": Criticism(no_scoring, outcome="judgments", min_evaluations=2),
+        "self_rated": Criticism(self_rated, outcome="ratings"),
+        "none": Criticism(uncriticised, outcome=None, max_evaluations=1),
+        "muted": Criticism(muted, outcome="scores"),
+        "exchanged": Criticism(exchanged, outcome="scores"),
+    },
     group="comas.criticisms",
     wanted="a Criticism",
     adapt=_as_criticism,

@@ -8,8 +8,7 @@ from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 
 from comas.config.schema import Config
-from comas.interaction.prompts import SHIPPED, SOLUTION, fill, wording_of
-from comas.interaction.wording import Wording
+from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill, wording_of
 from comas.preflight.needs import Need
 from comas.types import Question
 from comas.utils.files import read_json

@@ -12,7 +12,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from comas.interaction import prompts, setup_prompts
-from comas.interaction.wording import SHIPPED_FILE
+from comas.interaction.prompts import SHIPPED_FILE
 from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import records
 from comas.utils.concurrency import run_all

@@ -27,14 +27,12 @@ from transformers import PreTrainedTokenizerFast
 from transformers.models.qwen2.tokenization_qwen2 import PRETOKENIZE_REGEX
 
 from comas.interaction.prompts import (
-    EMPTY_HISTORY,
     EVALUATION,
     EVALUATION_WITH_JUDGMENT,
-    HISTORY_ITEM,
-    OWN_ITEM,
     RATING,
     SCORING,
     SCORING_ALONE,
+    SHIPPED,
     SOLUTION,
 )
 from comas.interaction.setup_prompts import (
@@ -138,8 +136,10 @@ def template_pieces() -> list[str]:
     pieces = chain.from_iterable(map(_constant_pieces, _templates()))
     of_setups = chain.from_iterable(text.split(_MARK) for text in _setup_texts(_MARK, _MARK))
     # The first item of a discussion stands without the blank line that parts it from others.
-    first_items = [_constant_pieces(item.lstrip("\n"))[0] for item in (HISTORY_ITEM, OWN_ITEM)]
-    return list(dict.fromkeys([*pieces, *first_items, EMPTY_HISTORY, *filter(None, of_setups)]))
+    history = SHIPPED["history"]
+    items = (history["item"], history["own_item"])
+    first_items = [_constant_pieces(item.lstrip("\n"))[0] for item in items]
+    return list(dict.fromkeys([*pieces, *first_items, history["empty"], *filter(None, of_setups)]))
 
 
 def solution_openers() -> list[str]:
@@ -168,8 +168,13 @@ def _templates() -> list[str]:
         SCORING_ALONE,
         RATING,
     )
-    prompts = [prompt for template in templates for prompt in template.values()]
-    return [*prompts, HISTORY_ITEM, OWN_ITEM]
+    prompts = [
+        text
+        for template in templates
+        for domain, text in SHIPPED[template].items()
+        if domain in DOMAINS  # its agents know no others
+    ]
+    return [*prompts, SHIPPED["history"]["item"], SHIPPED["history"]["own_item"]]
 
 
 def _setup_texts(query: str, solution: str) -> list[str]:

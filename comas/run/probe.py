@@ -12,9 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from comas.data.probe import ProbeItem
-from comas.interaction.criticism import approval_of
-from comas.interaction.prompts import EVALUATION, SCORING, SHIPPED, fill
-from comas.interaction.wording import Wording
+from comas.interaction.prompts import APPROVALS, EVALUATION, SCORING, SHIPPED, Wording, fill
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Generate, Metrics
 from comas.utils.concurrency import run_all
@@ -88,7 +86,7 @@ def _queries_about(items: Sequence[ProbeItem], wording: Wording) -> Iterator[Que
         yield Query(item, "evaluation", about(EVALUATION, solution=item.solution))
         shown = {"false_accusation": item.false_accusation}
         if item.true_accusation is not None:
-            shown = {"true_accusation": item.true_accusation, "approval": approval_of(item.task)}
+            shown = {"true_accusation": item.true_accusation, "approval": APPROVALS[item.task]}
         for kind, evaluation in shown.items():
             prompt = about(SCORING, solution=item.solution, evaluation=evaluation)
             yield Query(item, f"scoring{kind}", prompt)
@@ -100,12 +98,12 @@ def _read(query: Query, text: str) -> Iterator[tuple[str, bool]]:
     kind = f"{item.task}/{item.mistake}"
     score = parse_score(text)
     if query.name == "evaluation" and item.true_accusation is None:
-        yield "accuses", approval_of(item.task) not in text
+        yield "accuses", APPROVALS[item.task] not in text
     elif query.name == "evaluation":
         names_it = item.true_accusation is not None and item.true_accusation in text
         yield "names", names_it
         yield f"names/{kind}", names_it
-        yield "overlooks", approval_of(item.task) in text
+        yield "overlooks", APPROVALS[item.task] in text
     elif score is not None and query.name == "scoringapproval":
         yield "accepts_approval", score != FATAL
     elif score is not None and query.name == "scoringfalse_accusation":

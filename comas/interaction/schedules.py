@@ -1,0 +1,264 @@
+"""Schedules: who speaks when, and what is shown to whom. A new one is one function and one line in
+``SCHEDULES``."""
+
+import asyncio
+import math
+from collections.abc import Coroutine, Sequence
+from itertools import product
+from random import Random
+from typing import Any, NamedTuple, Protocol
+
+from comas.config.plugins import LAST_SHIPPED, Registry, check_call
+from comas.config.schema import Interaction
+from comas.interaction.criticism import Critics, Submission, criticise, draw_scorers
+from comas.interaction.discussion import OpenDiscussion
+from comas.interaction.prompts import SOLUTION, HistoryItem
+from comas.types import Turn
+from comas.utils.concurrency import run_all
+
+Talks = list[Coroutine[None, None, None]]
+"""What holds each discussion of a batch."""
+
+
+class Schedule(Protocol):
+    """Makes a coroutine for every discussion of a batch, which asks for its turns; what it draws
+    over the batch it draws from ``rng``, and what it draws for one discussion from the discussion's
+    own."""
+
+    def __call__(
+        self,
+        discussions: Sequence[OpenDiscussion],
+        *,
+        num_agents: int,
+        rules: Interaction,
+        rng: Random,
+    ) -> Talks: ...
+
+
+# ---------------------------------------------------------------- sequential
+
+
+class Speakers(NamedTuple):
+    """The agents of one round: a solver, and the critics of each evaluation."""
+
+    solver: int
+    critics: tuple[Critics, ...]
+
+
+def sequential(
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
+) -> Talks:
+    """The schedule of the paper's text: one solution per round, speakers drawn uniformly.
+
+    In round i an agent drawn from the l agents proposes the solution s_i, n drawn evaluators
+    evaluate it, and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and
+    evaluator see the last kappa rounds; a scoring never enters the history.
+    ``interaction.max_chain_tokens``, which is not the paper's, leaves the last rounds of a long
+    discussion out.
+    """
+    return [_discuss_in_turn(discussion, num_agents=num_agents) for discussion in discussions]
+
+
+def draw_speakers(rng: Random, *, num_agents: int, rules: Interaction) -> list[Speakers]:
+    """Draw every role of every round uniformly at random, before anything is said."""
+    return [
+        Speakers(
+            solver := rng.randrange(num_agents),
+            tuple(
+                Critics(
+                    rng.randrange(num_agents),
+                    draw_scorers(rng, solver, num_agents=num_agents, rules=rules),
+                )
+                for _ in range(rules.num_evaluations)
+            ),
+        )
+        for _ in range(rules.num_rounds)
+    ]
+
+
+async def _discuss_in_turn(discussion: OpenDiscussion, *, num_agents: int) -> None:
+    rules = discussion.rules
+    rounds = draw_speakers(discussion.rng, num_agents=num_agents, rules=rules)
+    past_rounds: list[list[HistoryItem]] = []
+    for round_index, (solver, critics) in enumerate(rounds):
+        if discussion.chain_tokens > (rules.max_chain_tokens or math.inf):
+            break
+        shown = past_rounds[-rules.horizon :] if rules.horizon else []
+        history = [item for past in shown for item in past]
+        solution = await discussion.ask(
+            "solution", solver, SOLUTION, round_index=round_index, history=history
+        )
+        items: list[HistoryItem | None] = []
+        if solution is not None:
+            submissions = (
+                Submission(discussion, solution, each, index, history)
+                for index, each in enumerate(critics)
+            )
+            items = await asyncio.gather(*map(criticise, submissions))
+        past_rounds.append([item for item in items if item is not None])
+
+
+# ---------------------------------------------------------------- parallel
+
+Place = tuple[int, int, int]
+"""(round, solver, evaluation): names a solution with one evaluation of it."""
+
+
+def parallel(
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
+) -> Talks:
+    """The schedule of the released code: in each round every agent solves, from the same prompt.
+
+    Evaluators and scorers are dealt in each round over the whole batch, so that every agent gets
+    the same number of each. From the second round on the prompt shows kappa pairs (solution,
+    evaluation) drawn from the round before; the evaluator sees no history.
+    """
+    critics: list[dict[Place, Critics]] = [{} for _ in discussions]
+    for round_index in range(rules.num_rounds):
+        parts = list(product(critics, range(num_agents), range(rules.num_evaluations)))
+        evaluators = deal(rng, num_agents=num_agents, num_parts=len(parts))
+        if rules.scorers == "any":
+            hands = [
+                deal(rng, num_agents=num_agents, num_parts=len(parts))
+                for _ in range(rules.num_scorings)
+            ]
+            scorers = list(zip(*hands, strict=True))
+        else:
+            scorers = [
+                draw_scorers(rng, solver, num_agents=num_agents, rules=rules)
+                for _, solver, _ in parts
+            ]
+        for part, evaluator, drawn in zip(parts, evaluators, scorers, strict=True):
+            critics_of_discussion, solver, index = part
+            critics_of_discussion[round_index, solver, index] = Critics(evaluator, drawn)
+    return [
+        _discuss_at_once(discussion, assigned, num_agents=num_agents)
+        for discussion, assigned in zip(discussions, critics, strict=True)
+    ]
+
+
+def deal(rng: Random, *, num_agents: int, num_parts: int) -> list[int]:
+    """Return who plays each of ``num_parts`` parts: at random, but every agent equally often (to
+    within one).
+
+    Example: 3 agents, 6 parts: a shuffle of ``[0, 0, 1, 1, 2, 2]``.
+    """
+    full_rounds, rest = divmod(num_parts, num_agents)
+    agents = list(range(num_agents)) * full_rounds + rng.sample(range(num_agents), rest)
+    rng.shuffle(agents)
+    return agents
+
+
+async def _discuss_at_once(
+    discussion: OpenDiscussion, critics: dict[Place, Critics], *, num_agents: int
+) -> None:
+    rules = discussion.rules
+    references = _draw_references(discussion.rng, list(critics), rules=rules)
+    criticised: dict[Place, asyncio.Task[HistoryItem | None]] = {}
+
+    async def criticise_at(place: Place, solving: asyncio.Task[Turn | None]) -> HistoryItem | None:
+        solution = await solving
+        if solution is None:
+            return None
+        return await criticise(Submission(discussion, solution, critics[place], place[2], ()))
+
+    async with asyncio.TaskGroup() as tasks:
+        for round_index in range(rules.num_rounds):
+            # Only the drawn ones are waited for: the others may still be evaluated meanwhile.
+            shown = [await criticised[place] for place in references[round_index]]
+            history = [item for item in shown if item is not None]
+            for solver in range(num_agents):
+                solving = tasks.create_task(
+                    discussion.ask(
+                        "solution",
+                        solver,
+                        SOLUTION,
+                        round_index=round_index,
+                        index=solver,
+                        history=history,
+                    )
+                )
+                for index in range(rules.num_evaluations):
+                    place = (round_index, solver, index)
+                    criticised[place] = tasks.create_task(criticise_at(place, solving))
+
+
+def _draw_references(
+    rng: Random, places: Sequence[Place], *, rules: Interaction
+) -> list[list[Place]]:
+    """Draw what the prompt of each round shows of the round before, in order."""
+    references: list[list[Place]] = [[]]
+    for round_index in range(1, rules.num_rounds):
+        before = [place for place in places if place[0] == round_index - 1]
+        references.append(sorted(rng.sample(before, min(rules.horizon, len(before)))))
+    return references
+
+
+# ---------------------------------------------------------------- debate
+
+
+def debate(
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
+) -> Talks:
+    """The schedule of debates (MAPoRL): in each round every agent answers, and nobody criticises.
+
+    From the second round on an agent sees its own answer of the round before, and those of up to
+    kappa others, drawn anew for every agent and round.
+    """
+    return [_argue(discussion, num_agents=num_agents) for discussion in discussions]
+
+
+def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
+    """Draw whose answers ``agent`` sees: some others', in order, then its own.
+
+    The own one is last, as an overlong prompt loses what is first.
+    """
+    others = [other for other in range(num_agents) if other != agent]
+    return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
+
+
+async def _argue(discussion: OpenDiscussion, *, num_agents: int) -> None:
+    rules = discussion.rules
+    # Drawn before anything is said, so that no order of completion can change it.
+    seen = [
+        [
+            draw_seen(discussion.rng, a, num_agents=num_agents, num_others=rules.horizon)
+            for a in range(num_agents)
+        ]
+        for _ in range(rules.num_rounds)
+    ]
+
+    async def argue(agent: int) -> None:
+        for round_index in range(rules.num_rounds):
+            history = []
+            for other in seen[round_index][agent] if round_index else []:
+                answer = await discussion.hear(f"r{round_index - 1}.s{other}")
+                if answer is not None:
+                    history.append(HistoryItem(answer.text, None, is_own=other == agent))
+            await discussion.ask(
+                "solution", agent, SOLUTION, round_index=round_index, index=agent, history=history
+            )
+
+    await run_all(argue(agent) for agent in range(num_agents))
+
+
+# ---------------------------------------------------------------- all of them
+
+
+def _as_schedule(found: Any) -> Schedule | None:
+    if not callable(found):
+        return None
+    check_call(found, "discussions", named=("num_agents", "rules", "rng"))
+    return found
+
+
+SCHEDULES: Registry[Schedule] = Registry(
+    {"sequential": sequential, "parallel": parallel, "debate": debate},
+    group="comas.schedules",
+    wanted="a function from open discussions to a coroutine for each (Schedule)",
+    adapt=_as_schedule,
+    gone={"proposed": LAST_SHIPPED},
+)
+
+UNCRITICISED_SCHEDULES = frozenset({"debate"})
+"""Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
