@@ -2,15 +2,15 @@
 
     python scripts/seeded_faults.py [id ...]
 
-Works in a copy of the checkout's tracked files. Ends with 1 if a fault is not caught, and with 2 if
-one cannot be made, or the tests fail without any.
+Works in a copy of the checkout's tracked files. Ends with 1 if a fault is not caught or cannot be
+made, or if the tests fail without any.
 """
 
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,8 +30,7 @@ class SeededFault:
     file: str
     old: str
     new: str
-    tests: tuple[str, ...]
-    """``test_data``, for tests/test_data.py."""
+    tests: Sequence[str]
     stack: bool = False
     """True if tests marked ``stack`` are needed."""
 
@@ -46,54 +45,46 @@ def main(ids: list[str]) -> int:
     """Return the exit status."""
     faults = [SeededFault(**entry) for entry in yaml.safe_load(TABLE.read_text(encoding="utf-8"))]
     if unknown := set(ids) - {fault.id for fault in faults}:
-        return refuse(f"no such fault: {', '.join(sorted(unknown))}")
+        sys.exit(f"no such fault: {', '.join(sorted(unknown))}")
     faults = [fault for fault in faults if not ids or fault.id in ids]
     if unmade := [line for fault in faults if (line := fault.why_not())]:
-        return refuse("\n".join(unmade))
-    num_missed = 0
+        sys.exit("\n".join(unmade))
+    num_caught = 0
     with TemporaryDirectory(prefix="seeded-faults-") as folder:
-        copy = copy_checkout(Path(folder))
-        if not all(pass_tests(copy, [f for f in faults if f.stack == s]) for s in (False, True)):
-            return refuse("the tests fail without any fault")
+        copy = Path(folder)
+        copy_checkout(copy)
+        for stack in {fault.stack for fault in faults}:
+            if failure := run_tests(copy, [fault for fault in faults if fault.stack == stack]):
+                sys.exit(f"without any fault: {failure}")
         for fault in faults:
             text = (copy / fault.file).read_text(encoding="utf-8")
             (copy / fault.file).write_text(text.replace(fault.old, fault.new), encoding="utf-8")
-            is_missed = pass_tests(copy, [fault])
+            failure = run_tests(copy, [fault])
             (copy / fault.file).write_text(text, encoding="utf-8")
-            num_missed += is_missed
-            print(f"{'NOT CAUGHT' if is_missed else 'caught':<12}{fault.id}", flush=True)
-    print(f"{len(faults) - num_missed} of {len(faults)} caught")
-    return int(num_missed > 0)
+            num_caught += failure is not None
+            print(f"{fault.id:<24}{failure or 'NOT CAUGHT'}", flush=True)
+    print(f"{num_caught} of {len(faults)} caught")
+    return int(num_caught < len(faults))
 
 
-def refuse(why: str) -> int:
-    """Say why nothing can be found out; return 2."""
-    print(why, file=sys.stderr)
-    return 2
-
-
-def copy_checkout(folder: Path) -> Path:
+def copy_checkout(folder: Path) -> None:
     """Copy the tracked files into ``folder``."""
     listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=CHECKOUT, text=True)
     for name in filter(None, listed.split("\0")):
         if (CHECKOUT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(CHECKOUT / name, folder / name)
-    return folder
 
 
-def pass_tests(copy: Path, faults: Iterable[SeededFault]) -> bool:
-    """Return True if the test files of ``faults`` pass in ``copy``."""
+def run_tests(copy: Path, faults: Sequence[SeededFault]) -> str | None:
+    """Return what fails first in the test files of ``faults``; None if nothing does."""
     paths = dict.fromkeys(f"tests/{name}.py" for fault in faults for name in fault.tests)
-    tier = "not slow" if any(fault.stack for fault in faults) else "not stack and not slow"
-    command = [sys.executable, "-m", "pytest", "-n0", "-q", "-x", "-m", tier, *paths]
+    tier = "not slow" if faults[0].stack else "not stack and not slow"
+    command = [sys.executable, "-m", "pytest", "-n0", "-x", "-m", tier, *paths]
     environment = os.environ | {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1"}
-    return (
-        not paths
-        or not subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, check=False
-        ).returncode
-    )
+    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
+    failures = [line for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))]
+    return " ".join(["caught:", *failures[-1:]])[:160] if done.returncode else None
 
 
 if __name__ == "__main__":

@@ -61,6 +61,16 @@ def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path):
     assert (tmp_path / "a").read_text() == "old"
 
 
+def test_a_file_is_replaced_at_once(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("old")
+    with path.open() as reader:
+        write_texts({path: "new"})
+        assert reader.read() == "old"
+    assert path.read_text() == "new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
 # ---------------------------------------------------------------- JSON lines
 
 

@@ -73,6 +73,15 @@ def test_the_invalid_rate_counts_scorings_without_a_score_whatever_they_are_paid
     assert interaction_reward([]).metrics == {"scoring/invalid_rate": None}
 
 
+def test_the_mean_reward_of_a_role_is_over_the_turns_that_were_rewarded():
+    turns = [turn("r0.s0"), turn("r0.s1", agent=1), turn("r0.s2", agent=1)]
+    metrics = rollout_metrics(
+        [RewardedDiscussion(discussion(*turns), (1.0, 0.5, None))], num_agents=2
+    )
+    assert metrics["reward/solution"] == 0.75  # (1 + 0.5) / 2
+    assert metrics["agent_0/reward/solution"] == 1 and metrics["agent_1/reward/solution"] == 0.5
+
+
 @pytest.mark.parametrize(
     ("text", "score"),
     [
