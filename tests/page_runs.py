@@ -105,3 +105,13 @@ def write_run(saves: Path, name: str, steps: dict[int, list[RewardedDiscussion]]
             run.save_tokens(step, discussions, advantages=advantages)
             run.log_metrics(step, row(step))
     return run.path
+
+
+def add_step(run: Path, step: int, *, question: Question = QUESTION) -> None:
+    """What a training of four steps does after a step."""
+    item = discussion(step, question=question)
+    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
+        directory.note_num_steps(4)
+        directory.save_discussions(step, [item], verdicts=verdicts_of(item))
+        directory.save_tokens(step, [item.discussion], advantages={})
+        directory.log_metrics(step, row(step))

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from tiny_models import save_tiny_model
 
 from comas.config import config_as_yaml
 from comas.preflight.configuration import load_config
+from comas.run import RunDirectory
 
 REPOSITORY = Path(__file__).parents[1]
 FAMILIES = ("tied", "untied")
@@ -52,3 +54,19 @@ def make_run(root: Path, *overrides: str, num_trained: int = 2, num_held_out: in
         family = FAMILIES[agent % len(FAMILIES)]
         save_tiny_model(run / f"models/agent_{agent}", family, seed=agent + 1)
     return run
+
+
+def save_checkpoint(run: RunDirectory, step: int) -> None:
+    """One that holds a file."""
+    with run.checkpoint_folder(step) as folder:
+        (folder / "weights").write_text(f"of step {step}")
+
+
+def steps_in(folder: Path) -> list[int]:
+    """The steps of what a folder of a run holds."""
+    return sorted(int(path.name[5:].partition(".")[0]) for path in folder.iterdir())
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """The lines of its metrics."""
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]

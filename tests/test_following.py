@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from page_runs import discussion, row, verdicts_of, write_run
+from page_runs import add_step, discussion, verdicts_of, write_run
 
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
@@ -29,15 +29,6 @@ from comas.run.pages.page import Thread
 from comas.run.pages.server import LiveServer
 from comas.run.records import discussion_record
 from comas.types import Generation, RewardedDiscussion
-
-
-def add_step(run: Path, step: int) -> None:
-    """As a training does after a step."""
-    item = discussion(step)
-    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
-        directory.save_discussions(step, [item], verdicts=verdicts_of(item))
-        directory.save_tokens(step, [item.discussion], advantages={})
-        directory.log_metrics(step, row(step))
 
 
 @pytest.fixture
@@ -67,6 +58,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run: Path):
     add_step(run, 2)
     news = live.news(known)
     assert news is not None
+    assert news["live"]["progress"].startswith("step 2 of 4, about 7 s left")
     assert [of["step"] for of in news["rows"]] == [2]
     assert [thread["id"] for thread in news["threads"]] == ["step2/math/17/copy0"]
     assert news["live"]["mark"] == mark(live) != known
@@ -161,13 +153,6 @@ def test_where_a_run_is_is_said_in_words():
     assert [duration(s) for s in (5, 99, 840, 12600)] == ["5 s", "99 s", "14 min", "3.5 h"]
 
 
-def test_a_run_notes_how_many_steps_it_is_to_make(run: Path):
-    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
-        directory.note_num_steps(4)
-    live = LiveRun(run).source().live
-    assert live is not None and live["progress"].startswith("step 1 of 4, about 10 s left")
-
-
 # ---------------------------------------------------------------- who may look
 
 
@@ -185,15 +170,20 @@ def asked(
     server: LiveServer, path: str, *, method: str = "GET", host: str = "127.0.0.1"
 ) -> tuple[int, str, http.client.HTTPMessage]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)
-    connection.request(method, path, headers={"Host": f"{host}:{server.server_address[1]}"})
+    headers = {"Host": f"{host}:{server.server_address[1]}", "Accept-Encoding": "gzip, br"}
+    connection.request(method, path, headers=headers)
     answer = connection.getresponse()
-    return answer.status, answer.read().decode(), answer.headers
+    content = answer.read()
+    is_packed = answer.headers["Content-Encoding"] == "gzip"
+    text = (gzip.decompress(content) if is_packed else content).decode()
+    return answer.status, text, answer.headers
 
 
 def test_the_page_is_served_to_this_machine_alone(server: LiveServer):
     assert server.server_address[0] == "127.0.0.1"
     status, text, headers = asked(server, f"/{server.key}/")
     assert (status, "connect-src" in text) == (200, True)
+    assert headers["Content-Encoding"] == "gzip"
     assert headers["Cache-Control"] == "no-store" and headers["Referrer-Policy"] == "no-referrer"
     assert server.address.endswith(f":{server.server_address[1]}/{server.key}/")
     assert len(server.key) >= 32
@@ -257,14 +247,6 @@ def test_the_tokens_of_a_step_are_asked_for_when_they_are_looked_at(server: Live
     assert asked(server, "/details?run=0&step=1")[0] == 404
 
 
-def test_answers_are_compressed_for_who_can_read_that(server: LiveServer):
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)
-    connection.request("GET", f"/{server.key}/", headers={"Accept-Encoding": "gzip, br"})
-    answer = connection.getresponse()
-    assert answer.headers["Content-Encoding"] == "gzip"
-    assert gzip.decompress(answer.read()).startswith(b"<!doctype html>")
-
-
 # ---------------------------------------------------------------- what one looks for
 
 
@@ -278,13 +260,8 @@ def test_turns_have_the_signs_of_what_one_looks_for():
     assert signs(discussion(1, score="1"))["scoring"] == ("accused though right",)
     assert signs(discussion(1, answer="61", score="1"))["scoring"] == ()
     assert signs(discussion(1, score="7"))["scoring"] == ("unparsable",)
-    assert signs(discussion(1)) == {"solution": (), "evaluation": (), "scoring": ()}
-
-
-def test_what_was_cut_off_or_spells_a_special_token_has_a_sign():
     item = discussion(1)
-    record = discussion_record(item, verdicts=verdicts_of(item))
-    assert not any("spells_mark" in turn for turn in record["turns"])
+    assert signs(item) == {"solution": (), "evaluation": (), "scoring": ()}
     marked = Generation((1,), (2,), "<|im_end|>", (-0.1,), "length", 1, spells_mark=True)
     object.__setattr__(item.discussion.turns[0], "generation", marked)
     assert signs(item)["solution"] == ("truncated", "special tokens")

@@ -199,12 +199,6 @@ MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
             ("<judgment>correct</judgment>", MODELS, MOST_TOKENS, "interaction.prompts"),
         ),
         (
-            {"rating/invalid_rate": 0.75},
-            spoken(TRICKS, role="evaluation"),
-            "no rating can be read in 75% of all evaluations",
-            ("<rating>0</rating>", MODELS, MOST_TOKENS, "interaction.prompts"),
-        ),
-        (
             {"agent_1/truncated_rate": 0.91, "agent_0/truncated_rate": 0.49},
             spoken(TRICKS, agent=1, cut=True),
             "half of the responses or more are cut off: agent 1 91%",
@@ -270,11 +264,8 @@ def test_the_last_line_speaks_of_the_latest_steps(num_bad: int, is_said: bool):
         (logging.WARNING, True) if is_said else (logging.INFO, False)
     )
     assert "saves/x/models" in line
-
-
-def test_a_run_of_no_step_is_simply_done():
-    line = closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
-    assert line == (logging.INFO, "done: the trained agents are in m")
+    done = closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
+    assert done == (logging.INFO, "done: the trained agents are in m")
 
 
 # ---------------------------------------------------------------- the line of a step

@@ -9,20 +9,17 @@ import shlex
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-from small_runs import REPOSITORY
+from small_runs import rows_of, save_checkpoint, steps_in
 
-from comas import __main__ as program
 from comas.__main__ import main
-from comas.config.schema import Config, Rollout
+from comas.config.schema import Config
 from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.checkpoints import look_for_key, user_key
 from comas.run.directory import BEFORE_ALL, trained_steps
-from comas.utils.files import FileError
+from comas.utils.files import in_command
 from comas.utils.terminal import EXIT_FAULT
 
 
@@ -44,11 +41,6 @@ def make_run(config: Config, *, checkpoints: tuple[int, ...], reached: int) -> P
     return run.path
 
 
-def save_checkpoint(run: RunDirectory, step: int) -> None:
-    with run.checkpoint_folder(step) as folder:
-        (folder / "weights").write_text(f"of step {step}")
-
-
 def reopened(path: Path, *overrides: str) -> RunDirectory:
     return RunDirectory.open(load_config(None, [f"resume={path}", *overrides]))
 
@@ -57,15 +49,6 @@ def newest(path: Path, *overrides: str) -> int | None:
     with reopened(path, *overrides) as run:
         found = run.latest_checkpoint()
     return None if found is None else found[0]
-
-
-def steps_in(folder: Path) -> list[int]:
-    return sorted(int(path.name[5:9]) for path in folder.iterdir())
-
-
-def rows_in(folder: Path) -> list[int]:
-    lines = (folder / "metrics.jsonl").read_text().splitlines()
-    return [json.loads(line)["step"] for line in lines]
 
 
 def become_somebody_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -86,8 +69,8 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
         run.log_metrics(3, {"a": 30})
     assert len(json.loads((path / "versions.json").read_text())) == 2  # of both processes
     [aside] = (path / "dropped").iterdir()
-    assert rows_in(aside) == [3, 4]
-    assert rows_in(path) == [0, 1, 2, 3]
+    assert rows_of(aside) == [{"step": step, "a": step} for step in (3, 4)]
+    assert [row["a"] for row in rows_of(path)] == [0, 1, 2, 30]
     assert (steps_in(aside / "discussions"), steps_in(path / "discussions")) == ([3, 4], [0, 1, 2])
     assert (steps_in(aside / "tokens"), steps_in(path / "tokens")) == ([3, 4], [0, 1, 2])
     assert steps_in(aside / "checkpoints") == [3]
@@ -101,18 +84,6 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
     assert list((path / "dropped").iterdir()) == [aside]  # nothing is made for nothing
 
 
-def test_a_run_that_begins_again_keeps_what_it_had(config: Config, caplog):
-    caplog.set_level("INFO")
-    path = make_run(config, checkpoints=(), reached=1)
-    assert newest(path) is None
-    with reopened(path) as run:
-        run.go_back_to(BEFORE_ALL)
-    [aside] = (path / "dropped").iterdir()
-    assert f"what it had, as this run begins again, is now in {aside}" in caplog.text
-    assert (rows_in(path), rows_in(aside)) == ([], [0, 1])
-    assert (steps_in(path / "discussions"), steps_in(aside / "discussions")) == ([], [0, 1])
-
-
 def test_losses_of_engines_keep_each_step_once_and_the_first_word_of_it(config: Config):
     path = make_run(config, checkpoints=(), reached=2)
     with reopened(path) as run:
@@ -123,9 +94,9 @@ def test_losses_of_engines_keep_each_step_once_and_the_first_word_of_it(config: 
                 run.save_discussions(step, [])
             run.go_back_to(BEFORE_ALL)
     [aside] = (path / "dropped").iterdir()
-    assert rows_in(aside) == [0, 1, 2, 3]
-    dropped = [json.loads(line)["a"] for line in (aside / "metrics.jsonl").read_text().splitlines()]
-    assert dropped == [0, 1, 2, -1]
+    assert [row["step"] for row in rows_of(aside)] == [0, 1, 2, 3]
+    assert [row["a"] for row in rows_of(aside)] == [0, 1, 2, -1]
+    assert rows_of(path) == []
     assert steps_in(aside / "discussions") == [0, 1, 2, 3]
 
 
@@ -296,23 +267,6 @@ def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config
 
 
 @pytest.mark.parametrize(
-    ("key", "text"),
-    [("system_prompt", "${seed}"), ("chat_template_kwargs", "{'a.b': '${oc.env:HOME}'}")],
-)
-def test_a_resume_compares_what_the_run_was_begun_with(tmp_path: Path, key: str, text: str):
-    begun = load_config(None, [f"saves={tmp_path / 'saves'}", f"rollout.{key}={text}"])
-    path = make_run(begun, checkpoints=(1,), reached=1)
-    with reopened(path) as run:
-        assert newest_rollout(run.path) == begun.rollout
-    with pytest.raises(ValueError, match=rf"rollout\.{key}.*\$\{{"):
-        reopened(path, "rollout.system_prompt='0'", "rollout.chat_template_kwargs={}")
-
-
-def newest_rollout(run: Path) -> Rollout:
-    return load_config(run / "config.yaml", []).rollout
-
-
-@pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
         ("config.yaml", "seed: 0", "seed: 1", "seed: 0 -> 1"),
@@ -373,82 +327,6 @@ def test_a_run_without_a_readable_seal_needs_a_word(config: Config, text: str | 
     assert newest(path) == 3  # it is this user's now
 
 
-# ---------------------------------------------------------------- the key
-
-
-@pytest.mark.parametrize("content", [b"", b"short", b"x" * 33])
-def test_a_damaged_key_seals_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content):
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    (tmp_path / "comas").mkdir()
-    (tmp_path / "comas/seal.key").write_bytes(content)
-    for asks in (user_key, look_for_key):
-        with pytest.raises(
-            FileError, match=rf"damaged: it has {len(content)} bytes, not 32\. Bring"
-        ):
-            asks()
-
-
-def test_a_key_is_on_the_disk_before_it_has_its_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    synced = []
-
-    def fsync(descriptor: int) -> None:
-        synced.append((os.fstat(descriptor).st_size, (tmp_path / "comas/seal.key").exists()))
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    user_key()
-    (size, had_name), (_, has_name) = synced  # the key, and then the folder
-    assert (size, had_name, has_name) == (32, False, True)
-
-
-# ---------------------------------------------------------------- the folder of a run
-
-
-def test_nobody_else_looks_into_a_run(config: Config):
-    before = os.umask(0)
-    try:
-        path = make_run(config, checkpoints=(2,), reached=3)
-        with reopened(path) as run:
-            run.go_back_to(2)
-    finally:
-        os.umask(before)
-    [aside] = (path / "dropped").iterdir()
-    assert path.stat().st_mode & 0o777 == aside.stat().st_mode & 0o777 == 0o700
-
-
-@pytest.mark.parametrize("text", [b"", b"x", b"\xff"])
-def test_models_without_their_step_are_named(config: Config, text: bytes):
-    with RunDirectory.create(config) as run, run.models_folder(2):
-        pass
-    (run.path / "models/step").write_bytes(text)
-    told = rf"models/step is damaged.* Delete {run.path}/models, and resume={run.path} saves"
-    with pytest.raises(FileError, match=told):
-        trained_steps(run.path)
-
-
-def test_the_command_that_goes_on_is_one_that_a_shell_understands(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog
-):
-    def fails(*_: object) -> None:
-        raise RuntimeError("as it must")
-
-    overrides = [f"saves={tmp_path}/my runs; rm -rf x", "name=test"]
-    prepared = SimpleNamespace(
-        config=load_config(REPOSITORY / "configs/quickstart.yaml", overrides),
-        train=SimpleNamespace(questions=()),
-        sizes=None,
-        sharding=None,
-        doubts=(),
-        locations={},
-    )
-    monkeypatch.setattr(program, "prepare", lambda config: prepared)
-    monkeypatch.setattr(program, "describe_sizes", lambda *_, **__: [])
-    monkeypatch.setattr(program, "train", fails)
-    main(["configs/quickstart.yaml", *overrides])
-    said = caplog.messages[-1]
-    assert said.startswith("to continue: bash scripts/train_comas.sh resume=")
-    run = (tmp_path / "my runs; rm -rf x/latest").resolve()
-    words = shlex.split(said.removeprefix("to continue: "))
-    assert words == ["bash", "scripts/train_comas.sh", f"resume={run}"]
+def test_the_command_that_goes_on_is_one_that_a_shell_understands(tmp_path: Path):
+    [*_, resume] = shlex.split(f"train resume={in_command(tmp_path / 'my runs; rm -rf x')}")
+    assert resume == f"resume={tmp_path}/my runs; rm -rf x"

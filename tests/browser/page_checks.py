@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
 import pytest
-from page_runs import discussion, generation, row, verdicts_of, write_run
+from page_runs import add_step, discussion, row, verdicts_of, write_run
 from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwright
 
 from comas.preflight.configuration import load_config
@@ -24,7 +25,7 @@ from comas.run.pages.live import LiveRun
 from comas.run.pages.page import Source, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import LiveServer
-from comas.types import Question, Turn
+from comas.types import Question
 
 NUM_STEPS, PER_STEP = 60, 50
 """Of the large run: 3000 discussions."""
@@ -133,10 +134,7 @@ def test_it_opens_with_the_report(page: Page):
     assert {"validation/accuracy", "time/step_s"} <= set(titles)
     assert page.locator(".curve svg").count() == len(titles)
     assert "society.num_agents" in page.inner_text("#report")
-
-
-def test_the_report_leads_to_a_discussion_in_which_reward_and_verdict_disagree(page: Page):
-    page.locator("#report button").first.click()
+    page.locator("#report button").first.click()  # where reward and verdict disagree
     assert page.inner_text(".thread h3") == "step 1"
     solution, *_ = page.locator(".turn .about").all_inner_texts()
     assert "wrong" in solution and "reward 1" in solution
@@ -157,14 +155,6 @@ def test_filters_of_turns_hold_for_one_and_the_same_turn(page: Page):
     assert count(page) == "0 of 3 discussions"
     page.click("button[type=reset]")
     expect(page.locator("#count")).to_have_text("3 of 3 discussions")
-
-
-def test_a_search_looks_into_questions_and_responses(page: Page):
-    page.keyboard.press("/")
-    page.keyboard.type("50 + 23")
-    assert count(page) == "1 of 3 discussions"
-    page.fill("#search", "61")
-    assert count(page) == "1 of 3 discussions"
 
 
 def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_beside(page: Page):
@@ -328,30 +318,6 @@ def test_what_was_thought_is_folded_until_it_is_asked_for(browser: Browser, tmp_
         assert count(page) == "1 of 1 discussions"
 
 
-def test_what_the_reward_asked_for_stands_below_what_it_answers(browser: Browser, tmp_path: Path):
-    item = discussion(1, answer="61", score="1")
-    _, evaluation, _ = item.discussion.turns
-    revision = Turn(
-        f"{evaluation.turn_id}.s0",
-        *(evaluation.turn_id, 0, "solution", 0, ""),
-        generation("Wrong. What is 48 + 23", "71"),
-    )
-    item = replace(item, discussion=replace(item.discussion, asked=(revision,)))
-    path = tmp_path / "asked.html"
-    write_page(path, [run_source(write_run(tmp_path / "saves", "asks", {1: [item]}))])
-    for page in opened(browser, path):
-        page.keyboard.press("d")
-        page.select_option("select[name=role]", "solution, asked by the reward")
-        assert count(page) == "1 of 1 discussions"
-        asked = page.locator(".turn .turn .turn", has_text="asked by the reward")
-        expect(asked).to_have_class("turn matching")
-        assert "✓ correct" in asked.locator(".about").inner_text()
-        page.keyboard.press("t")
-        expect(asked.locator(".token")).to_have_count(1)
-        page.keyboard.press("p")
-        expect(asked.locator(".prompt")).to_have_text("Wrong. What is 48 + 23")
-
-
 def test_what_one_looks_for_is_found(page: Page):
     page.keyboard.press("d")
     page.select_option("select[name='look for']", "approved though wrong")
@@ -406,59 +372,50 @@ def test_the_same_question_of_every_run_stands_side_by_side(browser, three: Path
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
 def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path: Path, viewport):
     run = write_run(tmp_path, "followed", {1: [discussion(1)]})
+    with served(run) as address:
+        for page in opened(browser, address, viewport, offline=False):
+            assert "step 1; step 1 ended" in page.inner_text("#progress")
+            assert page.locator("#report").is_visible()
+            page.click("#tab-discussions")
+            page.evaluate("window.wasNotReloaded = true")
+            expect(page.locator(".thread h3")).to_have_text("step 1")
+            page.click("#show-tokens")
+            add_step(run, 2, question=question(2))
+            expect(page.locator("#count")).to_have_text("2 of 2 discussions", timeout=15_000)
+            assert "step 2 of 4, about 7 s left" in page.inner_text("#progress")
+            expect(page.locator(".thread h3")).to_have_text("step 1")  # which was open
+            page.locator(".row").last.click()
+            expect(page.locator(".thread h3")).to_have_text("step 2")
+            page.wait_for_selector(".token")  # which is asked for now
+            assert page.locator(".token").first.inner_text().split()[0] == "71"
+            page.click("#tab-report")
+            assert page.locator(".curve circle").count() >= 2
+            assert page.evaluate("window.wasNotReloaded")
+            assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+
+
+@contextmanager
+def served(run: Path) -> Iterator[str]:
+    """The address at which a run is followed."""
     with LiveServer([LiveRun(run)]) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
         try:
-            for page in opened(browser, server.address, viewport, offline=False):
-                assert "step 1; step 1 ended" in page.inner_text("#progress")
-                assert page.locator("#report").is_visible()
-                page.click("#tab-discussions")
-                page.evaluate("window.wasNotReloaded = true")
-                expect(page.locator(".thread h3")).to_have_text("step 1")
-                page.click("#show-tokens")
-                add_step(run, 2)
-                expect(page.locator("#count")).to_have_text("2 of 2 discussions", timeout=15_000)
-                assert "step 2 of 4, about 7 s left" in page.inner_text("#progress")
-                expect(page.locator(".thread h3")).to_have_text("step 1")  # which was open
-                page.locator(".row").last.click()
-                expect(page.locator(".thread h3")).to_have_text("step 2")
-                page.wait_for_selector(".token")  # which is asked for now
-                assert page.locator(".token").first.inner_text().split()[0] == "71"
-                page.click("#tab-report")
-                assert page.locator(".curve circle").count() >= 2
-                assert page.evaluate("window.wasNotReloaded")
-                assert page.evaluate("document.documentElement.scrollWidth") == viewport["width"]
+            yield server.address
         finally:
             server.shutdown()
             thread.join()
-
-
-def add_step(run: Path, step: int) -> None:
-    """As a training does after a step, of four in all."""
-    item = discussion(step, question=question(step))
-    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
-        directory.note_num_steps(4)
-        directory.save_discussions(step, [item], verdicts=verdicts_of(item))
-        directory.save_tokens(step, [item.discussion], advantages={})
-        directory.log_metrics(step, row(step))
 
 
 def test_a_long_run_is_loaded_whole_a_few_steps_at_a_time(browser, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("comas.run.pages.live.STEPS_AT_ONCE", 2)
     steps = {step: [discussion(step, question=question(step))] for step in range(1, 6)}
     run = write_run(tmp_path, "long", steps)
-    with LiveServer([LiveRun(run)]) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            address = f"{server.address}#{quote('0/step4/math/4/copy0', safe='')}"
-            for page in opened(browser, address, offline=False):
-                expect(page.locator("#count")).to_have_text("5 of 5 discussions")
-                expect(page.locator(".thread h3")).to_have_text("step 4")
-        finally:
-            server.shutdown()
-            thread.join()
+    with served(run) as address:
+        address += "#" + quote("0/step4/math/4/copy0", safe="")
+        for page in opened(browser, address, offline=False):
+            expect(page.locator("#count")).to_have_text("5 of 5 discussions")
+            expect(page.locator(".thread h3")).to_have_text("step 4")
 
 
 def test_thousands_of_discussions_stay_quick(browser: Browser, tmp_path: Path):
