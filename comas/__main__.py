@@ -14,7 +14,7 @@ from comas.preflight.configuration import choose_config, describe_changes, load_
 from comas.preflight.dry_run import describe_run
 from comas.preflight.needs import faults_of
 from comas.preflight.sizes import describe_sizes
-from comas.preflight.survey import Survey, prepare
+from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory
 from comas.run.guards import closing_line
 from comas.run.pages.run_report import report
@@ -105,7 +105,7 @@ def _read(arguments: Sequence[str]) -> argparse.Namespace:
 
 def _describe(arguments: Sequence[str]) -> int:
     """Say what the run would need and do; the exit status tells whether it could start."""
-    found = Survey(_configure(arguments))
+    found = survey_run(_configure(arguments))
     for line in describe_run(found):
         log.info(line)
     return EXIT_FAULT if faults_of(found.needs) else 0

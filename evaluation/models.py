@@ -16,7 +16,7 @@ from comas.config import Config, load
 from comas.config.paths import find, tried
 from comas.config.schema import Data
 from comas.interaction.prompts import location_of
-from comas.preflight.locations import held_out_rules, locate
+from comas.preflight.inputs import held_out_rules, locate
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS, SOURCES, kept_source, read_inputs
 from comas.utils.files import faults_in_words, from_here, in_command

@@ -25,9 +25,9 @@ from transformers import (
 from comas.engines.policy.model import load_response_model
 from comas.engines.rollout.cpu.head_size import HEAD_SIZES
 from comas.preflight.configuration import load_config
-from comas.preflight.locations import check_model, check_shards
+from comas.preflight.inputs import check_model, check_shards
 from comas.preflight.needs import faults_of
-from comas.preflight.survey import Survey, prepare
+from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory
 from comas.run.records import TOKENS, read_rows, read_tokens
 from comas.train import train
@@ -163,8 +163,8 @@ def test_attention_that_is_not_plain_is_refused_also_by_the_dry_run(
         f"saves={tmp_path / 'saves'}",
         "cluster.device=cpu",
     ]
-    trained = Survey(load_config(QUICKSTART, keys))
-    frozen = Survey(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
+    trained = survey_run(load_config(QUICKSTART, keys))
+    frozen = survey_run(load_config(QUICKSTART, [*keys, "society.update_every=[0,1]"]))
     assert [said in fault for fault in faults_of(trained.needs)] == [True]
     assert faults_of(frozen.needs) == []
 
@@ -175,7 +175,7 @@ def test_a_model_whose_heads_vllm_does_not_know_on_a_cpu_is_refused(tmp_path: Pa
     config = json.loads((theirs / "config.json").read_text())
     (theirs / "config.json").write_text(json.dumps({**config, "head_dim": 16}))
     keys = [f"society.models=[{ours},{theirs}]", f"saves={tmp_path / 'saves'}"]
-    [fault] = faults_of(Survey(load_config(QUICKSTART, [*keys, "cluster.device=cpu"])).needs)
+    [fault] = faults_of(survey_run(load_config(QUICKSTART, [*keys, "cluster.device=cpu"])).needs)
     assert f"{theirs}'" in fault and "the size 16, and vLLM on a CPU only knows 32, 64" in fault
 
 

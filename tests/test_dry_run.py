@@ -1,28 +1,16 @@
-"""What a dry run says: placement, tokens, time, and that nothing is made."""
+"""What a dry run says: needs, placement, sizes, and that nothing is made."""
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
-import pytest
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
-from comas.config import config_as_yaml
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.preflight.dry_run import (
-    MeasuredRun,
-    describe_placement,
-    describe_time,
-    describe_tokens,
-    earlier_run,
-)
+from comas.preflight.dry_run import describe_placement
 from comas.preflight.needs import faults_of, table
-from comas.preflight.sizes import derive_sizes
-from comas.preflight.survey import Survey
+from comas.preflight.survey import survey_run
 from comas.utils.terminal import EXIT_FAULT
 
 
@@ -76,74 +64,6 @@ def test_placement_of_shared_gpus_and_frozen_or_shared_policies():
     assert "policy 0 (agents 0, 1)" in describe_placement(config, device="cuda")[1]
 
 
-def run_with(saves: Path, config: Config, *seconds: float) -> Path:
-    """A run's folder with a step of each so many seconds."""
-    folder = saves / f"2026010{len(seconds)}-000000-{config.name}"
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text(config_as_yaml(config))
-    rows = [{"step": 0, "time/validation_s": 2.0}]
-    rows += [
-        {"step": n, "time/step_s": s, "tokens/prompt": 6000, "tokens/response": 1800}
-        for n, s in enumerate(seconds, start=1)
-    ]
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return folder
-
-
-def test_time_is_that_of_an_earlier_run_with_the_same_settings(tmp_path):
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
-    sizes = derive_sizes(config, num_questions=2400)
-    assert earlier_run(config) is None
-    assert describe_time(config, sizes, None).startswith("time: not known: no run")
-    run_with(tmp_path, load_config(REPOSITORY / "configs/quickstart.yaml", ["seed=7"]), 1.0, 1.0)
-    assert earlier_run(config) is None  # too few steps
-    other = load_config(REPOSITORY / "configs/quickstart.yaml", ["rollout.batch_size=4"])
-    run_with(tmp_path, other, *[1.0] * 8)
-    assert earlier_run(config) is None  # of another size
-    folder = run_with(
-        tmp_path,
-        load_config(REPOSITORY / "configs/quickstart.yaml", ["seed=7", "training.num_steps=5"]),
-        *(9.0, 2.0, 3.0, 4.0),
-    )
-    measured = earlier_run(config)
-    # The first step warms up; 60 steps of 3 s and 7 validations of 2 s.
-    assert measured == MeasuredRun(folder, 3.0, 2.0, 6000, 1800)
-    assert measured.seconds(sizes) == 60 * 3 + 7 * 2
-    assert "time: about 3 min once the engines are up" in describe_time(config, sizes, measured)
-    assert "about 6,000 of prompts" in describe_tokens(config, sizes, measured)
-    assert "288 prompts of at most 512 and responses of at most 48" in describe_tokens(
-        config, sizes, None
-    )
-
-
-@pytest.mark.parametrize(
-    ("told", "instead"),
-    [
-        ('"step": 3', '"step": 3x'),  # a damaged line
-        ('"tokens/prompt": 6000, ', ""),  # as an older version wrote it
-        ('"tokens/prompt": 6000', '"tokens/prompt": null'),
-        ('"time/validation_s": 2.0', '"time/validation_s": null'),
-    ],
-)
-def test_a_run_whose_metrics_do_not_tell_the_time_is_passed_over(tmp_path, told, instead):
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
-    whole = run_with(tmp_path, config, *[1.0] * 4)
-    newer = run_with(tmp_path, config, *[2.0] * 5)
-    measured = earlier_run(config)
-    assert measured is not None and measured.folder == newer
-    metrics = newer / "metrics.jsonl"
-    metrics.write_text(metrics.read_text().replace(told, instead))
-    assert earlier_run(config) == MeasuredRun(whole, 1.0, 2.0, 6000, 1800)
-
-
-def test_a_run_whose_metrics_cannot_be_read_is_passed_over(tmp_path):
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
-    metrics = run_with(tmp_path, config, *[1.0] * 4) / "metrics.jsonl"
-    metrics.unlink()
-    metrics.mkdir()
-    assert earlier_run(config) is None
-
-
 def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
     model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
     questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(5)])
@@ -163,7 +83,6 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
         "needed",
         "placement: on the cores",
         "a step: 2 questions x 1 copies",
-        "time: not known",
     ]
     assert all(words in caplog.text for words in said)
     assert "dry run: no faults, no doubts; nothing was started or written" in caplog.text
@@ -181,11 +100,11 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
 
 def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path, caplog):
     config = load_config(REPOSITORY / "configs/quickstart.yaml", [f"saves={tmp_path}"])
-    found = Survey(config)
-    assert not found.is_built and faults_of(found.needs) == []
+    found = survey_run(config)
+    assert not found.inputs.is_built and faults_of(found.needs) == []
     assert "built at the start" in "\n".join(table(found.needs))
     config.data.validation = config.data.train
-    [doubt] = [need.doubt for need in Survey(config).needs if need.doubt is not None]
+    [doubt] = [need.doubt for need in survey_run(config).needs if need.doubt is not None]
     assert "2400 of 2400 questions are among those of data.train" in doubt
     assert found.sizes is not None and found.sizes.num_questions == 2400
     assert not list(tmp_path.iterdir())
@@ -193,5 +112,15 @@ def test_a_society_that_is_still_to_be_built_is_not_built_by_a_dry_run(tmp_path,
         REPOSITORY / "configs/quickstart.yaml",
         [f"saves={tmp_path}", "society.models=[quickstart/models/gpt]"],
     )
-    [fault] = faults_of(Survey(typo).needs)
+    [fault] = faults_of(survey_run(typo).needs)
     assert "choose one of quickstart/models/qwen2, quickstart/models/llama" in fault
+
+
+def test_memory_is_planned_before_model_data_and_gpus_are_there(tmp_path, monkeypatch, caplog):
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    paper = str(REPOSITORY / "configs/comas_7b.yaml")
+    missing = [f"data.train={tmp_path}/none.jsonl", f"saves={tmp_path / 'saves'}"]
+    assert main(["--dry-run", paper, *missing]) == EXIT_FAULT
+    said = ["none.jsonl cannot be read", "GPU memory, update", "GPU memory, sampling"]
+    said += ["Qwen/Qwen2.5-7B-Instruct", "update: ZeRO-3, Adam's states in host memory"]
+    assert [words for words in said if words not in caplog.text] == []

@@ -12,7 +12,7 @@ from tiny_models import save_tiny_model
 from comas.config import config_as_yaml
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.preflight.locations import locate
+from comas.preflight.inputs import locate
 from comas.preflight.survey import prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records

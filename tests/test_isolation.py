@@ -11,7 +11,7 @@ import pytest
 from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import settle_isolation
-from comas.preflight.survey import Survey
+from comas.preflight.survey import survey_run
 from comas.verification.sandbox import Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _warn_of_what_is_missing
 
@@ -63,7 +63,7 @@ def test_a_run_without_coding_questions_asks_for_no_isolation(tmp_path, monkeypa
         ],
     )
     expected = ("allow_degraded", KEY) if domain == "coding" else None
-    assert Survey(config).isolation == expected
+    assert survey_run(config).isolation == expected
 
 
 @pytest.mark.parametrize(

@@ -18,14 +18,13 @@ from comas.preflight import checks, survey
 from comas.preflight.checks import checkpoint_bytes, needed_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.groups import group_needs, lone_shares
+from comas.preflight.inputs import held_out_rules, training_rules
 from comas.preflight.lengths import context_length, length_needs
-from comas.preflight.locations import held_out_rules, training_rules
 from comas.preflight.machine import (
     Gpus,
     Machine,
     choose_device,
     free_bytes,
-    free_ports,
     host_bytes,
     read_gpus,
     why_on_cpu,
@@ -34,11 +33,10 @@ from comas.preflight.machine import (
 from comas.preflight.memory import (
     GIB,
     ModelShape,
-    engine_batch_bytes,
-    kv_cache_bytes,
-    num_parameters,
+    engine_memory,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
+from comas.preflight.sharding import memory_needs
 from comas.preflight.survey import prepare
 from comas.types import Question
 
@@ -264,7 +262,9 @@ def test_a_survey_asks_of_which_kind_the_gpus_are(monkeypatch, tmp_path):
     turing = dataclasses.replace(EIGHT_A100, capability=(7, 5), is_wsl=True)
     monkeypatch.setattr(survey, "describe_machine", lambda device: turing)
     of_gpus = ["cluster.device=cuda", "rollout.dtype=bfloat16", f"saves={tmp_path}"]
-    needs = {need.subject: need for need in survey.Survey(load_config(QUICKSTART, of_gpus)).needs}
+    needs = {
+        need.subject: need for need in survey.survey_run(load_config(QUICKSTART, of_gpus)).needs
+    }
     assert "set rollout.dtype to float32" in str(needs["compute capability"].fault)
     assert "WSL2" in str(needs["pinned memory"].doubt)
 
@@ -330,30 +330,13 @@ def test_an_embedded_model_that_is_not_built_has_its_length_all_the_same():
     assert "1025 tokens" in context.needed
 
 
-def test_questions_that_are_trained_on_are_not_held_out():
-    train = [Question(f"t{i}", "math", f"What is {i}?") for i in range(3)]
-    apart = [Question("v", "math", "What is 3?")]
-    assert checks.held_out_need(train, apart).doubt is None
-    shared = [*apart, Question("other-id", "science", "What is 2?")]
-    assert "1 of 2 questions are among those" in str(checks.held_out_need(train, shared).doubt)
-
-
-def test_a_run_needs_files_and_more_of_them_with_more_engines():
-    quickstart = load_config(QUICKSTART, [])
-    # 128, and 8 for each of 2 engines and 2 ranks; of the paper's run 8 and 8.
-    assert checks.files_need(quickstart, limit=160) == Need("open files", "160", "160")
-    fault = str(checks.files_need(quickstart, limit=64).fault)
-    assert all(words in fault for words in ("may have 64", "160 are needed", "ulimit -n 4096"))
-    assert checks.files_need(paper(), limit=20000).needed == "256"
-
-
 # ---------------------------------------------------------------- memory
 
 
 def gpu_memory(machine: Machine, config: Config | None = None, *, host_gib: int = 1000):
     """What the paper's four policies need of GPUs in an update, in sampling, and of the host."""
-    shapes = [QWEN_3B] * 4
-    return checks.gpu_memory_needs(config or paper(), shapes, machine, host_bytes=host_gib * GIB)
+    machine = dataclasses.replace(machine, host_bytes=host_gib * GIB)
+    return memory_needs(config or paper(), [QWEN_3B] * 4, machine)
 
 
 def test_an_update_is_shown_part_by_part():
@@ -361,10 +344,10 @@ def test_an_update_is_shown_part_by_part():
     # 2 x 3.086e9 bytes of weights; 12 and 4 on each of 2 ranks.
     assert "weights 5.7, optimiser 17.2, gradients 5.7," in update.needed
     assert update.fault is update.doubt is None
-    # 36 layers x 2 x 256 x 2 bytes x 32768 tokens = 1.125 GiB beside the weights' 5.7.
-    assert kv_cache_bytes(QWEN_3B, paper()) == 36 * 2 * 256 * 2 * 32768
-    # 8,192 tokens x (2 x 2048 + 3 x 11008) x 2 bytes, 256 sequences x 151,936 x 3 x 4 bytes.
-    assert engine_batch_bytes(QWEN_3B, paper()) == 608_174_080 + 466_747_392
+    # 36 layers x 2 x 256 x 2 bytes x 32768 tokens = 1.125 GiB beside the weights' 5.7; 8,192 tokens
+    # x (2 x 2048 + 3 x 11008) x 2 bytes, 256 sequences x 151,936 x 3 x 4 bytes.
+    expected = (2 * 3_085_938_688, 608_174_080 + 466_747_392, 36 * 2 * 256 * 2 * 32768)
+    assert engine_memory(QWEN_3B, paper()) == expected
     assert sampling.needed == "7.9 GiB (weights 5.7, a batch 1.0, KV cache 1.1)"
     # (0.6 x 79 - 5.75 - 1.0) / 1.125
     assert sampling.present == "47.4 GiB (36 longest sequences)"
@@ -375,7 +358,7 @@ def test_each_gpu_of_a_sharded_engine_has_its_part_of_weights_and_cache():
     config.rollout.engines_per_policy, config.rollout.tensor_parallel = 1, 2
     _, sampling, _ = gpu_memory(EIGHT_A100, config)
     # 5.75 / 2, 1.125 / 2; 8,192 tokens x (2 x 2048 + 3 x 11008 / 2) x 2 bytes, and whole logits.
-    assert engine_batch_bytes(QWEN_3B, config) == 337_641_472 + 466_747_392
+    assert engine_memory(QWEN_3B, config).batch == 337_641_472 + 466_747_392
     assert sampling.needed == "4.2 GiB (weights 2.9, a batch 0.7, KV cache 0.6)"
     # (0.6 x 79 - 2.87 - 0.75) / 0.5625
     assert sampling.present == "47.4 GiB (78 longest sequences)"
@@ -407,26 +390,24 @@ def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
     assert plenty == Need("host memory", "451.9 GiB", "512.0 GiB")
 
 
+def cpu_memory(num_parameters: int, *overrides: str) -> Need:
+    """The host memory of the quick-start's run on 8 GiB, with models of that size."""
+    config = load_config(QUICKSTART, ["cluster.device=cpu", *overrides])
+    shape = dataclasses.replace(QWEN_3B, num_parameters=num_parameters)
+    machine = Machine("cpu", 0, 0, 8 * GIB, has_cuda_compiler=False)
+    [need] = memory_needs(config, [shape] * 2, machine)
+    return need
+
+
 @pytest.mark.parametrize(("num_parameters", "fits"), [(400_000, True), (10**9, False)])
 def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
-    sizes = [num_parameters] * 2
-    need = checks.cpu_memory_need(
-        load_config(QUICKSTART, []), sizes=sizes, trained=sizes, host_bytes=8 * GIB
-    )
+    need = cpu_memory(num_parameters)
     assert (need.fault is None) == fits
     assert (4 < float(need.needed.removesuffix(" GiB")) < 6) == fits
 
 
 def test_on_a_cpu_each_worker_of_a_sharded_engine_is_a_process():
-    needs = [
-        checks.cpu_memory_need(
-            load_config(QUICKSTART, ["cluster.device=cpu", f"rollout.tensor_parallel={size}"]),
-            sizes=[400_000] * 2,
-            trained=[400_000] * 2,
-            host_bytes=64 * GIB,
-        )
-        for size in (1, 2)
-    ]
+    needs = [cpu_memory(400_000, f"rollout.tensor_parallel={size}") for size in (1, 2)]
     whole, sharded = (float(need.needed.removesuffix(" GiB")) for need in needs)
     assert sharded - whole == pytest.approx(2 * 2 * 1.1, abs=0.11)  # two more of each engine
 
@@ -488,13 +469,6 @@ def test_frozen_and_shared_policies_are_counted_as_they_are_saved():
     assert needed_bytes([100], config, num_kept=0) == 3 * 1200 + 800 + GIB // 2  # 4 agents
 
 
-def test_parameters_are_counted_in_the_heads_of_the_files(tmp_path):
-    model = save_tiny_model(tmp_path / "untied", "untied")
-    # Embeddings and head 2 x 259 x 64; a layer 4 x 64 x 64, 3 x 64 x 128 and two norms of 64,
-    # twice; the last norm.
-    assert num_parameters(str(model)) == 2 * 259 * 64 + 2 * (16384 + 24576 + 128) + 64
-
-
 def test_free_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path):
     assert free_bytes(tmp_path / "a/b") > 0
     assert not (tmp_path / "a").exists()
@@ -503,11 +477,7 @@ def test_free_disk_is_that_of_the_nearest_folder_that_is_there(tmp_path):
         free_bytes(tmp_path / "file/saves")
 
 
-def test_ports_and_shared_memory_are_compared():
-    assert free_ports(3) == 3
-    assert checks.port_need(24, free=24).fault is None
-    assert "only 3 of 24" in str(checks.port_need(24, free=3).fault)
-    assert checks.num_ports(paper()) == 16 + 2 * (2 + 2) * 4
+def test_shared_memory_is_compared():
     assert "--shm-size" in str(checks.store_need(paper(), free=64 << 20).doubt)
     assert checks.store_need(paper(), free=32 * GIB).doubt is None
 
@@ -554,7 +524,7 @@ def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_made(
         prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
     text = str(raised.value)
     said = ["cluster.device=cuda", "'./nowhere'", "3 questions, fewer than", "nowhere.jsonl cannot"]
-    said.append("questions.jsonl is a file, not a folder. Set XDG_STATE_HOME")
+    said.append("Set XDG_STATE_HOME to a folder that you can write to")
     assert len(raised.value.faults) == len(said)
     assert all(any(words in fault for fault in raised.value.faults) for words in said)
     assert "host memory" in text or "disk" in text

@@ -17,7 +17,7 @@ from waiting import wait_until
 from comas.config import config_as_yaml, load
 from comas.config.faults import ConfigError
 from comas.preflight.configuration import load_config
-from comas.preflight.locations import society_folder
+from comas.preflight.inputs import society_folder
 from comas.reproduction import __main__ as reproduction
 from comas.reproduction import runs
 from comas.reproduction.intervals import interval

@@ -13,8 +13,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from comas.config.schema import Config
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.preflight import sharding, survey
-from comas.preflight.checks import gpu_memory_needs
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, imagined_machine
 from comas.preflight.memory import (
@@ -22,14 +20,19 @@ from comas.preflight.memory import (
     ModelShape,
     RankMemory,
     Sharding,
-    adapter_parameters,
-    engine_weight_bytes,
+    engine_memory,
     layer_activations,
     model_shape,
     rank_memory,
     tokens_at_once,
+    trained_parameters,
 )
-from comas.preflight.sharding import choices, plan_update, settle_sharding
+from comas.preflight.sharding import (
+    memory_needs,
+    possible_shardings,
+    settle_sharding,
+    update_memory,
+)
 from comas.preflight.survey import prepare
 
 GB = 1e9
@@ -53,9 +56,8 @@ def need_of(config: Config, stage: int, offload: bool) -> RankMemory:
 
 def settled(config: Config, shape: ModelShape, machine: Machine) -> tuple[int, bool, str]:
     """Stage, offload and the line that is printed, of a model of this shape."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sharding, "model_shape", lambda model: shape)
-        result, line = settle_sharding(config, models=["a"], machine=machine)
+    shapes = [shape] * config.num_policies
+    result, line = settle_sharding(config, shapes=shapes, machine=machine)
     return result.policy.zero_stage, result.policy.adam_offload, line  # type: ignore[return-value]
 
 
@@ -68,8 +70,10 @@ def test_states_of_qwen_3b_under_zero_2_are_31_gb_on_each_of_two_gpus():
     assert need.optimizer == 12 * PARAMETERS / 2  # float32 weights and 2 moments, half: 18.52 GB
     assert need.gradients == 4 * PARAMETERS / 2  # float32, half: 6.17 GB
     assert need.states == pytest.approx(30.86 * GB, rel=1e-3)
-    # Half the bfloat16 gradients, and a bucket of 5e8.
-    assert need.reduction == PARAMETERS + 2 * 500_000_000
+    # bfloat16: half the gradients, a bucket of 5e8, and 6,144 tokens of 37 x 65,024 elements; the
+    # head's logits of 512 tokens and its gradient, in float32.
+    reduction = PARAMETERS + 2 * 500_000_000
+    assert need.passing == reduction + 2 * 6144 * 37 * 65024 + 151936 * (4096 + 4 * 2048)
     # Weights, and 3 float32 halves: 5.75 GiB each, 8 where it is pinned.
     assert need.waiting == 4 * 8 * GIB
     assert need.offloaded == 0
@@ -94,23 +98,23 @@ def test_float32_without_zero_holds_weights_gradients_and_two_moments():
     assert need_of(config, 1, False).states == 20 * PARAMETERS
 
 
+def passing_of(**policy: object) -> float:
+    """Activations: what comes and goes, less what does with any number of samples."""
+    fixed = PARAMETERS + 2 * 500_000_000 + 151936 * (4096 + 4 * 2048)
+    return need_of(paper(**policy), 2, False).passing - fixed
+
+
 def test_activations_are_those_of_the_longest_sample():
     assert tokens_at_once(paper(micro_batch_size=2, micro_batch_tokens=None)) == 2 * 32768
     assert tokens_at_once(paper(micro_batch_tokens=8192)) == 28672 + 4096
     assert tokens_at_once(paper(micro_batch_tokens=40000)) == 40000
     # bfloat16: 36 layer inputs, and twice 10 x 2048 + 2 x 256 + 4 x 11008 of one layer.
     recomputed = 2 * 32768 * (36 * 2048 + 2 * 65024)
-    one = need_of(paper(gradient_checkpointing=True), 2, False)
-    assert one.activations == recomputed
-    whole = paper(gradient_checkpointing=False)
-    assert need_of(whole, 2, False).activations == 2 * 32768 * 37 * 65024
-
-
-def test_only_samples_over_the_budget_are_recomputed():
-    recomputed = 2 * 32768 * (36 * 2048 + 2 * 65024)
-    kept = 2 * 6144 * 37 * 65024  # 29.6 GB of 6144 tokens against 13.4 GB of 32,768
-    assert need_of(paper(micro_batch_tokens=6144), 2, False).activations == kept
-    assert need_of(paper(micro_batch_tokens=1024), 2, False).activations == recomputed
+    assert passing_of(gradient_checkpointing=True) == recomputed
+    assert passing_of(gradient_checkpointing=False) == 2 * 32768 * 37 * 65024
+    # Only samples over the budget: 29.6 GB of 6144 tokens against 13.4 GB of 32,768.
+    assert passing_of(micro_batch_tokens=6144) == 2 * 6144 * 37 * 65024
+    assert passing_of(micro_batch_tokens=1024) == recomputed
 
 
 def test_a_kl_penalty_adds_a_reference_model():
@@ -161,7 +165,7 @@ def test_a_models_shape_is_read_from_its_configuration_alone(tmp_path):
         num_key_value_heads=2,
         tie_word_embeddings=True,
     ).save_pretrained(tmp_path)
-    assert model_shape(str(tmp_path)) == dataclasses.replace(QWEN_3B, shardable=2)
+    assert model_shape(str(tmp_path)) == QWEN_3B
 
 
 # ---------------------------------------------------------------- the choice
@@ -196,8 +200,7 @@ def test_a_larger_configuration_fits_on_eight_gpus(name):
     config = dataclasses.replace(
         config, policy=dataclasses.replace(config.policy, zero_stage=3, adam_offload=True)
     )
-    shapes = [shape] * config.num_policies
-    needs = gpu_memory_needs(config, shapes, machine, host_bytes=machine.host_bytes)
+    needs = memory_needs(config, [shape] * config.num_policies, machine)
     assert [need for need in needs if need.fault or need.doubt] == []
 
 
@@ -267,47 +270,39 @@ def test_policies_of_one_gpu_meet_each_others_states_or_awake_engines(
 
 
 def test_gradients_are_never_added_up_in_bfloat16_unless_asked_for():
-    assert choices(paper(), EIGHT_A100) == [(2, False), (3, False), (3, True)]
-    assert choices(paper(zero_stage=1), EIGHT_A100) == [(1, False), (1, True)]
-    assert choices(paper(dtype="float32"), EIGHT_A100)[0] == (1, False)  # GPUs are shared
+    assert possible_shardings(paper(), EIGHT_A100) == [(2, False), (3, False), (3, True)]
+    assert possible_shardings(paper(zero_stage=1), EIGHT_A100) == [(1, False), (1, True)]
+    assert possible_shardings(paper(dtype="float32"), EIGHT_A100)[0] == (
+        1,
+        False,
+    )  # GPUs are shared
 
 
 def test_an_optimiser_that_has_to_be_compiled_is_left_out_where_no_compiler_is():
     machine = dataclasses.replace(EIGHT_A100, has_cuda_compiler=False)
-    assert choices(paper(), machine) == [(2, False), (3, True)]
-    assert choices(paper(zero_stage=3, adam_offload=False), machine) == [(3, False)]
+    assert possible_shardings(paper(), machine) == [(2, False), (3, True)]
+    assert possible_shardings(paper(zero_stage=3, adam_offload=False), machine) == [(3, False)]
 
 
 def test_on_gpus_zero_is_needed_to_share_them_or_to_offload():
     with pytest.raises(ValueError, match=r"policy\.zero_stage=0: colocated"):
-        choices(paper(zero_stage=0), EIGHT_A100)
+        possible_shardings(paper(zero_stage=0), EIGHT_A100)
     apart = paper(zero_stage=0, adam_offload=True)
     apart.cluster.placement = "disaggregated"
     with pytest.raises(ValueError, match=r"policy\.adam_offload=true with policy\.zero_stage=0"):
-        choices(apart, EIGHT_A100)
+        possible_shardings(apart, EIGHT_A100)
     apart.policy.adam_offload = None
-    assert choices(apart, EIGHT_A100) == [(0, False)]
+    assert possible_shardings(apart, EIGHT_A100) == [(0, False)]
 
 
 @pytest.mark.parametrize(("dtype", "stages"), [("float32", [0, 1, 2, 3]), ("bfloat16", [2, 3])])
 def test_a_cpu_has_every_stage_and_no_offload(dtype, stages):
     two = paper(dtype=dtype, ranks_per_policy=2)
-    assert choices(two, CPU) == [(stage, False) for stage in stages]
+    assert possible_shardings(two, CPU) == [(stage, False) for stage in stages]
+    assert settled(two, QWEN_3B, CPU)[:2] == (stages[0], False)
     one = paper(dtype=dtype, ranks_per_policy=1, adam_offload=True)
-    assert choices(one, CPU) == [(stages[0], False)]
-    assert choices(paper(zero_stage=0, ranks_per_policy=1), CPU) == [(0, False)]
-
-
-def test_ranks_on_a_cpu_divide_what_does_not_fit_whole():
-    config = paper(dtype="float32")
-    config.society.num_agents = 1
-    small = ModelShape(100_000_000, 12, 512, 1408, 512, 32000)
-    assert settled(config, small, dataclasses.replace(CPU, host_bytes=64 * GIB))[:2] == (0, False)
-    large = dataclasses.replace(small, num_parameters=1_000_000_000)
-    # For each of 2 ranks, in GB: without ZeRO 16 of states, a bucket of 2, activations of 4, and 6
-    # for checkpoints; under ZeRO-3 12 / 2 instead of 8 for the optimiser. 52 and 49 GiB together.
-    assert settled(config, large, dataclasses.replace(CPU, host_bytes=56 * GIB))[:2] == (0, False)
-    assert settled(config, large, dataclasses.replace(CPU, host_bytes=53 * GIB))[:2] == (3, False)
+    assert possible_shardings(one, CPU)[0] == (stages[0], False)
+    assert possible_shardings(paper(zero_stage=0, ranks_per_policy=1), CPU) == [(0, False)]
 
 
 def tiny_run(folder: Path, *overrides: str) -> tuple[list[str], Config]:
@@ -320,17 +315,14 @@ def tiny_run(folder: Path, *overrides: str) -> tuple[list[str], Config]:
     return models, load_config(REPOSITORY / "configs/quickstart.yaml", settings)
 
 
-def test_memory_is_planned_for_the_models_that_are_trained(tmp_path, monkeypatch):
-    planned: list[str] = []
-
-    def settle(config, *, models, machine):
-        planned.extend(models)
-        return config, ""
-
-    monkeypatch.setattr(survey, "settle_sharding", settle)
-    models, config = tiny_run(tmp_path, "society.update_every=[0,1]")
-    assert prepare(config).models == models
-    assert planned == [models[1]]
+def test_memory_is_planned_for_the_models_that_are_trained():
+    config = paper()
+    config.society.num_agents, config.society.update_every = 2, [0, 1]
+    lines = {
+        settle_sharding(config, shapes=[frozen, QWEN_3B], machine=EIGHT_A100)[1]
+        for frozen in (QWEN_3B, QWEN_7B)
+    }
+    assert len(lines) == 1 and "28.7 GiB for states" in lines.pop()
 
 
 def test_the_quick_start_trains_without_zero_on_a_cpu(tmp_path):
@@ -350,7 +342,7 @@ def family_of(num_agents: int) -> Config:
 
 def test_an_adapter_has_its_rank_times_the_ends_of_every_layer():
     # 36 layers; q and o: 2 x 4096, k and v: 2 x 2304, gate, up and down: 3 x 13056.
-    assert adapter_parameters(QWEN_3B, family_of(4)) == 32 * 36 * (8192 + 4608 + 39168)
+    assert trained_parameters(QWEN_3B, family_of(4)) == 32 * 36 * (8192 + 4608 + 39168)
 
 
 def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
@@ -358,28 +350,27 @@ def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
     need = need_of(family_of(4), 2, False)
     assert need.weights == 2 * (PARAMETERS + 4 * adapter)  # bfloat16
     assert need.optimizer == 12 * 4 * adapter
-    assert need.gradients == 2 * adapter + 4 * 4 * adapter
-    assert need.reduction == 2 * adapter  # DeepSpeed's bucket, which is told their number
+    assert need.gradients == 4 * 4 * adapter
     assert need.checkpoint == 14 * 4 * adapter
 
 
 def test_zero_never_divides_the_base_of_adapters():
     config = family_of(4)
     config.policy.ranks_per_policy = 2
-    assert {choice.zero_stage for choice in choices(config, EIGHT_A100)} <= {0, 1, 2}
-    assert 3 in {choice.zero_stage for choice in choices(paper(), EIGHT_A100)}
+    assert {choice.zero_stage for choice in possible_shardings(config, EIGHT_A100)} <= {0, 1, 2}
+    assert 3 in {choice.zero_stage for choice in possible_shardings(paper(), EIGHT_A100)}
 
 
 def test_the_rollout_engine_has_a_place_for_every_adapter_and_samples_beside_their_states():
     config = family_of(4)
     adapter = 32 * 36 * 51_968
-    assert engine_weight_bytes(QWEN_3B, config) == 2 * (PARAMETERS + 4 * adapter)
+    assert engine_memory(QWEN_3B, config).weights == 2 * (PARAMETERS + 4 * adapter)
     config.policy.lora.rank = 12  # for which vLLM makes the room of 16
-    assert engine_weight_bytes(QWEN_3B, config) == 2 * (PARAMETERS + 4 * adapter // 2)
-    # 0.6 of 79 GiB, and 6.65 + 2.88 + 1.08 GB of weights, optimiser and gradients: more than the
+    assert engine_memory(QWEN_3B, config).weights == 2 * (PARAMETERS + 4 * adapter // 2)
+    # 0.6 of 79 GiB, and 6.65 + 2.88 + 0.96 GB of weights, optimiser and gradients: more than the
     # 45 GiB of an update.
-    plan = plan_update(family_of(4), [QWEN_3B], Sharding(2, False), EIGHT_A100)
-    states = 2 * (PARAMETERS + 4 * adapter) + 12 * 4 * adapter + 2 * adapter + 4 * 4 * adapter
+    plan = update_memory(family_of(4), [QWEN_3B], Sharding(2, False), EIGHT_A100)
+    states = 2 * (PARAMETERS + 4 * adapter) + 12 * 4 * adapter + 4 * 4 * adapter
     assert plan.gpu_peak == pytest.approx(states + 0.6 * 79 * GIB)
 
 
@@ -395,7 +386,7 @@ def test_zero_3_begins_with_whole_gradients_of_what_it_updates_at_once():
     config.rollout.max_prompt_tokens = config.rollout.max_response_tokens = 256
     config.policy.micro_batch_tokens = 512
     short = rank_memory(QWEN_14B, config, Sharding(3, False), shares_gpu=False)
-    assert short.peak == short.starting > short.states + short.activations
+    assert short.peak == short.starting > short.states + short.passing
     # With Adam on the host the model is more, which is loaded whole.
     offloaded = rank_memory(QWEN_14B, paper(), Sharding(3, True), shares_gpu=True)
     assert offloaded.starting == 2 * whole > 2 * whole / 2 + 4 * 2e9

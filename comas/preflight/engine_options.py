@@ -1,17 +1,16 @@
-"""Options of vLLM and DeepSpeed that a run may not set: those that it relies on
-(``option_conflicts``), and those that the libraries do not take (``option_needs``)."""
+"""Options of vLLM and DeepSpeed that a run may not set, since it relies on them, or since there are
+none of that name. Which values they may have, the libraries say as an engine starts."""
 
+import ast
 import difflib
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
 
 from comas.config.faults import Conflict, yaml_text
 from comas.config.keys import leaves
 from comas.config.schema import Config
-from comas.engines.policy.deepspeed_options import deepspeed_config
-from comas.engines.schemas import complaints
-from comas.preflight.needs import Need
-from comas.types import Device
 
 _REFUSED_OF_VLLM = {
     "model": "society.models says it",
@@ -84,23 +83,20 @@ REFUSED_OF_DEEPSPEED = _by_name(_REFUSED_OF_DEEPSPEED)
 
 def option_conflicts(config: Config) -> Iterator[Conflict]:
     """Yield what no run can have of ``rollout.vllm_options`` and ``policy.deepspeed_options``."""
-    vllm = config.rollout.vllm_options
-    for prefix, options, refused in (
-        ("rollout.vllm_options", vllm, REFUSED_OF_VLLM),
-        ("policy.deepspeed_options", config.policy.deepspeed_options, REFUSED_OF_DEEPSPEED),
+    vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
+    known = vllm_arguments() if vllm else ()
+    for prefix, options, refused, allowed in (
+        ("rollout.vllm_options", vllm, REFUSED_OF_VLLM, known),
+        ("policy.deepspeed_options", deepspeed, REFUSED_OF_DEEPSPEED, ALLOWED_OF_DEEPSPEED),
     ):
         for leaf in leaves(options):
-            name, *inner = leaf.split(".")
+            key, (name, *inner) = f"{prefix}.{leaf}", leaf.split(".")
             if reason := refused.get(name, refused.get(".".join([name, *inner[:1]]))):
-                said = f"cannot be set here: {reason}"
-                yield Conflict((f"{prefix}.{leaf}",), said, "leave it out")
-            elif options is not vllm and name not in ALLOWED_OF_DEEPSPEED:
-                close = difflib.get_close_matches(name, ALLOWED_OF_DEEPSPEED, n=1)
-                yield Conflict(
-                    (f"{prefix}.{leaf}",),
-                    f"{name} is no entry of DeepSpeed that a run can have",
-                    f"did you mean {close[0]}?" if close else "leave it out",
-                )
+                yield Conflict((key,), f"cannot be set here: {reason}", "leave it out")
+            elif name not in allowed:
+                close = difflib.get_close_matches(name, allowed, n=1)
+                remedy = f"did you mean {close[0]}?" if close else "leave it out"
+                yield Conflict((key,), f"{name} is no option that a run can have", remedy)
     if vllm.get("enable_chunked_prefill") and config.cluster.device != "cuda":
         yield Conflict(
             ("rollout.vllm_options.enable_chunked_prefill", "cluster.device"),
@@ -109,34 +105,16 @@ def option_conflicts(config: Config) -> Iterator[Conflict]:
         )
 
 
-def option_needs(config: Config, *, device: Device) -> list[Need]:
-    """Return what vLLM and DeepSpeed say of options, where there are any: a fault for each that
-    they do not take."""
-    vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
-    if not vllm and not deepspeed:
-        return []
-    policy = replace(config.policy, zero_stage=config.policy.zero_stage or 0)
-    merged, plain = (
-        deepspeed_config(of, config.optimization, device=device, num_trained=1)
-        for of in (policy, replace(policy, deepspeed_options={}))
-    )
-    entries = {name: merged[name] for name in deepspeed}
-    found = complaints(vllm=vllm, deepspeed=entries, plain=plain)
-    needs = [
-        Need(
-            f"{prefix}.{key}",
-            f"as {library} defines it",
-            "not taken",
-            fault=f"{prefix}.{key} = {yaml_text(value)}: {library} does not take it: {said}. "
-            "Change it, or leave it out",
-        )
-        for prefix, library in (
-            ("rollout.vllm_options", "vLLM"),
-            ("policy.deepspeed_options", "DeepSpeed"),
-        )
-        for key, value, said in found[library.lower()]
-    ]
-    return needs or [Need("options of vLLM, DeepSpeed", "as they define them", "taken")]
+@cache
+def vllm_arguments() -> frozenset[str]:
+    """Return the names of vLLM's ``EngineArgs``, from its source: importing it takes seconds."""
+    spec = find_spec("vllm")
+    assert spec is not None and spec.origin is not None, "vllm is not installed"
+    source = Path(spec.origin).parent / "engine/arg_utils.py"
+    classes = ast.parse(source.read_text(encoding="utf-8")).body
+    [declared] = [c for c in classes if isinstance(c, ast.ClassDef) and c.name == "EngineArgs"]
+    targets = (node.target for node in declared.body if isinstance(node, ast.AnnAssign))
+    return frozenset(target.id for target in targets if isinstance(target, ast.Name))
 
 
 def described_options(config: Config) -> list[str]:

@@ -1,14 +1,11 @@
-"""What this machine has: GPUs with their driver, memory, ports; and the device to run on."""
+"""What this machine has: GPUs with their driver, memory; and the device to run on."""
 
 import importlib.util
 import os
 import re
-import resource
 import shutil
-import socket
-import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,6 +52,8 @@ class Machine:
     capability: tuple[int, int] = (8, 0)
     """Compute capability of its oldest GPU; an A100's where there is none."""
     is_wsl: bool = False
+    is_imagined: bool = False
+    """True if there are no GPUs, and it is only what a run is planned for."""
 
 
 def read_gpus(driver_files: Path = Path("/proc/driver/nvidia")) -> Gpus:
@@ -142,10 +141,9 @@ def describe_machine(device: Device) -> Machine:
 
 
 def imagined_machine(num_gpus: int) -> Machine:
-    """A node as the paper's (up to eight A100-80GB), to plan for where there is none."""
-    return Machine(
-        "cuda", min(num_gpus, GPUS_OF_A_NODE), 79 << 30, 2000 << 30, has_cuda_compiler=True
-    )
+    """Return a node as the paper's (up to eight A100-80GB), to plan for where there is none."""
+    num_gpus = min(num_gpus, GPUS_OF_A_NODE)
+    return Machine("cuda", num_gpus, 79 << 30, 2000 << 30, has_cuda_compiler=True, is_imagined=True)
 
 
 def host_bytes(
@@ -169,23 +167,6 @@ def _group_limits(groups: Path, mounted: Path) -> Iterator[Path]:
                 yield from mounted.joinpath(inner).glob("memory.max")
             elif "memory" in kinds.split(","):
                 yield from mounted.joinpath("memory", inner).glob("memory.limit_in_bytes")
-
-
-def free_ports(wanted: int) -> int:
-    """How many of so many ports this machine gives at once on its loopback address."""
-    opened = 0
-    with ExitStack() as stack, suppress(OSError):
-        while opened < wanted:
-            port = stack.enter_context(socket.socket())
-            port.bind(("127.0.0.1", 0))
-            opened += 1
-    return opened
-
-
-def open_files_limit() -> int:
-    """Files that a process of this user can have open: the hard limit."""
-    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
 
 
 def free_bytes(folder: Path) -> int:

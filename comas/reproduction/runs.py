@@ -18,7 +18,7 @@ from comas.config import changed_keys, load
 from comas.config.paths import find
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.preflight.locations import society_folder
+from comas.preflight.inputs import society_folder
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reproduction.results import read_result
 from comas.reproduction.study import Study

@@ -16,10 +16,9 @@ import psutil
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
-from comas.preflight.checks import cpu_memory_need, gpu_memory_needs
 from comas.preflight.machine import Machine
-from comas.preflight.memory import GIB, adapter_parameters, model_shape
-from comas.preflight.sharding import settle_sharding
+from comas.preflight.memory import GIB, model_shape
+from comas.preflight.sharding import memory_needs, settle_sharding
 from comas.run.metrics.step import Stopwatch
 from comas.types import Device, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
@@ -224,23 +223,12 @@ def long_faults(buffers: Buffers, config: Config) -> list[str]:
 def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple[Config, str]:
     """``config`` with its sharding settled, and the memory that it needs by the plan: of the
     machine on a CPU, else of the GPU during an update. Raises DoesNotFitError."""
+    shapes = [model_shape(model)] * config.num_policies
     try:
-        config, line = settle_sharding(config, models=[model], machine=machine)
+        config, line = settle_sharding(config, shapes=shapes, machine=machine)
     except ValueError as error:
         raise DoesNotFitError(str(error)) from error
-    shape, num_policies = model_shape(model), config.num_policies
-    if machine.device == "cuda":
-        shapes = [shape] * num_policies
-        need = gpu_memory_needs(config, shapes, machine, host_bytes=machine.host_bytes)[0]
-    else:
-        is_whole = config.policy.lora.rank is None
-        trained = shape.num_parameters if is_whole else adapter_parameters(shape, config)
-        need = cpu_memory_need(
-            config,
-            sizes=[shape.num_parameters] * num_policies,
-            trained=[trained] * num_policies,
-            host_bytes=machine.host_bytes,
-        )
+    need = memory_needs(config, shapes, machine)[0]
     if need.fault is not None:
         raise DoesNotFitError(need.fault)
     sys.stderr.write(f"{what}: {line}\n")

@@ -1,0 +1,391 @@
+"""The models and questions that a configuration names: where they are, and whether they can be
+used."""
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from comas import quickstart
+from comas.config.paths import tried
+from comas.config.schema import Config, Data, Rollout
+from comas.data import RECORDS, QuestionSet, fixed_subset, load_questions, reasoning_gym
+from comas.data.probe import ProbeItem, load_probe
+from comas.preflight.memory import ModelShape, head_size_of, is_shipped, model_shape
+from comas.preflight.needs import Checklist, Need
+from comas.preflight.sizes import derive_sizes
+from comas.quickstart import QUICKSTART_PREFIX
+from comas.quickstart.build import (
+    ARCHITECTURES,
+    NUM_TRAIN_PER_DOMAIN,
+    NUM_VALIDATION_PER_DOMAIN,
+    fingerprint,
+    recipe_sources,
+)
+from comas.quickstart.probe import NUM_PROBE_ITEMS
+from comas.run.directory import read_inputs
+from comas.run.prepared import Sizes
+from comas.types import DOMAINS, Device
+from comas.utils.chat import ChatEncoder, check_system_prompt
+from comas.utils.model_folder import (
+    check_model_folder,
+    description_of,
+    is_here,
+    load_tokenizer,
+    may_be_hub_name,
+    without_weights,
+)
+from comas.utils.thinking import ThinkingMarks
+
+EMBEDDED_MODELS = [f"quickstart/models/{architecture}" for architecture in ARCHITECTURES]
+EMBEDDED_SHAPE = ModelShape(500_000, 4, 128, 512, 128, 2048)
+"""Each has less of everything."""
+EMBEDDED_RECORDS = {
+    "quickstart/train.jsonl": NUM_TRAIN_PER_DOMAIN * len(DOMAINS),
+    "quickstart/validation.jsonl": NUM_VALIDATION_PER_DOMAIN * len(DOMAINS),
+    "quickstart/probe.jsonl": NUM_PROBE_ITEMS,
+}
+"""File -> how many records the recipe makes."""
+Kwargs = Mapping[str, Any]
+"""Further variables of a chat template."""
+
+
+@dataclass(frozen=True)
+class FoundModel:
+    """A model that can be used."""
+
+    location: str
+    """Its folder or hub name."""
+    folder: Path | None
+    """What holds its tokenizer and configuration; None: it is still to be built."""
+    thinking: ThinkingMarks | None = None
+
+    def __str__(self) -> str:
+        if self.folder is None:
+            return "built at the start"
+        marks = self.thinking
+        thinks = "" if marks is None else f", thinks from {marks.start} to {marks.end}"
+        return ("here" if is_here(self.location) else "downloaded at the start") + thinks
+
+
+@dataclass(frozen=True)
+class FoundRecords:
+    """A file of questions, or of planted solutions, that can be used."""
+
+    location: str
+    num_records: int
+    questions: QuestionSet | None = None
+    """None: they are still to be built, or no questions."""
+    probe: Sequence[ProbeItem] = ()
+    sizes: Sizes | None = None
+    """Of the run that trains on them."""
+    is_built: bool = True
+
+    def __str__(self) -> str:
+        return str(self.num_records)
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a configuration names; what cannot be used is left out, or None."""
+
+    models: Mapping[str, FoundModel]
+    """By the names in ``society.models``."""
+    train: FoundRecords | None
+    validation: FoundRecords | None
+    probe: FoundRecords | None
+
+    @property
+    def question_sets(self) -> list[QuestionSet]:
+        """Those that are here."""
+        found = [records.questions for records in (self.train, self.validation) if records]
+        return [questions for questions in found if questions is not None]
+
+    @property
+    def is_built(self) -> bool:
+        """True if nothing that is embedded is still to be built."""
+        files = [records for records in (self.train, self.validation, self.probe) if records]
+        return all(model.folder for model in self.models.values()) and all(
+            records.is_built for records in files
+        )
+
+    def locations(self, config: Config) -> dict[str, str]:
+        """Return where each name of the configuration leads."""
+        data = config.data
+        files = {data.train: self.train, data.validation: self.validation}
+        if data.probe is not None:
+            files[data.probe] = self.probe
+        found = {name: model.location for name, model in self.models.items()}
+        return found | {name: file.location for name, file in files.items() if file is not None}
+
+
+def find_inputs(config: Config, needs: Checklist, *, device: Device) -> Inputs:
+    """Find all models and files of ``config``; each is a line of ``needs``.
+
+    A resumed run continues with the models and questions that it began with.
+    """
+    data, asked = config.data, config.validation.num_questions
+    models = {
+        name: needs.find(f"model {name}", "complete", partial(_find_model, config, name, device))
+        for name in dict.fromkeys(config.models)
+    }
+    train = needs.find(
+        f"data.train {data.train}",
+        f"{config.rollout.batch_size} questions or more",
+        partial(_find_training, config),
+    )
+    validation = needs.find(
+        f"data.validation {data.validation}",
+        "questions" if asked is None else f"{asked} questions or more",
+        partial(_find_held_out, config),
+    )
+    probe = None
+    if data.probe is not None:
+        find = partial(_find_probe, config, data.probe)
+        probe = needs.find(f"data.probe {data.probe}", "planted solutions", find)
+    usable = {name: model for name, model in models.items() if model is not None}
+    return Inputs(usable, train, validation, probe)
+
+
+def shapes_of(config: Config, inputs: Inputs, *, device: Device) -> dict[str, ModelShape]:
+    """Return the shape of each model by its name, as far as it is known: that of a model that is
+    not here, too, if it is shipped in ``configs/models/``."""
+    shapes = {}
+    for name in dict.fromkeys(config.models):
+        found = inputs.models.get(name)
+        if name.startswith(QUICKSTART_PREFIX) and found is not None:
+            is_bound = device == "cpu" or found.folder is None
+            shapes[name] = EMBEDDED_SHAPE if is_bound else model_shape(found.location)
+        elif found is not None or is_shipped(name):
+            shapes[name] = model_shape(name if found is None else found.location)
+    return shapes
+
+
+def held_out_need(config: Config, inputs: Inputs) -> Iterator[Need]:
+    """Yield whether held-out questions, by their texts, are trained on."""
+    if inputs.train is None or inputs.validation is None:
+        return
+    train, held_out = inputs.train.questions, inputs.validation.questions
+    if train is not None and held_out is not None:
+        trained = {question.text for question in train.questions}
+        num_shared = sum(question.text in trained for question in held_out.questions)
+        num_held_out = len(held_out.questions)
+    else:
+        num_held_out = inputs.validation.num_records
+        num_shared = num_held_out if config.data.train == config.data.validation else 0
+    doubt = None
+    if num_shared:
+        doubt = (
+            f"data.validation: {num_shared} of {num_held_out} questions are among those of "
+            "data.train, so that accuracy there is no sign of learning; name another file"
+        )
+    yield Need("held-out questions", "not in data.train", f"{num_shared} are", doubt=doubt)
+
+
+# ---------------------------------------------------------------- where a name leads
+
+
+def locate(
+    names: Iterable[str],
+    *,
+    saves: Path,
+    seed: int,
+    found_before: Mapping[str, str],
+    builds: bool = True,
+) -> dict[str, str]:
+    """Return the location of each name of a model or question file.
+
+    An embedded one (``quickstart/...``) leads into the society under ``saves``, which is built
+    if it is not there, unless ``builds`` is False; any other leads to itself. ``found_before``
+    says where a run found them when it began (inputs.json).
+
+    Raises ValueError when an embedded one is gone and today's recipe makes another.
+    """
+    locations = {}
+    for name in names:
+        before = found_before.get(name)
+        if not name.startswith(QUICKSTART_PREFIX):
+            locations[name] = before or name
+        elif before is not None and Path(before).exists():
+            locations[name] = before
+        else:
+            find = quickstart.build_society if builds else society_folder
+            society = find(saves, seed=seed)
+            # Wherever a run and its society lie by now, the same recipe makes the same.
+            within = Path(society.name, name.removeprefix(QUICKSTART_PREFIX)).parts
+            location = society.parent.joinpath(*within)
+            if before is not None and Path(before).parts[-len(within) :] != within:
+                raise ValueError(
+                    f"this run began with {before} ({name}), which is gone, and this version of "
+                    f"the code makes another ({location}). Put it back, or start a new run"
+                )
+            locations[name] = str(location)
+    return locations
+
+
+def training_rules(config: Config) -> Data:
+    """Return how the questions of ``data.train`` are read: as ``data`` says, unless embedded."""
+    if config.data.train.startswith(QUICKSTART_PREFIX):
+        return RECORDS
+    num_steps = config.training.num_steps
+    asked = None if num_steps is None else num_steps * config.rollout.batch_size
+    return reasoning_gym.endless_rules(config.data, num_questions=asked)
+
+
+def held_out_rules(config: Config) -> Data:
+    """Return how the questions of ``data.validation`` are read, likewise."""
+    embedded = config.data.validation.startswith(QUICKSTART_PREFIX)
+    return RECORDS if embedded else reasoning_gym.held_out_rules(config.data)
+
+
+def society_folder(saves: Path, *, seed: int) -> Path:
+    """Return where today's recipe builds the quick-start society, or has built it."""
+    return saves / "quickstart" / fingerprint(recipe_sources(), seed=seed)
+
+
+# ---------------------------------------------------------------- one of them
+
+
+def _locate(config: Config, name: str, *, embedded: Collection[str]) -> tuple[str, bool]:
+    """Return where a name leads, and whether that is there, or is still to be built."""
+    saves, seed = Path(config.saves), config.seed
+    before = read_inputs(Path(config.resume)) if config.resume else {}
+    location = locate([name], saves=saves, seed=seed, found_before=before, builds=False)[name]
+    society = society_folder(saves, seed=seed)
+    if not name.startswith(QUICKSTART_PREFIX) or society.is_dir() or Path(location).exists():
+        return location, True
+    if name not in embedded:
+        raise ValueError(f"{name} is not embedded; choose one of {', '.join(embedded)}")
+    return location, False
+
+
+def _find_model(config: Config, name: str, device: Device) -> FoundModel:
+    location, is_built = _locate(config, name, embedded=EMBEDDED_MODELS)
+    if not is_built:
+        return FoundModel(location, None)
+    is_embedded = name.startswith(QUICKSTART_PREFIX)
+    kwargs_of_policies = zip(config.models, config.chat_template_kwargs, strict=True)
+    thinking = check_model(
+        location,
+        is_embedded=is_embedded,
+        rollout=config.rollout,
+        template_kwargs=[kwargs for model, kwargs in kwargs_of_policies if model == name],
+    )
+    if not is_embedded:
+        trained = {config.models[policy] for policy in config.trained_policies}
+        check_architecture(location, is_trained=name in trained, device=device)
+    check_shards(location, config.rollout.tensor_parallel)
+    return FoundModel(location, description_of(location), thinking)
+
+
+def _find_training(config: Config) -> FoundRecords:
+    name, questions = config.data.train, None
+    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
+    if is_built:
+        questions = load_questions(location, training_rules(config))
+    number = EMBEDDED_RECORDS[name] if questions is None else len(questions.questions)
+    sizes = derive_sizes(config, num_questions=number)
+    return FoundRecords(location, number, questions, sizes=sizes, is_built=is_built)
+
+
+def _find_held_out(config: Config) -> FoundRecords:
+    name = config.data.validation
+    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
+    if not is_built:
+        return FoundRecords(location, EMBEDDED_RECORDS[name], is_built=False)
+    held_out = load_questions(location, held_out_rules(config))
+    asked = fixed_subset(held_out.questions, config.validation.num_questions)
+    number = len(held_out.questions)
+    return FoundRecords(location, number, QuestionSet(tuple(asked), held_out.answers))
+
+
+def _find_probe(config: Config, name: str) -> FoundRecords:
+    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
+    if not is_built:
+        return FoundRecords(location, EMBEDDED_RECORDS[name], is_built=False)
+    items = load_probe(Path(location))
+    return FoundRecords(location, len(items), probe=items)
+
+
+# ---------------------------------------------------------------- whether a model can be used
+
+
+def check_model(
+    model: str, *, is_embedded: bool, rollout: Rollout, template_kwargs: Sequence[Kwargs] = ({},)
+) -> ThinkingMarks | None:
+    """Raise ValueError unless ``model`` is a folder in Hugging Face format, or on the hub, with a
+    tokenizer that can be used; returns its thinking marks. Of an embedded one, the tokenizer is our
+    own, and it has none.
+
+    No message may imitate the marks of its chat template, which must have a place for
+    ``rollout.system_prompt`` and read all ``template_kwargs``, those of each policy.
+    """
+    if not (Path(model).exists() or may_be_hub_name(model)):
+        raise ValueError(
+            f"society.models names {model!r}, which is neither a folder here nor a hub name"
+            f"{tried(model)}. Give a folder in Hugging Face format, or a hub name such as "
+            "Qwen/Qwen2.5-3B-Instruct."
+        )
+    try:
+        if Path(model).exists():
+            check_model_folder(Path(model))
+        asks_nothing = rollout.system_prompt is None and rollout.thinking_marks is None
+        if is_embedded and asks_nothing and not any(template_kwargs):
+            return None
+        folder = description_of(model)
+        tokenizer = load_tokenizer(folder)
+        for kwargs in template_kwargs:
+            encoder = ChatEncoder(
+                tokenizer,
+                folder=folder,
+                template_kwargs=kwargs,
+                thinking_marks=rollout.thinking_marks,
+            )
+        if rollout.system_prompt is not None:
+            check_system_prompt(tokenizer, rollout.system_prompt, folder=folder)
+        return encoder.thinking
+    except ValueError as error:
+        raise ValueError(f"society.models names {model!r}: {error}") from error
+
+
+def check_architecture(model: str, *, is_trained: bool, device: Device) -> None:
+    """Raise ValueError unless a model of its kind, by its config.json, can be sampled from on
+    ``device`` and, where ``is_trained``, be trained."""
+    from comas.engines.policy.architecture import check_trainable
+    from comas.engines.rollout.cpu.head_size import check_head_size
+
+    try:
+        modules = without_weights(str(description_of(model)))
+        if is_trained:
+            check_trainable(modules)
+        if device == "cpu":
+            check_head_size(head_size_of(modules.config))
+    except ValueError as error:
+        raise ValueError(f"society.models names {model!r}: {error}") from error
+
+
+def check_shards(model: str, size: int) -> None:
+    """Raise ValueError unless a model, by its config.json, can be sharded over ``size`` GPUs of an
+    engine (``rollout.tensor_parallel``): each has as many heads, and as much of an MLP, as another.
+
+    Example: Qwen2.5-3B has 16 attention heads, 2 key-value heads and an MLP of 11008: 1 or 2.
+    """
+    if size == 1:
+        return
+    text = without_weights(str(description_of(model))).config.get_text_config()
+    heads = text.num_attention_heads
+    parts = {
+        "attention heads": heads,
+        "key-value heads": getattr(text, "num_key_value_heads", None) or heads,
+        "MLP features": getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
+    }
+    common = math.gcd(*parts.values())
+    if common % size:
+        possible = [str(n) for n in range(1, min(common, 64) + 1) if common % n == 0]
+        raise ValueError(
+            f"rollout.tensor_parallel={size} does not divide "
+            f"{', '.join(f'the {count} {part}' for part, count in parts.items() if count % size)} "
+            f"of {model}: set it to {' or '.join(possible)}, or choose another model"
+        )
