@@ -15,20 +15,7 @@ from random import Random
 
 from comas.verification import Item
 from spellings.families import Answer, LeftOutError, families, given
-from spellings.surfaces import (
-    ENDINGS,
-    GOLD_HABITS,
-    LEAD,
-    NESTED,
-    NEUTRAL,
-    RIGHT_ENDINGS,
-    SPACED,
-    SURFACES,
-    WRONG_ENDINGS,
-    WRONG_FRAMES,
-    dress,
-    respond,
-)
+from spellings.surfaces import LEAD, NESTED, SPACED, SURFACES, TABLE, dress, respond
 
 ALL_SURFACES = [*SURFACES, LEAD, NESTED, SPACED]
 
@@ -67,8 +54,9 @@ def _kinds(is_right: bool) -> Iterator[tuple[str, str]]:
     if is_right:
         yield from (("surface", surface) for surface in ALL_SURFACES)
     else:
-        yield from (("any", frame) for _, frames in WRONG_FRAMES for frame in frames)
-    yield from (("prose", ending) for ending in (RIGHT_ENDINGS if is_right else WRONG_ENDINGS))
+        yield from (("any", frame) for row in TABLE["wrong_frames"] for frame in row["frames"])
+    endings = TABLE["right_endings" if is_right else "wrong_endings"]
+    yield from (("prose", ending) for ending in endings)
 
 
 def _equal(rng: Random, group: str, text: str) -> Case:
@@ -85,7 +73,7 @@ def _equal(rng: Random, group: str, text: str) -> Case:
         plain, body = body, dress(answer, body, text)
         given(body != plain or text in (NESTED, SPACED))
     body, further = _with_more(answer, body, kinds, most=rng.choice([0, 1, 1, 2]))
-    ending = text if group == "prose" else rng.choice(ENDINGS)
+    ending = text if group == "prose" else rng.choice(TABLE["endings"])
     response = respond(answer, ending, body, further)
     return Case(" + ".join(further), (answer.family.form, response, answer.gold), True)
 
@@ -93,22 +81,20 @@ def _equal(rng: Random, group: str, text: str) -> Case:
 def _near_miss(rng: Random, group: str, text: str) -> Case:
     """A near miss of this kind; raises LeftOutError where what is drawn has none."""
     answer, is_own = _answer(rng, group)
-    kinds, body, ending = [f"{group}: {text}"], "", rng.choice(ENDINGS)
+    kinds, body, ending = [f"{group}: {text}"], "", rng.choice(TABLE["endings"])
     if group == "prose":
         ending = text
     elif is_own:
         body = answer.spelled(text)
         given(body != answer.gold)
     else:
-        given(
-            any(
-                text in frames and answer.family.shape in (shapes or (answer.family.shape,))
-                for shapes, frames in WRONG_FRAMES
-            )
-        )
+        [shapes] = [row["shapes"] for row in TABLE["wrong_frames"] if text in row["frames"]]
+        given(not shapes or answer.family.shape in shapes)
         body = text.replace("@", answer.gold).replace("#", answer.other)
     if body.strip():
-        body, kinds = _with_more(answer, body, kinds, most=rng.choice([0, 0, 1]), groups=NEUTRAL)
+        body, kinds = _with_more(
+            answer, body, kinds, most=rng.choice([0, 0, 1]), groups=TABLE["neutral"]
+        )
     response = respond(answer, ending, body, kinds)
     return Case(" + ".join(kinds), (answer.family.form, response, answer.gold), False)
 
@@ -119,7 +105,7 @@ def _answer(rng: Random, group: str) -> tuple[Answer, bool]:
     own = [family for family in families() if family.name == group]
     answer = Answer(rng.choice(own or families()), rng)
     if answer.family.form == "math" and rng.random() < 0.3:
-        answer.gold = SURFACES[rng.choice(GOLD_HABITS)](answer.gold, rng)
+        answer.gold = SURFACES[rng.choice(TABLE["gold_habits"])](answer.gold, rng)
     return answer, bool(own)
 
 
