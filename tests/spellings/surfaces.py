@@ -1,4 +1,4 @@
-"""Changes of any answer (surfaces.yaml): surfaces keep it, frames make it wrong, prose is around it."""
+"""Changes of any answer (surfaces.yaml): surfaces keep it, frames make it wrong, and prose."""
 
 from __future__ import annotations
 
