@@ -8,7 +8,7 @@ from pathlib import Path
 from unittest.mock import Mock, call
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset
 from datasets.exceptions import DatasetNotFoundError
 from local_copies import (
     kodcode_row,
@@ -224,11 +224,6 @@ def lay_out(folder: Path, layout: str) -> None:
     elif layout == "config folder, csv":
         write_csv(root / "main/some_test.csv", ROWS)
         write_csv(root / "main/some_train.csv", OTHER)
-    elif layout == "save_to_disk of the split":
-        Dataset.from_list(ROWS).save_to_disk(root)
-    elif layout == "save_to_disk of all splits":
-        splits = {"test": Dataset.from_list(ROWS), "train": Dataset.from_list(OTHER)}
-        DatasetDict(splits).save_to_disk(root / "main")
 
 
 @pytest.mark.parametrize(
@@ -237,8 +232,6 @@ def lay_out(folder: Path, layout: str) -> None:
         "hub",
         "config folder, jsonl",
         "config folder, csv",
-        "save_to_disk of the split",
-        "save_to_disk of all splits",
     ],
 )
 def test_a_copy_is_read_in_every_documented_layout(tmp_path, layout):
@@ -332,7 +325,7 @@ GATED = replace(SOURCE, is_gated=True)
             SOURCE,
             DatasetNotFoundError("Revision '000' doesn't exist"),
             DataPreparationError,
-            ["does not have it at " + "0" * 40, "doesn't exist"],
+            ["cannot be read from https://huggingface.co/datasets/owner/name", "doesn't exist"],
         ),
         (
             SOURCE,

@@ -5,14 +5,13 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, to_json
 
-from comas.config.schema import Columns, Data
+from comas.config.schema import Data
 from comas.data import reasoning_gym
 from comas.data.cells import column_names, has_column, spells_missing, text_of, value_at
 from comas.data.choices import gold_with_options, with_choices
@@ -24,7 +23,8 @@ MAX_LISTED_FAULTS = 20
 MAX_LISTED_LOCATIONS = 10
 MAX_PROMPT_CHARS = 1_000_000
 """A longer question fits into the context of no model."""
-NEEDED = ("task", "prompt", "answer")
+KEYS = ("id", "task", "prompt", "answer", "source")
+NEEDED = KEYS[1:4]
 """Keys that a record must have; the others can be made up."""
 _EXAMPLE = json.dumps(
     {"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71", "source": "x"}
@@ -90,7 +90,7 @@ class Record(Generic[Form]):
         return gold_with_options(self.answer, self.prompt) if is_choice else self.answer
 
 
-QUESTION: TypeAdapter[Record[Domain]] = TypeAdapter(Record[Domain])
+_QUESTION: TypeAdapter[Record[Domain]] = TypeAdapter(Record[Domain])
 
 
 @dataclass(frozen=True)
@@ -146,15 +146,16 @@ def read_questions(
 
     Raises DataError when it cannot be read.
     """
+    texts: Iterable[tuple[str, bytes | Faulty]]
     if name == reasoning_gym.NAME:
-        generated = reasoning_gym.generated_rows(rules)
-        return _validated(((place, to_json(row)) for place, row in generated), QUESTION)
-    rows, source = read_rows(str(name)), source_of(str(name))
-    texts = (
-        (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
-        for number, (location, row) in enumerate(rows, start=1)
-    )
-    return _validated(texts, QUESTION)
+        texts = ((place, to_json(row)) for place, row in reasoning_gym.generated_rows(rules))
+    else:
+        rows, source = read_rows(str(name)), source_of(str(name))
+        texts = (
+            (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
+            for number, (location, row) in enumerate(rows, start=1)
+        )
+    return _validated(texts, _QUESTION)
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Faulty]]:
@@ -197,7 +198,8 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
         return row
     if not isinstance(row, Mapping):
         return to_json(row)
-    columns = _by_key(rules.columns)
+    named = {key: getattr(rules.columns, key) for key in KEYS}
+    columns = {key: column for key, column in named.items() if column is not None}
     known = {"id": name, "task": rules.domain, "source": source}
     found = {key: value_at(row, one) for key, one in columns.items() if has_column(row, one)}
     record = known | {key: value for key, value in found.items() if value is not None}
@@ -219,8 +221,14 @@ def _prompt_and_answer(record: Mapping[str, Any], rules: Data) -> dict[str, Any]
     """The texts of both; an answer of choice may still be a number. Raises ValueError."""
     prompt = text_of(record["prompt"], key="prompt", column=rules.columns.prompt)
     answer = text_of(record["answer"], key="answer", column=rules.columns.answer)
-    is_choice = record["task"] == "choice"
-    answer = _after_mark(answer if is_choice else _as_text(answer), rules.answer_after)
+    is_choice, mark = record["task"] == "choice", rules.answer_after
+    answer = answer if is_choice else _as_text(answer)
+    if mark is not None and isinstance(answer, str):
+        if mark not in answer:
+            raise ValueError(
+                f"answer: has no {mark!r}, behind which data.answer_after looks for it"
+            )
+        answer = answer.rpartition(mark)[2].strip()
     texts = {"prompt": prompt, "answer": answer}
     for key in ("prompt",) if is_choice else texts:  # an option may well be "None"
         if spells_missing(texts[key]):
@@ -229,27 +237,6 @@ def _prompt_and_answer(record: Mapping[str, Any], rules: Data) -> dict[str, Any]
                 "record out"
             )
     return texts
-
-
-def _after_mark(answer: Any, mark: str | None) -> Any:
-    """What follows the last mark in an answer that is a text. Raises ValueError where none does."""
-    if mark is None or not isinstance(answer, str):
-        return answer
-    if mark not in answer:
-        raise ValueError(f"answer: has no {mark!r}, behind which data.answer_after looks for it")
-    return answer.rpartition(mark)[2].strip()
-
-
-def _by_key(columns: Columns) -> dict[str, str]:
-    """Key of a record -> column that holds it, of those that are read."""
-    by_key = {
-        "id": columns.id,
-        "task": columns.task,
-        "prompt": columns.prompt,
-        "answer": columns.answer,
-        "source": columns.source,
-    }
-    return {key: column for key, column in by_key.items() if column is not None}
 
 
 def _as_text(value: Any) -> Any:
@@ -269,8 +256,8 @@ def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
 def grouped(faults: Mapping[str, str]) -> list[str]:
     """One line for each kind of fault, with where it occurs and the first reason in full.
 
-    Example: ``{"line 3": "id 'a' is ...", "line 4": "id 'b' is ..."}`` gives ``["lines 3-4 (2
-    records, the first of them): id 'a' is ..."]``.
+    Example: ``{"line 3": "id 'a' is ...", "line 4": "id 'b' is ..."}`` gives ``["line 3, line 4
+    (2 records, the first of them): id 'a' is ..."]``.
     """
     kinds: dict[str, list[str]] = {}
     for location, reason in faults.items():
@@ -279,19 +266,11 @@ def grouped(faults: Mapping[str, str]) -> list[str]:
 
 
 def _places(locations: Sequence[str]) -> str:
-    """ "line 3", or "lines 3-5, 9 (4 records, the first of them)" of several."""
-    if len(locations) == 1:
-        return locations[0]
-    kind = locations[0].split()[0]
-    numbers = [int(location.split()[1]) for location in locations]
-    runs = [
-        [number for _, number in run]
-        for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-    ]
-    shown = [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
-    more = ", ..." * (len(shown) > MAX_LISTED_LOCATIONS)
-    listed = ", ".join(shown[:MAX_LISTED_LOCATIONS])
-    return f"{kind}s {listed}{more} ({len(locations)} records, the first of them)"
+    listed = ", ".join(locations[:MAX_LISTED_LOCATIONS])
+    if (count := len(locations)) == 1:
+        return listed
+    more = ", ..." * (count > MAX_LISTED_LOCATIONS)
+    return f"{listed}{more} ({count} records, the first of them)"
 
 
 def _listed(name: str, faults: Mapping[str, str], *, example: str) -> str:

@@ -114,12 +114,11 @@ class _Drawing:
         """Candidates apart from the benchmarks, whose reference answer was judged correct."""
         in_order = iter(sorted(pool, key=self._rank))
         while chunk := list(islice(in_order, CHUNK)):
+            found = [self._benchmarks.find(candidate.item.question) for candidate in chunk]
             apart = [
                 candidate
-                for candidate in chunk
-                if not self._repeats(
-                    domain, candidate, self._benchmarks.find(candidate.item.question), "benchmark"
-                )
+                for candidate, overlap in zip(chunk, found, strict=True)
+                if not self._repeats(domain, candidate, overlap, "benchmark")
             ]
             verdicts = self._verify([_reference(domain, candidate) for candidate in apart])
             for candidate, verdict in zip(apart, verdicts, strict=True):
@@ -160,19 +159,22 @@ class _Drawing:
     ) -> bool:
         if overlap is None:
             return False
-        record = candidate.record
         self.repetitions.append(
             Repetition(
-                record.id, record.source, overlap.other_id, of, overlap.is_same, overlap.words
+                candidate.record.id,
+                candidate.record.source,
+                repeats=overlap.other_id,
+                of=of,
+                same_text=overlap.is_same,
+                words=overlap.words,
             )
         )
         self.left_out[domain][f"it repeats a question of the {of}"] += 1
         return True
 
     def _shortage(self, domain: Domain, found: int, wanted: int, what: str) -> str:
-        reasons = "; ".join(
-            f"{count} x {reason}" for reason, count in self.left_out[domain].items()
-        )
+        left_out = self.left_out[domain].items()
+        reasons = "; ".join(f"{count} x {reason}" for reason, count in left_out)
         return (
             f"{domain}: {wanted} questions are wanted for {what}, but the dataset has only {found}"
             f"{f' more (left out: {reasons})' if reasons else ''}. Ask for fewer with "

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from comas.data.preparation.record_set import (
     Conversion,
     DataPreparationError,
     RecordSet,
-    Row,
     benchmark_file,
     convert_rows,
 )
@@ -82,11 +81,13 @@ def build(job: Job) -> Outcome:
 def _build(job: Job) -> Outcome:
     manifest = Manifest.read(job.output)
     kept = _check_built(job, manifest)
-    files = {benchmark_file(name): name for name in job.benchmarks}
-    waiting = {name for file, name in files.items() if file not in kept}
-    _check_copies(job, waiting, with_blend=job.with_blend and not kept.issuperset(BLEND_FILES))
+    waiting = {
+        name: one for name, one in job.benchmarks.items() if benchmark_file(name) not in kept
+    }
+    needs_blend = job.with_blend and not kept.issuperset(BLEND_FILES)
+    _check_copies(job, [*waiting.values(), *(TRAINING_SETS.values() if needs_blend else ())])
     faults = _build_benchmarks(job, manifest, waiting)
-    if job.with_blend and not kept.issuperset(BLEND_FILES):
+    if needs_blend:
         if faults:
             faults.append(
                 f"{TRAIN_FILE} and {VALIDATION_FILE} wait for the benchmarks above, with which "
@@ -94,7 +95,7 @@ def _build(job: Job) -> Outcome:
             )
         else:
             faults += _build_blend(job, manifest)
-    wanted = [*files, *(BLEND_FILES if job.with_blend else ())]
+    wanted = [*map(benchmark_file, job.benchmarks), *(BLEND_FILES if job.with_blend else ())]
     entries = {file: manifest[file] for file in wanted if manifest.is_built(file)}
     return Outcome(entries, frozenset(kept), faults)
 
@@ -118,13 +119,10 @@ def _check_built(job: Job, manifest: Manifest) -> set[str]:
     return {file for file in recipes if manifest.is_built(file)}
 
 
-def _check_copies(job: Job, waiting: Collection[str], *, with_blend: bool) -> None:
+def _check_copies(job: Job, needed: Sequence[RecordSet]) -> None:
     if job.local_copies is None:
         return
-    needed = [one for name, one in job.benchmarks.items() if name in waiting]
-    needed += TRAINING_SETS.values() if with_blend else []
-    missing = missing_copies([one.source for one in needed], job.local_copies)
-    if missing:
+    if missing := missing_copies([one.source for one in needed], job.local_copies):
         raise DataPreparationError(
             f"{job.local_copies} lacks {len(missing)} of {len(needed)} datasets. These commands, "
             "run where there is internet, get them:\n  " + "\n  ".join(missing)
@@ -132,14 +130,9 @@ def _check_copies(job: Job, waiting: Collection[str], *, with_blend: bool) -> No
 
 
 def _recipe(record_set: RecordSet) -> dict[str, Any]:
-    source = record_set.source
-    return {
-        "dataset": source.hub_name,
-        "configs": source.configs,
-        "split": source.split,
-        "revision": source.revision,
-        "licence": source.licence,
-    }
+    source = vars(record_set.source)
+    kept = ("configs", "split", "revision", "licence")
+    return {"dataset": source["hub_name"], **{key: source[key] for key in kept}}
 
 
 def _blend_recipe(job: Job, manifest: Manifest) -> dict[str, Any]:
@@ -156,12 +149,10 @@ def _blend_recipe(job: Job, manifest: Manifest) -> dict[str, Any]:
 # ---------------------------------------------------------------- building
 
 
-def _build_benchmarks(job: Job, manifest: Manifest, waiting: Collection[str]) -> list[str]:
+def _build_benchmarks(job: Job, manifest: Manifest, waiting: Mapping[str, RecordSet]) -> list[str]:
     """The faults of those that could not be built."""
     faults: list[str] = []
-    for name, record_set in job.benchmarks.items():
-        if name not in waiting:
-            continue
+    for name, record_set in waiting.items():
         try:
             conversion = _convert(job, record_set)
         except HubUnreachableError as error:
@@ -177,8 +168,7 @@ def _build_benchmarks(job: Job, manifest: Manifest, waiting: Collection[str]) ->
 
 def _build_blend(job: Job, manifest: Manifest) -> list[str]:
     recipe = _blend_recipe(job, manifest)
-    faults = [] if job.rebuild else manifest.faults_of(dict.fromkeys(BLEND_FILES, recipe))
-    if faults:
+    if not job.rebuild and (faults := manifest.faults_of(dict.fromkeys(BLEND_FILES, recipe))):
         return [f"{fault} (--rebuild replaces it)" for fault in faults]
     try:
         conversions = {domain: _convert(job, one) for domain, one in TRAINING_SETS.items()}
@@ -190,7 +180,11 @@ def _build_blend(job: Job, manifest: Manifest) -> list[str]:
         VALIDATION_FILE: list(map(asdict, blend.validation)),
         DECONTAMINATION_FILE: list(map(asdict, blend.repetitions)),
     }
-    left_out = _left_out_of_blend(conversions, blend)
+    left_out = {
+        f"{domain}: {reason}": count
+        for domain, conversion in conversions.items()
+        for reason, count in (conversion.left_out + blend.left_out[domain]).items()
+    }
     manifest.store(
         {
             file: _content(job, records, left_out if file == TRAIN_FILE else {}, recipe)
@@ -223,20 +217,10 @@ def _convert(job: Job, record_set: RecordSet) -> Conversion:
     rows = load_rows(record_set.source, local_copies=job.local_copies)
     description = f"converting {record_set.name}"
     with progress_bar(description, unit="row", total=record_set.source.num_rows) as bar:
-        conversion = convert_rows(record_set, _counted(rows, bar))
-    log.info(
-        "%s: %d of %d rows can be used",
-        record_set.name,
-        len(conversion.converted),
-        conversion.num_rows,
-    )
+        conversion = convert_rows(record_set, rows, on_row=bar.update)
+    num_usable, num_rows = len(conversion.converted), conversion.num_rows
+    log.info("%s: %d of %d rows can be used", record_set.name, num_usable, num_rows)
     return conversion
-
-
-def _counted(rows: Iterable[Row], bar: progress_bar) -> Iterator[Row]:
-    for row in rows:
-        yield row
-        bar.update()
 
 
 def _draw(job: Job, conversions: Mapping[Domain, Conversion]) -> Blend:
@@ -253,11 +237,3 @@ def _draw(job: Job, conversions: Mapping[Domain, Conversion]) -> Blend:
             benchmarks=index,
             verify=verifier.verify_batch,
         )
-
-
-def _left_out_of_blend(conversions: Mapping[Domain, Conversion], blend: Blend) -> dict[str, int]:
-    return {
-        f"{domain}: {reason}": count
-        for domain, conversion in conversions.items()
-        for reason, count in (conversion.left_out + blend.left_out[domain]).items()
-    }

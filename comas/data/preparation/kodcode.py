@@ -47,8 +47,9 @@ def checker_from_pytest(test_code: str) -> str | LeftOut:
     except (SyntaxError, ValueError):
         return LeftOut("its tests are not Python")
     kept = [node for node in tree.body if not _is_dropped(node)]
-    if not any(_uses_pytest(node) for node in kept):
-        kept = [node for node in kept if not _is_import_of_pytest(node)]
+    names = {p.id for node in kept for p in ast.walk(node) if isinstance(p, ast.Name)}
+    if "pytest" not in names:
+        kept = [node for node in kept if ast.unparse(node) != "import pytest"]
     tests = [
         node
         for node in kept
@@ -84,14 +85,6 @@ def _is_dropped(node: ast.stmt) -> bool:
         is_program = node.module == PROGRAM_MODULE and node.level == 0
         return is_program and not any(alias.asname for alias in node.names)
     return isinstance(node, ast.If) and ast.unparse(node.test) == "__name__ == '__main__'"
-
-
-def _is_import_of_pytest(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Import) and [alias.name for alias in node.names] == ["pytest"]
-
-
-def _uses_pytest(node: ast.stmt) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == "pytest" for part in ast.walk(node))
 
 
 def _source_of(kept: list[ast.stmt], code: str) -> str:

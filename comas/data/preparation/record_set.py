@@ -103,7 +103,9 @@ class Conversion:
         return len(self.converted) + self.left_out.total()
 
 
-def convert_rows(record_set: RecordSet, rows: Iterable[Row]) -> Conversion:
+def convert_rows(
+    record_set: RecordSet, rows: Iterable[Row], *, on_row: Callable[[], object] = lambda: None
+) -> Conversion:
     """Convert every row. The id of a record holds the number of its row, from 0.
 
     Raises DataPreparationError when a column that ``record_set.source`` names is missing, or a
@@ -112,6 +114,7 @@ def convert_rows(record_set: RecordSet, rows: Iterable[Row]) -> Conversion:
     converted: list[Converted] = []
     left_out: Counter[str] = Counter()
     for number, row in enumerate(rows):
+        on_row()
         item = _convert(record_set, row, number)
         if isinstance(item, LeftOut):
             left_out[item.reason] += 1
@@ -146,8 +149,7 @@ def is_decimal_number(text: str) -> bool:
 
 
 def _convert(record_set: RecordSet, row: Row, number: int) -> Item | LeftOut:
-    missing = [column for column in record_set.source.columns if column not in row]
-    if missing:
+    if missing := [column for column in record_set.source.columns if column not in row]:
         raise DataPreparationError(
             f"{record_set.source.hub_name}, row {number}: no column "
             f"{', '.join(map(repr, missing))}; it has {', '.join(row)}. It is not the dataset "
@@ -160,14 +162,11 @@ def _convert(record_set: RecordSet, row: Row, number: int) -> Item | LeftOut:
         if not isinstance(value, wanted):
             raise DataPreparationError(
                 f"{record_set.source.hub_name}, row {number}: column {column!r} holds "
-                f"{type(value).__name__} {str(value)[:60]!r}, not {_name(wanted)}; is this the "
+                f"{type(value).__name__} {str(value)[:60]!r}, not "
+                f"{getattr(wanted, '__name__', wanted)}; is this the "
                 "dataset that data/README.md names?"
             )
     item = record_set.convert(row)
     if isinstance(item, Item) and not (item.question.strip() and item.answer.strip()):
         return LeftOut("its question or its answer is empty")
     return item
-
-
-def _name(kind: Any) -> str:
-    return getattr(kind, "__name__", str(kind))
