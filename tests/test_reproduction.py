@@ -94,7 +94,8 @@ def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path: Path):
         ("seeds=[]", "must hold seeds from 0 on, each once"),
         ("seeds=[-1]", "must hold seeds from 0 on, each once"),
         ("metrics=[]", "names none"),
-        ("experiments.mine=3", "mine must be the text of a command"),
+        ("experiments.mine=3", "mine must be a command's words, as text"),
+        ('experiments.mine="a.yaml \'name"', "mine must be a command's words, as text"),
         ('experiments."a/b"=x.yaml', "a/b must be a folder name"),
         ("experiments.mine=nowhere.yaml", "nowhere.yaml.*cannot be read"),
         ('experiments.mine="configs/quickstart.yaml sed=1"', "is not a known key"),
@@ -154,6 +155,28 @@ def test_an_option_that_there_is_not_starts_nothing(flags, tmp_path: Path, monke
     with pytest.raises(SystemExit, match="2"):
         reproduction.main([*flags, f"saves={tmp_path}", f"results={tmp_path}"])
     assert f"error: unrecognized arguments: {flags[-1]}" in capsys.readouterr().err
+
+
+@pytest.mark.stack
+def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    planned = plan(tmp_path, "only=[muted]", "seeds=[0,1,2]", "num_steps=9")
+    begin(planned[0])
+    begun = begin(planned[1], finished=False)
+    training = tmp_path / "training"
+    training.write_text('#!/bin/sh\necho "$@"\nbegun=${3#resume=}\necho 1 > "$begun/models/step"\n')
+    training.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(training))
+    log = tmp_path / "saves/muted-seed2.log"
+    with pytest.raises(
+        RuntimeError, match=rf"muted, seed 2 ended with status [12]; .* is in {log}"
+    ):
+        make_runs(planned, metric=GREEDY)
+    assert not (tmp_path / "saves/muted-seed0.log").exists()
+    assert (tmp_path / "saves/muted-seed1.log").read_text() == f"-m comas resume={begun}\n"
+    settings = f"training.num_steps=9 seed=2 name=muted-seed2 saves={tmp_path / 'saves'}"
+    assert log.read_text().startswith(f"-m comas {planned[2].config} {settings}\n")
 
 
 # ---------------------------------------------------------------- numbers

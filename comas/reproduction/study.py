@@ -1,5 +1,6 @@
 """The keys of a study's file, and of scripts/reproduce.sh."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -48,9 +49,9 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
     if not study.experiments:
         yield Conflict(("experiments",), "names none", 'write experiments.mine="mine.yaml"')
     for name, command in study.experiments.items():
-        if not isinstance(command, str) or not command.strip():
+        if not _words(command):
             remedy = f'write it like experiments.{name}="configs/quickstart.yaml seed=1"'
-            yield Conflict(("experiments",), f"{name} must be the text of a command", remedy)
+            yield Conflict(("experiments",), f"{name} must be a command's words, as text", remedy)
         if not FOLDER_NAME.fullmatch(name):
             yield Conflict(("experiments",), f"{name} {FOLDER_NAME_IN_WORDS}", "rename it")
     for asked, names in (("only", study.only or []), ("compare_with", [study.compare_with])):
@@ -65,3 +66,11 @@ def find_conflicts(study: Study) -> Iterator[Conflict]:
     if not study.seeds or len(set(study.seeds)) < len(study.seeds) or min(study.seeds) < 0:
         remedy = "write them like seeds=[0,1,2]"
         yield Conflict(("seeds",), "must hold seeds from 0 on, each once", remedy)
+
+
+def _words(command: Any) -> list[str]:
+    """Split a command as a shell does; empty where it is none."""
+    try:
+        return shlex.split(command) if isinstance(command, str) else []
+    except ValueError:  # a quote is not closed
+        return []
