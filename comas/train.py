@@ -111,7 +111,7 @@ def co_evolve(
                 collect_samples(
                     batch.rewards.discussions,
                     policy_of_agent=config.policy_of_agent,
-                    mask_truncated=config.optimization.mask_truncated,
+                    mask_truncated=config.algorithm.mask_truncated,
                 )
             )
             due = buffers.take_due(step, num_steps=num_steps)

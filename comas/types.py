@@ -81,6 +81,14 @@ class Generation:
     num_thinking_tokens: int | None = None
     """Response tokens up to the end of the thinking, all if it was cut off there; None: the model
     has no thinking marks."""
+    sampled: Sequence[bool] | None = None
+    """False for each response token that the policy did not sample, such as a tool's output, whose
+    log-prob is 0; None: all were. Only sampled tokens are trained and counted."""
+
+    @property
+    def num_sampled_tokens(self) -> int:
+        """Response tokens that the policy sampled."""
+        return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
 
 
 TurnKey = tuple[str, str]
@@ -194,6 +202,8 @@ class TrainingSample:
     response_token_ids: Sequence[int]
     rollout_logprobs: Sequence[float]
     reward: float
+    sampled: Sequence[bool] | None = None
+    """As of its ``Generation``; at least one token is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -231,7 +241,7 @@ class UpdateStats:
     """Largest of them."""
     corrected_share: float = 0.0
     """Share of tokens (with ``seq_mask_tis``, of responses) beyond the bounds of
-    ``optimization.rollout_correction``, which were clipped or left out."""
+    ``algorithm.rollout_correction``, which were clipped or left out."""
     advantages: tuple[Sequence[float], ...] = ()
-    """The advantage of each response token, for each sample in the buffer's order; empty where
-    pairs are compared."""
+    """The advantage of each response token, for each sample in the buffer's order, 0 of one that
+    was not sampled; empty where pairs are compared."""

@@ -73,9 +73,9 @@ class EvaluationConfig:
     """Port of the first server; the others have the ports after it. null: free ones."""
     start_timeout_s: float = key(900.0, above=0)
     """Limit on the start of the servers, in seconds."""
-    tensor_parallel_size: int = key(1, at_least=1, formerly="tensor_parallel")
+    tensor_parallel_size: int = key(1, at_least=1)
     """GPUs that serve a model together (ignored on CPU)."""
-    gpu_memory_utilization: float = key(0.9, above=0, at_most=1, formerly="gpu_memory_share")
+    gpu_memory_utilization: float = key(0.9, above=0, at_most=1)
     """Share of a GPU's memory that all servers on it may fill together (ignored on CPU)."""
     cpu_kv_cache_mib: int = key(512, at_least=16)
     """KV cache of a server on CPU, in MiB (ignored on GPU)."""

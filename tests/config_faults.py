@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from comas.config import ConfigError
+from comas.config.keys import Key, keys_of, types_of
+from comas.config.schema import Algorithm, Config
 from comas.preflight.configuration import load_config
 
 
@@ -21,3 +23,11 @@ def only_fault(*overrides: str, file: Path | None = None) -> str:
     """The one fault that there is."""
     [fault] = faults(*overrides, file=file)
     return fault
+
+
+def every_key() -> dict[str, Key]:
+    """The keys of a run under any algorithm."""
+    keys: dict[str, Key] = {}
+    for name in types_of(Algorithm):
+        keys |= keys_of(Config, {"algorithm.name": name})
+    return keys

@@ -1,4 +1,4 @@
-"""Advantages, computed by hand and against OpenRLHF."""
+"""Advantages, computed by hand and against OpenRLHF: the paper's, and those of the ideas."""
 
 from __future__ import annotations
 
@@ -11,30 +11,25 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from openrlhf_import import openrlhf_module
 
-from comas.config.schema import Optimization
+from comas.config.schema import Custom, Grpo, ReinforcePP
+from comas.config.schema.algorithm import GROUP_KEYS
+from comas.ideas import advantages as ideas
 from comas.policy_optimization.advantages import (
     ADVANTAGE_ESTIMATORS,
     AdvantageEstimator,
     AdvantageInputs,
     compute_advantages,
-    reinforce_pp,
     token_returns,
 )
 from comas.policy_optimization.batching import response_mask
-from comas.policy_optimization.group_advantages import (
-    at_grpo,
-    dr_grpo,
-    dr_mas,
-    grpo,
-    rae,
-    reinforce_pp_baseline,
-    rloo,
-)
-from comas.policy_optimization.openrlhf_import import openrlhf_module
-from comas.policy_optimization.samples import GROUP_KEYS
 from comas.preflight.groups import needs_others
 from comas.types import TrainingSample
+
+IDEAS = [name for name, value in vars(ideas).items() if isinstance(value, AdvantageEstimator)]
+ESTIMATORS = dict(ADVANTAGE_ESTIMATORS) | {name: vars(ideas)[name] for name in IDEAS}
+HALF = 0.5**0.5
 
 
 def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
@@ -46,8 +41,7 @@ def inputs(
     lengths: list[int],
     *,
     log_ratios: torch.Tensor | None = None,
-    groups: list[object] | None = None,
-    discount: float = 1.0,
+    groups: str | None = None,
     kl_coef: float = 0.0,
 ) -> AdvantageInputs:
     mask = mask_of(*lengths)
@@ -55,21 +49,60 @@ def inputs(
         rewards=torch.tensor(rewards),
         mask=mask,
         log_ratios=torch.zeros(mask.shape) if log_ratios is None else log_ratios,
-        groups=groups or [0] * len(rewards),  # type: ignore[arg-type]
-        discount=discount,
+        groups=groups or "a" * len(rewards),
         kl_coef=kl_coef,
     )
 
 
-# ---- REINFORCE++ ----
-
-
-def test_reinforce_pp_whitens_over_all_response_tokens():
-    # Returns [1, 1] and [0]: mean 2/3 over three tokens, variance
-    # (2 (1/3)^2 + (2/3)^2) / 3 = 2/9; (1/3) / sqrt(2/9) = 1/sqrt(2), -(2/3) / sqrt(2/9) = -sqrt(2).
-    advantages = reinforce_pp(inputs([1.0, 0.0], [2, 1]))
-    expected = torch.tensor([[0.5**0.5, 0.5**0.5], [-(2**0.5), 0.0]])
-    torch.testing.assert_close(advantages, expected)
+@pytest.mark.parametrize(
+    ("name", "rewards", "lengths", "groups", "expected"),
+    [
+        # Returns [1, 1] and [0]: mean 2/3 over three tokens, variance (2 (1/3)^2 + (2/3)^2) / 3
+        # = 2/9; (1/3) / sqrt(2/9) = 1/sqrt(2), -(2/3) / sqrt(2/9) = -sqrt(2).
+        ("reinforce_pp", [1.0, 0.0], [2, 1], "ab", [[HALF, HALF], [-2 * HALF, 0.0]]),
+        # a: 1, 0: mean 0.5, std sqrt(0.25 + 0.25) = 0.7071, so +-0.7071.
+        # b: 1, 0, 0.5: mean 0.5, std sqrt((0.25 + 0.25 + 0) / 2) = 0.5, so 1, -1, 0.
+        (
+            "grpo",
+            [1.0, 1.0, 0.0, 0.0, 0.5],
+            [1, 2, 1, 1, 1],
+            "abbab",
+            [[HALF, 0.0], [1.0, 1.0], [-1.0, 0.0], [-HALF, 0.0], [0.0, 0.0]],
+        ),
+        # a: 1, 0 become 0.5, -0.5; b: 0.2, 0.2 become 0, 0. Over tokens 0.5 0.5 -0.5 0 0 0: mean
+        # 1/12, mean of squares 1/8, variance 1/8 - 1/144 = 17/144, so (12 x - 1) / sqrt(17).
+        (
+            "reinforce_pp_baseline",
+            [1.0, 0.2, 0.0, 0.2],
+            [2, 1, 1, 2],
+            "abab",
+            (torch.tensor([[5.0, 5], [-1, 0], [-7, 0], [-1, -1]]) / 17**0.5).tolist(),
+        ),
+        # a: 1, 0: mean 0.5. b: 1, 0, 0.8: mean 0.6.
+        (
+            "dr_grpo",
+            [1.0, 1.0, 0.0, 0.0, 0.8],
+            [1, 2, 1, 1, 1],
+            "abbab",
+            [[0.5, 0.0], [0.4, 0.4], [-0.6, 0.0], [-0.5, 0.0], [0.2, 0.0]],
+        ),
+        # 1 - (0 + 0.5) / 2 = 0.75, 0 - (1 + 0.5) / 2 = -0.75, 0.5 - (1 + 0) / 2 = 0.
+        ("rloo", [1.0, 0.0, 0.5], [2, 1, 1], "aaa", [[0.75, 0.75], [-0.75, 0.0], [0.0, 0.0]]),
+        # Mean 1e-6, std sqrt(2) * 1e-6: 1e-6 / (sqrt(2) * 1e-6 + 1e-6) = sqrt(2) - 1.
+        ("dr_mas", [2e-6, 0.0], [1, 1], "aa", [[2**0.5 - 1], [1 - 2**0.5]]),
+        # a: 1 - 0, b = 0.05; 1 - 0.05, b = 0.0475 + 0.05; 0 - 0.0975. b has a baseline of its own.
+        (
+            "rae",
+            [1.0, 0.5, 1.0, 0.0],
+            [1, 2, 1, 1],
+            "abaa",
+            [[1.0, 0.0], [0.5, 0.5], [0.95, 0.0], [-0.0975, 0.0]],
+        ),
+    ],
+)
+def test_an_estimator_by_hand(name, rewards, lengths, groups, expected):
+    found = ESTIMATORS[name](inputs(rewards, lengths, groups=groups))
+    torch.testing.assert_close(found, torch.tensor(expected))
 
 
 def test_the_kl_penalty_accumulates_from_a_token_to_the_end():
@@ -78,14 +111,20 @@ def test_the_kl_penalty_accumulates_from_a_token_to_the_end():
     torch.testing.assert_close(returns, torch.tensor([[0.7, 0.9]], dtype=torch.float64))
 
 
-def test_the_discount_applies_from_the_rewarded_last_token_backwards():
-    # Token rewards [-0.2, -0.1 + 1]: A_2 = 0.9, A_1 = -0.2 + 0.5 * 0.9 = 0.25.
-    log_ratios = torch.tensor([[2.0, 1.0, 7.0]])  # the third token is padding
-    padded = inputs(
-        [1.0, 0.0], [2, 3], log_ratios=torch.cat([log_ratios, torch.zeros(1, 3)]), kl_coef=0.1
+def test_tokens_that_were_not_sampled_count_nowhere():
+    # The first response ends with a tool's token and has one in between. Returns with beta 0.1:
+    # 1 - 0.1 (2 + 1) = 0.7 and 1 - 0.1 = 0.9; the second's 0. Mean 1.6 / 3 over 3 tokens.
+    data = inputs(
+        [1.0, 0.0], [4, 1], log_ratios=torch.tensor([[2.0, 9, 1, 9], [0, 9, 9, 9]]), kl_coef=0.1
     )
-    returns = token_returns(replace(padded, discount=0.5))
-    torch.testing.assert_close(returns[0, :2], torch.tensor([0.25, 0.9], dtype=torch.float64))
+    mask = torch.tensor([[True, False, True, False], [True, False, False, False]])
+    found = ESTIMATORS["reinforce_pp"](replace(data, mask=mask))
+    returns = torch.tensor([0.7, 0.9, 0.0], dtype=torch.float64)
+    whitened = (returns - returns.mean()) / returns.std(unbiased=False)
+    torch.testing.assert_close(found[mask], whitened.float())
+    assert found[~mask].abs().max() == 0
+    group_relative = ESTIMATORS["grpo"](replace(data, mask=mask))
+    torch.testing.assert_close(group_relative, torch.tensor([[HALF, 0, HALF, 0], [-HALF, 0, 0, 0]]))
 
 
 @given(
@@ -96,143 +135,69 @@ def test_the_discount_applies_from_the_rewarded_last_token_backwards():
 def test_whitened_rewards_do_not_depend_on_scale_and_offset(responses, scale, offset):
     rewards = [reward / 4 for reward, _ in responses]
     lengths = [length for _, length in responses]
-    plain = reinforce_pp(inputs(rewards, lengths))
-    moved = reinforce_pp(inputs([scale * reward + offset for reward in rewards], lengths))
+    plain = ESTIMATORS["reinforce_pp"](inputs(rewards, lengths))
+    moved = ESTIMATORS["reinforce_pp"](inputs([scale * r + offset for r in rewards], lengths))
     torch.testing.assert_close(plain, moved, rtol=1e-3, atol=1e-3)
 
 
-@pytest.mark.parametrize("name", sorted(ADVANTAGE_ESTIMATORS))
+@pytest.mark.parametrize("name", ESTIMATORS)
 def test_padding_changes_no_advantage(name):
-    def estimator(data: AdvantageInputs) -> torch.Tensor:
-        return ADVANTAGE_ESTIMATORS[name].advantages(replace(data, memory={}))
+    def estimate(data: AdvantageInputs) -> torch.Tensor:
+        return ESTIMATORS[name](replace(data, memory={}))
 
     tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], log_ratios=torch.ones(3, 3), kl_coef=0.1)
     garbage = torch.cat([tight.log_ratios, torch.full((3, 4), 9.0)], dim=1)
     wide = replace(tight, mask=mask_of(2, 3, 1, width=7), log_ratios=garbage)
-    torch.testing.assert_close(estimator(wide)[:, :3], estimator(tight))
-    assert estimator(wide)[:, 3:].abs().max() == 0
+    torch.testing.assert_close(estimate(wide)[:, :3], estimate(tight))
+    assert estimate(wide)[:, 3:].abs().max() == 0
 
 
-# ---- GRPO ----
-
-
-def test_grpo_standardises_within_ragged_groups():
-    # a: rewards 1, 0: mean 0.5, std sqrt(0.25 + 0.25) = 0.7071, so +-0.7071.
-    # b: rewards 1, 0, 0.5: mean 0.5, std sqrt((0.25 + 0.25 + 0) / 2) = 0.5, so 1, -1, 0.
-    groups = ["a", "b", "b", "a", "b"]
-    advantages = grpo(inputs([1.0, 1.0, 0.0, 0.0, 0.5], [1, 2, 1, 1, 1], groups=groups))
-    expected = torch.tensor(
-        [[0.5**0.5, 0.0], [1.0, 1.0], [-1.0, 0.0], [-(0.5**0.5), 0.0], [0.0, 0.0]]
-    )
-    torch.testing.assert_close(advantages, expected)
-
-
-# ---- The other estimators with groups ----
-
-
-def test_reinforce_pp_baseline_whitens_what_is_left_of_the_group_mean():
-    # a: 1, 0 become 0.5, -0.5; b: 0.2, 0.2 become 0, 0. Over tokens 0.5 0.5 -0.5 0 0 0: mean 1/12,
-    # mean of squares 0.75 / 6 = 1/8, variance 1/8 - 1/144 = 17/144, so (12 x - 1) / sqrt(17).
-    advantages = reinforce_pp_baseline(
-        inputs([1.0, 0.2, 0.0, 0.2], [2, 1, 1, 2], groups=["a", "b", "a", "b"])
-    )
-    expected = torch.tensor([[5.0, 5.0], [-1.0, 0.0], [-7.0, 0.0], [-1.0, -1.0]]) / 17**0.5
-    torch.testing.assert_close(advantages, expected)
-
-
-def test_the_kl_penalty_of_reinforce_pp_baseline_is_in_the_loss_alone():
-    plain = inputs([1.0, 0.0], [2, 1])
-    penalised = replace(plain, log_ratios=torch.ones(2, 2), kl_coef=0.5)
-    assert torch.equal(reinforce_pp_baseline(plain), reinforce_pp_baseline(penalised))
-    assert ADVANTAGE_ESTIMATORS["reinforce_pp_baseline"].kl_loss == "k2"
-
-
-def test_dr_grpo_subtracts_the_group_mean_and_divides_by_nothing():
-    # a: 1, 0: mean 0.5. b: 1, 0, 0.8: mean 0.6.
-    groups = ["a", "b", "b", "a", "b"]
-    advantages = dr_grpo(inputs([1.0, 1.0, 0.0, 0.0, 0.8], [1, 2, 1, 1, 1], groups=groups))
-    expected = torch.tensor([[0.5, 0.0], [0.4, 0.4], [-0.6, 0.0], [-0.5, 0.0], [0.2, 0.0]])
-    torch.testing.assert_close(advantages, expected)
-
-
-def test_rloo_compares_each_return_with_the_mean_of_the_others():
-    # 1 - (0 + 0.5) / 2 = 0.75, 0 - (1 + 0.5) / 2 = -0.75, 0.5 - (1 + 0) / 2 = 0.
-    advantages = rloo(inputs([1.0, 0.0, 0.5], [2, 1, 1]))
-    expected = torch.tensor([[0.75, 0.75], [-0.75, 0.0], [0.0, 0.0]])
-    torch.testing.assert_close(advantages, expected)
-
-
-def test_the_kl_penalty_of_rloo_is_that_of_the_whole_response():
-    # R = 1 - 0.1 (2 + 1) = 0.7 and 0.6 - 0.1 * 1 = 0.5; what is padded (9) does not count.
-    log_ratios = torch.tensor([[2.0, 1.0], [1.0, 9.0]])
-    advantages = rloo(inputs([1.0, 0.6], [2, 1], log_ratios=log_ratios, kl_coef=0.1))
-    torch.testing.assert_close(advantages, torch.tensor([[0.2, 0.2], [-0.2, 0.0]]))
-
-
-def test_dr_mas_standardises_with_a_floor_of_a_millionth():
-    # Mean 1e-6, std sqrt(2) * 1e-6: 1e-6 / (sqrt(2) * 1e-6 + 1e-6) = sqrt(2) - 1.
-    advantages = dr_mas(inputs([2e-6, 0.0], [1, 1]))
-    torch.testing.assert_close(advantages[:, 0], torch.tensor([2**0.5 - 1, 1 - 2**0.5]))
+@pytest.mark.parametrize("name", sorted(set(ESTIMATORS) - {"rae"}))
+@pytest.mark.parametrize("reward", [0.0, 0.1, 1.0, -1.0])
+def test_equal_rewards_have_no_advantage(name, reward):
+    data = inputs([reward] * 7, [3, 1, 2, 5, 1, 1, 4], groups="aabbabb")
+    assert ESTIMATORS[name](data).abs().max() < 1e-6
 
 
 @pytest.mark.parametrize(
-    ("estimator", "alone"),
-    [(grpo, 0.0), (dr_grpo, 0.0), (rloo, 0.0), (at_grpo, 0.0), (dr_mas, 0.7 / (1 + 1e-6))],
+    ("name", "alone"),
+    [("grpo", 0.0), ("dr_grpo", 0.0), ("rloo", 0.0), ("at_grpo", 0.0), ("dr_mas", 0.7 / 1.000001)],
 )
-def test_a_response_alone_in_its_group(estimator, alone):
-    advantages = estimator(inputs([1.0, 0.0, 0.7], [1, 1, 1], groups=["a", "a", "b"]))
+def test_a_response_alone_in_its_group(name, alone):
+    advantages = ESTIMATORS[name](inputs([1.0, 0.0, 0.7], [1, 1, 1], groups="aab"))
     assert advantages[2, 0].item() == pytest.approx(alone)
+    assert needs_others(ESTIMATORS[name]) == (alone == 0.0)
 
 
-def test_whether_a_lone_response_has_an_advantage_is_found_by_asking():
-    needing = {name for name, of in ADVANTAGE_ESTIMATORS.items() if needs_others(of)}
-    assert needing == {"reinforce_pp_baseline", "grpo", "dr_grpo", "rloo", "at_grpo"}
-    whole = AdvantageEstimator(lambda data: data.on_every_token(data.rewards))
-    assert not needs_others(whole)
-
-
-@pytest.mark.parametrize("name", sorted(set(ADVANTAGE_ESTIMATORS) - {"rae"}))
-@pytest.mark.parametrize("reward", [0.0, 0.1, 1.0, -1.0])
-def test_equal_rewards_have_no_advantage(name, reward):
-    data = inputs([reward] * 7, [3, 1, 2, 5, 1, 1, 4], groups=list("aabbabb"))
-    assert ADVANTAGE_ESTIMATORS[name].advantages(data).abs().max() < 1e-6
-
-
-# ---- RAE ----
-
-
-def test_rae_compares_with_the_baseline_before_the_response_moves_it():
-    # Group a: 1 - 0 = 1, b = 0.05; 1 - 0.05 = 0.95, b = 0.0475 + 0.05 = 0.0975; 0 - 0.0975.
-    # Group b has a baseline of its own: 0.5 - 0.
-    data = inputs([1.0, 0.5, 1.0, 0.0], [1, 2, 1, 1], groups=["a", "b", "a", "a"])
-    expected = torch.tensor([[1.0, 0.0], [0.5, 0.5], [0.95, 0.0], [-0.0975, 0.0]])
-    torch.testing.assert_close(rae(data), expected)
-    assert data.memory == pytest.approx({"a": 0.092625, "b": 0.025})
+def test_where_the_kl_penalty_is():
+    # rloo: R = 1 - 0.1 (2 + 1) = 0.7 and 0.6 - 0.1 * 1 = 0.5; what is padded (9) does not count.
+    log_ratios = torch.tensor([[2.0, 1.0], [1.0, 9.0]])
+    data = inputs([1.0, 0.6], [2, 1], log_ratios=log_ratios, kl_coef=0.1)
+    torch.testing.assert_close(ESTIMATORS["rloo"](data), torch.tensor([[0.2, 0.2], [-0.2, 0.0]]))
+    for name, estimator in ESTIMATORS.items():
+        reads = not torch.equal(estimator(replace(data, kl_coef=0.0, memory={})), estimator(data))
+        assert reads == (estimator.kl_loss is None), name
 
 
 def test_rae_goes_on_from_what_it_remembers():
-    rewards, groups = [1.0, 0.0, 0.5, 1.0, 1.0, 0.25], ["a", "b", "a", "a", "b", "b"]
-    whole = rae(inputs(rewards, [1] * 6, groups=groups))
+    rewards, groups = [1.0, 0.0, 0.5, 1.0, 1.0, 0.25], "abaabb"
+    whole = ESTIMATORS["rae"](inputs(rewards, [1] * 6, groups=groups))
     first = inputs(rewards[:2], [1] * 2, groups=groups[:2])
     second = replace(inputs(rewards[2:], [1] * 4, groups=groups[2:]), memory=first.memory)
-    assert torch.equal(torch.cat([rae(first), rae(second)]), whole)
+    parts = [ESTIMATORS["rae"](data) for data in (first, second)]
+    assert torch.equal(torch.cat(parts), whole)
 
 
-# ---- Groups ----
+# ---- Groups and roles ----
 
 
-def advantages_of(
-    samples: list[TrainingSample],
-    name: str,
-    group_by: list[str] | None = None,
-    **others: object,
-):
+def advantages_of(samples: list[TrainingSample], algorithm: Grpo | Custom | ReinforcePP):
     mask = response_mask(samples)
     advantages = compute_advantages(
         samples,
         mask=mask,
         log_ratios=torch.zeros(mask.shape),
-        optimization=Optimization(estimator=name, group_by=group_by, **others),
+        algorithm=algorithm,
         memory={},
     )
     return advantages[:, 0].tolist()
@@ -244,42 +209,41 @@ def sample(reward: float, **fields: object) -> TrainingSample:
 
 def test_each_role_learns_at_its_own_rate():
     samples = [sample(1.0), sample(0.0), sample(1.0, role="scoring"), sample(0.0, role="scoring")]
-    assert advantages_of(samples, "grpo") == pytest.approx([0.5**0.5, -(0.5**0.5)] * 2)
-    slower = advantages_of(samples, "grpo", role_weights={"scoring": 0.1, "evaluation": 5})
-    assert slower == pytest.approx([0.5**0.5, -(0.5**0.5), 0.1 * 0.5**0.5, -0.1 * 0.5**0.5])
+    assert advantages_of(samples, Grpo()) == pytest.approx([HALF, -HALF] * 2)
+    slower = advantages_of(samples, Grpo(role_weights={"scoring": 0.1, "evaluation": 5}))
+    assert slower == pytest.approx([HALF, -HALF, 0.1 * HALF, -0.1 * HALF])
 
 
 def test_advantages_use_the_configured_groups():
     samples = [sample(1.0), sample(0.0), sample(0.3, role="scoring")]
-    found = advantages_of(samples, "grpo", ["question_id", "role"])
-    assert found == pytest.approx([0.5**0.5, -(0.5**0.5), 0.0])
+    assert advantages_of(samples, Grpo()) == pytest.approx([HALF, -HALF, 0.0])
     # 1, 0, 0.3 of one group: mean 1.3 / 3.
-    found = advantages_of(samples, "dr_grpo", ["question_id"])
-    assert found == pytest.approx([1.7 / 3, -1.3 / 3, -0.4 / 3])
+    whole = Custom(estimator="comas.ideas.advantages:dr_grpo", group_by=["question_id"])
+    assert advantages_of(samples, whole) == pytest.approx([1.7 / 3, -1.3 / 3, -0.4 / 3])
 
 
 @pytest.mark.parametrize(
-    ("name", "apart", "together"),
+    ("algorithm", "apart"),
     [
-        ("grpo", ("question_id", "role"), ("agent_index", "round_index", "discussion_id")),
-        ("dr_mas", ("question_id", "role", "agent_index"), ("round_index", "discussion_id")),
-        ("at_grpo", ("question_id", "round_index", "role", "agent_index"), ("discussion_id",)),
-        ("rae", ("role", "agent_index"), ("question_id", "round_index", "discussion_id")),
+        (Grpo(), {"question_id", "role"}),
+        (
+            Custom(estimator="comas.ideas.advantages:dr_mas"),
+            {"question_id", "role", "agent_index"},
+        ),
+        (
+            Custom(estimator="comas.ideas.advantages:at_grpo"),
+            {"question_id", "round_index", "role", "agent_index"},
+        ),
+        (Custom(estimator="comas.ideas.advantages:rae"), {"role", "agent_index"}),
     ],
 )
-def test_the_groups_of_an_estimator_differ_by_its_own_keys_alone(name, apart, together):
-    other = {
-        "agent_index": 1,
-        "question_id": "p",
-        "discussion_id": "e",
-        "round_index": 1,
-        "role": "scoring",
-    }
-    assert {*apart, *together} == set(GROUP_KEYS)
-    alone = advantages_of([sample(0.0)], name)
+def test_the_groups_of_an_estimator_differ_by_its_own_keys_alone(algorithm, apart):
+    other: dict[str, object] = {"agent_index": 1, "question_id": "p", "discussion_id": "e"}
+    other |= {"round_index": 1, "role": "scoring"}
+    alone = advantages_of([sample(0.0)], algorithm)
     for key in GROUP_KEYS:
-        [found, _] = advantages_of([sample(0.0), sample(1.0, **{key: other[key]})], name)
-        [_, second] = advantages_of([sample(1.0), sample(0.0, **{key: other[key]})], name)
+        [found, _] = advantages_of([sample(0.0), sample(1.0, **{key: other[key]})], algorithm)
+        [_, second] = advantages_of([sample(1.0), sample(0.0, **{key: other[key]})], algorithm)
         assert ([found] == alone and [second] == alone) == (key in apart)
 
 
@@ -302,7 +266,7 @@ def openrlhf_advantages(
     monkeypatch.setitem(sys.modules, launcher.__name__, launcher)
     from openrlhf.trainer.ppo_utils.experience_maker import RemoteExperienceMaker
 
-    advantage = SimpleNamespace(estimator=estimator, gamma=data.discount, no_std_norm=False)
+    advantage = SimpleNamespace(estimator=estimator, gamma=1.0, no_std_norm=False)
     maker = RemoteExperienceMaker.__new__(RemoteExperienceMaker)
     maker.args = SimpleNamespace(
         algo=SimpleNamespace(advantage=advantage),
@@ -325,30 +289,25 @@ def openrlhf_advantages(
     return done.advantages * data.mask
 
 
-@pytest.mark.parametrize(("discount", "kl_coef"), [(1.0, 0.0), (1.0, 0.2), (0.9, 0.2)])
-def test_reinforce_pp_equals_openrlhf(monkeypatch, discount, kl_coef):
-    log_ratios = torch.randn(4, 6, generator=torch.Generator().manual_seed(1))
-    data = inputs(
-        [1.0, 0.0, 0.5, -1.0],
-        [6, 2, 4, 1],
-        log_ratios=log_ratios,
-        discount=discount,
-        kl_coef=kl_coef,
-    )
-    expected = openrlhf_advantages(monkeypatch, "reinforce", data, copies=1)
-    torch.testing.assert_close(reinforce_pp(data), expected, rtol=1e-5, atol=1e-6)
-
-
 @pytest.mark.parametrize(
-    ("estimator", "theirs"),
+    ("name", "theirs", "kl_coef"),
     [
-        (grpo, "group_norm"),
-        (dr_grpo, "dr_grpo"),
-        (rloo, "rloo"),
-        (reinforce_pp_baseline, "reinforce_baseline"),
+        ("reinforce_pp", "reinforce", 0.0),
+        ("reinforce_pp", "reinforce", 0.2),
+        ("grpo", "group_norm", 0.0),
+        ("dr_grpo", "dr_grpo", 0.0),
+        ("rloo", "rloo", 0.0),
+        ("reinforce_pp_baseline", "reinforce_baseline", 0.0),
     ],
 )
-def test_groups_of_equal_size_have_openrlhfs_advantages(monkeypatch, estimator, theirs):
-    data = inputs([1.0, 0.0, 0.5, -1.0, 0.0, 0.0], [6, 2, 4, 1, 3, 3], groups=list("aaabbb"))
+def test_advantages_are_openrlhfs(monkeypatch, name, theirs, kl_coef):
+    log_ratios = torch.randn(6, 6, generator=torch.Generator().manual_seed(1)) * (kl_coef > 0)
+    data = inputs(
+        [1.0, 0.0, 0.5, -1.0, 0.0, 0.0],
+        [6, 2, 4, 1, 3, 3],
+        log_ratios=log_ratios,
+        groups="aaabbb",
+        kl_coef=kl_coef,
+    )
     expected = openrlhf_advantages(monkeypatch, theirs, data, copies=3)
-    torch.testing.assert_close(estimator(data), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(ESTIMATORS[name](data), expected, rtol=1e-5, atol=1e-6)

@@ -121,21 +121,21 @@ def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weigh
 
 # ---------------------------------------------------------------- what does not go with it
 
-AHEAD_OF = ("training.max_staleness=1", "optimization.rollout_correction=tis")
+AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")
 
 
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
         (["cluster.device=cuda", *AHEAD_OF], "set cluster.placement to disaggregated"),
-        (["cluster.device=cpu", AHEAD_OF[0]], "set optimization.rollout_correction to tis or"),
+        (["cluster.device=cpu", AHEAD_OF[0]], "set algorithm.rollout_correction to ratio, tis or"),
     ],
 )
 def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings: list[str], said: str):
     assert said in only_fault(*settings, file=QUICKSTART)
 
 
-@pytest.mark.parametrize("weighs", [AHEAD_OF[1], "optimization.old_logprobs=rollout"])
+@pytest.mark.parametrize("weighs", [AHEAD_OF[1], "algorithm.rollout_correction=ratio"])
 def test_whatever_weighs_stale_samples_will_do(weighs: str):
     settings = ["cluster.device=cpu", AHEAD_OF[0], weighs]
     assert load_config(QUICKSTART, settings).training.max_staleness == 1

@@ -88,7 +88,7 @@ def run_of(folder: Path, names: list[str], *overrides: str) -> Path:
         *(f"data.train={questions}", f"data.validation={questions}", f"saves={folder / 'saves'}"),
         *("interaction.num_rounds=2", "rollout.batch_size=2", "rollout.max_prompt_tokens=8000"),
         *("rollout.max_response_tokens=64", "rollout.cpu_kv_cache_mib=64", "cluster.device=cpu"),
-        *("optimization.mask_truncated=false", "optimization.warmup_steps=0"),
+        *("algorithm.mask_truncated=false", "optimization.warmup_steps=0"),
         *("training.num_steps=2", "training.validate_every=2", "validation.num_questions=1"),
         *("interaction.schedule=sequential", "interaction.horizon=1", *overrides),
     ]
@@ -137,7 +137,6 @@ def test_a_model_is_updated_sharded_and_in_bfloat16(name: str, tmp_path: Path):
         [name],
         *("policy.ranks_per_policy=2", "policy.zero_stage=3"),
         *("policy.dtype=bfloat16", "rollout.dtype=bfloat16"),
-        "optimization.mismatch_warning=1",
         "rollout.vllm_options={max_logprobs: 5, async_scheduling: true}",
         "policy.deepspeed_options={zero_optimization: {overlap_comm: true}}",
     )

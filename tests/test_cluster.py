@@ -145,7 +145,7 @@ def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
         "rollout.max_prompt_tokens=4000",
         "rollout.max_response_tokens=16",
         "rollout.cpu_kv_cache_mib=32",
-        "optimization.mask_truncated=false",
+        "algorithm.mask_truncated=false",
         f"training.num_steps={num_steps}",
         "training.save_every=1",
         "training.validate_every=20",

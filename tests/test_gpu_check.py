@@ -194,7 +194,7 @@ def test_each_check_asks_the_engines_for_what_it_shows():
     assert configs["long"].rollout.max_prompt_tokens == 8192
     assert configs["long"].policy.micro_batch_tokens == 4096
     assert configs["long"].policy.gradient_checkpointing is None  # of long samples only
-    assert configs["long"].optimization.kl_coef > 0
+    assert configs["long"].algorithm.uses_reference
     assert (configs["lora"].policy.lora.rank, configs["lora"].num_policies) == (16, 2)
     assert (configs["zero3"].policy.zero_stage, configs["zero3"].policy.adam_offload) == (3, True)
     assert configs["recovery"].cluster.policies_per_gpu == 2

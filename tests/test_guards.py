@@ -202,7 +202,7 @@ MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
             {"agent_1/truncated_rate": 0.91, "agent_0/truncated_rate": 0.49},
             spoken(TRICKS, agent=1, cut=True),
             "half of the responses or more are cut off: agent 1 91%",
-            (MOST_TOKENS, MODELS, "rollout.chat_template_kwargs", "optimization.mask_truncated"),
+            (MOST_TOKENS, MODELS, "rollout.chat_template_kwargs", "algorithm.mask_truncated"),
         ),
         (
             {"truncated_rate/solution": 1.0, "truncated_rate/scoring": 0.1},
@@ -220,13 +220,13 @@ MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
             {"agent_0/policy/no_advantage_share": 1.0, "agent_1/policy/no_advantage_share": 1.0},
             spoken(TRICKS),
             "no response of agent 0 and agent 1 has an advantage over another",
-            ("interaction.prompt_reuse", "optimization.group_by", "optimization.estimator"),
+            ("interaction.prompt_reuse", "algorithm.group_by", "algorithm.name"),
         ),
         (
             {"agent_0/policy/num_samples": 0},
             spoken(TRICKS),
             "nothing that agent 0 said is learnt from",
-            ("optimization.mask_truncated", MOST_TOKENS, "reward.scheme", "optimization.loss=dpo"),
+            ("algorithm.mask_truncated", MOST_TOKENS, "reward.scheme", "algorithm.name=dpo"),
         ),
     ],
 )

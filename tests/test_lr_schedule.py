@@ -40,15 +40,16 @@ def test_a_constant_rate_is_warmed_up_from_above_zero_and_needs_no_length():
 
 def test_linear_falls_by_equal_parts_and_stays_at_its_end():
     settings = {"lr_schedule": "linear", "num_steps": 8}
-    expected = [1 / 4, 2 / 4, 3 / 4, 1, 4 / 5, 3 / 5, 2 / 5, 1 / 5, 0, 0, 0]
+    falls = [0.1 + 0.9 * k / 5 for k in (4, 3, 2, 1, 0)]
+    expected = [1 / 4, 2 / 4, 3 / 4, 1, *falls, 0.1, 0.1]
     assert Run(**settings, warmup_steps=4).rates(11) == pytest.approx(expected)
-    expected = [1, 7 / 8, 6 / 8, 5 / 8, 4 / 8, 3 / 8, 2 / 8, 1 / 8, 0, 0]
+    expected = [0.1 + 0.9 * k / 8 for k in (8, 7, 6, 5, 4, 3, 2, 1, 0, 0)]
     assert Run(**settings, warmup_steps=0).rates(10) == pytest.approx(expected)
 
 
 def test_cosine_falls_along_half_a_wave_to_its_share():
     # Two steps of warm-up, then (1 + cos(k pi / 4)) / 2 for k = 1, 2, 3: of what is above 0.1.
-    run = Run(lr_schedule="cosine", warmup_steps=2, num_steps=5, final_lr_ratio=0.1)
+    run = Run(lr_schedule="cosine", warmup_steps=2, num_steps=5)
     assert run.rates(7) == pytest.approx(
         [
             1 / 2,
@@ -65,7 +66,7 @@ def test_cosine_falls_along_half_a_wave_to_its_share():
 @pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
 def test_a_rate_that_has_fallen_never_rises_again(lr_schedule):
     # 125 steps, of which 744 are made: here a cosine that goes on would rise to 1 once more.
-    run = Run(lr_schedule=lr_schedule, warmup_steps=4, num_steps=125, final_lr_ratio=0.1)
+    run = Run(lr_schedule=lr_schedule, warmup_steps=4, num_steps=125)
     rates = run.rates(744)
     assert rates[3] == 1
     assert rates[3:] == sorted(rates[3:], reverse=True)

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from comas import minimal, types
-from comas.config.schema import Interaction, Optimization
+from comas.config.schema import Interaction, ReinforcePP
 from comas.interaction.schedules import draw_speakers
 from comas.policy_optimization.advantages import AdvantageInputs, reinforce_pp
 from comas.policy_optimization.batching import (
@@ -20,7 +20,7 @@ from comas.policy_optimization.batching import (
     rollout_logprobs,
 )
 from comas.policy_optimization.logprobs import token_logprobs
-from comas.policy_optimization.losses import Targets, clipped_surrogate
+from comas.policy_optimization.losses import Targets, surrogate_loss
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation.interaction_reward import interaction_reward
 
@@ -81,20 +81,18 @@ def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policie
     rewards = torch.tensor([sample.reward for sample in samples])
 
     advantages = minimal.advantages(rewards, log_ratios, mask, kl_coef=0.05)
-    whole = reinforce_pp(
-        AdvantageInputs(rewards, mask, log_ratios * mask, (), discount=1.0, kl_coef=0.05)
-    )
+    whole = reinforce_pp(AdvantageInputs(rewards, mask, log_ratios * mask, (), kl_coef=0.05))
     torch.testing.assert_close(advantages, whole, rtol=0, atol=1e-6)
 
     # A policy that has moved since it spoke: some of its ratios are clipped.
     old = rollout_logprobs(samples) + 0.5 * torch.sin(torch.arange(mask.shape[1]))
     losses = (
         minimal.clipped_surrogate(logprobs, old, advantages, mask, clip_epsilon=0.2),
-        clipped_surrogate(
+        surrogate_loss(
             logprobs,
             targets=Targets(mask, whole, old, None, None, rollout_logprobs(samples)),
             totals=StepTotals(int(mask.sum()), len(samples), 4, num_ranks=1),
-            optimization=Optimization(clip_epsilon=0.2),
+            algorithm=ReinforcePP(clip_epsilon=0.2),
         ).loss,
     )
     torch.testing.assert_close(*losses, rtol=0, atol=1e-6)

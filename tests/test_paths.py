@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from config_faults import faults
+from config_faults import every_key, faults
 from small_runs import REPOSITORY, record, write_records
 
 from comas.__main__ import main
@@ -63,7 +63,7 @@ def write_yaml(path: Path, name: str, value: Any) -> Path:
 
 
 def test_every_key_that_names_files_is_known():
-    plug_ins = {name for name, key in PATHS.items() if key.rules.leads_to == "plug-in"}
+    plug_ins = {n for n, key in every_key().items() if key.rules.leads_to == "plug-in"}
     assert plug_ins == PLUGIN_KEYS.keys()
     assert FOUND.keys() - plug_ins == {
         *("resume", "society.models", "interaction.prompts"),

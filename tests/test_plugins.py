@@ -117,7 +117,10 @@ def test_every_choice_of_a_run_and_of_an_evaluation_takes_plugins():
     assert all(isinstance(registry, Registry) for registry in registries)
     assert {registry.group for registry in registries} == {
         f"comas.{name}"
-        for name in ("rewards", "estimators", "schedules", "criticisms", "verifiers", "trackers")
+        for name in (
+            *("rewards", "estimators", "losses"),
+            *("schedules", "criticisms", "verifiers", "trackers"),
+        )
     } | {"comas.benchmarks", "comas.setups"}
 
 
@@ -205,7 +208,7 @@ def test_a_plugin_neither_ends_the_command_nor_fails_without_its_line(
     path = written(tmp_path / "ends.py", text)
     name = f"[{path}:x]" if key == "logging.trackers" else f"{path}:x"
     with pytest.raises(ConfigError) as caught:
-        load_config(None, [f"{key}={name}"])
+        load_config(None, ["algorithm.name=custom", f"{key}={name}"])
     [fault] = [f for f in caught.value.faults if f.settings[0].key == key]
     assert f"{path}, {said}" in fault.constraint
 
@@ -215,7 +218,7 @@ def test_a_plugin_neither_ends_the_command_nor_fails_without_its_line(
     ("key", "definition"),
     [
         ("reward.scheme", "def x(discussions):\n    {}\n"),
-        ("optimization.estimator", "def x(inputs):\n    {}\n"),
+        ("algorithm.estimator", "def x(inputs):\n    {}\n"),
         ("interaction.schedule", "def x(discussions, *, num_agents, rules, rng):\n    {}\n"),
         (
             "interaction.schedule",
@@ -234,7 +237,7 @@ def test_a_dry_run_outlives_a_plugin_that_ends_the_process(
     tmp_path, caplog, key: str, definition: str, call: str
 ):
     path = written(tmp_path / "ends.py", "import os, sys\n" + definition.format(call))
-    assert main(arguments_of(tmp_path, f"{key}={path}:x")) == EXIT_FAULT
+    assert main(arguments_of(tmp_path, "algorithm.name=custom", f"{key}={path}:x")) == EXIT_FAULT
     assert re.search(rf"{path}, line \d+ \(\w+\): SystemExit: ", caplog.text), caplog.text
 
 
@@ -242,9 +245,9 @@ def test_a_dry_run_outlives_a_plugin_that_ends_the_process(
     ("key", "definition", "said"),
     [
         ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
-        ("optimization.estimator", None, "it returned NoneType; let it return an advantage"),
+        ("algorithm.estimator", None, "it returned NoneType; let it return an advantage"),
         (
-            "optimization.estimator",
+            "algorithm.estimator",
             "def x(inputs):\n    return inputs.rewards\n",
             "Tensor [2]; let",
         ),
@@ -268,7 +271,7 @@ def test_what_returns_something_else_is_told_what_it_should_return(
     name = "builtins:print"
     if definition is not None:
         name = f"{written(tmp_path / 'other.py', definition)}:x"
-    assert main(arguments_of(tmp_path, f"{key}={name}")) == EXIT_FAULT
+    assert main(arguments_of(tmp_path, "algorithm.name=custom", f"{key}={name}")) == EXIT_FAULT
     assert key.partition(".")[0] in caplog.text and said in caplog.text
 
 
@@ -463,7 +466,8 @@ def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
         "data.probe=null",
         f"reward.scheme={path}:brief_reward",
         f"verification.math={path}:same_text",
-        f"optimization.estimator={written(tmp_path / 'half.py', HALF)}:half",
+        "algorithm.name=custom",
+        f"algorithm.estimator={written(tmp_path / 'half.py', HALF)}:half",
     ]
     done = subprocess.run(
         [*command, *settings],

@@ -41,7 +41,16 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from comas.config.schema import Optimization, Policy
+from comas.config.schema import (
+    Algorithm,
+    Custom,
+    Dpo,
+    Grpo,
+    Optimization,
+    Policy,
+    PolicyGradient,
+    ReinforcePP,
+)
 from comas.engines import LOOPBACK_GROUPS
 from comas.engines.policy import engine as engine_module
 from comas.engines.policy import trainer as trainer_module
@@ -80,7 +89,14 @@ POLICY = Policy(
 # as its rounding, so large a difference is rounding too. Tolerances of 1e-5 are 5 % of a step.
 LEARNING_RATE = 2e-4
 OPTIMIZATION = Optimization(learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None)
-DPO = replace(OPTIMIZATION, loss="dpo", kl_coef=0.1)
+REINFORCE_PP = ReinforcePP()
+DR_GRPO = Custom(estimator="comas.ideas.advantages:dr_grpo", loss_aggregation="constant_length")
+ALGORITHMS: dict[str, PolicyGradient] = {
+    "reinforce_pp": REINFORCE_PP,
+    "grpo": Grpo(),
+    "dr_grpo": DR_GRPO,
+    "reinforce_pp_baseline": Custom(estimator="comas.ideas.advantages:reinforce_pp_baseline"),
+}
 CHAT_TEMPLATE = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
 
 
@@ -165,6 +181,7 @@ def make_trainer(
     model: Path,
     *,
     policy: Policy = POLICY,
+    algorithm: Algorithm = REINFORCE_PP,
     optimization: Optimization = OPTIMIZATION,
     temperature: float = 1.0,
     rank: int = 0,
@@ -174,6 +191,7 @@ def make_trainer(
     return PolicyTrainer(
         str(model),
         policy=policy,
+        algorithm=algorithm,
         optimization=optimization,
         temperature=temperature,
         max_response_tokens=15,
@@ -212,12 +230,15 @@ def plain_logprobs(model: torch.nn.Module, sample: TrainingSample, temperature: 
 
 
 def plain_update(
-    model_path: Path, samples: list[TrainingSample], settings: Optimization
+    model_path: Path,
+    samples: list[TrainingSample],
+    settings: Optimization,
+    algorithm: Any = REINFORCE_PP,
 ) -> tuple[dict[str, torch.Tensor], list[float]]:
     """The weights after the same update in plain PyTorch, one sample at a time, without OpenRLHF or
     DeepSpeed, and the norms of its gradients."""
     model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.float32)
-    norms = plain_updates(model, samples, settings, num_updates=1)
+    norms = plain_updates(model, samples, settings, algorithm, num_updates=1)
     return {name: weight.detach() for name, weight in model.named_parameters()}, norms
 
 
@@ -225,6 +246,7 @@ def plain_updates(
     model: torch.nn.Module,
     samples: list[TrainingSample],
     settings: Optimization,
+    algorithm: Any = REINFORCE_PP,
     *,
     num_updates: int,
 ) -> list[float]:
@@ -239,10 +261,10 @@ def plain_updates(
         samples,
         mask=mask,
         log_ratios=torch.zeros(mask.shape),
-        optimization=settings,
+        algorithm=algorithm,
         memory={},
     )
-    of_constant_length = settings.estimator == "dr_grpo"
+    of_constant_length = algorithm is DR_GRPO
     norms = []
     for step in range(num_updates):
         with torch.no_grad():
@@ -297,15 +319,17 @@ def model(request: pytest.FixtureRequest, folder: Path, monkeypatch: pytest.Monk
 def test_two_optimiser_steps_equal_plain_pytorch(
     model, zero_stage, gradient_checkpointing, estimator
 ):
-    settings = replace(OPTIMIZATION, estimator=estimator, train_batch_size=6)
+    settings, algorithm = replace(OPTIMIZATION, train_batch_size=6), ALGORITHMS[estimator]
     policy = replace(
         POLICY,
         zero_stage=zero_stage,
         micro_batch_size=2,
         gradient_checkpointing=gradient_checkpointing,
     )
-    found = updated_weights(model, make_samples(), policy=policy, optimization=settings)
-    expected, _ = plain_update(model, make_samples(), settings)
+    found = updated_weights(
+        model, make_samples(), policy=policy, optimization=settings, algorithm=algorithm
+    )
+    expected, _ = plain_update(model, make_samples(), settings, algorithm)
     assert largest_difference(found, expected) < 1e-5
 
 
@@ -336,11 +360,11 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
 @pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
 def test_the_update_does_not_depend_on_micro_batches(qwen2, split, aggregation):
     samples = make_samples()
-    settings = replace(OPTIMIZATION, loss_aggregation=aggregation)
+    algorithm = ReinforcePP(loss_aggregation=aggregation)
     whole = updated_weights(
-        qwen2, samples, policy=replace(POLICY, micro_batch_size=100), optimization=settings
+        qwen2, samples, policy=replace(POLICY, micro_batch_size=100), algorithm=algorithm
     )
-    parts = updated_weights(qwen2, samples, policy=replace(POLICY, **split), optimization=settings)
+    parts = updated_weights(qwen2, samples, policy=replace(POLICY, **split), algorithm=algorithm)
     assert largest_difference(whole, parts) < 1e-5
 
 
@@ -363,10 +387,10 @@ def test_only_what_is_over_the_budget_is_computed_twice(qwen2):
 
 
 @pytest.mark.parametrize(
-    "changes", [{"loss_aggregation": "sequence_mean"}, {"old_logprobs": "rollout"}], ids=str
+    "changes", [{"loss_aggregation": "sequence_mean"}, {"rollout_correction": "ratio"}], ids=str
 )
 def test_a_setting_of_the_loss_changes_the_update(qwen2, changes):
-    other = updated_weights(qwen2, make_samples(), optimization=replace(OPTIMIZATION, **changes))
+    other = updated_weights(qwen2, make_samples(), algorithm=ReinforcePP(**changes))
     assert largest_difference(updated_weights(qwen2, make_samples()), other) > 1e-4
 
 
@@ -390,7 +414,7 @@ def test_equal_rewards_give_no_gradient(qwen2, zero_stage, dtype, estimator):
     trainer = make_trainer(
         qwen2,
         policy=replace(POLICY, zero_stage=zero_stage, dtype=dtype),
-        optimization=replace(OPTIMIZATION, estimator=estimator),
+        algorithm=ALGORITHMS[estimator],
     )
     stats = trainer.update(samples, step=0)
     assert stats.gradient_norm < 1e-6
@@ -403,9 +427,9 @@ def test_equal_rewards_give_no_gradient(qwen2, zero_stage, dtype, estimator):
 @pytest.mark.parametrize("loss", ["policy", "dpo"])
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
 def test_an_empty_buffer_and_one_without_a_pair_change_nothing(qwen2, zero_stage, loss):
-    settings, samples = (OPTIMIZATION, []) if loss == "policy" else (DPO, make_candidates())
+    algorithm, samples = (REINFORCE_PP, []) if loss == "policy" else (Dpo(), make_candidates())
     trainer = make_trainer(
-        qwen2, policy=replace(POLICY, zero_stage=zero_stage), optimization=settings
+        qwen2, policy=replace(POLICY, zero_stage=zero_stage), algorithm=algorithm
     )
     before = weights_of(trainer)
     stats = trainer.update([replace(s, reward=0.5) for s in samples], step=0)
@@ -465,7 +489,7 @@ def test_only_a_kl_coef_loads_a_reference_model(qwen2, monkeypatch):
     )
     make_trainer(qwen2)
     assert len(loaded) == 1
-    make_trainer(qwen2, optimization=replace(OPTIMIZATION, kl_coef=0.1))
+    make_trainer(qwen2, algorithm=ReinforcePP(kl_coef=0.1))
     assert len(loaded) == 3
 
 
@@ -495,12 +519,12 @@ def sampled_with(logprobs: Sequence[torch.Tensor]) -> list[TrainingSample]:
 
 
 @pytest.mark.parametrize(
-    ("train_batch_size", "old_logprobs"),
-    [(None, "recomputed"), (4, "recomputed"), (None, "rollout")],
+    ("train_batch_size", "correction"), [(None, "none"), (4, "none"), (None, "ratio")]
 )
-def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, old_logprobs):
-    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size, old_logprobs=old_logprobs)
-    trainer = make_trainer(qwen2, optimization=settings)
+def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, correction):
+    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
+    algorithm = ReinforcePP(rollout_correction=correction)
+    trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
     exact = trainer.response_logprobs(make_samples())
     samples = sampled_with([row - 0.25 * (i == 0) for i, row in enumerate(exact)])
     stats = trainer.update(samples, step=0)
@@ -510,11 +534,9 @@ def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, old_log
 
 
 def test_without_a_pass_beforehand_the_mismatch_is_that_of_the_first_optimiser_step(qwen2):
-    settings = replace(
-        OPTIMIZATION, train_batch_size=4, epochs_per_buffer=2, old_logprobs="rollout", kl_coef=0.1
-    )
-    settings = replace(settings, estimator="grpo", learning_rate=1e-2)
-    trainer = make_trainer(qwen2, optimization=settings)
+    settings = replace(OPTIMIZATION, train_batch_size=4, epochs_per_buffer=2, learning_rate=1e-2)
+    algorithm = Grpo(rollout_correction="ratio", kl_coef=0.1)
+    trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
     exact = trainer.response_logprobs(make_samples())
     [first, *_] = split_into_steps(len(exact), train_batch_size=4, rng=Random("0/0/0"))
     # Those of the first step are off by 0.25, which later steps would change; others by 2.
@@ -532,50 +554,48 @@ def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2, train_
     samples = sampled_with(make_trainer(qwen2).response_logprobs(make_samples()))
     settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
     recomputed = updated_weights(qwen2, samples, optimization=settings)
-    from_rollout = replace(settings, old_logprobs="rollout")
-    found = updated_weights(qwen2, samples, optimization=from_rollout)
+    ratio = ReinforcePP(rollout_correction="ratio")
+    found = updated_weights(qwen2, samples, optimization=settings, algorithm=ratio)
     assert largest_difference(recomputed, found) < 1e-6
 
 
 @pytest.mark.parametrize(
-    ("settings", "num_passes"),
+    ("algorithm", "changes", "num_passes"),
     [
-        ({}, 0),
-        ({"train_batch_size": 4}, 1),
-        ({"kl_coef": 0.1, "estimator": "reinforce_pp"}, 2),  # its advantages hold the penalty
-        ({"kl_coef": 0.1, "estimator": "grpo"}, 1),
-        ({"kl_coef": 0.1, "estimator": "grpo", "train_batch_size": 4}, 2),
-        ({"kl_coef": 0.1, "loss": "dpo"}, 1),
-        ({"kl_coef": 0.1, "loss": "dpo", "train_batch_size": 4}, 1),  # the reference's
-        ({"old_logprobs": "rollout"}, 0),
-        ({"old_logprobs": "rollout", "train_batch_size": 4}, 0),
-        ({"old_logprobs": "rollout", "epochs_per_buffer": 2}, 0),
-        ({"old_logprobs": "rollout", "train_batch_size": 4, "kl_coef": 0.1}, 2),
-        (
-            {"old_logprobs": "rollout", "train_batch_size": 4, "kl_coef": 0.1, "estimator": "grpo"},
-            1,
-        ),
+        (ReinforcePP(), {}, 0),
+        (ReinforcePP(), {"train_batch_size": 4}, 1),
+        (ReinforcePP(kl_coef=0.1), {}, 2),  # its advantages hold the penalty
+        (Grpo(kl_coef=0.1), {}, 1),
+        (Grpo(kl_coef=0.1), {"train_batch_size": 4}, 2),
+        (Dpo(), {}, 1),
+        (Dpo(), {"train_batch_size": 4}, 1),  # the reference's
+        (ReinforcePP(rollout_correction="ratio"), {}, 0),
+        (ReinforcePP(rollout_correction="ratio"), {"train_batch_size": 4}, 0),
+        (ReinforcePP(rollout_correction="ratio"), {"epochs_per_buffer": 2}, 0),
+        (ReinforcePP(rollout_correction="ratio", kl_coef=0.1), {"train_batch_size": 4}, 2),
+        (Grpo(rollout_correction="ratio", kl_coef=0.1), {"train_batch_size": 4}, 1),
     ],
 )
 def test_only_log_probs_that_an_update_needs_beforehand_take_a_pass(
-    qwen2, settings, num_passes, monkeypatch
+    qwen2, algorithm, changes, num_passes, monkeypatch
 ):
     passes = []
     compute = PolicyTrainer._logprobs
     monkeypatch.setattr(
         PolicyTrainer, "_logprobs", lambda *given: passes.append(given) or compute(*given)
     )
-    settings = replace(OPTIMIZATION, **{"train_batch_size": None, **settings})
-    make_trainer(qwen2, optimization=settings).update(make_candidates(), step=0)
+    trainer = make_trainer(
+        qwen2, algorithm=algorithm, optimization=replace(OPTIMIZATION, **changes)
+    )
+    trainer.update(make_candidates(), step=0)
     assert len(passes) == num_passes
 
 
 def test_log_probs_of_a_pass_beforehand_give_the_update_of_its_own(qwen2, monkeypatch):
-    settings = replace(OPTIMIZATION, train_batch_size=None, kl_coef=0.1, estimator="grpo")
-    samples = make_candidates()
-    own = updated_weights(qwen2, samples, optimization=settings)
+    algorithm, samples = Grpo(kl_coef=0.1), make_candidates()
+    own = updated_weights(qwen2, samples, algorithm=algorithm)
     monkeypatch.setattr(trainer_module, "needs_pass_beforehand", lambda *_, **__: True)
-    beforehand = updated_weights(qwen2, samples, optimization=settings)
+    beforehand = updated_weights(qwen2, samples, algorithm=algorithm)
     assert largest_difference(own, beforehand) < 1e-6
     assert largest_difference(own, weights_of(make_trainer(qwen2))) > 1e-4
 
@@ -599,8 +619,9 @@ def test_a_kl_coef_pulls_back_to_the_reference(qwen2, estimator):
         replace(s, response_token_ids=s.response_token_ids[:1], rollout_logprobs=(-5.0,))
         for s in make_samples()
     ]
-    settings = replace(OPTIMIZATION, estimator=estimator, kl_coef=0.5, learning_rate=1e-3)
-    trainer = make_trainer(qwen2, optimization=settings)
+    algorithm: Any = replace(ALGORITHMS[estimator], kl_coef=0.5)
+    settings = replace(OPTIMIZATION, learning_rate=1e-3)
+    trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
     reference = torch.cat(trainer.response_logprobs(samples))
 
     def distance() -> float:
@@ -623,21 +644,25 @@ def test_ratios_to_the_rollout_are_reported_and_corrected(qwen2, train_batch_siz
     rows = make_trainer(qwen2).response_logprobs(make_samples())
     samples = sampled_with([row + (math.log(3) if i % 2 else 0.0) for i, row in enumerate(rows)])
     num_far, num_tokens = (sum(map(len, some)) for some in (rows[1::2], rows))
-    settings = replace(OPTIMIZATION, rollout_correction="icepop", train_batch_size=train_batch_size)
-    stats = make_trainer(qwen2, optimization=settings).update(samples, step=0)
+    settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
+
+    def update(correction: str) -> UpdateStats:
+        algorithm = ReinforcePP(rollout_correction=correction)
+        trainer = make_trainer(qwen2, optimization=settings, algorithm=algorithm)
+        return trainer.update(samples, step=0)
+
+    stats = update("icepop")
     assert stats.rollout_ratio_max == pytest.approx(1.0, abs=1e-5)
     assert stats.rollout_ratio_mean == pytest.approx(1 - 2 / 3 * num_far / num_tokens, abs=1e-5)
     assert stats.corrected_share == pytest.approx(num_far / num_tokens)
-    by_response = replace(settings, rollout_correction="seq_mask_tis")
-    stats = make_trainer(qwen2, optimization=by_response).update(samples, step=0)
+    stats = update("seq_mask_tis")
     assert stats.corrected_share == pytest.approx(5 / 11)
 
 
 def test_what_a_correction_leaves_out_does_not_move_the_policy(qwen2):
     samples = make_samples()
     apart = [replace(s, rollout_logprobs=(0.0,) * len(s.rollout_logprobs)) for s in samples]
-    settings = replace(OPTIMIZATION, rollout_correction="icepop")
-    trainer = make_trainer(qwen2, optimization=settings)
+    trainer = make_trainer(qwen2, algorithm=ReinforcePP(rollout_correction="icepop"))
     before = weights_of(trainer)
     stats = trainer.update(apart, step=0)
     assert (stats.corrected_share, stats.gradient_norm) == (1.0, 0.0)
@@ -657,15 +682,6 @@ def test_the_entropy_is_the_mean_over_response_tokens(qwen2, train_batch_size):
         logits = plain(input_ids=ids).logits[0, len(one.prompt_token_ids) - 1 : -1]
         entropies.append(torch.distributions.Categorical(logits=logits).entropy())
     assert stats.entropy == pytest.approx(torch.cat(entropies).mean().item(), rel=1e-5)
-
-
-def test_a_length_penalty_shifts_the_rewards_that_are_compared(qwen2):
-    # 15 tokens are the limit: of 1 to 15, the last 10 cost up to the whole reward.
-    samples = [replace(s, reward=0.5) for s in make_samples()]
-    settings = replace(OPTIMIZATION, overlong_buffer_tokens=10)
-    found = updated_weights(qwen2, samples, optimization=settings)
-    shifted = [replace(s, reward=0.5 - max(len(s.response_token_ids) - 5, 0) / 10) for s in samples]
-    assert largest_difference(found, updated_weights(qwen2, shifted)) == 0
 
 
 # ---- DPO ----
@@ -702,7 +718,7 @@ def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimiz
     for indices in split_into_steps(len(ranked), train_batch_size=size, rng=Random("0/0/0")):
         for i in indices:
             difference = margin(ranked[i][-1]) - margin(ranked[i][0])
-            loss = -torch.nn.functional.logsigmoid(settings.kl_coef * difference)
+            loss = -torch.nn.functional.logsigmoid(Dpo().beta * difference)
             (loss / len(indices)).backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), settings.max_grad_norm)
         optimizer.step()
@@ -720,9 +736,12 @@ def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimiz
     ids=str,
 )
 def test_a_dpo_update_of_two_steps_equals_plain_pytorch(qwen2, zero_stage, split):
-    settings = replace(DPO, train_batch_size=6)
+    settings = replace(OPTIMIZATION, train_batch_size=6)
     trainer = make_trainer(
-        qwen2, policy=replace(POLICY, zero_stage=zero_stage, **split), optimization=settings
+        qwen2,
+        policy=replace(POLICY, zero_stage=zero_stage, **split),
+        optimization=settings,
+        algorithm=Dpo(),
     )
     stats = trainer.update(make_candidates(), step=0)
     # 5 pairs, by 3 in 2 steps; the first step's loss is log 2.
@@ -766,16 +785,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, 
 
 
 def test_what_an_estimator_remembers_is_part_of_the_checkpoint(qwen2, tmp_path):
-    settings = replace(OPTIMIZATION, estimator="rae")
-    straight = make_trainer(qwen2, optimization=settings)
+    algorithm = Custom(estimator="comas.ideas.advantages:rae")
+    straight = make_trainer(qwen2, algorithm=algorithm)
     straight.update(make_samples(seed=0), step=0)
     save_checkpoint(straight, tmp_path)
     expected = straight.update(make_samples(seed=1), step=1)
-    resumed = make_trainer(qwen2, optimization=settings)
+    resumed = make_trainer(qwen2, algorithm=algorithm)
     resumed.load_checkpoint(tmp_path)
     assert resumed.update(make_samples(seed=1), step=1) == expected
     assert largest_difference(weights_of(straight), weights_of(resumed)) == 0
-    forgetful = make_trainer(qwen2, optimization=settings)
+    forgetful = make_trainer(qwen2, algorithm=algorithm)
     forgetful.load_checkpoint(tmp_path)
     forgetful._estimator_memory = {}
     assert forgetful.update(make_samples(seed=1), step=1) != expected
@@ -913,7 +932,7 @@ def test_offloaded_states_are_saved_whole_and_come_back_unchanged(
         monkeypatch.setattr(engine_module, "deepspeed_config", host_optimizer)
     options: dict[str, Any] = {
         "policy": replace(POLICY, zero_stage=zero_stage),
-        "optimization": replace(OPTIMIZATION, kl_coef=0.1),
+        "algorithm": ReinforcePP(kl_coef=0.1),
     }
     awake, asleep, resumed = (make_trainer(qwen2, **options) for _ in range(3))
     buffers = [make_samples(seed=step) for step in range(2)]
@@ -997,12 +1016,17 @@ def run_rank(rank: int, work: Path) -> None:
     """Every ZeRO stage on two ranks; rank 0 writes what the test compares."""
     torch.set_num_threads(1)
     engine_module.deepspeed_config = shard_every_parameter
-    settings = replace(OPTIMIZATION, train_batch_size=6, kl_coef=0.1)
+    settings = replace(OPTIMIZATION, train_batch_size=6)
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:
         # Six samples of one micro batch each over two ranks, and five: one rank gets an empty one.
         policy = replace(POLICY, ranks_per_policy=2, zero_stage=stage, micro_batch_size=1)
-        options: dict[str, Any] = {"policy": policy, "optimization": settings, "rank": rank}
+        options: dict[str, Any] = {
+            "policy": policy,
+            "optimization": settings,
+            "algorithm": ReinforcePP(kl_coef=0.1),
+            "rank": rank,
+        }
         trainer = make_trainer(work / "qwen2", rendezvous=work / "rendezvous2", **options)
         stats = [trainer.update(make_samples(), step=0)]
         trainer.copy_checkpoint(work / f"checkpoint{stage}")
@@ -1023,7 +1047,7 @@ def run_rank(rank: int, work: Path) -> None:
     paired = make_trainer(
         work / "qwen2",
         policy=replace(POLICY, ranks_per_policy=2, zero_stage=3, micro_batch_size=1),
-        optimization=DPO,
+        algorithm=Dpo(),
         rank=rank,
         rendezvous=work / "rendezvous2",
     )
@@ -1106,9 +1130,11 @@ def assert_alike(one: UpdateStats, other: UpdateStats) -> None:
 
 @pytest.mark.parametrize("zero_stage", ZERO_STAGES)
 def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, folder, zero_stage):
-    settings = replace(OPTIMIZATION, train_batch_size=6, kl_coef=0.1)
     alone = make_trainer(
-        qwen2, policy=replace(POLICY, zero_stage=zero_stage), optimization=settings
+        qwen2,
+        policy=replace(POLICY, zero_stage=zero_stage),
+        optimization=replace(OPTIMIZATION, train_batch_size=6),
+        algorithm=ReinforcePP(kl_coef=0.1),
     )
     first, second = (rank[str(zero_stage)] for rank in two_ranks)
     for step in range(2):
@@ -1122,7 +1148,7 @@ def test_two_ranks_equal_one_and_resume_exactly(qwen2, two_ranks, folder, zero_s
 
 
 def test_pairs_on_two_ranks_equal_those_on_one(qwen2, two_ranks):
-    alone = make_trainer(qwen2, policy=replace(POLICY, zero_stage=3), optimization=DPO)
+    alone = make_trainer(qwen2, policy=replace(POLICY, zero_stage=3), algorithm=Dpo())
     expected = alone.update(make_candidates(), step=0)
     for rank in two_ranks:
         assert_alike(rank["dpo"]["stats"], expected)

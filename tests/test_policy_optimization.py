@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 
 import builders
@@ -13,9 +13,10 @@ import torch
 from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
+from openrlhf_import import openrlhf_module
 
-from comas.config.keys import keys_of
-from comas.config.schema import Config, Optimization
+from comas.config.schema import Custom, ReinforcePP
+from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS, GROUP_KEYS
 from comas.policy_optimization import logprobs
 from comas.policy_optimization.balancing import sample_cost, split_into_micro_batches
 from comas.policy_optimization.batching import (
@@ -29,27 +30,18 @@ from comas.policy_optimization.batching import (
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
     ROLLOUT_CORRECTIONS,
-    TOKEN_LEVEL,
     Surrogate,
     Targets,
+    aggregate,
     approximate_kl,
-    clipped_surrogate,
-    kl_penalty,
-    loss_aggregation,
+    surrogate_loss,
 )
-from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import (
-    GROUP_KEYS,
     collect_samples,
     group_keys,
-    overlong_punishment,
-    penalise_length,
+    variance_between_roles,
 )
-from comas.types import (
-    Generation,
-    RewardedDiscussion,
-    TrainingSample,
-)
+from comas.types import Generation, RewardedDiscussion, TrainingSample
 
 CPU = torch.device("cpu")
 
@@ -101,6 +93,26 @@ def test_a_sample_holds_what_was_sampled_and_is_left_out_when_truncated(mask_tru
     assert buffer == ([] if reason == "length" and mask_truncated else [expected])
 
 
+def test_a_turn_without_a_sampled_token_is_no_sample_and_others_keep_their_mask():
+    said = Generation((5,), (7, 9), "79", (-0.1, 0.0), "stop", 3, sampled=(True, False))
+    turns = [
+        replace(turn(f"r0.s{i}"), generation=replace(said, sampled=sampled))
+        for i, sampled in enumerate([(True, False), (False, False)])
+    ]
+    item = RewardedDiscussion(discussion(*turns), (0.5, 0.5))
+    [[kept]] = collect_samples([item], policy_of_agent=[0], mask_truncated=True)
+    assert (kept.turn_id, kept.sampled) == ("r0.s0", (True, False))
+    assert said.num_sampled_tokens == 1
+
+
+def test_the_variance_between_roles_is_of_means_over_sampled_tokens():
+    # By hand: solutions 1 and 0, scorings 0 and -1: means 0.5 and -0.5, so 0.25 / 0.5.
+    solutions = [sample(response=2, sampled=(True, False)), sample(response=1)]
+    scorings = [sample(response=1, role="scoring") for _ in range(2)]
+    advantages = [[1.0, 0.0], [0.0], [0.0], [-1.0]]
+    assert variance_between_roles([*solutions, *scorings], advantages) == pytest.approx(0.5)
+
+
 def test_groups_are_the_values_of_the_chosen_fields():
     assert group_keys([sample(role="scoring")], ["question_id", "role"]) == [("q", "scoring")]
     assert group_keys([sample()], GROUP_KEYS) == [(0, "q", "d", 0, "solution")]
@@ -115,13 +127,7 @@ def totals(
     return StepTotals(num_tokens, num_samples, longest, num_ranks)
 
 
-def test_the_aggregation_is_the_configured_one_or_the_estimators_or_the_mean_over_tokens():
-    assert loss_aggregation(Optimization()) == "token_mean"
-    assert loss_aggregation(Optimization(estimator="dr_grpo")) == "constant_length"
-    assert loss_aggregation(Optimization(loss_aggregation="sequence_mean")) == "sequence_mean"
-
-
-def clipped(
+def surrogate(
     logprobs: torch.Tensor,
     advantages: torch.Tensor,
     mask: torch.Tensor,
@@ -129,13 +135,14 @@ def clipped(
     *,
     old: torch.Tensor | float = 0.0,
     rollout: torch.Tensor | float = 0.0,
+    loss: str = "clipped_surrogate",
     **settings: object,
 ) -> Surrogate:
     """The surrogate where the old log-probs and the rollout's are 0, unless others are given."""
     zeros = torch.zeros_like(advantages)
     targets = Targets(mask, advantages, zeros + old, None, None, zeros + rollout)
-    optimization = Optimization(**settings)  # type: ignore[arg-type]
-    return clipped_surrogate(logprobs, targets=targets, totals=step, optimization=optimization)
+    algorithm = Custom(loss=loss, **settings)  # type: ignore[arg-type]
+    return surrogate_loss(logprobs, targets=targets, totals=step, algorithm=algorithm)
 
 
 @pytest.mark.parametrize(
@@ -149,17 +156,11 @@ def clipped(
         ({"clip_epsilon_high": 0.3}, 1.25, 1.0, -1.25, 0),
         ({"clip_epsilon_high": 0.3}, 1.5, 1.0, -1.3, 1),
         ({"clip_epsilon_high": 0.3}, 0.5, -1.0, 0.8, 1),  # the lower bound is that of clip_epsilon
-        ({"dual_clip": 3.0}, 5.0, -1.0, 3.0, 0),  # a loss is, at 3
-        ({"dual_clip": 3.0}, 2.0, -1.0, 2.0, 0),
-        ({"dual_clip": 3.0}, 5.0, 1.0, -1.2, 1),
-        ({"dual_clip": 3.0}, 0.5, -1.0, 0.8, 1),
     ],
 )
-def test_the_surrogate_clips_gains_and_where_it_is_asked_to_losses(
-    settings, ratio, advantage, loss, num_clipped
-):
+def test_the_surrogate_clips_gains(settings, ratio, advantage, loss, num_clipped):
     logprobs = tensor([math.log(ratio)])
-    found = clipped(logprobs, tensor([advantage]), mask_of(1), totals(1), **settings)
+    found = surrogate(logprobs, tensor([advantage]), mask_of(1), totals(1), **settings)
     assert found.loss.item() == pytest.approx(loss)
     assert found.num_clipped.item() == num_clipped
     assert found.num_corrected == found.num_correctable == 0
@@ -178,43 +179,48 @@ def test_an_aggregation_weighs_tokens_or_responses(aggregation, weights, loss):
     advantages = -torch.tensor([[1.0, 1.0, 1.0], [5.0, 0.0, 0.0]])
     logprobs = torch.zeros(2, 3, requires_grad=True)
     step = totals(4, 2, longest=4)
-    found = clipped(logprobs, advantages, mask_of(3, 1), step, loss_aggregation=aggregation)
+    found = surrogate(logprobs, advantages, mask_of(3, 1), step, loss_aggregation=aggregation)
     assert found.loss.item() == pytest.approx(loss)
     found.loss.backward()
     torch.testing.assert_close(logprobs.grad, -advantages * torch.tensor(weights))
 
 
-def test_every_aggregation_and_every_correction_can_be_configured():
-    for name, table in (
-        ("loss_aggregation", TOKEN_LEVEL),
-        ("rollout_correction", ROLLOUT_CORRECTIONS),
-    ):
-        assert keys_of(Config)[f"optimization.{name}"].rules.one_of == tuple(table)
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+def test_tokens_that_were_not_sampled_are_in_no_loss(aggregation):
+    # Of the first response the second token is a tool's: the means are (1 + 3) / 2 and 5.
+    advantages = -torch.tensor([[1.0, 100.0, 3.0], [5.0, 0.0, 0.0]])
+    mask = torch.tensor([[True, False, True], [True, False, False]])
+    logprobs = torch.zeros(2, 3, requires_grad=True)
+    found = surrogate(logprobs, advantages, mask, totals(3, 2), loss_aggregation=aggregation)
+    expected = (1 + 3 + 5) / 3 if aggregation == "token_mean" else (2 + 5) / 2
+    assert found.loss.item() == pytest.approx(expected)
+    found.loss.backward()
+    assert logprobs.grad[~mask].abs().max() == 0
 
 
-@pytest.mark.parametrize("aggregation", TOKEN_LEVEL)
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
 @pytest.mark.parametrize("cuts", [[[0, 1, 2, 3]], [[3], [0, 2], [1]], [[0], [1], [2], [3], []]])
 def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
     generator = torch.Generator().manual_seed(0)
     logprobs, old, advantages = torch.randn(3, 4, 5, generator=generator).unbind()
     logprobs.requires_grad_()
     targets = Targets(mask_of(5, 2, 3, 1), advantages, old, None, None, torch.zeros(4, 5))
-    settings = Optimization(loss_aggregation=aggregation)
+    algorithm = ReinforcePP(loss_aggregation=aggregation)
 
     def share(rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         width = max((int(targets.mask[i].sum()) for i in rows), default=1)
-        found = clipped_surrogate(
+        found = surrogate_loss(
             logprobs[rows, :width],
             targets=targets.rows(rows, width),
             totals=totals(11, 4),
-            optimization=settings,
+            algorithm=algorithm,
         )
         return found.loss, found.num_clipped
 
     whole, num_clipped = share([0, 1, 2, 3])
     losses, counts = zip(*map(share, cuts), strict=True)
     torch.testing.assert_close(sum(losses), whole)
-    assert sum(counts).item() == pytest.approx(num_clipped.item())
+    assert sum(counts).item() == num_clipped.item()
     gradients = (torch.autograd.grad(loss, logprobs)[0] for loss in (sum(losses), whole))
     torch.testing.assert_close(*gradients)
 
@@ -222,103 +228,146 @@ def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
 def test_the_loss_makes_up_for_the_mean_over_ranks():
     zeros = torch.zeros(1, 2)
     losses = [
-        clipped(zeros, torch.ones(1, 2), mask_of(2), totals(4, 2, num_ranks)).loss.item()
+        surrogate(zeros, torch.ones(1, 2), mask_of(2), totals(4, 2, num_ranks)).loss.item()
         for num_ranks in (1, 2)
     ]
     assert losses == [-0.5, -1.0]  # 2 of 4 tokens; twice that, then halved
 
 
-@pytest.mark.parametrize("correction", ROLLOUT_CORRECTIONS)
+@pytest.mark.parametrize("correction", CORRECTIONS)
 def test_an_empty_micro_batch_has_no_loss_and_nothing_to_clip_or_to_correct(correction):
     zeros, no_token = torch.zeros(1, 1, requires_grad=True), torch.zeros(1, 1, dtype=torch.bool)
-    found = clipped(zeros, torch.zeros(1, 1), no_token, totals(7), rollout_correction=correction)
+    found = surrogate(zeros, torch.zeros(1, 1), no_token, totals(7), rollout_correction=correction)
     found.loss.backward()
     assert [*(value.item() for value in found), zeros.grad.item()] == [0, 0, 0, 0, 0]
 
 
-# Ratios pi_old / pi_rollout of two responses; their geometric means are 2 and (0.25 * 4)^(1/2) = 1.
-RATIOS = torch.tensor([[1.0, 4.0], [0.25, 4.0], [2.0, 1.0]])
+# Ratios pi_old / pi_rollout of three responses, with the geometric means 2, 1 and 6.
+RATIOS = torch.tensor([[1.0, 4.0], [0.25, 4.0], [6.0, 1.0]])
 RATIO_MASK = torch.tensor([[True, True], [True, True], [True, False]])
 
 
 @pytest.mark.parametrize(
-    ("name", "bounds", "weights", "num_corrected", "num_correctable"),
+    ("name", "weights", "num_corrected", "num_correctable"),
     [
-        ("tis", None, [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 2, 5),
-        ("tis", (0.5, 3.0), [[1.0, 3.0], [0.5, 3.0], [2.0, 0.0]], 3, 5),
-        ("icepop", None, [[1.0, 4.0], [0.0, 4.0], [2.0, 0.0]], 1, 5),
-        ("icepop", (0.5, 3.0), [[1.0, 0.0], [0.0, 0.0], [2.0, 0.0]], 3, 5),
-        ("seq_mask_tis", None, [[1.0, 4.0], [0.25, 4.0], [2.0, 0.0]], 0, 3),
-        ("seq_mask_tis", (0.5, 1.5), [[0.0, 0.0], [0.25, 4.0], [0.0, 0.0]], 2, 3),
+        ("tis", [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 3, 5),
+        ("icepop", [[1.0, 4.0], [0.0, 4.0], [0.0, 0.0]], 2, 5),
+        ("seq_mask_tis", [[1.0, 4.0], [0.25, 4.0], [0.0, 0.0]], 1, 3),
     ],
 )
 def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
-    name, bounds, weights, num_corrected, num_correctable
+    name, weights, num_corrected, num_correctable
 ):
-    settings = {"rollout_correction": name, "rollout_ratio_bounds": bounds}
     logprobs, rollout = torch.zeros(3, 2, requires_grad=True), -RATIOS.log() * RATIO_MASK
-    step = totals(5, 3)
-    found = clipped(logprobs, torch.ones(3, 2), RATIO_MASK, step, rollout=rollout, **settings)
+    found = surrogate(
+        logprobs,
+        torch.ones(3, 2),
+        RATIO_MASK,
+        totals(5, 3),
+        rollout=rollout,
+        rollout_correction=name,
+    )
     # What is left out still counts in the denominator: 5 tokens.
     assert found.loss.item() == pytest.approx(-sum(map(sum, weights)) / 5)
     found.loss.backward()
     torch.testing.assert_close(logprobs.grad, -torch.tensor(weights) / 5)
-    assert (found.num_corrected.item(), found.num_correctable.item()) == (
-        pytest.approx(num_corrected),
-        num_correctable,
+    assert (found.num_corrected, found.num_correctable) == (num_corrected, num_correctable)
+
+
+@pytest.mark.parametrize("correction", CORRECTIONS)
+@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
+def test_the_loss_is_openrlhfs(correction, aggregation):
+    generator = torch.Generator().manual_seed(0)
+    logprobs, old, advantages, rollout = torch.randn(4, 3, 5, generator=generator).unbind()
+    mask = mask_of(5, 2, 3)
+    chosen = ROLLOUT_CORRECTIONS.get(correction)
+    theirs = openrlhf_module("loss").PolicyLoss(
+        clip_eps_low=0.2,
+        clip_eps_high=0.3,
+        token_level_loss=aggregation == "token_mean",
+        is_correction_level="off" if chosen is None else chosen.level.replace("response", "seq"),
+        is_correction_mode=chosen.mode if chosen else "mask",
+        is_correction_threshold=chosen.bounds if chosen else (0.0, 0.0),
     )
+    expected, *_ = theirs(
+        logprobs,
+        old,
+        advantages,
+        action_mask=mask.float(),
+        rollout_log_probs=rollout,
+        dp_size=2,
+        batch_num_tokens=10,
+        global_batch_size=3,
+    )
+    found = surrogate(
+        logprobs,
+        advantages,
+        mask,
+        totals(10, 3, 2),
+        old=old,
+        rollout=rollout,
+        clip_epsilon_high=0.3,
+        loss_aggregation=aggregation,
+        rollout_correction=correction,
+    )
+    assert found.loss.item() == expected.item()
 
 
-# ---- Length ----
+GSPO = """
+import torch
+
+def gspo(inputs):
+    log_ratio = (inputs.logprobs - inputs.old_logprobs) * inputs.mask
+    ratio = (log_ratio.sum(1, keepdim=True) / inputs.mask.sum(1, keepdim=True)).exp()
+    low, high = inputs.clip_epsilon
+    gain = ratio * inputs.advantages
+    return -torch.min(gain, ratio.clamp(1 - low, 1 + high) * inputs.advantages)
+"""
+
+
+def test_a_loss_of_ones_own_is_one_file_and_what_is_none_is_refused(tmp_path: Path):
+    file = tmp_path / "gspo.py"
+    file.write_text(GSPO + "\ndef scalar(inputs):\n    return inputs.logprobs.sum()\n")
+    generator = torch.Generator().manual_seed(0)
+    logprobs, old, advantages = torch.randn(3, 2, 3, generator=generator).unbind()
+    mask = mask_of(3, 2)
+    theirs = openrlhf_module("loss").PolicyLoss(policy_loss_type="gspo")
+    expected, *_ = theirs(logprobs, old, advantages, action_mask=mask.float(), global_batch_size=2)
+    ours = {"loss_aggregation": "sequence_mean", "old": old}
+    found = surrogate(logprobs, advantages, mask, totals(5, 2), loss=f"{file}:gspo", **ours)
+    assert found.loss.item() == pytest.approx(expected.item())
+    assert found.num_clipped == 0
+    with pytest.raises(ValueError, match=r"algorithm.loss: of \[2, 3\] tokens .* Tensor \[\]; let"):
+        surrogate(logprobs, advantages, mask, totals(5, 2), loss=f"{file}:scalar", **ours)
 
 
 @pytest.mark.parametrize(
-    ("num_tokens", "expected"),
-    [(1, 0.0), (80, 0.0), (81, -0.05), (85, -0.25), (99, -0.95), (100, -1.0)],
+    ("difference", "estimates"),
+    [
+        # log ratio 1: k1 = 1, k2 = 1/2, k3 = exp(-1) - 1 + 1.
+        (1.0, {"k1": 1.0, "k2": 0.5, "k3": math.exp(-1)}),
+        (-50.0, {"k1": -10.0, "k2": 10.0, "k3": 10.0}),  # bounded
+    ],
 )
-def test_rewards_fall_evenly_over_the_last_tokens_before_the_limit(num_tokens, expected):
-    found = overlong_punishment(num_tokens, buffer_tokens=20, max_response_tokens=100)
-    assert found == pytest.approx(expected)
-
-
-def test_the_length_penalty_is_added_to_the_rewards_and_off_without_a_buffer():
-    samples = [sample(response=2, reward=1.0), sample(response=4, reward=0.25)]
-    limits = {"max_response_tokens": 4}
-    found = penalise_length(samples, buffer_tokens=2, **limits)
-    assert [s.reward for s in found] == [1.0, -0.75]
-    assert [replace(s, reward=0.0) for s in found] == [replace(s, reward=0.0) for s in samples]
-    assert penalise_length(samples, buffer_tokens=None, **limits) is samples
-
-
-def test_kl_estimates_of_a_token():
-    # log ratio -1 - (-2) = 1: k1 = 1, k2 = 1/2, k3 = exp(-1) - 1 + 1 = 0.3679.
-    found = [
-        approximate_kl(tensor(-1.0), tensor(-2.0), estimator=name).item()
-        for name in ("k1", "k2", "k3")
-    ]
-    assert found == pytest.approx([1.0, 0.5, math.exp(-1)])
+def test_kl_estimates_of_a_token(difference, estimates):
+    for name, expected in estimates.items():
+        ours = approximate_kl(tensor(difference), tensor(0.0), estimator=name)  # type: ignore[arg-type]
+        theirs = openrlhf_module("utils").compute_approx_kl(
+            tensor(difference), tensor(0.0), kl_estimator=name
+        )
+        assert ours.item() == pytest.approx(expected)
+        assert torch.equal(ours, theirs)
 
 
 def test_the_kl_penalty_is_averaged_like_the_loss_and_pulls_to_the_reference():
     logprobs = torch.tensor([[-1.0, -3.0]], requires_grad=True)
-    penalty = kl_penalty(
-        logprobs,
-        reference_logprobs=torch.tensor([[-2.0, -9.0]]),
-        mask=torch.tensor([[True, False]]),
-        estimator="k3",
-        aggregation="token_mean",
-        totals=totals(2, 1),
-    )
+    kl = approximate_kl(logprobs, torch.tensor([[-2.0, -9.0]]), estimator="k3")
+    mask = torch.tensor([[True, False]])
+    penalty = aggregate(kl, mask, aggregation="token_mean", totals=totals(2, 1))
     assert penalty.item() == pytest.approx(math.exp(-1) / 2)
     penalty.backward()
     # d k3 / d lp = 1 - exp(ref - lp) = 1 - exp(-1) > 0: descending lowers lp towards ref.
     torch.testing.assert_close(logprobs.grad, torch.tensor([[(1 - math.exp(-1)) / 2, 0.0]]))
-
-
-def test_openrlhf_is_imported_without_its_package_and_without_flash_attention():
-    assert openrlhf_module("loss") is openrlhf_module("loss")
-    assert "openrlhf.models" not in sys.modules
-    assert "flash_attn" not in sys.modules
 
 
 # ---- Log-probs ----
@@ -500,3 +549,14 @@ def test_rollout_logprobs_stand_where_the_mask_is_true():
     samples = [sample(response=1), sample(response=3)]
     assert rollout_logprobs(samples).tolist() == [[-0.5, 0.0, 0.0], [-0.5, -1.5, -2.5]]
     assert response_mask(samples).int().tolist() == [[1, 0, 0], [1, 1, 1]]
+
+
+def test_only_sampled_tokens_are_predicted():
+    tool = sample(
+        prompt_token_ids=(5, 8), response_token_ids=(7, 9, 1), sampled=(True, False, True)
+    )
+    short = sample(prompt_token_ids=(5,), response_token_ids=(3,))
+    batch = assemble([tool, short], device=CPU)
+    assert batch.input_ids.tolist() == [[5, 8, 7, 9, 1, 5, 3]]
+    assert (batch.predicting.tolist(), batch.response_ids.tolist()) == ([1, 3, 5], [7, 1, 3])
+    assert batch.mask.int().tolist() == [[1, 0, 1], [1, 0, 0]]

@@ -169,18 +169,24 @@ def test_the_share_of_lone_samples_is_that_of_each_role_in_its_policys_buffer():
     assert of_each == {"solution": 1.0, "evaluation": 1.0}
 
 
+AT_GRPO, RLOO, RAE = (
+    ("algorithm.name=custom", f"algorithm.estimator=comas.ideas.advantages:{name}")
+    for name in ("at_grpo", "rloo", "rae")
+)
+
+
 def groups_of(name: str, *overrides: str) -> list[Need]:
     return group_needs(load_config(REPOSITORY / f"configs/{name}.yaml", overrides))
 
 
 def test_groups_of_one_are_a_fault_where_the_settings_make_them():
-    [need] = groups_of("quickstart", "optimization.estimator=at_grpo")
+    [need] = groups_of("quickstart", *AT_GRPO)
     assert need.present.startswith("solutions 100%, evaluations ")
     assert need.fault is not None and "all solutions are alone" in need.fault
-    named = ("optimization.estimator=at_grpo", "prompt_reuse=1", "schedule=parallel")
+    named = ("estimator comas.ideas.advantages:at_grpo", "prompt_reuse=1", "schedule=parallel")
     assert all(words in need.fault for words in (*named, "prompt_reuse to 4", "reinforce_pp"))
     alone = ["discussion_id", "round_index", "role", "agent_index"]
-    [need] = groups_of("comas", f"optimization.group_by={alone}", "optimization.estimator=rloo")
+    [need] = groups_of("comas", f"algorithm.group_by={alone}", *RLOO)
     assert "all solutions and evaluations and scorings are alone" in str(need.fault)
 
 
@@ -194,7 +200,7 @@ def test_groups_of_one_are_a_fault_where_the_settings_make_them():
     ],
 )
 def test_groups_that_are_often_of_one_are_doubtful_by_their_share(overrides, share):
-    [need] = groups_of("comas", "optimization.estimator=at_grpo", *overrides)
+    [need] = groups_of("comas", *AT_GRPO, *overrides)
     assert need.fault is None
     shown = [int(word.removesuffix("%")) / 100 for word in re.findall(r"\d+%", need.present)]
     assert shown == pytest.approx([share] * 3, abs=0.05)  # of some 2,000 draws
@@ -206,10 +212,10 @@ def test_groups_that_are_often_of_one_are_doubtful_by_their_share(overrides, sha
 @pytest.mark.parametrize(
     ("name", "overrides"),
     [
-        ("comas", ["optimization.estimator=grpo"]),
-        ("quickstart", ["optimization.estimator=at_grpo", "interaction.prompt_reuse=4"]),
-        ("quickstart", ["optimization.estimator=rloo"]),
-        ("quickstart/ttrl", ["optimization.estimator=grpo"]),
+        ("comas", ["algorithm.name=grpo"]),
+        ("quickstart", [*AT_GRPO, "interaction.prompt_reuse=4"]),
+        ("quickstart", [*RLOO]),
+        ("quickstart/ttrl", ["algorithm.name=grpo"]),
     ],
 )
 def test_groups_with_others_are_no_fault_and_no_doubt(name, overrides):
@@ -221,7 +227,7 @@ def test_groups_with_others_are_no_fault_and_no_doubt(name, overrides):
     ("name", "overrides"),
     [
         ("quickstart", []),
-        ("quickstart", ["optimization.estimator=rae"]),
+        ("quickstart", [*RAE]),
         ("quickstart/srlm", []),  # pairs
     ],
 )

@@ -7,14 +7,15 @@ import re
 from pathlib import Path
 
 import pytest
+from config_faults import every_key
 
 from comas.config import Config, ConfigError, changed_keys, config_as_yaml, load, schema
+from comas.config.former import GONE, RENAMED
 from comas.config.keys import keys_of
 from comas.preflight import configuration
 from comas.preflight.configuration import describe_changes, load_config
 from comas.preflight.machine import Gpus
 from evaluation import config as evaluation_config
-from evaluation.config import read_command
 
 REPOSITORY = Path(__file__).parents[1]
 COMAS, QUICKSTART = (REPOSITORY / f"configs/{name}.yaml" for name in ("comas", "quickstart"))
@@ -152,11 +153,12 @@ def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
     [
         ("training.eval_every=3", "training.validate_every"),
         ("optimization.gradient_clip=1", "optimization.max_grad_norm"),
-        ("optimization.kl_weight=0", "optimization.kl_coef"),
+        ("optimization.kl_weight=0", "algorithm.kl_coef"),
+        ("optimization.estimator=grpo", "algorithm.name"),
+        ("optimization.role_weights={scoring: 0.1}", "algorithm.role_weights"),
         ("policy.attention=sdpa", "policy.attn_implementation"),
         ("rollout.gpu_memory_share=0.5", "rollout.gpu_memory_utilization"),
         ("rollout.max_concurrent_requests=8", "rollout.max_num_seqs"),
-        ("cluster.placement=split", "cluster.placement=disaggregated"),
     ],
 )
 def test_a_former_name_gets_an_error_that_says_the_present_one(former: str, present: str):
@@ -165,59 +167,30 @@ def test_a_former_name_gets_an_error_that_says_the_present_one(former: str, pres
     assert "-> write " in fault
 
 
-def test_former_keys_of_files_and_of_evaluations_get_the_same_error(tmp_path: Path):
+def test_former_keys_of_files_get_the_same_error(tmp_path: Path):
     file = recipe(tmp_path, "a", "seed: 1\ntraining:\n  eval_every: 3\n")
     [fault] = faults(file)
     assert f"training.eval_every = 3  ({file}, line 3)" in fault
-    with pytest.raises(ConfigError, match="tensor_parallel was renamed tensor_parallel_size"):
-        read_command(["name", "path", "tensor_parallel=2"])
 
 
-def test_no_former_name_is_a_present_one():
-    for declared in (Config, evaluation_config.EvaluationConfig):
-        keys = keys_of(declared)
-        assert not {key.rules.formerly for key in keys.values()} & set(keys)
-        for key in keys.values():
-            assert not set(key.rules.former_values) & set(key.rules.one_of or ())
-            assert set(key.rules.former_values.values()) <= set(key.rules.one_of or ())
+@pytest.mark.parametrize("gone", GONE)
+def test_a_key_that_is_gone_is_refused_with_the_reason(gone: str):
+    [fault] = faults(None, f"{gone}=1")
+    assert f"is no key any more: {GONE[gone]}\n   -> leave it out" in fault
+
+
+def test_no_former_name_is_a_present_one_and_each_leads_to_one():
+    keys = set(every_key())
+    assert not {*RENAMED, *GONE} & keys
+    assert {re.split("[ =]", present)[0] for present in RENAMED.values()} <= keys
 
 
 # ---------------------------------------------------------------- what cannot be combined
-
-DPO = "optimization.loss=dpo optimization.kl_coef=0.1"
 
 
 @pytest.mark.parametrize(
     ("overrides", "constraint"),
     [
-        ("optimization.estimator=grpo optimization.discount=0.9", "it has no discount"),
-        ("optimization.group_by=[question_id]", "does not compare samples by groups"),
-        (
-            "optimization.estimator=dr_grpo optimization.loss_aggregation=token_mean",
-            "is defined with the loss aggregation constant_length",
-        ),
-        (
-            "optimization.rollout_correction=tis optimization.old_logprobs=rollout",
-            "leave nothing to correct",
-        ),
-        ("optimization.rollout_ratio_bounds=[0.5,2.0]", "nothing reads its bounds"),
-        ("optimization.overlong_buffer_tokens=4097", "there are only 4096"),
-        (
-            "rollout.min_response_tokens=9 rollout.max_response_tokens=8",
-            "cannot be longer than the longest",
-        ),
-        ("optimization.loss=dpo", "by a weight above 0"),
-        (f"{DPO} interaction.prompt_reuse=1", "there is only one"),
-        (f"{DPO} optimization.estimator=grpo", "does not read"),
-        (f"{DPO} optimization.discount=0.9", "does not read"),
-        (f"{DPO} optimization.clip_epsilon_high=0.3", "does not read"),
-        (f"{DPO} optimization.dual_clip=3", "does not read"),
-        (f"{DPO} optimization.loss_aggregation=token_mean", "does not read"),
-        (f"{DPO} optimization.old_logprobs=rollout", "does not read"),
-        (f"{DPO} optimization.rollout_correction=tis", "does not read"),
-        ("policy.attn_implementation=flash_attention_2 policy.dtype=float32", "16 bits only"),
-        ("policy.attn_implementation=flash_attention_2 cluster.device=cpu", "GPUs only"),
-        ("optimization.final_lr_ratio=0.1", "falls to nothing"),
         ("cluster.policies_per_gpu=2", "of 2 policies on a GPU would fill 120% of it"),
     ],
 )
@@ -233,13 +206,9 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(overrides: str, cons
 @pytest.mark.parametrize(
     "overrides",
     [
-        ["optimization.estimator=reinforce_pp", "optimization.discount=0.9"],
-        ["optimization.estimator=dr_grpo", "optimization.loss_aggregation=constant_length"],
-        ["optimization.estimator=rloo", "optimization.loss_aggregation=constant_length"],
-        DPO.split(),
-        ["optimization.rollout_correction=icepop", "optimization.rollout_ratio_bounds=[1,1]"],
-        ["optimization.overlong_buffer_tokens=4096", "rollout.min_response_tokens=4096"],
-        ["optimization.final_lr_ratio=0.1", "optimization.lr_schedule=linear"],
+        ["algorithm.name=dpo"],
+        ["algorithm.name=custom", "algorithm.loss_aggregation=constant_length"],
+        ["rollout.min_response_tokens=4096"],
         ["policy.attn_implementation=flash_attention_2"],
         ["cluster.policies_per_gpu=2", "rollout.gpu_memory_utilization=0.5"],
         ["cluster.policies_per_gpu=2", "cluster.device=cpu"],
@@ -248,7 +217,8 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(overrides: str, cons
 )
 def test_what_can_be_combined_is_accepted(overrides: list[str]):
     changed = changed_keys(load_config(None, []), load_config(None, overrides))
-    assert changed.keys() <= {override.partition("=")[0] for override in overrides}
+    named = {override.partition("=")[0] for override in overrides}
+    assert {key for key in changed if not key.startswith("algorithm.")} <= named
 
 
 # ---------------------------------------------------------------- schemas

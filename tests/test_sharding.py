@@ -11,7 +11,7 @@ from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from comas.config.schema import Config
+from comas.config.schema import Config, ReinforcePP
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.configuration import load_config
 from comas.preflight.machine import Machine, imagined_machine
@@ -119,7 +119,7 @@ def test_activations_are_those_of_the_longest_sample():
 
 def test_a_kl_penalty_adds_a_reference_model():
     config = paper()
-    config.optimization.kl_coef = 0.1
+    config.algorithm = ReinforcePP(kl_coef=0.1)
     with_it = need_of(config, 3, True)
     without = need_of(paper(), 3, True)
     assert with_it.weights - without.weights == 2 * PARAMETERS

@@ -26,7 +26,7 @@ from tiny_models import save_tiny_model
 
 from comas import train as driver
 from comas.config import Config, config_as_yaml
-from comas.config.schema import Data, Interaction, Reward, Training, Validation
+from comas.config.schema import Data, Dpo, Interaction, Reward, Training, Validation
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import check_gpus, plan_policy
 from comas.engines.cluster.recoveries import Recoveries
@@ -74,7 +74,7 @@ SMALL = (
     "policy.micro_batch_tokens=8192",
     "optimization.learning_rate=1e-4",
     "optimization.warmup_steps=0",
-    "optimization.mask_truncated=false",  # random models seldom end a response
+    "algorithm.mask_truncated=false",  # random models seldom end a response
     "interaction.prompt_reuse=2",
     "training.num_steps=1",
     "validation.num_questions=1",
@@ -117,7 +117,7 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file: Path):
     copies = config.rollout.batch_size * config.interaction.prompt_reuse
     assert sizes.num_discussions == copies
     num_samples = copies * sum(sizes.turns_per_discussion.values())
-    if config.optimization.loss == "dpo":
+    if isinstance(config.algorithm, Dpo):
         num_samples = 2 * config.rollout.batch_size * config.society.num_agents
     assert sum(sizes.samples_per_policy) == pytest.approx(num_samples, abs=config.num_policies)
     num_updates = [steps > 0 for steps in sizes.num_optimizer_steps]
@@ -179,7 +179,7 @@ def scripted_step(
     samples = collect_samples(
         rewards.discussions,
         policy_of_agent=config.policy_of_agent,
-        mask_truncated=config.optimization.mask_truncated,
+        mask_truncated=config.algorithm.mask_truncated,
     )
     buffers = Buffers(config.update_every)
     buffers.add(samples)
@@ -190,15 +190,14 @@ def scripted_step(
 def advantages_of(samples: list[TrainingSample], config: Config) -> torch.Tensor:
     mask = response_mask(samples)
     ratios = mask.float() * 0
-    optimization = config.optimization
-    return compute_advantages(
-        samples, mask=mask, log_ratios=ratios, optimization=optimization, memory={}
-    )
+    algorithm = config.algorithm
+    assert not isinstance(algorithm, Dpo)
+    return compute_advantages(samples, mask=mask, log_ratios=ratios, algorithm=algorithm, memory={})
 
 
 def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
     """What an update on ``samples`` says of them."""
-    if config.optimization.loss == "dpo":
+    if isinstance(config.algorithm, Dpo):
         samples = [sample for pair in preference_pairs(samples) for sample in pair]
         return UpdateStats(learning_rate=1e-6, num_samples=len(samples))
     advantages = tuple(map(tuple, advantages_of(samples, config).tolist())) if samples else ()
@@ -214,7 +213,7 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file: 
     assert list(buffers) == config.trained_policies
     for samples in buffers.values():
         assert samples
-        if config.optimization.loss == "dpo":
+        if isinstance(config.algorithm, Dpo):
             assert preference_pairs(samples)
             continue
         advantages = advantages_of(samples, config)
@@ -347,7 +346,7 @@ def test_every_config_makes_a_step_on_the_whole_stack(
         if not trained:
             continue
         num_samples = step[f"agent_{agent}/policy/num_samples"]
-        makes_pairs = config.optimization.loss == "dpo"
+        makes_pairs = isinstance(config.algorithm, Dpo)
         # Random models give TTRL no vote and SRLM no score, and so nothing to train on.
         assert num_samples == num_rewarded[policy] or makes_pairs
         assert num_samples <= num_rewarded[policy]

@@ -242,7 +242,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *(f"data.train={questions}", f"data.validation={questions}", f"saves={folder / 'saves'}"),
         *("interaction.num_rounds=1", "rollout.batch_size=2", "rollout.max_prompt_tokens=4000"),
         *("rollout.max_response_tokens=16", "rollout.cpu_kv_cache_mib=32", "cluster.device=cpu"),
-        *("optimization.mask_truncated=false", "optimization.warmup_steps=0"),
+        *("algorithm.mask_truncated=false", "optimization.warmup_steps=0"),
         *("training.num_steps=3", "training.save_every=2", "training.validate_every=3"),
         *("validation.num_questions=1", "data.probe=null"),
     ]

@@ -336,7 +336,7 @@ def test_a_run_that_ends_early_is_finished_and_says_why(saves, monkeypatch, capl
 def test_a_run_that_was_killed_ends_as_one_that_nobody_disturbed(
     saves, monkeypatch, killed_in: int, staleness: int
 ):
-    ahead = [f"training.max_staleness={staleness}", "optimization.old_logprobs=rollout"]
+    ahead = [f"training.max_staleness={staleness}", "algorithm.rollout_correction=ratio"]
     settings = [f"saves={saves}", *ENDING_EARLY, *ahead]
     undisturbed = play(monkeypatch, [*settings, f"name=undisturbed-{staleness}"])
     name = f"name=killed-{killed_in}-{staleness}"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from builders import sample
 from page_runs import discussion
 
 from comas.policy_optimization.losses import Targets
@@ -51,8 +52,9 @@ def test_each_sample_gets_the_advantages_of_its_own_tokens_only():
     mask = torch.tensor([[True, True], [True, False]])
     advantages = torch.tensor([[1.5, 1.0], [-2.0, 0.0]])
     targets = Targets(mask, advantages, None, None, None, torch.zeros(2, 2))
-    assert [*map(list, targets.advantages_by_sample())] == [[1.5, 1.0], [-2.0]]
-    assert replace(targets, advantages=None).advantages_by_sample() == ()
+    samples = [sample(response_token_ids=ids) for ids in ((7, 9), (3,))]
+    assert [*map(list, targets.advantages_by_sample(samples))] == [[1.5, 1.0], [-2.0]]
+    assert replace(targets, advantages=None).advantages_by_sample(samples) == ()
 
 
 def test_advantages_are_named_by_the_turns_of_the_buffer():

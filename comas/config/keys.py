@@ -17,7 +17,11 @@ FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at mo
 
 @dataclass(frozen=True)
 class Rules:
-    """What is said of a key beside its type and its default; None leaves a bound open."""
+    """What is said of a key beside its type and its default; None leaves a bound open.
+
+    Of a list they are said of its entries; of a mapping, ``one_of`` is said of the names and the
+    others of the values.
+    """
 
     at_least: float | None = None
     at_most: float | None = None
@@ -25,10 +29,6 @@ class Rules:
     one_of: tuple[str, ...] | None = None
     example: Any = None
     """A value to show where the default is null."""
-    formerly: str | None = None
-    """The name it had before, dotted; naming it is an error that says the present one."""
-    former_values: Mapping[str, str] = field(default_factory=dict)
-    """Value it had before -> what that is called now."""
     leads_to: LeadsTo | None = None
     """What a text, or each of a list, may name; a path becomes whole when it is read."""
 
@@ -59,20 +59,47 @@ def key(default: Any, **rules: Any) -> Any:
     return field(default=default, metadata=metadata)
 
 
-def keys_of(schema: type) -> dict[str, Key]:
-    """Every key of ``schema``, dotted (``section.key``), in its order."""
+def keys_of(schema: type, settings: Mapping[str, Any] | None = None) -> dict[str, Key]:
+    """Every key of ``schema``, dotted (``section.key``), in its order.
+
+    A section may be one of several dataclasses (``A | B``): the one whose ``name`` the setting
+    ``section.name`` has, or else the first.
+    """
     keys: dict[str, Key] = {}
     hints = typing.get_type_hints(schema)
     for declared in dataclasses.fields(schema):
         kind = hints[declared.name]
-        if dataclasses.is_dataclass(kind):
-            section = keys_of(typing.cast(type, kind))
+        if is_section(kind):
+            chosen = chosen_type(kind, (settings or {}).get(f"{declared.name}.name"))
+            section = keys_of(chosen)
             keys |= {f"{declared.name}.{name}": inner for name, inner in section.items()}
+            if names := tuple(types_of(kind)):
+                found = keys[f"{declared.name}.name"]
+                rules = dataclasses.replace(found.rules, one_of=names)
+                keys[f"{declared.name}.name"] = Key(found.kind, found.default, rules)
         else:
             make = declared.default_factory
             default = declared.default if make is dataclasses.MISSING else make()
             keys[declared.name] = Key(kind, default, **declared.metadata)
     return keys
+
+
+def is_section(kind: Any) -> bool:
+    """True of a dataclass, and of several of which one is chosen."""
+    return dataclasses.is_dataclass(kind) or bool(types_of(kind))
+
+
+def types_of(kind: Any) -> dict[str, type]:
+    """Name -> dataclass, of a section that is one of several; else nothing."""
+    members = typing.get_args(kind)
+    return {m.name: m for m in members} if all(map(dataclasses.is_dataclass, members)) else {}
+
+
+def chosen_type(kind: Any, name: Any) -> type:
+    """The dataclass that a section is."""
+    types = types_of(kind)
+    found = types.get(name) if isinstance(name, str) else None
+    return found or next(iter(types.values()), kind)
 
 
 def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
@@ -115,7 +142,7 @@ def typed(value: Any, kind: Any) -> Any:
             raise TypeError("it holds lists itself")
         return [typed(entry, arguments[0]) for entry in value]
     if origin is dict and isinstance(value, dict):
-        return {name: typed(entry, Any) for name, entry in value.items()}
+        return {name: typed(entry, arguments[1]) for name, entry in value.items()}
     if kind is float and type(value) in (int, float):
         return float(value)
     if kind is Any and isinstance(value, list | dict):
@@ -132,6 +159,11 @@ def broken_bound(value: Any, rules: Rules) -> str | None:
 
     Example: ``broken_bound(0, Rules(at_least=1)) == "must be at least 1"``
     """
+    if isinstance(value, list):
+        return next(filter(None, (broken_bound(entry, rules) for entry in value)), None)
+    if isinstance(value, dict) and rules.one_of is not None:
+        broken = broken_bound([*value], Rules(one_of=rules.one_of))
+        return broken or broken_bound([*value.values()], dataclasses.replace(rules, one_of=None))
     if rules.one_of is not None and value is not None and value not in rules.one_of:
         return f"must be one of {', '.join(rules.one_of)}"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -155,7 +187,8 @@ def _number(bound: float) -> str:
 def type_in_words(kind: Any) -> str:
     """``int | None`` -> "a whole number, or null"; ``list[str]`` -> "a list of texts"."""
     if typing.get_origin(kind) is dict:
-        return "a mapping"
+        values = typing.get_args(kind)[1]
+        return f"a mapping of names to {_WORDS[values][1]}" if values in _WORDS else "a mapping"
     if arguments := [a for a in typing.get_args(kind) if a is not type(None)]:
         if typing.get_origin(kind) is list:
             of_mappings = typing.get_origin(arguments[0]) is dict

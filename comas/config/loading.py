@@ -18,11 +18,14 @@ from comas.config.faults import (
 from comas.config.keys import (
     Key,
     broken_bound,
+    chosen_type,
+    is_section,
     keys_of,
     leaves,
     owner_of,
     type_in_words,
     typed,
+    types_of,
 )
 from comas.config.paths import PathError, whole
 from comas.config.sources import read_files, read_overrides
@@ -44,7 +47,8 @@ def load(
     """Read ``path``, apply ``overrides`` (``section.key=value``, values in YAML), then ``check``.
 
     Later settings win: defaults, the files that ``path`` is based on, ``path``, the overrides
-    from left to right.
+    from left to right. A file, or the command line, that names another type of a section forgets
+    what was set before of keys that this one does not have.
 
     Raises ConfigError with every fault that was found.
     """
@@ -63,16 +67,15 @@ def read(
 ) -> tuple[Schema, list[Fault]]:
     """Do as ``load`` does, but return the faults, with the default of every faulty key."""
     faults: list[Fault] = []
-    settings: list[Setting] = []
+    sources: list[list[Setting]] = []
     try:
-        files = [] if path is None else read_files(path)
-        settings = [setting for file in files for setting in file.settings]
+        sources = [] if path is None else [file.settings for file in read_files(path)]
     except ConfigError as error:
         faults += error.faults
         check = None  # of keys together: those of the file are not known
     from_command_line, override_faults = read_overrides(overrides)
-    settings += from_command_line
-    config, value_faults = _check_values(schema, _last_of_each(settings), check)
+    settings = _last_of_each(schema, [*sources, from_command_line])
+    config, value_faults = _check_values(schema, settings, check)
     return config, [*faults, *override_faults, *value_faults]
 
 
@@ -105,24 +108,37 @@ def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Chang
 # ---------------------------------------------------------------- values
 
 
-def _last_of_each(settings: Iterable[Setting]) -> dict[str, Setting]:
-    """Key -> its last setting. A mapping that is set whole forgets what was set of it before."""
+def _last_of_each(schema: type, sources: Iterable[Iterable[Setting]]) -> dict[str, Setting]:
+    """Key -> its last setting. A mapping that is set whole forgets what was set of it before, and
+    a type of a section what it does not have."""
     last: dict[str, Setting] = {}
-    for setting in settings:
-        last = {key: kept for key, kept in last.items() if not key.startswith(f"{setting.key}.")}
-        last[setting.key] = setting
+    for settings in sources:
+        for section in _sections_with_types(schema):
+            named = {s.key: s.value for s in settings if s.key == f"{section}.name"}
+            keys = keys_of(schema, named)
+            forgotten = [k for k in last if k.startswith(f"{section}.") and not owner_of(k, keys)]
+            last = {k: s for k, s in last.items() if not named or k not in forgotten}
+        for setting in settings:
+            last = {k: s for k, s in last.items() if not k.startswith(f"{setting.key}.")}
+            last[setting.key] = setting
     return last
+
+
+def _sections_with_types(schema: type) -> dict[str, dict[str, type]]:
+    """Section -> its types by their names, of the sections that are one of several."""
+    kinds = {name: types_of(kind) for name, kind in typing.get_type_hints(schema).items()}
+    return {name: types for name, types in kinds.items() if types}
 
 
 def _check_values(
     schema: type[Schema], settings: Mapping[str, Setting], check: Check[Schema] | None
 ) -> tuple[Schema, list[Fault]]:
     """The defaults with every valid setting in place, and the faults of all others."""
-    keys = keys_of(schema)
+    keys = keys_of(schema, {name: setting.value for name, setting in settings.items()})
     values = {name: key.default for name, key in keys.items()}
     owners = {key: owner_of(key, keys) for key in settings}
     faults = [
-        *_unknown_keys(schema, [s for s in settings.values() if owners[s.key] is None]),
+        *_unknown_keys(schema, keys, [s for s in settings.values() if owners[s.key] is None]),
         *_wrong_types(
             values,
             [(s, owner) for s in settings.values() if (owner := owners[s.key]) is not None],
@@ -148,15 +164,15 @@ def _check_values(
     return config, faults
 
 
-def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
-    keys = keys_of(schema)
+def _unknown_keys(
+    schema: type, keys: Mapping[str, Key], settings: Iterable[Setting]
+) -> Iterator[Fault]:
     sections = {name.partition(".")[0] for name in keys if "." in name}
-    renamed = {key.rules.formerly: name for name, key in keys.items()}
     hints: Callable[[str], str | None] = getattr(schema, "hint_for", lambda name: None)
+    former: Callable[[str], tuple[str, str] | None] = getattr(schema, "former", lambda name: None)
     for setting in settings:
-        if (name := renamed.get(setting.key)) is not None:
-            constraint = f"{setting.key} was renamed {name}"
-            yield Fault((setting,), constraint, f"write {name} instead")
+        if (said := former(setting.key)) is not None:
+            yield Fault((setting,), *said)
         elif setting.key in sections:
             yield Fault((setting,), "is a section, not a key", _example(setting.key, keys))
         elif (
@@ -164,11 +180,22 @@ def _unknown_keys(schema: type, settings: Iterable[Setting]) -> Iterator[Fault]:
         ) is not None:
             constraint = f"is no key: {whole} must be {type_in_words(keys[whole].kind)}"
             yield Fault((setting,), constraint, _example(whole, keys))
+        elif others := _types_with(setting.key, schema):
+            section = setting.key.partition(".")[0]
+            remedy = f"leave it out, or set {section}.name to {' or '.join(others)}"
+            yield Fault((setting,), f"is no key of this type of {section}", remedy)
         else:
             lacks_section = any(name.endswith(f".{setting.key}") for name in keys)
             known_elsewhere = None if lacks_section else hints(setting.key)
-            remedy = known_elsewhere or _nearest(setting.key, schema)
+            remedy = known_elsewhere or _nearest(setting.key, schema, keys)
             yield Fault((setting,), "is not a known key", remedy)
+
+
+def _types_with(name: str, schema: type) -> list[str]:
+    """The types of its section that have the key ``name``."""
+    section = name.partition(".")[0]
+    types = _sections_with_types(schema).get(section, {})
+    return [t for t in types if owner_of(name, keys_of(schema, {f"{section}.name": t}))]
 
 
 def _wrong_types(
@@ -179,7 +206,7 @@ def _wrong_types(
     for setting, owner in settings:
         entry = parts(setting.key.removeprefix(owner))
         try:
-            kind = Any if entry else keys[owner].kind
+            kind = _kind_of(entry, keys[owner].kind)
             # A shell takes quotes away: there, name=007 is that text.
             is_text = kind in (str, str | None) and setting.written is not None
             value = setting.written if is_text else typed(setting.value, kind)
@@ -189,6 +216,13 @@ def _wrong_types(
             yield Fault((setting,), constraint + reason, _example(owner, keys))
         else:
             _put(values, [owner, *entry], value)
+
+
+def _kind_of(entry: Sequence[str], kind: Any) -> Any:
+    """The type of a setting that is of a key of type ``kind``, or an ``entry`` within it."""
+    if not entry:
+        return kind
+    return typing.get_args(kind)[1] if len(entry) == 1 else Any
 
 
 def _impossible_paths(
@@ -224,8 +258,12 @@ def _filled(schema: type[Schema], values: Mapping[str, Any], section: str = "") 
     kinds = typing.get_type_hints(schema)
     return schema(
         **{
-            field.name: _filled(kinds[field.name], values, f"{section}{field.name}.")
-            if dataclasses.is_dataclass(kinds[field.name])
+            field.name: _filled(
+                chosen_type(kinds[field.name], values.get(f"{field.name}.name")),
+                values,
+                f"{section}{field.name}.",
+            )
+            if is_section(kinds[field.name])
             else values[section + field.name]
             for field in dataclasses.fields(schema)  # type: ignore[arg-type]
         }
@@ -235,20 +273,16 @@ def _filled(schema: type[Schema], values: Mapping[str, Any], section: str = "") 
 def _broken_bounds(values: Mapping[str, Any], keys: Mapping[str, Key]) -> Iterator[Conflict]:
     for name, key in keys.items():
         broken = broken_bound(values[name], key.rules)
-        if broken and values[name] in key.rules.former_values:
-            value = key.rules.former_values[values[name]]
-            constraint = f"{name}={values[name]} was renamed {name}={value}"
-            yield Conflict((name,), constraint, f"write {value} instead")
-        elif broken:
+        if broken:
             yield Conflict((name,), broken, _example(name, keys))
 
 
 # ---------------------------------------------------------------- remedies
 
 
-def _nearest(name: str, schema: type) -> str:
+def _nearest(name: str, schema: type, known: Iterable[str]) -> str:
     """Name the known key that was probably meant, or what there is to choose from."""
-    known = list(keys_of(schema))
+    known = list(known)
     section, _, last = name.rpartition(".")
     close = [k for k in known if k.rpartition(".")[2] == last]  # right but for the section
     close = close or difflib.get_close_matches(name, known, n=1)

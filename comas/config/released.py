@@ -1,8 +1,9 @@
 """The keys of the paper's released code, which is built on MARTI, and ours that stand for them.
 
-``configs/README.md`` has the same as a table.
+``.venv/bin/python -m comas.config.released`` prints them.
 """
 
+import sys
 from typing import NamedTuple
 
 SECTIONS = ("default_agent", "agents", "workflow_args", "reward_alloc")
@@ -47,13 +48,13 @@ RELEASED: dict[str, Here] = {
     "top_p": Here(None, "1: what is sampled is the policy's own distribution"),
     "reward_alloc.name": Here("reward.scheme", "maporl_quality, maporl_margin and others"),
     "use_ttrl": Here("reward.scheme", "majority"),
-    "advantage_estimator": Here("optimization.estimator", "reinforce is reinforce_pp here"),
-    "gamma": Here("optimization.discount"),
+    "advantage_estimator": Here("algorithm.name", "reinforce is reinforce_pp here"),
+    "gamma": Here(None, "it is 1"),
     "lambd": Here(None, "without a critic it has no effect"),
-    "init_kl_coef": Here("optimization.kl_coef"),
+    "init_kl_coef": Here("algorithm.kl_coef"),
     "use_kl_loss": Here(None, "the estimator says whether the KL is a penalty or in the loss"),
-    "eps_clip": Here("optimization.clip_epsilon"),
-    "mask_truncated_completions": Here("optimization.mask_truncated"),
+    "eps_clip": Here("algorithm.clip_epsilon"),
+    "mask_truncated_completions": Here("algorithm.mask_truncated"),
     "train_batch_size": Here("optimization.train_batch_size"),
     "max_epochs": Here("optimization.epochs_per_buffer"),
     "actor_learning_rate": Here("optimization.learning_rate"),
@@ -96,18 +97,11 @@ RELEASED: dict[str, Here] = {
 }
 
 
-GONE = ("society.scorer_weights", "society.scorer_lag")
-"""Keys of ours that there are no more."""
-
-
 def hint(name: str) -> str | None:
-    """What to write instead of a key of the released code, or of one that there is no more;
-    None: it is neither.
+    """What to write instead of a key of the released code; None: it is none.
 
     Example: for ``agents.0.agent-0.pretrain`` it is ``society.models``.
     """
-    if name in GONE:
-        return "leave it out: the tag v0.14.0 is the last version that has it"
     if "." in name and name.partition(".")[0] not in SECTIONS:
         return None
     here = RELEASED.get(name) or RELEASED.get(name.rpartition(".")[2])
@@ -115,3 +109,7 @@ def hint(name: str) -> str | None:
         return None
     said = f"write {here.key}" if here.key else "leave it out"
     return f"a key of the paper's released code: here {said}{here.differs and f' ({here.differs})'}"
+
+
+if __name__ == "__main__":
+    sys.stdout.writelines(f"{name}: {hint(name)}\n" for name in RELEASED)

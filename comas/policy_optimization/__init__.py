@@ -1,6 +1,6 @@
 """Policy optimisation: advantages, batches and losses on plain tensors."""
 
-from comas.policy_optimization import group_advantages
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS, AdvantageEstimator
+from comas.policy_optimization.losses import LOSSES
 
-__all__ = ["ADVANTAGE_ESTIMATORS", "AdvantageEstimator", "group_advantages"]
+__all__ = ["ADVANTAGE_ESTIMATORS", "LOSSES", "AdvantageEstimator"]

@@ -1,8 +1,6 @@
-"""Advantages: how much better or worse than the mean each response token of a buffer was.
+"""Advantages: how much better or worse than the mean each response token of a buffer was."""
 
-REINFORCE++, the paper's estimator, is here; the others are in ``group_advantages.py``.
-"""
-
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -10,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from comas.config.plugins import Registry, check_call
-from comas.config.schema import Optimization
+from comas.config.schema import Custom, Grpo, ReinforcePP
 from comas.policy_optimization.samples import group_keys
 from comas.types import TrainingSample
 
@@ -26,7 +24,6 @@ class AdvantageInputs:
             mask=tensor([[True, True], [True, False]]),
             log_ratios=tensor([[0.0, 0.0], [0.0, 0.0]]),
             groups=[("math/17", "solution"), ("math/17", "solution")],
-            discount=1.0,
             kl_coef=0.0,
         )
     """
@@ -34,13 +31,11 @@ class AdvantageInputs:
     rewards: torch.Tensor
     """[N]: r(o), one per response."""
     mask: torch.Tensor
-    """[N, T] bool, True = response token; True up to the response's length, then False."""
+    """[N, T] bool, True = sampled response token; False at a tool's tokens, and where padded."""
     log_ratios: torch.Tensor
     """[N, T]: log(pi_theta / pi_ref) of each token; zeros without a reference model."""
     groups: Sequence[Hashable]
     """[N]: key of the group that each response belongs to."""
-    discount: float
-    """gamma of the token returns."""
     kl_coef: float
     """beta of the KL penalty."""
     memory: dict[Hashable, float] = field(default_factory=dict)
@@ -48,7 +43,7 @@ class AdvantageInputs:
     part of the policy's checkpoint."""
 
     def on_every_token(self, advantages: torch.Tensor) -> torch.Tensor:
-        """One advantage for each response [N], on all of its tokens: [N, T] float32.
+        """One advantage for each response [N], on all of its sampled tokens: [N, T] float32.
 
         Example: advantages [2, 3] of responses of 2 and 1 tokens: [[2, 2], [3, 0]].
         """
@@ -61,8 +56,8 @@ VARIANCE_FLOOR = 1e-8
 def reinforce_pp(inputs: AdvantageInputs) -> torch.Tensor:
     """Advantages [N, T] of equations 9 and 10 (zeros where the mask is False).
 
-    The token reward is -beta * log(pi_theta / pi_ref)_t, plus r(o) on the last token; with
-    gamma = 1 its reverse cumulative sum is equation 9::
+    The token reward is -beta * log(pi_theta / pi_ref)_t, plus r(o) on the last token; its reverse
+    cumulative sum is equation 9::
 
         A_t = r(o) - beta * sum_{u >= t} log(pi_theta / pi_ref)_u
 
@@ -76,19 +71,33 @@ def reinforce_pp(inputs: AdvantageInputs) -> torch.Tensor:
     return whiten(token_returns(inputs), inputs.mask)
 
 
+def grpo(inputs: AdvantageInputs) -> torch.Tensor:
+    """Advantages [N, T], the same on every token of a response (zeros where masked)::
+
+        A = (r - mean(group)) / (std(group) + 1e-9)
+
+    with the sample standard deviation (divisor n - 1), as OpenRLHF's "group_norm" and TRL
+    have it; the paper does not say which. Groups may have any sizes; a response alone in its
+    group has advantage 0. KL is not read: GRPO's is a term of the loss.
+    Source: DeepSeekMath, arXiv 2402.03300.
+    """
+    return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, standardized))
+
+
 def token_returns(inputs: AdvantageInputs) -> torch.Tensor:
     """Returns A_t [N, T] of equation 9, in float64.
 
-    Example: reward 1, beta 0.1, log-ratios [2, 1] over two tokens, gamma 1: the token rewards
-    [-0.2, 0.9] give the returns [0.7, 0.9].
+    Example: reward 1, beta 0.1, log-ratios [2, 1] over two tokens: the token rewards [-0.2, 0.9]
+    give the returns [0.7, 0.9].
     """
     token_rewards = -inputs.kl_coef * inputs.log_ratios.double() * inputs.mask
-    last_token = inputs.mask.sum(dim=1, keepdim=True) - 1
+    places = torch.arange(inputs.mask.shape[1], device=inputs.mask.device)
+    last_token = (places * inputs.mask).amax(dim=1, keepdim=True)
     token_rewards = token_rewards.scatter_add(1, last_token, inputs.rewards.double()[:, None])
     returns = torch.zeros_like(token_rewards)
     running = torch.zeros_like(token_rewards[:, 0])
     for t in range(token_rewards.shape[1] - 1, -1, -1):
-        running = token_rewards[:, t] + inputs.discount * running
+        running = token_rewards[:, t] + running
         returns[:, t] = running
     return returns
 
@@ -107,20 +116,49 @@ def whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     return (centered * variance.clamp(min=VARIANCE_FLOOR).rsqrt()).float()
 
 
+def within_groups(
+    values: torch.Tensor, groups: Sequence[Hashable], relate: Callable[[torch.Tensor], torch.Tensor]
+) -> torch.Tensor:
+    """``relate`` of each group's values, in the places that they came from: [N], float64.
+
+    Groups may have any sizes and lie in any order.
+
+    Example: values [3, 1, 5] of the groups a, b, a, related by ``centered``: [-1, 0, 1].
+    """
+    members: dict[Hashable, list[int]] = defaultdict(list)
+    for index, group in enumerate(groups):
+        members[group].append(index)
+    values = values.double()
+    related = torch.zeros_like(values)
+    for indices in members.values():
+        related[indices] = relate(values[indices])
+    return related
+
+
+def centered(values: torch.Tensor) -> torch.Tensor:
+    """value - mean; exactly 0 where all are equal, whatever their mean is rounded to."""
+    if torch.all(values == values[0]):
+        return torch.zeros_like(values)
+    return values - values.mean()
+
+
+def standardized(values: torch.Tensor, *, epsilon: float = 1e-9) -> torch.Tensor:
+    """(value - mean) / (std + epsilon), with the sample standard deviation (divisor n - 1);
+    exactly 0 where all are equal, and so for a lone value."""
+    if torch.all(values == values[0]):
+        return torch.zeros_like(values)
+    return centered(values) / (values.std(unbiased=True) + epsilon)
+
+
 class AdvantageEstimator(NamedTuple):
     """How advantages are computed, and what belongs to them in the loss."""
 
     advantages: Callable[[AdvantageInputs], torch.Tensor]
     """The whole buffer to advantages [N, T]."""
     group_by: tuple[str, ...] = ()
-    """Fields of a sample that make its group, unless ``optimization.group_by`` names others;
-    none: samples are not compared by groups."""
+    """Fields of a sample that make its group, unless ``algorithm.group_by`` names others."""
     kl_loss: Literal["k2", "k3"] | None = None
     """Estimator of a KL term in the loss; None: the penalty is part of the advantages."""
-    loss_aggregation: str | None = None
-    """The only way in which its loss may be aggregated; None: as configured."""
-    reads_discount: bool = False
-    """Whether ``optimization.discount`` enters; otherwise it has to be 1."""
 
     def __call__(self, inputs: AdvantageInputs) -> torch.Tensor:
         """Its advantages [N, T]. Raises ValueError where it returns something else."""
@@ -128,7 +166,7 @@ class AdvantageEstimator(NamedTuple):
         if not isinstance(found, torch.Tensor) or found.shape != inputs.mask.shape:
             shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
             raise ValueError(
-                f"optimization.estimator: of {list(inputs.mask.shape)} tokens it "
+                f"algorithm.estimator: of {list(inputs.mask.shape)} tokens it "
                 f"returned {type(found).__name__}{shape}; let it return an advantage for each, a "
                 "tensor [N, T]"
             )
@@ -144,13 +182,15 @@ def _as_estimator(found: Any) -> AdvantageEstimator | None:
 
 
 ADVANTAGE_ESTIMATORS: Registry[AdvantageEstimator] = Registry(
-    {"reinforce_pp": AdvantageEstimator(reinforce_pp, reads_discount=True)},
+    {
+        "reinforce_pp": AdvantageEstimator(reinforce_pp),
+        "grpo": AdvantageEstimator(grpo, ("question_id", "role"), kl_loss="k3"),
+    },
     group="comas.estimators",
     wanted="a function from AdvantageInputs to advantages, or an AdvantageEstimator",
     adapt=_as_estimator,
 )
-"""Advantage estimators, by the name that ``optimization.estimator`` gives them; whoever imports the
-package finds those of ``group_advantages.py`` here as well."""
+"""Advantage estimators, by the name that ``algorithm.estimator`` gives them."""
 
 
 def compute_advantages(
@@ -158,31 +198,29 @@ def compute_advantages(
     *,
     mask: torch.Tensor,
     log_ratios: torch.Tensor,
-    optimization: Optimization,
+    algorithm: ReinforcePP | Grpo | Custom,
     memory: dict[Hashable, float],
 ) -> torch.Tensor:
     """Advantages [N, T] of one policy's whole buffer (never of a shard of it).
 
-    What the estimator makes is multiplied with ``optimization.role_weights``. ``log_ratios`` [N, T]
+    What the estimator makes is multiplied with ``algorithm.role_weights``. ``log_ratios`` [N, T]
     are those to the reference model. ``memory`` is what the estimator has kept from the policy's
     earlier updates, and is changed by those that keep something.
     """
-    estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
+    estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
+    group_by = estimator.group_by if algorithm.group_by is None else algorithm.group_by
     rewards = torch.tensor([sample.reward for sample in samples], dtype=torch.float32)
     inputs = AdvantageInputs(
         rewards=rewards.to(mask.device),
         mask=mask,
         log_ratios=log_ratios,
-        groups=group_keys(
-            samples, estimator.group_by if optimization.group_by is None else optimization.group_by
-        ),
-        discount=optimization.discount,
-        kl_coef=optimization.kl_coef,
+        groups=group_keys(samples, group_by),
+        kl_coef=algorithm.kl_coef,
         memory=memory,
     )
     advantages = estimator(inputs)
-    weights = optimization.role_weights
+    weights = algorithm.role_weights
     if not weights:
         return advantages
-    of_samples = torch.tensor([float(weights.get(sample.role, 1.0)) for sample in samples])
-    return advantages * of_samples.to(advantages).unsqueeze(1)
+    sample_weights = torch.tensor([weights.get(sample.role, 1.0) for sample in samples])
+    return advantages * sample_weights.to(advantages).unsqueeze(1)

@@ -49,7 +49,7 @@ class StepTotals:
     """What one optimiser step holds in all its micro batches on all ranks."""
 
     num_tokens: int
-    """Response tokens: the denominator of "token_mean"."""
+    """Sampled response tokens: the denominator of "token_mean"."""
     num_samples: int
     """Responses: the denominator of "sequence_mean"."""
     max_response_tokens: int
@@ -79,11 +79,11 @@ class MicroBatch:
     longest: int
     """Tokens of the longest sample."""
     predicting: torch.Tensor
-    """[n]: places in the row whose logits predict a response token."""
+    """[n]: places in the row whose logits predict a sampled response token."""
     response_ids: torch.Tensor
     """[n]: the predicted tokens, response after response."""
     mask: torch.Tensor
-    """[B, R] bool: True = response token, padded to the longest response."""
+    """[B, R] bool: True = sampled response token, padded to the longest response."""
 
 
 def assemble(samples: Sequence[TrainingSample], *, device: torch.device) -> MicroBatch:
@@ -91,28 +91,36 @@ def assemble(samples: Sequence[TrainingSample], *, device: torch.device) -> Micr
     rows = [[*sample.prompt_token_ids, *sample.response_token_ids] for sample in samples] or [[0]]
     lengths = [len(row) for row in rows]
     ends = list(accumulate(lengths))
-    predicting = [
-        place
-        for sample, end in zip(samples, ends, strict=False)
-        for place in range(end - len(sample.response_token_ids) - 1, end - 1)
-    ]
-    responses = [token for sample in samples for token in sample.response_token_ids]
+    tokens = list(chain(*rows))
     mask = response_mask(samples) if samples else torch.zeros(1, 1, dtype=torch.bool)
+    sampled = [
+        place
+        for sample, end, row in zip(samples, ends, mask, strict=False)
+        for place in (end - len(sample.response_token_ids) + row.nonzero()[:, 0]).tolist()
+    ]
     return MicroBatch(
-        input_ids=torch.tensor([list(chain(*rows))], device=device),
+        input_ids=torch.tensor([tokens], device=device),
         position_ids=torch.tensor([list(chain(*map(range, lengths)))], device=device),
         boundaries=torch.tensor([0, *ends], dtype=torch.int32, device=device),
         longest=max(lengths),
-        predicting=torch.tensor(predicting, dtype=torch.long, device=device),
-        response_ids=torch.tensor(responses, dtype=torch.long, device=device),
+        predicting=torch.tensor(sampled, dtype=torch.long, device=device) - 1,
+        response_ids=torch.tensor([tokens[i] for i in sampled], dtype=torch.long, device=device),
         mask=mask.to(device),
     )
 
 
 def response_mask(samples: Sequence[TrainingSample]) -> torch.Tensor:
-    """[N, T] bool: True for each response's tokens, T the length of the longest response."""
-    lengths = torch.tensor([len(s.response_token_ids) for s in samples])
-    return torch.arange(int(lengths.max())) < lengths[:, None]
+    """[N, T] bool: True for each sampled token of a response, T the length of the longest.
+
+    Example: responses of 3 tokens of which the second is a tool's, and of 1: [[T, F, T], [T, F, F]]
+    """
+    rows = [
+        torch.ones(len(s.response_token_ids), dtype=torch.bool)
+        if s.sampled is None
+        else torch.tensor(s.sampled, dtype=torch.bool)
+        for s in samples
+    ]
+    return pad_sequence(rows, batch_first=True)
 
 
 def rollout_logprobs(samples: Sequence[TrainingSample]) -> torch.Tensor:

@@ -1,47 +1,135 @@
-"""The loss of an update: the clipped surrogate and the KL term, on OpenRLHF's functions.
+"""The loss of an update, token by token, and the one number that it becomes.
 
-Every sum over a micro batch is divided by the totals of the whole optimiser step, over all
-ranks, so the gradient depends neither on the micro batches nor on the number of ranks.
+A loss is a function of ``LossInputs`` to the loss of each token; everything else is done to all
+losses alike: the correction for the rollout engine, the KL term, the mean. Every sum over a micro
+batch is divided by the totals of the whole optimiser step, over all ranks, so the gradient depends
+neither on the micro batches nor on the number of ranks.
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 
-from comas.config.schema import Optimization
+from comas.config.plugins import Registry, check_call
+from comas.config.schema import Algorithm, Custom, Dpo, Grpo, ReinforcePP
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import StepTotals
-from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss
+from comas.types import TrainingSample
 
-TOKEN_LEVEL = {"token_mean": True, "sequence_mean": False, "constant_length": True}
-"""Loss aggregation: the mean over all tokens; over each response's tokens and then responses; or
-the sum over all tokens by what they would be if every response had the greatest length."""
+
+class LossInputs(NamedTuple):
+    """What a loss is of: a micro batch of B responses, padded on the right to R tokens."""
+
+    logprobs: torch.Tensor
+    """[B, R]: log pi_theta of each token, differentiable."""
+    old_logprobs: torch.Tensor
+    """[B, R]: log pi_old."""
+    advantages: torch.Tensor
+    """[B, R]"""
+    mask: torch.Tensor
+    """[B, R] bool: True = trained response token."""
+    clip_epsilon: tuple[float, float]
+    """The epsilons below and above 1."""
+
+
+class TokenLosses(NamedTuple):
+    """The loss of each token, and of which tokens it has no gradient since they were clipped."""
+
+    losses: torch.Tensor
+    """[B, R]; those where the mask is False do not count."""
+    is_clipped: torch.Tensor | None = None
+    """[B, R] bool; None: none are."""
+
+
+Loss = Callable[[LossInputs], TokenLosses]
+
+
+def clipped_surrogate(inputs: LossInputs) -> TokenLosses:
+    """The loss of equation 11, with rho = pi_theta / pi_old::
+
+        -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)
+
+    ``algorithm.clip_epsilon_high`` replaces the eps above 1 (DAPO's clip-higher, arXiv
+    2503.14476). Parity with OpenRLHF's PolicyLoss is tested.
+    """
+    ratio = (inputs.logprobs - inputs.old_logprobs).clamp(-20.0, 20.0).exp()
+    low, high = inputs.clip_epsilon
+    gain = ratio * inputs.advantages
+    clipped_gain = ratio.clamp(1 - low, 1 + high) * inputs.advantages
+    return TokenLosses(-torch.min(gain, clipped_gain), clipped_gain < gain)
+
+
+def _as_loss(found: Any) -> Loss | None:
+    """A plug-in may return the losses [B, R] alone."""
+    if not callable(found):
+        return None
+    check_call(found, "inputs")
+
+    def loss(inputs: LossInputs) -> TokenLosses:
+        result: object = found(inputs)
+        result = result if isinstance(result, TokenLosses) else TokenLosses(result)  # type: ignore[arg-type]
+        if getattr(result.losses, "shape", None) != inputs.mask.shape:
+            raise ValueError(
+                f"algorithm.loss: of {list(inputs.mask.shape)} tokens it returned "
+                f"{type(result.losses).__name__} {list(getattr(result.losses, 'shape', []))}; let "
+                "it return a loss for each, a tensor [B, R]"
+            )
+        return result
+
+    return loss
+
+
+LOSSES: Registry[Loss] = Registry(
+    {"clipped_surrogate": clipped_surrogate},
+    group="comas.losses",
+    wanted="a function from LossInputs to the loss of each token, or to TokenLosses",
+    adapt=_as_loss,
+)
+"""Losses over advantages, by the name that ``algorithm.loss`` gives them."""
 
 
 class RolloutCorrection(NamedTuple):
     """What becomes of tokens whose ratio pi_policy / pi_rollout before the update is out of
     bounds."""
 
-    level: Literal["token", "seq"]
+    level: Literal["token", "response"]
     """What the ratio is of: each token, or the geometric mean over a response's tokens."""
     mode: Literal["clip", "mask"]
     """Weigh the loss by the ratio clipped to its bounds, or leave out what is beyond them and
     weigh the others by their tokens' ratios."""
     bounds: tuple[float, float]
-    """Unless ``optimization.rollout_ratio_bounds`` says others."""
 
 
-ROLLOUT_CORRECTIONS: dict[str, RolloutCorrection | None] = {
-    "none": None,
+ROLLOUT_CORRECTIONS: dict[str, RolloutCorrection] = {
     "tis": RolloutCorrection("token", "clip", (0.0, 2.0)),
     "icepop": RolloutCorrection("token", "mask", (0.5, 5.0)),
-    "seq_mask_tis": RolloutCorrection("seq", "mask", (0.5, 5.0)),
+    "seq_mask_tis": RolloutCorrection("response", "mask", (0.5, 5.0)),
 }
-"""Corrections of the mismatch between the rollout engine, which sampled, and the policy."""
+"""Corrections of the mismatch between the rollout engine, which sampled, and the policy, by what
+``algorithm.rollout_correction`` calls them."""
+
+
+def correction_weights(
+    correction: RolloutCorrection, log_ratios: torch.Tensor, mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The weight of each token's loss [B, R], and which tokens are beyond the bounds [B, R].
+
+    ``log_ratios`` [B, R] are log(pi_old / pi_rollout).
+    """
+    low, high = correction.bounds
+    looked_at = log_ratios
+    if correction.level == "response":
+        looked_at = (log_ratios * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
+        looked_at = looked_at.expand(mask.shape)
+    ratios = looked_at.exp()
+    is_beyond = ~((ratios >= low) & (ratios <= high))
+    if correction.mode == "clip":
+        return ratios.clamp(low, high), is_beyond
+    return torch.where(is_beyond, 0.0, log_ratios.exp()), is_beyond
 
 
 class Surrogate(NamedTuple):
@@ -51,7 +139,7 @@ class Surrogate(NamedTuple):
     num_clipped: torch.Tensor
     """Tokens whose gain was clipped (eq. 11)."""
     num_corrected: torch.Tensor
-    """Tokens, or with the level "seq" responses, beyond the bounds of the correction."""
+    """Tokens, or with seq_mask_tis responses, beyond the bounds of the correction."""
     num_correctable: torch.Tensor
     """Tokens or responses that the correction looked at."""
 
@@ -79,7 +167,9 @@ class Targets:
         rows = list(indices)
         return Targets(**{k: None if v is None else v[rows, :width] for k, v in vars(self).items()})
 
-    def advantages_by_sample(self) -> tuple[Sequence[float], ...]:
+    def advantages_by_sample(
+        self, samples: Sequence[TrainingSample]
+    ) -> tuple[Sequence[float], ...]:
         """The advantages of each sample's response tokens; none where pairs are compared.
 
         Example: advantages ``[[1.5, 1.5], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give
@@ -87,113 +177,87 @@ class Targets:
         """
         if self.advantages is None:
             return ()
-        rows = zip(self.advantages.cpu(), self.mask.cpu(), strict=True)
-        return tuple(array("f", row[mask].tolist()) for row, mask in rows)
+        rows = zip(self.advantages.tolist(), samples, strict=True)
+        return tuple(array("f", row[: len(sample.response_token_ids)]) for row, sample in rows)
 
 
 def policy_loss(
-    logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, optimization: Optimization
+    logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, algorithm: Algorithm
 ) -> Surrogate:
     """A micro batch's share of the loss, and what was clipped and corrected in it.
 
-    The clipped surrogate (eq. 11), plus the KL penalty where the estimator has it in the loss
-    and not in the advantages; or the DPO loss of pairs, each a chosen and a rejected response.
-    ``logprobs`` are [B, R], ``targets`` those of the same rows.
+    The loss over advantages, plus the KL penalty where the estimator has it in the loss and not in
+    the advantages; or the DPO loss of pairs, each a chosen and a rejected response. ``logprobs``
+    are [B, R], ``targets`` those of the same rows.
     """
-    reference, mask, beta = targets.reference_logprobs, targets.mask, optimization.kl_coef
-    if optimization.loss == "dpo":
+    reference, mask = targets.reference_logprobs, targets.mask
+    if isinstance(algorithm, Dpo):
         assert reference is not None
-        loss = dpo_loss(logprobs, reference_logprobs=reference, mask=mask, beta=beta, totals=totals)
+        loss = dpo_loss(
+            logprobs, reference_logprobs=reference, mask=mask, beta=algorithm.beta, totals=totals
+        )
         zero = torch.zeros_like(loss)
         return Surrogate(loss, zero, zero, zero)
-    surrogate = clipped_surrogate(
-        logprobs, targets=targets, totals=totals, optimization=optimization
-    )
-    kl_loss = ADVANTAGE_ESTIMATORS[optimization.estimator].kl_loss
+    surrogate = surrogate_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm)
+    kl_loss = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss
     if reference is None or kl_loss is None:
         return surrogate
-    penalty = kl_penalty(
-        logprobs,
-        reference_logprobs=reference,
-        mask=mask,
-        estimator=kl_loss,
-        aggregation=loss_aggregation(optimization),
-        totals=totals,
-    )
-    return surrogate._replace(loss=surrogate.loss + beta * penalty)
+    kl = approximate_kl(logprobs, reference, estimator=kl_loss)
+    penalty = aggregate(kl, mask, aggregation=algorithm.loss_aggregation, totals=totals)
+    return surrogate._replace(loss=surrogate.loss + algorithm.kl_coef * penalty)
 
 
-def clipped_surrogate(
-    logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, optimization: Optimization
+def surrogate_loss(
+    logprobs: torch.Tensor,
+    *,
+    targets: Targets,
+    totals: StepTotals,
+    algorithm: ReinforcePP | Grpo | Custom,
 ) -> Surrogate:
-    """A micro batch's share of the clipped surrogate as a loss.
+    """A micro batch's share of the loss over advantages.
 
-    The loss of a token is equation 11, with rho = pi_theta / pi_old::
-
-        -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)
-
-    averaged as ``loss_aggregation`` says. ``clip_epsilon_high`` replaces the eps above 1 (DAPO's
-    clip-higher, arXiv 2503.14476). With ``dual_clip`` c the loss of a token of negative advantage
-    is at most -c * A (arXiv 1912.09729). ``rollout_correction`` weighs every token's loss by
-    pi_old / pi_rollout.
+    ``algorithm.loss`` says what the loss of a token is, ``algorithm.rollout_correction`` how it is
+    weighed, and ``algorithm.loss_aggregation`` how the tokens are averaged.
     """
     assert targets.advantages is not None
-    mask, high = targets.mask, optimization.clip_epsilon_high
-    aggregation, correction = loss_aggregation(optimization), rollout_correction(optimization)
-    level, mode, bounds = correction or ("off", "mask", (0.0, 0.0))
-    surrogate = openrlhf_module("loss").PolicyLoss(
-        clip_eps_low=optimization.clip_epsilon,
-        clip_eps_high=optimization.clip_epsilon if high is None else high,
-        dual_clip=optimization.dual_clip,
-        token_level_loss=TOKEN_LEVEL[aggregation],
-        is_correction_level=level,
-        is_correction_mode=mode,
-        is_correction_threshold=bounds,
-    )
-    loss, clipped_share, _, _, corrected_share = surrogate(
-        logprobs,
-        logprobs.detach() if targets.old_logprobs is None else targets.old_logprobs,
-        targets.advantages,
-        action_mask=mask.to(logprobs.dtype),
-        rollout_log_probs=targets.rollout_logprobs,
-        **_denominators(aggregation, totals),
-    )
-    num_tokens, zero = mask.sum(), torch.zeros_like(loss)
-    num_correctable = zero
+    mask, low, high = targets.mask, algorithm.clip_epsilon, algorithm.clip_epsilon_high
+    old = logprobs.detach() if targets.old_logprobs is None else targets.old_logprobs
+    epsilons = (low, low if high is None else high)
+    found = LOSSES[algorithm.loss](LossInputs(logprobs, old, targets.advantages, mask, epsilons))
+    losses, is_clipped = found.losses, found.is_clipped
+    num_corrected = num_correctable = torch.zeros((), device=mask.device)
+    correction = ROLLOUT_CORRECTIONS.get(algorithm.rollout_correction)
     if correction is not None:
-        num_correctable = mask.any(dim=1).sum() if level == "seq" else num_tokens
-    # The shares of an empty micro batch are 0 / 0, and without a correction there is none.
+        weights, is_beyond = correction_weights(correction, old - targets.rollout_logprobs, mask)
+        losses = weights * losses
+        counted = mask if correction.level == "token" else mask.any(dim=1, keepdim=True)
+        num_correctable = counted.sum()
+        num_corrected = (is_beyond[:, : counted.shape[1]] & counted).sum()
     return Surrogate(
-        loss,
-        num_clipped=torch.where(num_tokens > 0, clipped_share * num_tokens, zero).detach(),
-        num_corrected=zero
-        if correction is None
-        else torch.where(num_tokens > 0, corrected_share * num_correctable, zero),
+        aggregate(losses, mask, aggregation=algorithm.loss_aggregation, totals=totals),
+        num_clipped=torch.zeros_like(mask).sum()
+        if is_clipped is None
+        else (is_clipped & mask).sum(),
+        num_corrected=num_corrected,
         num_correctable=num_correctable,
     )
 
 
-def kl_penalty(
-    logprobs: torch.Tensor,
-    *,
-    reference_logprobs: torch.Tensor,
-    mask: torch.Tensor,
-    estimator: Literal["k2", "k3"],
-    aggregation: str,
-    totals: StepTotals,
+def aggregate(
+    losses: torch.Tensor, mask: torch.Tensor, *, aggregation: str, totals: StepTotals
 ) -> torch.Tensor:
-    """A micro batch's share of the mean KL(pi_theta || pi_ref) as a differentiable loss.
+    """A micro batch's share of the mean of ``losses`` [B, R] over the whole optimiser step.
 
-    k3 = exp(ref - lp) - 1 - (ref - lp) (DeepSeekMath), k2 = (lp - ref)^2 / 2; aggregated as
-    the policy loss is.
+    token_mean: over all tokens; sequence_mean: over the means of the responses; constant_length:
+    the sum over all tokens by what they would be if every response had the greatest length.
     """
-    kl = approximate_kl(logprobs, reference_logprobs, estimator=estimator)
-    return openrlhf_module("loss").aggregate_loss(
-        kl,
-        mask.to(kl.dtype),
-        token_level_loss=TOKEN_LEVEL[aggregation],
-        **_denominators(aggregation, totals),
-    )
+    weights = mask.to(losses.dtype)
+    if aggregation == "sequence_mean":
+        means = (losses * weights).sum(dim=1) / (weights.sum(dim=1) + 1e-8)
+        return means.sum() / totals.num_samples * totals.num_ranks
+    longest = totals.num_samples * totals.max_response_tokens
+    num_tokens = longest if aggregation == "constant_length" else totals.num_tokens
+    return (losses * weights).sum() / num_tokens * totals.num_ranks
 
 
 def log_ratios(
@@ -206,51 +270,33 @@ def log_ratios(
 
 
 def approximate_kl(
-    logprobs: torch.Tensor, reference_logprobs: torch.Tensor, *, estimator: str
+    logprobs: torch.Tensor,
+    reference_logprobs: torch.Tensor,
+    *,
+    estimator: Literal["k1", "k2", "k3"],
 ) -> torch.Tensor:
-    """Per-token estimate of KL(pi_theta || pi_ref): "k1", "k2" or "k3" (Schulman).
-
-    OpenRLHF clamps each token's estimate to [-10, 10].
-    """
-    return openrlhf_module("utils").compute_approx_kl(
-        logprobs, reference_logprobs, kl_estimator=estimator
-    )
-
-
-def _denominators(aggregation: str, totals: StepTotals) -> dict[str, int]:
-    longest = totals.num_samples * totals.max_response_tokens
-    return {
-        "dp_size": totals.num_ranks,
-        "batch_num_tokens": longest if aggregation == "constant_length" else totals.num_tokens,
-        "global_batch_size": totals.num_samples,
-    }
+    """Per-token estimate of KL(pi_theta || pi_ref), between -10 and 10, with r = log(pi_theta /
+    pi_ref): k1 = r, k2 = r^2 / 2, k3 = exp(-r) - 1 + r (Schulman; DeepSeekMath has the last)."""
+    ratio = logprobs.float() - reference_logprobs.float()
+    if estimator == "k2":
+        ratio = ratio**2 / 2.0
+    elif estimator == "k3":
+        # Below -10, k3 exceeds the final bound: an overflowing exp() has the gradient 0 * inf.
+        ratio = ratio.clamp(min=-10)
+        ratio = (-ratio).exp() - 1 + ratio
+    return ratio.clamp(min=-10, max=10)
 
 
-def loss_aggregation(optimization: Optimization) -> str:
-    """The configured aggregation, or else the estimator's, or else the mean over all tokens."""
-    estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
-    return optimization.loss_aggregation or estimator.loss_aggregation or "token_mean"
-
-
-def rollout_correction(optimization: Optimization) -> RolloutCorrection | None:
-    """The configured correction with its bounds, its own or the configured ones."""
-    correction = ROLLOUT_CORRECTIONS[optimization.rollout_correction]
-    if correction is None or optimization.rollout_ratio_bounds is None:
-        return correction
-    low, high = optimization.rollout_ratio_bounds
-    return correction._replace(bounds=(low, high))
-
-
-def needs_pass_beforehand(optimization: Optimization, *, num_optimizer_steps: int) -> bool:
-    """Whether the policy's log-probs before the update take a forward pass of their own.
+def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:
+    """True if the policy's log-probs before the update take a forward pass of their own.
 
     Advantages that hold the KL penalty need them, since every gradient needs the advantages. So
     do importance ratios, unless the old log-probs are the rollout engine's, or there is one
     optimiser step, whose own forward pass gives the same.
     """
-    if optimization.loss == "dpo":
+    if isinstance(algorithm, Dpo):
         return False
-    kl_loss = ADVANTAGE_ESTIMATORS[optimization.estimator].kl_loss
-    penalises_rewards = optimization.kl_coef > 0 and kl_loss is None
-    recomputes = optimization.old_logprobs == "recomputed"
+    kl_loss = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss
+    penalises_rewards = algorithm.kl_coef > 0 and kl_loss is None
+    recomputes = algorithm.rollout_correction != "ratio"
     return penalises_rewards or (recomputes and num_optimizer_steps > 1)

@@ -1,13 +1,11 @@
 """From rewarded discussions to one training buffer per policy."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from itertools import compress
 from statistics import fmean, pvariance
 
 from comas.types import RewardedDiscussion, TrainingSample, Turn, TurnKey, UpdateStats
 
-GROUP_KEYS = ("agent_index", "question_id", "discussion_id", "round_index", "role")
-"""Fields of a sample by which an estimator may group."""
 NO_VARIANCE = 1e-12
 """Variances below this are the rounding of a mean."""
 
@@ -20,10 +18,10 @@ def collect_samples(
 ) -> list[list[TrainingSample]]:
     """Collect everything each policy said, in any role, into its buffer D_k.
 
-    A turn without a reward is left out, and with ``mask_truncated`` also a response cut off
-    by the token limit. What is left out here counts neither in the loss nor
-    in any mean, spread or token count of an estimator: there is one mask for both. The order is
-    that of the discussions and their turns.
+    A turn without a reward or without a sampled token is left out, and with ``mask_truncated``
+    also a response cut off by the token limit. What is left out here counts neither in the loss
+    nor in any mean, spread or token count of an estimator: there is one mask for both. The order
+    is that of the discussions and their turns.
 
     Example: agents 0 and 1 share policy 0, so ``policy_of_agent == [0, 0, 1]``; a discussion
     in which agents 0, 1, 2 spoke once each gives buffers of 2 and 1 samples.
@@ -33,6 +31,8 @@ def collect_samples(
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             truncated = turn.generation.finish_reason == "length"
             if reward is None or (mask_truncated and truncated):
+                continue
+            if turn.generation.num_sampled_tokens == 0:
                 continue
             assert not turn.is_given, f"{turn.turn_id}: nobody said it, so it has no reward"
             sample = _sample(item, turn, reward)
@@ -59,9 +59,9 @@ class Buffers:
 
     def add(self, samples: Sequence[Sequence[TrainingSample]]) -> None:
         """Add what each policy said in a step."""
-        for gathered, every, own in zip(self._gathered, self._update_every, samples, strict=True):
+        for gathered, every, said in zip(self._gathered, self._update_every, samples, strict=True):
             if every > 0:
-                gathered += own
+                gathered += said
 
     def take_due(self, step: int, *, num_steps: int) -> dict[int, list[TrainingSample]]:
         """Policy -> its buffer, of those that are updated in ``step``; they begin anew."""
@@ -101,56 +101,23 @@ def variance_between_roles(
     Example: solutions with 1 and 0, scorings with 0 and -1: means 0.5 and -0.5 about 0, so 1 / 2.
     """
     by_role: dict[str, list[float]] = {}
-    for sample, of_tokens in zip(samples, advantages, strict=False):
-        if of_tokens:
-            by_role.setdefault(sample.role, []).append(fmean(of_tokens))
-    values = [value for own in by_role.values() for value in own]
+    for sample, token_advantages in zip(samples, advantages, strict=False):
+        if len(token_advantages):
+            mask = sample.sampled or (True,) * len(token_advantages)
+            by_role.setdefault(sample.role, []).append(fmean(compress(token_advantages, mask)))
+    values = [value for role in by_role.values() for value in role]
     if not values or pvariance(values) < NO_VARIANCE:
         return None
-    means = [fmean(own) for own in by_role.values() for _ in own]
+    means = [fmean(role) for role in by_role.values() for _ in role]
     return pvariance(means) / pvariance(values)
 
 
 def group_keys(samples: Sequence[TrainingSample], group_by: Sequence[str]) -> list[Hashable]:
-    """The group of each sample, as the values of its ``group_by`` fields (see ``GROUP_KEYS``).
+    """The group of each sample, as the values of its ``group_by`` fields.
 
     Example: ``group_by == ["question_id", "role"]`` gives ``("math/17", "solution")``.
     """
     return [tuple(getattr(sample, key) for key in group_by) for sample in samples]
-
-
-def penalise_length(
-    samples: Sequence[TrainingSample], *, buffer_tokens: int | None, max_response_tokens: int
-) -> Sequence[TrainingSample]:
-    """The samples with ``overlong_punishment`` added to their rewards; as they are without a
-    buffer."""
-    if buffer_tokens is None:
-        return samples
-    return [
-        replace(
-            sample,
-            reward=sample.reward
-            + overlong_punishment(
-                len(sample.response_token_ids),
-                buffer_tokens=buffer_tokens,
-                max_response_tokens=max_response_tokens,
-            ),
-        )
-        for sample in samples
-    ]
-
-
-def overlong_punishment(num_tokens: int, *, buffer_tokens: int, max_response_tokens: int) -> float:
-    """DAPO's soft overlong punishment (eq. 13 of arXiv 2503.14476) of a response of |y| tokens::
-
-        0                                       |y| <= L_max - L_buffer
-        (L_max - L_buffer - |y|) / L_buffer     in between
-        -1                                      |y| >= L_max
-
-    Example: of at most 100 tokens the last 20 are the buffer; a response of 85 gets -0.25.
-    """
-    excess = num_tokens - (max_response_tokens - buffer_tokens)
-    return -min(max(excess / buffer_tokens, 0.0), 1.0)
 
 
 def _sample(item: RewardedDiscussion, turn: Turn, reward: float) -> TrainingSample:
@@ -165,4 +132,5 @@ def _sample(item: RewardedDiscussion, turn: Turn, reward: float) -> TrainingSamp
         response_token_ids=turn.generation.response_token_ids,
         rollout_logprobs=turn.generation.rollout_logprobs,
         reward=reward,
+        sampled=turn.generation.sampled,
     )

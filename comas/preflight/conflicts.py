@@ -14,18 +14,12 @@ from comas.config.faults import Conflict
 from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
-from comas.config.schema import Config
+from comas.config.schema import Config, Dpo, PolicyGradient
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
 from comas.interaction.prompts import WordingError, quoted_in, wording_of
 from comas.preflight.chats import kwargs_conflicts, marks_conflicts
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
-from comas.preflight.update_conflicts import (
-    estimator_conflicts,
-    loss_conflicts,
-    preference_conflicts,
-    role_weight_conflicts,
-)
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.stopping import EXAMPLE, parse_condition
 from comas.run.validation import DISCUSSIONS, GREEDY, SAMPLED
@@ -146,15 +140,6 @@ def _policies(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _learning_rates(config: Config) -> Iterator[Conflict]:
-    if not all(0 < rate <= 1 for rate in config.society.learning_rates or ()):
-        yield Conflict(
-            ("society.learning_rates",),
-            "must hold numbers above 0 and at most 1",
-            "write one such as 1e-6 for each policy; 0 in society.update_every freezes a policy",
-        )
-
-
 def _betas(config: Config) -> Iterator[Conflict]:
     betas = config.optimization.betas
     if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
@@ -165,10 +150,10 @@ def _betas(config: Config) -> Iterator[Conflict]:
 def _updates(config: Config) -> Iterator[Conflict]:
     """Checkpoints that would not come right after an update of every policy."""
     intervals, training = config.society.update_every, config.training
-    if min(intervals, default=0) < 0 or not any(intervals):
+    if not any(intervals):
         yield Conflict(
             ("society.update_every",),
-            "must hold numbers of at least 0 (frozen), and one above 0",
+            "freezes every policy (0): one must be above 0",
             "write 1 for each policy that is to be updated in every step",
         )
         return
@@ -263,6 +248,25 @@ def _train_batches(config: Config) -> Iterator[Conflict]:
             ("optimization.train_batch_size", "policy.ranks_per_policy"),
             f"a batch of {size} cannot give each of {ranks} ranks a sample",
             f"set optimization.train_batch_size to {ranks} or more, or to null",
+        )
+
+
+def _pairs(config: Config) -> Iterator[Conflict]:
+    if isinstance(config.algorithm, Dpo) and config.interaction.prompt_reuse == 1:
+        yield Conflict(
+            ("algorithm.name", "interaction.prompt_reuse"),
+            "dpo compares an agent's responses to the same prompt, and there is only one",
+            "set interaction.prompt_reuse to 2 or more, such as 4",
+        )
+
+
+def _lengths(config: Config) -> Iterator[Conflict]:
+    longest = config.rollout.max_response_tokens
+    if config.rollout.min_response_tokens > longest:
+        yield Conflict(
+            ("rollout.min_response_tokens", "rollout.max_response_tokens"),
+            "the shortest response cannot be longer than the longest",
+            f"set rollout.min_response_tokens to {longest} or less",
         )
 
 
@@ -415,14 +419,13 @@ def _staleness(config: Config) -> Iterator[Conflict]:
             "set cluster.placement to disaggregated, or cluster.device to cpu, or "
             "training.max_staleness to 0",
         )
-    optimization = config.optimization
-    corrects = optimization.rollout_correction != "none" or optimization.old_logprobs == "rollout"
-    if optimization.loss == "clipped_surrogate" and not corrects:
+    algorithm = config.algorithm
+    if isinstance(algorithm, PolicyGradient) and algorithm.rollout_correction == "none":
         yield Conflict(
-            ("training.max_staleness", "optimization.rollout_correction"),
+            ("training.max_staleness", "algorithm.rollout_correction"),
             "nothing would weigh what agents said before their latest updates",
-            "set optimization.rollout_correction to tis or icepop, or optimization.old_logprobs "
-            "to rollout, or training.max_staleness to 0",
+            "set algorithm.rollout_correction to ratio, tis or icepop, or training.max_staleness "
+            "to 0",
         )
 
 
@@ -431,7 +434,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _prompts,
     _generated_questions,
     _policies,
-    _learning_rates,
     _betas,
     _updates,
     _chats,
@@ -441,13 +443,11 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _evaluations_of_criticism,
     _micro_batches,
     _train_batches,
+    _pairs,
+    _lengths,
     _adapters,
     _best,
     _ends,
-    estimator_conflicts,
-    loss_conflicts,
-    preference_conflicts,
-    role_weight_conflicts,
     option_conflicts,
     _gpus,
     _nodes,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from comas.config.schema import Config
+from comas.config.schema import Config, Dpo, Interaction
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, AdvantageEstimator
 from comas.policy_optimization.advantages import AdvantageInputs
 from comas.policy_optimization.samples import collect_samples, group_keys
@@ -26,18 +26,20 @@ def group_needs(config: Config) -> list[Need]:
     What decides is the groups, and the schedule with its copies, agents and policies: silent
     discussions tell. A role of which every sample is alone learns nothing, which is a fault.
     """
-    optimization = config.optimization
-    estimator = ADVANTAGE_ESTIMATORS[optimization.estimator]
-    if optimization.loss == "dpo" or not needs_others(estimator):
+    algorithm = config.algorithm
+    if isinstance(algorithm, Dpo):
         return []
-    group_by = optimization.group_by or estimator.group_by
+    estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
+    if not needs_others(estimator):
+        return []
+    group_by = estimator.group_by if algorithm.group_by is None else algorithm.group_by
     shares = lone_shares(
         _silent_steps(config),
         policy_of_agent=config.policy_of_agent,
         trained_policies=config.trained_policies,
         group_by=group_by,
     )
-    return [_group_need(config, group_by, shares)]
+    return [_group_need(algorithm.estimator, config.interaction, group_by, shares)]
 
 
 def needs_others(estimator: AdvantageEstimator) -> bool:
@@ -50,7 +52,6 @@ def needs_others(estimator: AdvantageEstimator) -> bool:
         mask=torch.ones(2, 1, dtype=torch.bool),
         log_ratios=torch.zeros(2, 1),
         groups=["one", "other"],
-        discount=1.0,
         kl_coef=0.0,
     )
     return not estimator(alone).any()
@@ -86,21 +87,20 @@ def lone_shares(
     return {role: num_alone[role] / num_samples[role] for role in ROLES if num_samples[role]}
 
 
-def _group_need(config: Config, group_by: Sequence[str], shares: Mapping[Role, float]) -> Need:
-    name, interaction = config.optimization.estimator, config.interaction
+def _group_need(
+    estimator: str, interaction: Interaction, group_by: Sequence[str], shares: Mapping[Role, float]
+) -> Need:
     hopeless = [f"{role}s" for role, share in shares.items() if share == 1]
     doubtful = [f"{share:.0%} of {role}s" for role, share in shares.items() if share > WARNED_SHARE]
     cause = (
-        f"optimization.estimator={name} compares what is alike in {', '.join(group_by)}, and "
+        f"the estimator {estimator} compares what is alike in {', '.join(group_by)}, and "
         f"under interaction.schedule={interaction.schedule} with "
         f"interaction.prompt_reuse={interaction.prompt_reuse}"
     )
-    fewer = "optimization.group_by to fewer keys, such as [question_id, role], " * (
-        len(group_by) > 2
-    )
+    fewer = "algorithm.group_by to fewer keys, such as [question_id, role], " * (len(group_by) > 2)
     remedy = (
         f"set interaction.prompt_reuse to {max(4, 2 * interaction.prompt_reuse)}, {fewer}or "
-        f"optimization.estimator to one that learns from a lone sample: {', '.join(_independent())}"
+        "algorithm.name to reinforce_pp, which learns from a lone sample"
     )
     fault = doubt = None
     if hopeless:
@@ -127,7 +127,3 @@ def _silent_steps(config: Config) -> list[Discussion]:
         for step in range(math.ceil(wanted / batch))
         for discussion in silent_discussions(config, num_questions=batch, step=step)
     ]
-
-
-def _independent() -> list[str]:
-    return [name for name, of in ADVANTAGE_ESTIMATORS.items() if not needs_others(of)]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from comas.config.paths import REPOSITORY
-from comas.config.schema import Config
+from comas.config.schema import Config, Dpo
 from comas.engines.policy.deepspeed_options import BUCKET_ELEMENTS
 from comas.engines.rollout.vllm_options import gpu_batched_tokens, lora_room
 from comas.policy_optimization.logprobs import CHUNK_SIZE
@@ -173,7 +173,7 @@ def rank_memory(
     gradients = size * whole if stage < 2 else 4 * part
     resident = 0 if offload else 4 * masters + 8 * part
     held = size * whole if stage < 3 else size * (part + min(whole, GATHERED_ELEMENTS))
-    has_second = is_adapted or config.optimization.kl_coef > 0  # the base, or the reference
+    has_second = is_adapted or config.algorithm.uses_reference  # the base, or the reference
     engine = engine_memory(shape, config).weights
     reduction = size * min(whole, BUCKET_ELEMENTS["cuda"]) + (size * part if stage == 2 else 0)
     head = shape.vocab_size * (2 * 4 * CHUNK_SIZE + 4 * shape.hidden_size * (not is_adapted))
@@ -202,7 +202,7 @@ def rank_memory(
 def tokens_at_once(config: Config) -> int:
     """Return the tokens in the largest micro batch: a sample is never divided, nor is a pair."""
     longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
-    if config.optimization.loss == "dpo":
+    if isinstance(config.algorithm, Dpo):
         longest *= 2
     if config.policy.micro_batch_tokens is not None:
         return max(longest, config.policy.micro_batch_tokens)

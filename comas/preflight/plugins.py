@@ -5,12 +5,13 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, get_args
 
+from comas.config.keys import keys_of
 from comas.config.plugins import Registry
 from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.interaction import CRITICISMS, SCHEDULES
 from comas.interaction.prompts import location_of, read_wording
-from comas.policy_optimization import ADVANTAGE_ESTIMATORS
+from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
@@ -24,7 +25,8 @@ PLUGIN_KEYS: dict[str, Registry[Any]] = {
     "interaction.schedule": SCHEDULES,
     "interaction.criticism": CRITICISMS,
     "reward.scheme": REWARD_SCHEMES,
-    "optimization.estimator": ADVANTAGE_ESTIMATORS,
+    "algorithm.estimator": ADVANTAGE_ESTIMATORS,
+    "algorithm.loss": LOSSES,
     **{f"verification.{domain}": VERIFIERS for domain in ALL_DOMAINS},
     "logging.trackers": TRACKERS,
 }
@@ -33,7 +35,10 @@ PLUGIN_KEYS: dict[str, Registry[Any]] = {
 
 def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
     """Yield (key, registry, name) for every name of a configuration, shipped ones included."""
+    keys = keys_of(Config, {"algorithm.name": config.algorithm.name})
     for key, registry in PLUGIN_KEYS.items():
+        if key not in keys:
+            continue
         value = attrgetter(key)(config)
         for name in value if isinstance(value, list) else [value]:
             yield key, registry, name

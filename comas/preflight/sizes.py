@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from comas.config.schema import Config, Training
+from comas.config.schema import Config, Dpo, Training
 from comas.data import count_steps
 from comas.interaction import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
@@ -32,7 +32,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     turns = _turns_of_one_discussion(config)
     num_turns = num_discussions * sum(turns.values())
     samples_per_agent = num_turns / config.society.num_agents
-    if config.optimization.loss == "dpo":
+    if isinstance(config.algorithm, Dpo):
         samples_per_agent = 2 * config.rollout.batch_size  # a pair of each question
     agents = Counter(config.policy_of_agent)
     samples = [round(samples_per_agent * agents[p]) for p in range(config.num_policies)]

@@ -15,7 +15,7 @@ class Study:
 
     about: str = key("")
     """The beginning of the report, in Markdown."""
-    experiments: dict[str, Any] = key({}, example={"mine": "mine.yaml optimization.kl_coef=0.1"})
+    experiments: dict[str, Any] = key({}, example={"mine": "mine.yaml algorithm.kl_coef=0.1"})
     """Name -> what would follow ``scripts/train_comas.sh``: a configuration, then settings."""
     compare_with: str | None = key(None, example="comas")
     """The experiment that all others are compared with; null: the first."""

@@ -14,7 +14,7 @@ from comas.policy_optimization.samples import advantages_by_turn
 from comas.run.ahead import Batch
 from comas.run.checkpoints import Begin, CheckpointWriter
 from comas.run.directory import RunDirectory
-from comas.run.guards import UpdateGuard, Watch
+from comas.run.guards import UpdateGuard, Watch, mismatch_limit
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.records import METRICS, read_rows
 from comas.run.stopping import Stopping
@@ -63,7 +63,7 @@ class Bookkeeping:
         self._answers = answers
         self._updates = UpdateGuard()
         # Of samples that are older than the weights, log-probs have to differ.
-        limit = math.inf if config.training.max_staleness else config.optimization.mismatch_warning
+        limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         self._watch = Watch(earlier, mismatch_limit=limit)
         self._stopping = Stopping(config, earlier)
         self._checkpoints = CheckpointWriter(

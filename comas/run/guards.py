@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from comas.config.schema import Config
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
@@ -26,7 +27,7 @@ WINDOW = 10
 LARGE_SHARE = 0.5
 """Share of unreadable scorings, or of responses that are cut off, from which it is said."""
 CORRECTED_SHARE = 0.1
-"""Share beyond the bounds of ``optimization.rollout_correction`` that is warned of."""
+"""Share beyond the bounds of ``algorithm.rollout_correction`` that is warned of."""
 NO_DIFFERENCE = 1e-6
 """Rewards that differ by less are equal."""
 EXTREME_REWARD = 0.02
@@ -249,7 +250,7 @@ LOST_SIGNALS = (
         is_large,
         "half of the responses or more are cut off: {each}",
         "raise rollout.max_response_tokens, choose society.models that come to an end, or stop a "
-        "model from thinking (rollout.chat_template_kwargs); optimization.mask_truncated leaves "
+        "model from thinking (rollout.chat_template_kwargs); algorithm.mask_truncated leaves "
         "them out of the update",
         lambda turn: turn.generation.finish_reason == "length",
     ),
@@ -268,9 +269,9 @@ LOST_SIGNALS = (
         of_all("policy/num_samples"),
         lambda trend: trend.last == 0,
         "nothing that {who} said is learnt from",
-        "left out is what is cut off (optimization.mask_truncated; raise "
+        "left out is what is cut off (algorithm.mask_truncated; raise "
         "rollout.max_response_tokens), what reward.scheme does not pay, and under "
-        "optimization.loss=dpo what has no pair with another reward",
+        "algorithm.name=dpo what has no pair with another reward",
         lambda turn: True,
     ),
     Sign(
@@ -278,7 +279,7 @@ LOST_SIGNALS = (
         lambda trend: trend.last > 1 - NO_DIFFERENCE,
         "no response of {who} has an advantage over another",
         "where their rewards differ, raise interaction.prompt_reuse, so that there are others to "
-        "compare with, or change optimization.group_by or optimization.estimator",
+        "compare with, or change algorithm.group_by or algorithm.name",
         lambda turn: True,
     ),
 )
@@ -297,8 +298,7 @@ TRENDS = (
         over_time(lambda first, latest: latest > LENGTH_FACTOR * first),
         "grew from {first:.0f} to {latest:.0f} tokens",
         "look at discussions/ for repetition, and at interaction/truncated_rate: what is cut off "
-        "is not learnt from under optimization.mask_truncated, and "
-        "optimization.overlong_buffer_tokens penalises length before that",
+        "is not learnt from under algorithm.mask_truncated",
     ),
     Sign(
         "scoring/invalid_rate",
@@ -310,28 +310,35 @@ TRENDS = (
         of_all("policy/entropy"),
         over_time(lambda first, latest: latest < ENTROPY_SHARE * first),
         "fell from {first:.3f} to {latest:.3f} nats: the policy says nearly the same each time",
-        "lower optimization.learning_rate, or raise optimization.kl_coef or "
-        "optimization.clip_epsilon_high",
+        "lower optimization.learning_rate, or raise algorithm.kl_coef or "
+        "algorithm.clip_epsilon_high",
     ),
 )
 """What comes over time, and is told once in a run."""
 
 
+def mismatch_limit(config: Config) -> float:
+    """Return the mean |policy - rollout| log-prob difference above which something is wrong."""
+    is_exact = config.policy.dtype == config.rollout.dtype == "float32"
+    return 0.01 if is_exact else 0.1
+
+
 def mismatch_signs(limit: float) -> tuple[Sign, ...]:
-    """Signs that an update is on other probabilities than were sampled from; ``limit`` is
-    ``optimization.mismatch_warning``."""
+    """Signs that an update is on other probabilities than were sampled from, by a difference in
+    log-prob above ``limit``."""
     return (
         Sign(
             of_all("rollout_mismatch/mean"),
             lambda trend: trend.last > limit,
             "the policy's log-probs differ from its rollout engine's by {value:.3f} a token "
-            f"(optimization.mismatch_warning={limit:g}), so importance ratios are wrong",
-            "look at rollout.dtype and policy.dtype, and at optimization.rollout_correction",
+            f"(more than {limit:g}), so importance ratios are wrong",
+            "look at rollout.dtype and policy.dtype, and at algorithm.rollout_correction",
         ),
         Sign(
             of_all("rollout_mismatch/corrected_share"),
             lambda trend: trend.last > CORRECTED_SHARE,
-            "{value:.0%} of what {who} said was beyond optimization.rollout_ratio_bounds, and so "
+            "{value:.0%} of what {who} said was beyond the bounds of algorithm.rollout_correction, "
+            "and so "
             "clipped or left out of the update",
             "look at the mismatch of the same agent",
         ),
@@ -344,7 +351,7 @@ class Watch:
 
     Args:
         rows: the metrics of the steps before a resume.
-        mismatch_limit: ``optimization.mismatch_warning``.
+        mismatch_limit: the mean |policy - rollout| log-prob difference above which it warns.
     """
 
     def __init__(self, rows: Iterable[Metrics], *, mismatch_limit: float) -> None:

@@ -23,7 +23,8 @@ from comas.utils.model_folder import CARD, hub_name_of, licence_of
 
 TEMPLATE = Path(__file__).with_name("model_card.md")
 RECIPE = (
-    *("seed", "society", "interaction", "reward", "rollout", "policy", "optimization", "training"),
+    *("seed", "society", "interaction", "reward", "rollout", "policy"),
+    *("algorithm", "optimization", "training"),
 )
 """Sections of the configuration that decide what is learnt from given questions."""
 PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf")

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from comas.config.schema import Config
+from comas.config.schema import Config, PolicyGradient
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.recoveries import Recoveries
 from comas.policy_optimization.samples import collect_samples
@@ -61,7 +61,7 @@ class Arguments(Repeated):
 def main(arguments: Arguments) -> None:
     """Measure, and print the ratios."""
     trl = _install_trl(Path("saves/benchmarks"))
-    overrides = [f"optimization.estimator={arguments.estimator}"]
+    overrides = [f"algorithm.name={arguments.estimator}"]
     prepared = prepare(load_config(QUICKSTART_CONFIG, overrides))
     config = prepared.config
     turns: dict[str, list[Numbers]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
@@ -101,7 +101,7 @@ def train(
         buffers = collect_samples(
             rewards.discussions,
             policy_of_agent=config.policy_of_agent,
-            mask_truncated=config.optimization.mask_truncated,
+            mask_truncated=config.algorithm.mask_truncated,
         )
         agents.begin_update(dict(enumerate(buffers)), step=step)()
         agents.sync_weights()
@@ -133,6 +133,7 @@ def _trl_jobs(
     num_threads: int,
 ) -> list[dict[str, object]]:
     """A job for each agent, on prompts of its own (see ``scripts/benchmarks/_trl.py``)."""
+    assert isinstance(config.algorithm, PolicyGradient)
     return [
         {
             "model": model,
@@ -142,7 +143,7 @@ def _trl_jobs(
             "num_threads": num_threads,
             "max_tokens": config.rollout.max_response_tokens,
             "learning_rate": config.optimization.learning_rate,
-            "kl_coef": config.optimization.kl_coef,
+            "kl_coef": config.algorithm.kl_coef,
         }
         for agent, model in enumerate(prepared.models)
     ]

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from comas.config.schema import Optimization, Policy
+from comas.config.schema import Optimization, Policy, ReinforcePP
 from comas.types import TrainingSample
 from scripts.benchmarks._turns import Repeated, Report, Way, time_ratios, timed_with_memory
 from scripts.command import read_arguments
@@ -82,6 +82,7 @@ def start_trainer(folder: Path) -> PolicyTrainer:
         optimization=Optimization(
             learning_rate=LEARNING_RATE, warmup_steps=0, train_batch_size=None
         ),
+        algorithm=ReinforcePP(),
         temperature=1.0,
         max_response_tokens=4096,
         device="cpu",

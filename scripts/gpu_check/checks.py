@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rollout, Society
+from comas.config.schema import (
+    Cluster,
+    Config,
+    Lora,
+    Optimization,
+    Policy,
+    ReinforcePP,
+    Rollout,
+    Society,
+)
 from comas.preflight.machine import Machine
 from comas.types import Device
 
@@ -166,8 +175,8 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
             micro_batch_tokens=longest // 2 if check.has_long_samples else 8192,
             lora=Lora(rank=check.lora_rank or None, alpha=2 * max(check.lora_rank, 1)),
         ),
+        algorithm=ReinforcePP(kl_coef=0.01 if check.has_long_samples else 0.0),
         optimization=Optimization(
-            kl_coef=0.01 if check.has_long_samples else 0.0,
             learning_rate=size.learning_rate * (ADAPTER_RATE if check.lora_rank else 1),
             warmup_steps=0,
             train_batch_size=None,

@@ -1,10 +1,11 @@
 """Every key of a run's configuration: its type, default and constraint, and what it is for.
 
 A section is a dataclass, a key is a field made by ``key``. Constraints on a single key stand
-here; constraints among keys stand in ``comas.preflight.conflicts``. A key or value that was renamed
-names its former one, so that an old file gets an error that says the new one.
+here; constraints among keys stand in ``comas.preflight.conflicts``. ``comas/config/former.py`` says
+of keys that were there before what became of them.
 """
 
+from comas.config.schema.algorithm import Algorithm, Custom, Dpo, Grpo, PolicyGradient, ReinforcePP
 from comas.config.schema.engines import Cluster, Lora, Policy, Rollout
 from comas.config.schema.interaction import Interaction, Reward, Society
 from comas.config.schema.optimization import Optimization
@@ -12,16 +13,22 @@ from comas.config.schema.questions import Columns, Data, ReasoningGym, Validatio
 from comas.config.schema.run import Config, Logging, Training
 
 __all__ = [
+    "Algorithm",
     "Cluster",
     "Columns",
     "Config",
+    "Custom",
     "Data",
+    "Dpo",
+    "Grpo",
     "Interaction",
     "Logging",
     "Lora",
     "Optimization",
     "Policy",
+    "PolicyGradient",
     "ReasoningGym",
+    "ReinforcePP",
     "Reward",
     "Rollout",
     "Society",

@@ -28,7 +28,7 @@ class Rollout:
     """Longest prompt, in tokens; see ``interaction.overlong_prompts``. (Only the
     quick-start's are as short as 16.)"""
     max_response_tokens: int = key(4096, at_least=1)
-    """Longest response, in tokens; a longer one is cut off (``optimization.mask_truncated``)."""
+    """Longest response, in tokens; a longer one is cut off (``algorithm.mask_truncated``)."""
     min_response_tokens: int = key(0, at_least=0)
     """Shortest response: before it no stop token is drawn. What is drawn instead is not quite from
     the distribution that is trained, which ``rollout_mismatch`` shows."""
@@ -39,13 +39,11 @@ class Rollout:
     a CPU worker processes: for models that one GPU cannot hold, or decodes too slowly."""
     dtype: str = key("bfloat16", one_of=("float32", "bfloat16", "float16"))
     """Number format of weights and activations."""
-    gpu_memory_utilization: float = key(
-        0.6, above=0, at_most=1, formerly="rollout.gpu_memory_share"
-    )
+    gpu_memory_utilization: float = key(0.6, above=0, at_most=1)
     """Share of a GPU's memory that an engine may fill (ignored on CPU)."""
     cpu_kv_cache_mib: int = key(128, at_least=16)
     """KV cache of an engine on CPU, in MiB, all of its workers together (ignored on GPU)."""
-    max_num_seqs: int = key(256, at_least=1, formerly="rollout.max_concurrent_requests")
+    max_num_seqs: int = key(256, at_least=1)
     """Sequences that an engine decodes at once."""
     vllm_options: dict[str, Any] = key({}, example={"enforce_eager": True})
     """Further arguments of vLLM's ``EngineArgs``, over those that the other keys make; what the run
@@ -86,9 +84,7 @@ class Policy:
     gradient_checkpointing: bool | None = key(None, example=True)
     """Recompute activations in the backward pass: less memory, more time; null: only those of a
     sample that is longer than ``micro_batch_tokens`` alone."""
-    attn_implementation: str = key(
-        "sdpa", one_of=("sdpa", "flash_attention_2"), formerly="policy.attention"
-    )
+    attn_implementation: str = key("sdpa", one_of=("sdpa", "flash_attention_2"))
     """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
     micro_batch_size: int | None = key(None, at_least=1, example=2)
     """Samples (dpo: pairs) that a rank puts through the model at once; null: by
@@ -108,11 +104,7 @@ class Cluster:
 
     device: str = key("auto", one_of=("auto", "cpu", "cuda"))
     """auto: cuda where there is a GPU, else cpu."""
-    placement: str = key(
-        "colocated",
-        one_of=("colocated", "disaggregated"),
-        former_values={"split": "disaggregated"},
-    )
+    placement: str = key("colocated", one_of=("colocated", "disaggregated"))
     """GPU: rollout and training of a policy share its GPUs, or have their own."""
     gpus_per_policy: int = key(2, at_least=1)
     """Colocated: ranks = engines x ``rollout.tensor_parallel`` = GPUs; disaggregated: ranks +

@@ -17,7 +17,7 @@ class Society:
     "quickstart/models/..." names an embedded tiny model."""
     policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
     """Index of each agent's policy, from 0 without gaps; null gives every agent its own."""
-    learning_rates: list[float] | None = key(None, example=[1e-6, 5e-7])
+    learning_rates: list[float] | None = key(None, above=0, at_most=1, example=[1e-6, 5e-7])
     """Learning rate of each policy, a single entry for every policy; null gives all of them
     ``optimization.learning_rate``."""
     chat_template_kwargs: list[dict[str, Any]] | None = key(
@@ -25,7 +25,7 @@ class Society:
     )
     """Variables of each policy's chat template, a single entry for every policy; null gives all of
     them ``rollout.chat_template_kwargs``."""
-    update_every: list[int] = key([1])
+    update_every: list[int] = key([1], at_least=0)
     """Steps from one update of each policy to the next, a single entry for every policy; the last
     step has one as well. An update is on all that was said since the one before. 0: the policy is
     frozen, has no trainer and stays its base model."""

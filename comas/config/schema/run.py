@@ -3,8 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, TypeVar
 
+from comas.config.former import former
 from comas.config.keys import key
 from comas.config.released import hint
+from comas.config.schema.algorithm import Algorithm, ReinforcePP
 from comas.config.schema.engines import Cluster, Policy, Rollout
 from comas.config.schema.interaction import Interaction, Reward, Society
 from comas.config.schema.optimization import Optimization
@@ -25,14 +27,14 @@ class Training:
     max_staleness: int = key(0, at_least=0)
     """How many steps a batch is sampled ahead of the one that the policies train on meanwhile, so
     that its agents lack as many updates; 0: sampling and training take turns. Above 0 GPUs have to
-    be disaggregated, and ``optimization.rollout_correction`` or old_logprobs=rollout weigh what is
-    old (comas/run/ahead.py)."""
+    be disaggregated, and ``algorithm.rollout_correction`` weighs what is old
+    (comas/run/ahead.py)."""
     save_every: int = key(10, at_least=1)
     """Steps from one checkpoint to the next; the last step has one as well. It is written beside
     the next step, which waits for a copy in memory only."""
     keep_checkpoints: int = key(2, at_least=1)
     """Newest checkpoints that remain; older ones are removed."""
-    validate_every: int = key(5, at_least=1, formerly="training.eval_every")
+    validate_every: int = key(5, at_least=1)
     """Steps from one validation to the next; the first follows the start, the last the end."""
     keep_best: str | None = key(None, example="validation/greedy/accuracy")
     """A metric of the validations: the checkpoint of its highest value is kept besides the newest,
@@ -70,6 +72,8 @@ class Config:
 
     hint_for: ClassVar = staticmethod(hint)
     """What to write for a key of the paper's released code."""
+    former: ClassVar = staticmethod(former)
+    """What became of a key that was there before."""
 
     name: str = key("comas")
     """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
@@ -91,6 +95,7 @@ class Config:
     reward: Reward = field(default_factory=Reward)
     rollout: Rollout = field(default_factory=Rollout)
     policy: Policy = field(default_factory=Policy)
+    algorithm: Algorithm = field(default_factory=ReinforcePP)
     optimization: Optimization = field(default_factory=Optimization)
     training: Training = field(default_factory=Training)
     validation: Validation = field(default_factory=Validation)

@@ -308,6 +308,7 @@ class PolicyActor:
         self._trainer = FamilyTrainer(
             self.model,
             policy=self.config.policy,
+            algorithm=self.config.algorithm,
             optimizations=self.optimizations,
             temperature=self.config.rollout.temperature,
             max_response_tokens=self.config.rollout.max_response_tokens,

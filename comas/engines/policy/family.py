@@ -52,14 +52,14 @@ class FamilyTrainer:
         self.trainers: dict[int, PolicyTrainer] = {}
         """Policy -> its trainer; frozen policies have none."""
         for index, optimization in optimizations.items():
-            own: dict[str, Any] = others | {
+            options: dict[str, Any] = others | {
                 "optimization": optimization,
                 "num_optimizer_steps": num_optimizer_steps[index],
             }
             if base is None:
-                self.trainers[index] = PolicyTrainer(model_path, **own)
+                self.trainers[index] = PolicyTrainer(model_path, **options)
             else:
-                self.trainers[index] = AdapterTrainer(model_path, base=base, index=index, **own)
+                self.trainers[index] = AdapterTrainer(model_path, base=base, index=index, **options)
 
     def update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int

@@ -9,7 +9,7 @@ from typing import Any, Self
 import torch
 from torch import distributed
 
-from comas.config.schema import Optimization
+from comas.config.schema import Algorithm, Dpo
 from comas.engines.policy.engine import Compute, PolicyEngine
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.balancing import split_into_micro_batches
@@ -28,7 +28,6 @@ from comas.policy_optimization.losses import (
     policy_loss,
 )
 from comas.policy_optimization.preferences import preference_pairs
-from comas.policy_optimization.samples import penalise_length
 from comas.types import TrainingSample, UpdateStats
 
 
@@ -36,7 +35,7 @@ class PolicyTrainer(PolicyEngine):
     """One rank of one policy's training; methods are collective over the ranks.
 
     Args:
-        max_response_tokens: the rollout's, for what depends on how long a response may be.
+        max_response_tokens: the rollout's, for the aggregation "constant_length".
         seed: with the step number it decides how a buffer is shuffled, so a resumed run
             needs no random state.
         others: arguments of ``PolicyEngine``.
@@ -46,34 +45,29 @@ class PolicyTrainer(PolicyEngine):
         self,
         model_path: str,
         *,
-        optimization: Optimization,
+        algorithm: Algorithm,
         max_response_tokens: int,
         seed: int,
         **others: Any,
     ) -> None:
-        super().__init__(model_path, optimization=optimization, **others)
+        super().__init__(model_path, **others)
+        self._algorithm = algorithm
         self._max_response_tokens = max_response_tokens
         self._seed = seed
-        self._unit = 2 if optimization.loss == "dpo" else 1  # samples that are never parted
-        self._reference = self._load_reference() if optimization.kl_coef > 0 else None
+        self._unit = 2 if isinstance(algorithm, Dpo) else 1  # samples that are never parted
+        self._reference = self._load_reference() if algorithm.uses_reference else None
 
     def update(self, samples: Sequence[TrainingSample], *, step: int) -> UpdateStats:
         """Update the policy on its whole buffer; every rank is given all of it.
 
         Advantages are computed by every rank over the whole buffer (eq. 9 and 10); then each
         optimiser step lowers the loss of its samples (eq. 11), of which a rank puts its share
-        through the model. An empty buffer, or one without a pair to compare where the loss is
-        "dpo", changes nothing.
+        through the model. An empty buffer, or under dpo one without a pair, changes nothing.
 
         Raises:
             FloatingPointError: the weights are not finite.
         """
-        samples = penalise_length(
-            samples,
-            buffer_tokens=self._optimization.overlong_buffer_tokens,
-            max_response_tokens=self._max_response_tokens,
-        )
-        if self._optimization.loss == "dpo":
+        if isinstance(self._algorithm, Dpo):
             samples = list(chain(*preference_pairs(samples)))
         if not samples:
             return UpdateStats(learning_rate=self._engine.get_lr()[0])
@@ -83,7 +77,7 @@ class PolicyTrainer(PolicyEngine):
         for indices in steps:
             self._optimizer_step(samples, indices, targets, sums)
         self._check_finite(step=step)
-        return sums.statistics(targets, first_step=steps[0])
+        return sums.statistics(samples, targets, first_step=steps[0])
 
     def _optimizer_steps(self, num_samples: int, *, step: int) -> list[list[int]]:
         """Sample indices of every optimiser step, all epochs in order; the same on every rank."""
@@ -100,23 +94,24 @@ class PolicyTrainer(PolicyEngine):
 
     def _targets(self, samples: Sequence[TrainingSample], *, num_steps: int) -> Targets:
         """Log-probs before the update, and the advantages of the whole buffer."""
-        optimization = self._optimization
+        algorithm = self._algorithm
         mask = response_mask(samples).to(self._device)
         policy = reference = advantages = None
         if self._reference is not None:
             reference = self._logprobs(self._reference, samples)
-        if needs_pass_beforehand(optimization, num_optimizer_steps=num_steps):
+        if needs_pass_beforehand(algorithm, num_optimizer_steps=num_steps):
             policy = self._logprobs(self._engine, samples)
-        if optimization.loss != "dpo":
+        old = policy
+        rollout = rollout_logprobs(samples).to(self._device)
+        if not isinstance(algorithm, Dpo):
             advantages = compute_advantages(
                 samples,
                 mask=mask,
                 log_ratios=log_ratios(policy, reference, mask),
-                optimization=optimization,
+                algorithm=algorithm,
                 memory=self._estimator_memory,
             )
-        rollout = rollout_logprobs(samples).to(self._device)
-        old = rollout if optimization.old_logprobs == "rollout" else policy
+            old = rollout if algorithm.rollout_correction == "ratio" else policy
         return Targets(mask, advantages, old, policy, reference, rollout)
 
     def _optimizer_step(
@@ -128,7 +123,7 @@ class PolicyTrainer(PolicyEngine):
     ) -> None:
         """One step of AdamW on the samples ``indices``; adds to ``sums``."""
         totals = StepTotals(
-            num_tokens=sum(len(samples[i].response_token_ids) for i in indices),
+            num_tokens=int(targets.mask[list(indices)].sum()),
             num_samples=len(indices),
             max_response_tokens=self._max_response_tokens,
             num_ranks=self._world_size,
@@ -145,7 +140,7 @@ class PolicyTrainer(PolicyEngine):
                 logprobs,
                 targets=targets.rows(micro, width),
                 totals=totals,
-                optimization=self._optimization,
+                algorithm=self._algorithm,
             )
             self._engine.backward(surrogate.loss)
             sums.add(surrogate, entropies)
@@ -233,7 +228,9 @@ class UpdateSums:
         else:
             self.gradient_norm += gradient_norm
 
-    def statistics(self, targets: Targets, *, first_step: Sequence[int]) -> UpdateStats:
+    def statistics(
+        self, samples: Sequence[TrainingSample], targets: Targets, *, first_step: Sequence[int]
+    ) -> UpdateStats:
         """The finished update's report, over all ranks (collective).
 
         Where no pass before the update computed the policy's log-probs, those are taken that the
@@ -267,5 +264,5 @@ class UpdateSums:
             rollout_ratio_mean=ratio.mean().item(),
             rollout_ratio_max=ratio.max().item(),
             corrected_share=self.num_corrected.item() / max(self.num_correctable.item(), 1),
-            advantages=targets.advantages_by_sample(),
+            advantages=targets.advantages_by_sample(samples),
         )

@@ -1,0 +1,47 @@
+"""Keys that this repository had before, and what became of them."""
+
+RENAMED = {
+    "optimization.estimator": "algorithm.name",
+    "optimization.loss": "algorithm.name",
+    "optimization.group_by": "algorithm.group_by",
+    "optimization.role_weights": "algorithm.role_weights",
+    "optimization.kl_coef": "algorithm.kl_coef (dpo: algorithm.beta)",
+    "optimization.kl_weight": "algorithm.kl_coef",
+    "optimization.clip_epsilon": "algorithm.clip_epsilon",
+    "optimization.clip_epsilon_high": "algorithm.clip_epsilon_high",
+    "optimization.loss_aggregation": "algorithm.loss_aggregation",
+    "optimization.mask_truncated": "algorithm.mask_truncated",
+    "optimization.rollout_correction": "algorithm.rollout_correction",
+    "optimization.old_logprobs": "algorithm.rollout_correction=ratio",
+    "optimization.gradient_clip": "optimization.max_grad_norm",
+    "policy.attention": "policy.attn_implementation",
+    "rollout.gpu_memory_share": "rollout.gpu_memory_utilization",
+    "rollout.max_concurrent_requests": "rollout.max_num_seqs",
+    "training.eval_every": "training.validate_every",
+}
+"""Former key -> what to write instead."""
+
+_LAST = "the tag v0.14.0 is the last version that has it"
+GONE = {
+    "society.scorer_weights": _LAST,
+    "society.scorer_lag": _LAST,
+    "logging.trackio": "a tracker is a plug-in of logging.trackers",
+    "logging.trackio_project": "a tracker is a plug-in of logging.trackers",
+    "optimization.discount": "it is 1, as in the paper",
+    "optimization.dual_clip": "a loss of your own may have one (algorithm.name=custom)",
+    "optimization.overlong_buffer_tokens": "a reward of your own may weigh lengths",
+    "optimization.rollout_ratio_bounds": "algorithm.rollout_correction says which they are",
+    "optimization.mismatch_warning": "it is 0.1, and 0.01 where all is computed in float32",
+    "optimization.final_lr_ratio": "cosine and linear fall to a tenth",
+}
+"""Former key -> why there is nothing to write."""
+
+
+def former(key: str) -> tuple[str, str] | None:
+    """What is wrong with a key that was there before, and what to do; None: it was not."""
+    for name in (key, key.rpartition(".")[0]):  # an entry of a mapping
+        if name in RENAMED:
+            return f"{name} was renamed {RENAMED[name]}", f"write {RENAMED[name]} instead"
+        if name in GONE:
+            return f"is no key any more: {GONE[name]}", "leave it out"
+    return None

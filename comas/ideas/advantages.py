@@ -1,0 +1,105 @@
+"""Advantage estimators beyond the paper's, each for ``algorithm.name=custom``, such as::
+
+    algorithm: {name: custom, estimator: comas.ideas.advantages:rloo}
+
+A response's advantage is the same on each of its tokens, and 0 where the mask is False.
+"""
+
+import torch
+
+from comas.policy_optimization.advantages import (
+    AdvantageEstimator,
+    AdvantageInputs,
+    centered,
+    standardized,
+    whiten,
+    within_groups,
+)
+
+BY_ROLE = ("question_id", "role")
+
+
+def _reinforce_pp_baseline(inputs: AdvantageInputs) -> torch.Tensor:
+    """r - mean(group), whitened over all response tokens of the buffer as in ``reinforce_pp``."""
+    advantages = within_groups(inputs.rewards, inputs.groups, centered)
+    return whiten(advantages[:, None].expand(inputs.mask.shape), inputs.mask)
+
+
+reinforce_pp_baseline = AdvantageEstimator(_reinforce_pp_baseline, BY_ROLE, kl_loss="k2")
+"""REINFORCE++ with a baseline of each group (arXiv 2501.03262)."""
+
+
+def _dr_grpo(inputs: AdvantageInputs) -> torch.Tensor:
+    """r - mean(group)."""
+    return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, centered))
+
+
+dr_grpo = AdvantageEstimator(_dr_grpo, BY_ROLE, kl_loss="k3")
+"""Dr. GRPO (arXiv 2503.20783): dividing by the standard deviation would favour questions that are
+too easy or too hard, and dividing the loss by each response's length long wrong answers, so it
+goes with ``loss_aggregation: constant_length``."""
+
+
+def _rloo(inputs: AdvantageInputs) -> torch.Tensor:
+    """R - mean of R over the n - 1 others of the group, where
+    R = r - beta * sum over its tokens of log(pi_theta / pi_ref)."""
+    penalties = (inputs.log_ratios.double() * inputs.mask).sum(dim=1)
+    returns = inputs.rewards.double() - inputs.kl_coef * penalties
+    # (sum - R) / (n - 1) is the mean of the others: the difference is n / (n - 1) (R - mean).
+    return inputs.on_every_token(
+        within_groups(
+            returns,
+            inputs.groups,
+            lambda group: centered(group) * (len(group) / max(len(group) - 1, 1)),
+        )
+    )
+
+
+rloo = AdvantageEstimator(_rloo, BY_ROLE)
+"""RLOO (arXiv 2402.14740). A response alone in its group has advantage 0."""
+
+
+def _dr_mas(inputs: AdvantageInputs) -> torch.Tensor:
+    """(r - mean(group)) / (std(group) + 1e-6); alone in its group r / (1 + 1e-6)."""
+
+    def relate(rewards: torch.Tensor) -> torch.Tensor:
+        return standardized(rewards, epsilon=1e-6) if len(rewards) > 1 else rewards / (1 + 1e-6)
+
+    return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, relate))
+
+
+dr_mas = AdvantageEstimator(_dr_mas, ("question_id", "role", "agent_index"), kl_loss="k3")
+"""Dr. MAS (arXiv 2602.08847): a group is what one agent said about a question in one role, in any
+round and copy: one mean for all would give agents with other rewards large gradients."""
+
+
+def _at_grpo(inputs: AdvantageInputs) -> torch.Tensor:
+    """(r - mean(group)) / (std(group) + 1e-9)."""
+    return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, standardized))
+
+
+at_grpo = AdvantageEstimator(
+    _at_grpo, ("question_id", "round_index", "role", "agent_index"), kl_loss="k3"
+)
+"""AT-GRPO of Stronger-MAS (arXiv 2510.11062): GRPO in groups of like prompts. The paper samples a
+tree of K responses to each prompt; here the copies of a discussion take their place, which have
+histories of their own after the first round. With ``interaction.prompt_reuse=1`` every solution
+would be alone, which the preflight refuses."""
+
+
+def _rae(inputs: AdvantageInputs) -> torch.Tensor:
+    """r - b, after which the baseline of the group moves: b <- 0.95 b + 0.05 r, from 0 on, in the
+    order of the buffer and from update to update (``inputs.memory``).
+
+    Example: the rewards 1, 1 of one group: advantages 1 and 0.95; b is then 0.0975.
+    """
+    advantages = []
+    for group, reward in zip(inputs.groups, inputs.rewards.tolist(), strict=True):
+        baseline = inputs.memory.get(group, 0.0)
+        advantages.append(reward - baseline)
+        inputs.memory[group] = 0.95 * baseline + (1 - 0.95) * reward
+    return inputs.on_every_token(torch.tensor(advantages, device=inputs.mask.device))
+
+
+rae = AdvantageEstimator(_rae, ("role", "agent_index"), kl_loss="k3")
+"""Role-conditioned advantage estimation of SPIRAL (arXiv 2506.24119)."""
