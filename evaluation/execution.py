@@ -19,7 +19,7 @@ from evaluation.grading import grade_folder
 from evaluation.identity import check_identity, write_identity
 from evaluation.inference_log import ANSWERS, FAILURES, IN_USE, read_inference
 from evaluation.models import LocalModel, RemoteModel, Target
-from evaluation.plan import Plan
+from evaluation.plan import EvaluationPlan
 from evaluation.report import write_summary
 from evaluation.results import SUMMARY, Column
 from evaluation.runner import run_inference
@@ -37,7 +37,7 @@ class BaselineError(RuntimeError):
     """The evaluation is done and its summary written, but not compared with the baseline."""
 
 
-def evaluate(plan: Plan) -> str:
+def evaluate(plan: EvaluationPlan) -> str:
     """Carry out the plan, resuming where an earlier session stopped; returns the summary.
 
     Nobody else writes to its folder meanwhile.
@@ -77,7 +77,7 @@ def evaluate(plan: Plan) -> str:
     return summary if plan.baseline is None else _compared(plan, plan.baseline)
 
 
-def _compared(plan: Plan, baseline: Path) -> str:
+def _compared(plan: EvaluationPlan, baseline: Path) -> str:
     """The summary with the baseline, in place of the one without."""
     try:
         return write_summary(plan.folder, baseline=baseline)
@@ -91,7 +91,7 @@ def _compared(plan: Plan, baseline: Path) -> str:
         ) from error
 
 
-def _has_open_tasks(plan: Plan) -> bool:
+def _has_open_tasks(plan: EvaluationPlan) -> bool:
     """Whether anything is left to ask; otherwise no server is needed."""
     for subject, column in plan.cells:
         answers = read_inference(plan.answers_folder(subject, column) / ANSWERS)
@@ -130,7 +130,9 @@ def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[
         yield servers
 
 
-async def _answer(plan: Plan, subjects: Sequence[str], column: Column, *, servers: Servers) -> None:
+async def _answer(
+    plan: EvaluationPlan, subjects: Sequence[str], column: Column, *, servers: Servers
+) -> None:
     """One column of several subjects, side by side. A server that dies or hangs is started again,
     and the tasks that have no answer by then are put to it anew: nothing else decides an answer
     than the model, the prompt and the seed."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean
 
 import comas.verification
+from comas.utils.progress import progress_bar
 from comas.verification import Grader, Verifier
 from comas.verification.verifiers import GRADERS as VERIFIERS_OF
 from evaluation.identity import fingerprint
@@ -21,7 +22,6 @@ from evaluation.inference_log import (
     read_inference,
     read_sessions,
 )
-from evaluation.progress import TaskBar
 from evaluation.results import (
     EVALUATION,
     GRADERS,
@@ -155,7 +155,7 @@ def _judge(
         grader: [item for item in dict.fromkeys(items) if _has_own_verifier(grader, item[0])]
         for grader in GRADERS
     }
-    with TaskBar(description="grading", total=sum(map(len, own.values())), initial=0) as bar:
+    with progress_bar("grading", unit="verdict", total=sum(map(len, own.values()))) as bar:
         pending = {g: verifier.submit(own[g], grader=g, on_verdict=bar.update) for g in GRADERS}
         verdicts = {g: dict(zip(own[g], pending[g].result(), strict=True)) for g in GRADERS}
     return {

@@ -1,14 +1,21 @@
 """What an evaluation is going to do: found and checked before anything is started."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
 
+from comas.config.plugins import blaming_plugins
 from comas.preflight.machine import settle_isolation
+from comas.types import Message
+from comas.utils.chat import template_fault
+from comas.utils.model_folder import load_tokenizer
 from comas.verification.sandbox import Isolation
 from evaluation.accuracy import columns_of, in_words
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.client import RequestOptions
+from evaluation.client import RequestOptions, with_system_prompt
 from evaluation.config import Command, EvaluationConfig
 from evaluation.identity import (
     SAMPLING,
@@ -19,8 +26,13 @@ from evaluation.identity import (
     check_identity,
     fingerprint,
 )
-from evaluation.models import CONTEXT_SHARE_OF_REPLY, Target, find_remote, find_target
-from evaluation.rehearsal import rehearse, template_faults
+from evaluation.models import (
+    CONTEXT_SHARE_OF_REPLY,
+    LocalModel,
+    Target,
+    find_remote,
+    find_target,
+)
 from evaluation.report import Results, read_results
 from evaluation.results import Column, graded_columns
 from evaluation.setups import SETUPS
@@ -29,7 +41,7 @@ from evaluation.types import BenchmarkTask, ChatRules, Setup
 
 
 @dataclass(frozen=True)
-class Plan:
+class EvaluationPlan:
     """A whole evaluation, checked as far as possible without starting anything."""
 
     folder: Path
@@ -65,7 +77,7 @@ class Plan:
         return column.folder(self.folder / subject)
 
 
-def make_plan(command: Command) -> Plan:
+def make_plan(command: Command) -> EvaluationPlan:
     """Find all that the command names.
 
     Raises ValueError or OSError when something is missing or does not fit together, when the
@@ -83,7 +95,7 @@ def make_plan(command: Command) -> Plan:
     requests = _request_options(config, target)
     setups = {SETUPS.label(name): SETUPS[name] for name in config.setups or SETUPS}
     columns = [Column(setup, name) for setup in setups for name in tasks]
-    plan = Plan(
+    plan = EvaluationPlan(
         folder=results / command.name,
         config=config,
         target=target,
@@ -104,7 +116,7 @@ def make_plan(command: Command) -> Plan:
     return plan
 
 
-def describe(plan: Plan) -> str:
+def describe(plan: EvaluationPlan) -> str:
     """The plan as one line for the terminal."""
     subjects = [name for name in plan.target.subjects if name != "."]
     what = f"{plan.target.title} ({', '.join(subjects)})" if subjects else plan.target.title
@@ -124,20 +136,62 @@ def describe(plan: Plan) -> str:
     )
 
 
-def _check_templates(plan: Plan) -> None:
-    """Raise ValueError when a model's chat template does not take what a setup says to it."""
-    task = next(iter(plan.tasks.values()))[0]
-    faults = template_faults(plan.setups, task, target=plan.target)
-    if faults:
-        others = ",".join(label for label in plan.setups if label not in faults)
+class _Rehearsal:
+    """Answers each call with its label, and keeps what was said to whom."""
+
+    def __init__(self, num_models: int) -> None:
+        self.num_models = num_models
+        self.chats: list[tuple[int, Sequence[Message]]] = []
+
+    async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
+        self.chats.append((speaker % self.num_models, messages))
+        return label
+
+
+def rehearse(
+    setup: Setup, task: BenchmarkTask, *, num_models: int
+) -> list[tuple[int, Sequence[Message]]]:
+    """Return all calls of a setup for a task if nobody ends a conversation early: the index of the
+    model that is asked, and the chat."""
+    rehearsal = _Rehearsal(num_models)
+    with blaming_plugins():
+        answering: Any = setup.flow(task, rehearsal)
+        if not isinstance(answering, Coroutine):
+            raise ValueError(
+                f"setups: the flow of {setup} returned {type(answering).__name__}, which cannot be "
+                "awaited; begin it with async def"
+            )
+        asyncio.run(answering)
+    return rehearsal.chats
+
+
+def _check_templates(plan: EvaluationPlan) -> None:
+    """Raise ValueError when a model's chat template does not take what a setup says to it.
+
+    What endpoints take is only seen when they are asked.
+    """
+    task, tokenizer_of = next(iter(plan.tasks.values()))[0], cache(load_tokenizer)
+
+    def faults_of(setup: Setup) -> Iterator[str]:
+        for indices in plan.target.subjects.values():
+            for speaker, chat in rehearse(setup, task, num_models=len(indices)):
+                model = plan.target.models[indices[speaker]]
+                if isinstance(model, LocalModel):
+                    told = with_system_prompt(chat, plan.target.system_prompt)
+                    tokenizer, kwargs = tokenizer_of(model.folder), model.chat.template_kwargs
+                    if (fault := template_fault(tokenizer, told, kwargs)) is not None:
+                        yield f"{model.folder}: {fault}"
+
+    found = {label: next(faults_of(setup), None) for label, setup in plan.setups.items()}
+    if reasons := [f"{label} (of {fault})" for label, fault in found.items() if fault is not None]:
+        others = ",".join(label for label, fault in found.items() if fault is None)
         remedy = f"Choose setups=[{others}] or another model" if others else "Choose another model"
-        reasons = "; ".join(f"{label} (of {fault})" for label, fault in faults.items())
         raise ValueError(
-            f"setups: a chat template does not take what is said in {reasons}. {remedy}"
+            f"setups: a chat template does not take what is said in {'; '.join(reasons)}. {remedy}"
         )
 
 
-def _check_baseline(plan: Plan, baseline: Results) -> None:
+def _check_baseline(plan: EvaluationPlan, baseline: Results) -> None:
     """Raise ValueError when no summary could compare the two. Whether the questions of a benchmark
     are the same is seen only then."""
     faults = []

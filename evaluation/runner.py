@@ -8,10 +8,10 @@ from pathlib import Path
 
 from comas.types import Message
 from comas.utils.concurrency import run_all
+from comas.utils.progress import progress_bar
 from comas.utils.seeds import sampling_seed
 from evaluation.client import Client, Endpoint, RequestOptions
 from evaluation.inference_log import FAILURES, Failure, InferenceLog
-from evaluation.progress import TaskBar
 from evaluation.types import (
     Answer,
     BenchmarkTask,
@@ -71,7 +71,7 @@ async def run_inference(
         pending = [(task, seed) for task, seed in asked if (task.task_id, seed) not in results.done]
         log.info("%s: %d of %d tasks to ask", name, len(pending), len(asked))
         num_done = len(asked) - len(pending)
-        with TaskBar(description=name, total=len(asked), initial=num_done) as bar:
+        with progress_bar(name, unit="task", total=len(asked), initial=num_done) as bar:
             async with Client(models, options) as client:
                 max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
                 run = _Run(setup, client, results, bar, max_in_a_row)
@@ -103,7 +103,7 @@ class _Run:
     setup: Setup
     client: Client
     results: InferenceLog
-    bar: TaskBar
+    bar: progress_bar
     max_in_a_row: int
     num_in_a_row: int = 0
     failures: list[Failure] = field(default_factory=list)

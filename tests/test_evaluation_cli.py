@@ -26,8 +26,7 @@ from evaluation.config import read_command
 from evaluation.execution import evaluate
 from evaluation.inference_log import read_inference
 from evaluation.models import find_remote
-from evaluation.plan import make_plan
-from evaluation.rehearsal import rehearse
+from evaluation.plan import make_plan, rehearse
 from evaluation.server import ServerError, Servers
 from evaluation.setups import SETUPS
 from evaluation.types import BenchmarkTask

@@ -36,7 +36,7 @@ from evaluation.server_command import (
     server_arguments,
     server_environment,
 )
-from evaluation.server_key import VARIABLE
+from evaluation.server_process import KEY_VARIABLE
 from evaluation.types import OverlongPromptError
 
 CONFIG = EvaluationConfig(
@@ -451,4 +451,4 @@ def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, mon
     environment = server_environment(slot, key="of this run")
     assert environment["CUDA_VISIBLE_DEVICES"] == "4,5"
     assert "VLLM_API_KEY" not in environment
-    assert environment[VARIABLE] == "of this run"
+    assert environment[KEY_VARIABLE] == "of this run"

@@ -17,7 +17,7 @@ SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_LOOKS = 1.0
 """On a terminal; what ends sooner is not shown there."""
 UNKNOWN = "?"
-COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far{and_left}"
+COUNTED = "{desc}: {n_fmt}/{total_fmt} {unit}s, {elapsed} so far{and_left}{postfix}"
 TIMED = "{desc}: {elapsed} so far"
 
 
@@ -36,14 +36,10 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
         total: int | None = None,
         initial: int = 0,
         position: int | None = None,
-        terminal_format: str | None = None,
-        stays: bool = False,
     ) -> None:
         """``unit``: of what is counted; work that has no parts has none. ``total`` may be set
         later (``bar.total``), and ``initial`` of it was counted before.
         ``position``: the bar's line among several on a terminal.
-        ``terminal_format``: on a terminal, instead of the format of lines.
-        ``stays``: whether the bar stays on a terminal as its work ends.
         """
         self._ended = threading.Event()
         self._is_shown = False
@@ -53,14 +49,14 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
             total=total,
             initial=initial,
             unit=unit,
-            leave=stays,
+            leave=False,
             position=position if at_terminal else 0,  # else tqdm would move the cursor
             # Without a terminal, only `_log_every_ten` says something.
             file=sys.stderr if at_terminal else io.StringIO(),
             delay=SECONDS_BETWEEN_LOOKS if at_terminal else math.inf,
             miniters=1,  # with more, tqdm's monitoring thread would write as well
             dynamic_ncols=at_terminal,
-            bar_format=(at_terminal and terminal_format) or (COUNTED if unit else TIMED),
+            bar_format=COUNTED if unit else TIMED,
         )
         tick = self._show_every_second if at_terminal else self._log_every_ten
         threading.Thread(target=tick, daemon=True).start()
