@@ -27,8 +27,8 @@ def never(*request):
 
 def cross(value):
     """``value`` as it arrives on the other side."""
-    form = json.loads(json.dumps(References(never, of_checker=True).encode(value)))
-    return References(never, of_checker=False).decode(form)
+    form = json.loads(json.dumps(References(never, is_checker=True).encode(value)))
+    return References(never, is_checker=False).decode(form)
 
 
 VALUES = [
@@ -124,7 +124,7 @@ def decode(form):
         assert operation in OPERATIONS
         raise TypeError
 
-    references = References(ask, of_checker=True)
+    references = References(ask, is_checker=True)
     references.give_number(decode)
     try:
         value = references.decode(form)
@@ -193,7 +193,7 @@ def test_what_a_program_may_change_of_an_object_of_the_checker(sandbox):
 
 
 def test_what_one_side_alone_holds_is_no_longer_watched():
-    codec, other = References(never, of_checker=True), References(never, of_checker=False)
+    codec, other = References(never, is_checker=True), References(never, is_checker=False)
 
     def send(value, sender, receiver, may_forget=False):
         news = sender.news(may_forget=may_forget)

@@ -18,7 +18,7 @@ import pytest
 
 from comas.utils.processes import is_alive
 from comas.verification import ANSWER_FORMS, Verifier
-from comas.verification.pool import MAX_SCHEDULED_PER_WORKER, _Batch
+from comas.verification.pool import _Batch
 from comas.verification.verifiers import CPU_LIMIT_S, GRADERS
 
 pytestmark = pytest.mark.stack
@@ -141,25 +141,6 @@ def test_every_verdict_is_told_once(verifier):
     assert len(told) == 2  # equal items are judged once
 
 
-def test_only_a_bounded_part_of_a_batch_is_scheduled_at_once():
-    scheduled = []
-
-    def schedule(item):
-        scheduled.append((item, future := Future()))
-        return future
-
-    items = [("math", rf"\boxed{{{n}}}", "7") for n in range(1000) for _ in range(2)]
-    batch = _Batch(items, schedule=schedule, on_verdict=lambda: None)
-    batch.start(MAX_SCHEDULED_PER_WORKER)
-    assert len(scheduled) == MAX_SCHEDULED_PER_WORKER
-    for n in range(1000):
-        item, future = scheduled[n]
-        future.set_result("correct" if item[1] == r"\boxed{7}" else "wrong")
-        assert len(scheduled) <= n + 1 + MAX_SCHEDULED_PER_WORKER
-    assert batch.future.result(timeout=0) == ["wrong"] * 14 + ["correct"] * 2 + ["wrong"] * 1984
-    assert len(scheduled) == 1000, "equal items are judged once"
-
-
 def test_a_verdict_stands_and_counts_once_whoever_else_reports_on_its_item():
     """A pool that closes gives up every item, also those whose verdict has just come."""
     items = [("math", "1", "1"), ("math", "2", "2")]
@@ -218,38 +199,6 @@ def test_what_is_under_way_when_it_closes_has_failed_without_a_word(caplog):
     assert caplog.text == ""
     with pytest.raises(RuntimeError, match="not active"):
         verifier.submit(items)
-
-
-RAY_SCRIPT = """
-import asyncio
-import comas.engines.cluster  # before Ray: it stays on the loopback interface
-import ray
-from comas.verification import Verifier
-
-class Judge:
-    def judge(self, items):
-        with Verifier(num_workers=1) as verifier:
-            return verifier.verify_batch(items)
-
-class AsyncJudge:
-    async def judge(self, items):
-        with Verifier(num_workers=1) as verifier:
-            return await asyncio.wrap_future(verifier.submit(items))
-
-if __name__ == "__main__":
-    ray.init("local", num_cpus=1, include_dashboard=False, object_store_memory=100 * 2**20)
-    items = [("math", r"\\boxed{0.5}", r"\\frac12"), ("choice", r"\\boxed{B}", "C")]
-    actors = [ray.remote(num_cpus=0)(judge).remote() for judge in (Judge, AsyncJudge)]
-    print(ray.get([actor.judge.remote(items) for actor in actors], timeout=100))
-"""
-
-
-@pytest.mark.slow
-def test_it_can_be_called_from_ray_actors(tmp_path):
-    script = tmp_path / "judges.py"
-    script.write_text(RAY_SCRIPT)
-    result = run_script(script).communicate(timeout=120)
-    assert result[0].strip() == "[['correct', 'wrong'], ['correct', 'wrong']]"
 
 
 OWNER = """

@@ -1,4 +1,4 @@
-"""What a row holds in a column: nested values by dotted names, chats as their text, and None where
+"""The value of a row in a column: nested ones by dotted names, chats as their text, None where
 a value is missing."""
 
 import math
@@ -16,9 +16,9 @@ _PLACE = re.compile(r"-?\d+")
 
 
 def value_at(row: Mapping[str, Any], column: str) -> Any:
-    """What ``row`` holds in ``column``: the name of a column, or of what stands within one, with
-    dots between keys and places (from 0; -1 is the last). A key of a list is that of each of its
-    items. None: null, or a number that is not finite.
+    """Return what ``row`` holds in ``column``: the name of a column, or of what stands within one,
+    with dots between keys and places (from 0; -1 is the last). A key of a list is that of each of
+    its items. None: null, or a number that is not finite.
 
     Example: in ``{"prompt": [{"role": "user", "content": "1 + 1?"}]}``, ``prompt.-1.content`` is
     ``"1 + 1?"``, and ``prompt.content`` is ``["1 + 1?"]``.
@@ -29,7 +29,7 @@ def value_at(row: Mapping[str, Any], column: str) -> Any:
 
 
 def has_column(row: Mapping[str, Any], column: str) -> bool:
-    """Whether ``value_at`` finds the column, with or without a value."""
+    """True if ``value_at`` finds the column, with or without a value."""
     try:
         value_at(row, column)
     except LookupError:
@@ -52,7 +52,7 @@ def given(value: Any) -> Any:
 
 
 def spells_missing(value: Any) -> bool:
-    """Whether a text is how other programs write a missing value."""
+    """True if a text is how other programs write a missing value."""
     return isinstance(value, str) and value.strip().lower() in SPELLED_MISSING
 
 

@@ -131,7 +131,7 @@ def _letter(answer: Any, options: Sequence[str], labels: Sequence[str] | None = 
 
 
 def _accepted(names: Sequence[str], are_letters: bool) -> str:
-    """What an answer may be."""
+    """Return in words what an answer may be."""
     if not are_letters:
         return f"one of the labels {', '.join(names)}, or the text of an option that is no number"
     return (

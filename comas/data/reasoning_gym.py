@@ -24,7 +24,7 @@ from comas.utils.invocation import program
 from comas.verification.reasoning_gym import Gold
 
 NAME = "reasoning_gym"
-"""What ``data.train`` and ``data.validation`` are set to."""
+"""The value of ``data.train`` or ``data.validation``."""
 HELD_OUT = 2**31
 """Added to seeds for ``data.validation``. Question i of seed s is question i - 1 of seed s + 1, so
 that they have to be far apart."""
@@ -40,26 +40,28 @@ _KEY = "data.reasoning_gym"
 
 def held_out_rules(rules: Data) -> Data:
     """How questions are generated to validate on: those of other seeds, and fewer."""
-    own: ReasoningGym = rules.reasoning_gym
+    settings = rules.reasoning_gym
     tasks = {
         name: {
             option: value + HELD_OUT if option == "seed" else value
             for option, value in options.items()
             if option != "size"
         }
-        for name, options in own.tasks.items()
+        for name, options in settings.tasks.items()
     }
-    settled = replace(own, tasks=tasks, size=own.validation_size, seed=own.seed + HELD_OUT)
+    settled = replace(
+        settings, tasks=tasks, size=settings.validation_size, seed=settings.seed + HELD_OUT
+    )
     return replace(rules, reasoning_gym=settled)
 
 
 def endless_rules(rules: Data, *, num_questions: int | None) -> Data:
     """With as many questions as a run asks, where ``data.reasoning_gym.size`` is null."""
-    own = rules.reasoning_gym
-    if own.size is not None or num_questions is None or not own.tasks:
+    settings = rules.reasoning_gym
+    if settings.size is not None or num_questions is None or not settings.tasks:
         return rules
-    size = -(-num_questions // len(own.tasks))
-    return replace(rules, reasoning_gym=replace(own, size=size))
+    size = -(-num_questions // len(settings.tasks))
+    return replace(rules, reasoning_gym=replace(settings, size=size))
 
 
 def generated_rows(rules: Data) -> list[tuple[str, dict[str, str]]]:
@@ -158,7 +160,7 @@ def _rows_or_faults(wanted: Mapping[str, dict[str, Any]]) -> Iterator[dict[str, 
 
 
 def _fault(name: str, options: Mapping[str, Any], known: Mapping[str, Any]) -> str | None:
-    """What is wrong with a task and its options."""
+    """Return what is wrong with a task and its options, or None."""
     if name not in known:
         close = difflib.get_close_matches(name, known, n=3) or sorted(known)
         return f"{name}: there is no such task; {', '.join(close)} are some"

@@ -36,7 +36,7 @@ RECORDS = Data()
 _UNSEEN = {"Zs", "Zl", "Zp", "Cc", "Cf"}
 """Unicode's categories of what leaves the paper white: spaces, and controls such as U+200B."""
 _VARYING = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d[\d,]*")
-"""What differs among faults of one kind: quoted values and numbers."""
+"""Parts that differ among faults of one kind: quoted values and numbers."""
 
 
 def _not_blank(text: str) -> str:

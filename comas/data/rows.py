@@ -94,7 +94,7 @@ def _parsed(text: bytes) -> Any:
 
 
 def _utf8(path: Path) -> bytes:
-    """What a file in UTF-8 holds, without its byte order mark.
+    """Return the content of a file in UTF-8, without its byte order mark.
 
     Raises DataError when it cannot be read, or has another encoding.
     """

@@ -1,4 +1,4 @@
-"""Whether an answer is right: to measure accuracy, never to reward."""
+"""True if an answer is right: to measure accuracy, never to reward."""
 
 from comas.verification.forms import ANSWER_FORMS, AnswerForm, Grader, Verdict
 from comas.verification.pool import Item, Verifier

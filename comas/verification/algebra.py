@@ -1,4 +1,4 @@
-r"""Whether two expressions are equal, by math-verify, held to exact values.
+r"""True if two expressions are equal, by math-verify, held to exact values.
 
 What math-verify would read otherwise than a mathematician is rewritten before it reads, or
 refused: decimals (it rounds to 6 places), ``2(3)`` and ``5 6`` (it adds them, as in a mixed
@@ -77,7 +77,7 @@ _REWRITES = [
 
 
 def is_equal_expression(gold: str, answer: str) -> bool:
-    r"""Whether ``answer`` has the value of ``gold``, both normalized LaTeX without a unit.
+    r"""True if ``answer`` has the value of ``gold``, both normalized LaTeX without a unit.
 
     An answer that cannot be read has not.
 
@@ -100,7 +100,7 @@ def read_computable(text: str) -> list[Any]:
 
 
 def are_equal(expected: list[Any], actual: list[Any]) -> bool:
-    """Whether math-verify finds equal what ``read`` gives, compared by exact values."""
+    """True if math-verify finds equal what ``read`` gives, compared by exact values."""
     digits = sum(max(map(_digits, expressions), default=0) for expressions in (expected, actual))
     return verify(
         expected,
@@ -141,10 +141,10 @@ def _digits(expression: Any, sizes: Mapping[Any, float] = MappingProxyType({})) 
 
 
 def _has_letters_in_other_case(gold: str, answer: str) -> bool:
-    """Whether the two name x and X: to math-verify these are the same variable."""
-    of_gold, of_answer = set(_COMMAND.sub("", gold)), set(_COMMAND.sub("", answer))
-    named = of_gold | of_answer
-    return any(letter.isalpha() and letter.swapcase() in named for letter in of_gold ^ of_answer)
+    """True if the two name x and X: to math-verify these are the same variable."""
+    in_gold, in_answer = set(_COMMAND.sub("", gold)), set(_COMMAND.sub("", answer))
+    named = in_gold | in_answer
+    return any(letter.isalpha() and letter.swapcase() in named for letter in in_gold ^ in_answer)
 
 
 @lru_cache(maxsize=4096)

@@ -41,7 +41,7 @@ _GOLD = re.compile(r"[A-Z]")
 
 
 def verify_choice(response: str, gold: str) -> Verdict:
-    r"""Whether the last ``\boxed{}`` of ``response`` names the option ``gold``, a letter A to Z.
+    r"""Judge whether the last ``\boxed{}`` of ``response`` names ``gold``, a letter from A to Z.
 
     The letter may be in either case, in brackets or markup, introduced ("Option A") or followed
     by its option's text. A box that names no letter or several is unanswered, never guessed.

@@ -38,7 +38,7 @@ _STANDARD_NAMES = frozenset(dir(builtins)) | sys.stdlib_module_names
 
 
 def verify_coding(response: str, gold: str) -> Verdict:
-    """Whether the program in ``response`` passes the checker code ``gold``.
+    """Judge whether the program in ``response`` passes the checker code ``gold``.
 
     ``gold`` must raise if the program is wrong. It sees the program's names as globals and as
     the module ``solution``. A program that runs over its limits is wrong.
@@ -54,7 +54,7 @@ def verify_coding(response: str, gold: str) -> Verdict:
 
 
 def verify_coding_published(response: str, gold: str) -> Verdict:
-    """Whether any fenced python block, with ``gold`` appended, runs to its end.
+    """Judge whether any fenced python block, with ``gold`` appended, runs to its end.
 
     The published limit of 3 s is one of CPU time here, as for ``verify_coding``.
 
@@ -93,7 +93,7 @@ def last_python_block(response: str) -> str | None:
 
 
 def _has_end(fence: Token) -> bool:
-    """Whether the last line of a fence is not yet one of its content."""
+    """True if the last line of a fence is not yet one of its content."""
     assert fence.map is not None
     return fence.map[1] - fence.map[0] == fence.content.count("\n") + 2
 
@@ -128,7 +128,7 @@ def _line_of_text(state: StateBlock, start: int, end: int, silent: bool) -> bool
 
 @lru_cache(maxsize=1024)
 def examine_checker(gold: str) -> bool:
-    """Whether the program's names come before builtins and standard modules of the same name.
+    """True if the program's names come before builtins and standard modules of the same name.
 
     They do where the checker needs no other name of the program.
 
@@ -158,7 +158,7 @@ def examine_checker(gold: str) -> bool:
 
 
 def can_fail(gold: str) -> bool:
-    """Whether checker code asserts or raises anything; ``self.assertEqual`` asserts, too."""
+    """True if checker code asserts or raises anything; ``self.assertEqual`` asserts, too."""
     return any(
         isinstance(node, ast.Assert | ast.Raise)
         or (isinstance(node, ast.Attribute) and node.attr.startswith(("assert", "fail")))
@@ -172,7 +172,7 @@ def foreign_imports(tree: ast.AST) -> set[str]:
 
 
 def calls_unittest_main(tree: ast.AST) -> bool:
-    """Whether the code calls ``unittest.main``, under whatever name it imports it."""
+    """True if the code calls ``unittest.main``, under whatever name it imports it."""
     names: set[str] = set()
     for node in ast.walk(tree):
         match node:

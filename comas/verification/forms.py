@@ -3,7 +3,7 @@
 from typing import Literal, get_args
 
 AnswerForm = Literal["math", "science", "coding", "choice", "reasoning"]
-"""What a question asks for: an expression or a decimal number in a box, a program, a letter, or
+"""Forms that questions ask for: an expression or a decimal number in a box, a program, a letter, or
 whatever a task of reasoning_gym says."""
 
 ANSWER_FORMS: tuple[AnswerForm, ...] = get_args(AnswerForm)

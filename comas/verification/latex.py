@@ -369,7 +369,7 @@ def unwrap(text: str) -> tuple[str, str, str]:
 
 
 def is_balanced(text: str) -> bool:
-    """Whether every bracket that is opened is closed, of whatever kind, and the reverse."""
+    """True if every bracket that is opened is closed, of whatever kind, and the reverse."""
     depths = _depths(text)
     return depths[-1] == 0 and min(depths) == 0
 

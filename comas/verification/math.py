@@ -75,7 +75,7 @@ _BASES = {name: str(base) for base, name in enumerate(_BASE_NAMES, start=2)}
 
 
 def verify_math(response: str, gold: str) -> Verdict:
-    r"""Whether the last ``\boxed{}`` of ``response`` equals ``gold`` (LaTeX, not boxed).
+    r"""Judge whether the last ``\boxed{}`` of ``response`` equals ``gold`` (LaTeX, not boxed).
 
     Without a box it is unanswered; a box that cannot be read is wrong. Takes no time limit,
     and one input can hang the engine: call it through ``Verifier``, which limits it.
@@ -97,7 +97,7 @@ def verify_math(response: str, gold: str) -> Verdict:
 
 
 def _is_equal(gold: str, answer: str) -> bool:
-    """Whether two normalized answers are the same."""
+    """True if two normalized answers are the same."""
     if _key(gold) == _key(answer):
         return True
     if option := _OPTION.fullmatch(gold):
@@ -145,7 +145,7 @@ def _is_equal_list(gold: str, answer: str) -> bool:
 
 
 def _match(wanted: Sequence[str], given: Sequence[str], *, names_needed: bool) -> bool:
-    """Whether every wanted element is given, as often as it is wanted, in any order."""
+    """True if every wanted element is given, as often as it is wanted, in any order."""
     left = list(given)
     for element in wanted:
         for position, candidate in enumerate(left):
@@ -258,7 +258,7 @@ def _is_equal_quantity(gold: str, answer: str) -> bool:
 
 
 def _are_units_compatible(wanted: Quantity, given: Quantity) -> bool:
-    """Whether the units agree, as one that is left out does; a percent sign is a unit, too."""
+    """True if the units agree, as one that is left out does; a percent sign is a unit, too."""
     if wanted.unit_alters or given.unit_alters:
         return wanted.unit == given.unit and wanted.unit_alters == given.unit_alters
     units = [quantity.unit or "%" * quantity.value.endswith("%") for quantity in (wanted, given)]

@@ -51,8 +51,8 @@ class Verifier:
     memory each, and end with the pool or its process.
 
     Processes come from Python's forkserver: a script that uses this needs the guard
-    ``if __name__ == "__main__"``. Methods may be called from any thread, coroutine or Ray
-    actor. The forkserver itself, one per process and idle after ``close``, ends with the process.
+    ``if __name__ == "__main__"``. Methods may be called from any thread or
+    coroutine. The forkserver itself, one per process and idle after ``close``, ends with the process.
 
     Example::
 
@@ -184,7 +184,7 @@ class _Batch:
         self._schedule = schedule
         self._on_verdict = on_verdict
         self.is_wanted = True
-        """Whether somebody waits for the verdicts; nobody does when the verifier is closed."""
+        """True if somebody waits for the verdicts; nobody does when the verifier is closed."""
         self._waiting = iter(dict.fromkeys(items))
         self._verdicts: dict[Item, Verdict] = {}
         self._faults: dict[Item, str] = {}

@@ -25,7 +25,7 @@ VERDICT = is_right({task!r}, {options!r}, {entry!r}, {answer!r})
 
 @dataclass(frozen=True)
 class Gold:
-    """What a task needs to judge an answer."""
+    """A gold answer: all that a task needs to judge one."""
 
     task: str
     options: dict[str, Any]
@@ -54,7 +54,7 @@ class Gold:
 
 
 def verify_reasoning_gym(response: str, gold: str) -> Verdict:
-    r"""Whether reasoning_gym gives the last ``\boxed{}`` of ``response`` the whole point.
+    r"""Judge whether reasoning_gym gives the last ``\boxed{}`` of ``response`` the whole point.
 
     An answer over the limits of the sandbox, or which the task's code cannot read, is wrong.
 
@@ -82,7 +82,7 @@ def try_tasks(golds: Iterable[str]) -> str:
         wrong = [
             task
             for task, gold in first.items()
-            if (own := gold.own_answer) is not None and not _is_right(gold, own)
+            if (answer := gold.own_answer) is not None and not _is_right(gold, answer)
         ]
     except SandboxError as error:
         raise ValueError(f"reasoning_gym does not run in the sandbox: {error}") from error

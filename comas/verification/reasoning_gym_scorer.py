@@ -1,4 +1,4 @@
-"""What judges an answer by reasoning_gym's ``score_answer``; it is loaded within the sandbox alone.
+"""Judges an answer by reasoning_gym's ``score_answer``; it is loaded within the sandbox alone.
 
 Several of these functions pass the answer to Python's ``eval``, some through sympy. Here they get
 one that reads data, and none that runs code, lest an answer writes its own verdict. Nothing of
@@ -49,7 +49,7 @@ def _replace_evaluation() -> None:
 
 
 def is_right(task: str, options: dict[str, Any], entry: str, answer: str) -> bool:
-    """Whether a task's own ``score_answer`` gives ``answer`` the whole point for ``entry``, which
+    """True if a task's own ``score_answer`` gives ``answer`` the whole point for ``entry``, which
     is a Python literal."""
     dataset = create_dataset(task, **options)
     return bool(dataset.score_answer(answer, ast.literal_eval(entry)) >= 1)

@@ -49,7 +49,7 @@ _EXPONENT = re.compile(r"\^\ ?\{\ ?([-+]?)\ ?(\d+)\ ?\}")
 
 
 def verify_science(response: str, gold: str) -> Verdict:
-    r"""Whether the last ``\boxed{}`` of ``response`` is ``gold`` within 5 % of it.
+    r"""Judge whether the last ``\boxed{}`` of ``response`` is ``gold`` within 5 % of it.
 
     An answer with a percent sign is read both ways, 2.5 % as 2.5 and as 0.025, since a
     question may ask for either. A gold of zero allows 1e-6.

@@ -30,7 +30,7 @@ _NamedSet = tuple[frozenset[str], sympy.Set]
 
 
 def is_set(text: str) -> bool:
-    """Whether ``text`` can only be a set of numbers; ``(1, 2)`` may be a pair as well."""
+    """True if ``text`` can only be a set of numbers; ``(1, 2)`` may be a pair as well."""
     if _SET_SIGN.search(text):
         return True
     *_, text = split(text, _ELEMENT_OF)
@@ -40,7 +40,7 @@ def is_set(text: str) -> bool:
 
 
 def is_equal_set(gold: str, answer: str) -> bool:
-    r"""Whether both are sets that hold the same numbers; of two variables, whether it is the same.
+    r"""True if both are sets that hold the same numbers; of two variables, whether it is the same.
 
     Example: ``is_equal_set(r"(-\infty, 2) \cup (3, \infty)", r"x < 2 \lor x > 3")``
     """

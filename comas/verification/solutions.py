@@ -8,7 +8,7 @@ from comas.verification.forms import Verdict
 from comas.verification.pool import Verifier
 
 Verdicts = Mapping[TurnKey, Verdict]
-"""What the verifier says of each solution of a batch."""
+"""The verdict on each solution of a batch."""
 
 
 def verify_solutions(

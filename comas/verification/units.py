@@ -70,7 +70,7 @@ class Quantity:
     value: str
     unit: str = ""
     unit_alters: bool = False
-    """Whether the number without its unit is another, as in "5 pairs" or "5 or more"."""
+    """True if the number without its unit is another, as in "5 pairs" or "5 or more"."""
 
 
 @lru_cache(maxsize=4096)
@@ -100,7 +100,7 @@ def read_quantity(text: str, *, unit_expected: bool = False) -> Quantity:
 
 
 def is_unit(text: str) -> bool:
-    r"""Whether ``text`` (normalized LaTeX) can be the unit of a number, as in ``"m/s^{2}"``.
+    r"""True if ``text`` (normalized LaTeX) can be the unit of a number, as in ``"m/s^{2}"``.
 
     A word that makes another number of it is none.
     """
@@ -112,14 +112,14 @@ def is_unit(text: str) -> bool:
 
 
 def _alters(words: Sequence[str]) -> bool:
-    """Whether a number with these words behind it is another number than alone."""
+    """True if a number with these words behind it is another number than alone."""
     is_power_alone = bool(words) and all(word in _POWERS or word in "()/" for word in words)
     described = " ".join(word for word in words if word not in _POWERS)
     return is_power_alone or not is_plain(described)
 
 
 def _is_surely_unit(text: str) -> bool:
-    r"""Whether the words outside ``\text`` are units, which letters alone may not be."""
+    r"""True if the words outside ``\text`` are units, which letters alone may not be."""
     is_ratio = bool(re.search(r"[/^]|\\frac", text))
     return all(
         word in _SHORT_NAMES

@@ -117,7 +117,7 @@ def strip_phrases(text: str) -> str:
 
 
 def is_plain(words: str) -> bool:
-    """Whether ``words`` only name or describe a number, and make no other of it."""
+    """True if ``words`` only name or describe a number, and make no other of it."""
     return ALTERING.isdisjoint(re.findall(r"[^\W\d_]+", words.casefold().replace("'", "")))
 
 
@@ -138,7 +138,7 @@ def split_domain(text: str) -> tuple[str, Domain | None]:
 
 
 def is_text(gold: str) -> bool:
-    """Whether ``gold`` (normalized) is words and no formula; a number in words is a number."""
+    """True if ``gold`` (normalized) is words and no formula; a number in words is a number."""
     words = _words_in_text(gold)
     if words is not None:
         return _in_digits(words) is None
@@ -146,7 +146,7 @@ def is_text(gold: str) -> bool:
 
 
 def is_equal_text(gold: str, answer: str) -> bool:
-    """Whether words agree up to their case, or letters without ``\\text`` as a product of them."""
+    """True if words agree up to their case, or letters without ``\\text`` as a product of them."""
     words, given = _words_in_text(gold), _words_in_text(answer)
     if words or given or gold.casefold() in _SHORT or has_words(gold):
         return _plain(gold) == _plain(answer)
@@ -160,13 +160,13 @@ def is_equal_text(gold: str, answer: str) -> bool:
 
 
 def has_other_points(gold: str, answer: str) -> bool:
-    """Whether the two name points in another order, as the angles ABC and ACB."""
+    """True if the two name points in another order, as the angles ABC and ACB."""
     points, given = (_POINTS.findall(_TEXT.sub(" ", text)) for text in (gold, answer))
     return sorted(points) != sorted(given)
 
 
 def has_words(value: str) -> bool:
-    r"""Whether words stand in a value that has no unit, as in ``\text{June } 20``."""
+    r"""True if words stand in a value that has no unit, as in ``\text{June } 20``."""
     return bool(_WORDS_AMONG.search(value))
 
 
@@ -239,7 +239,7 @@ _ARITHMETIC = re.compile(r"[-+/^*\d!|]|\\(?:frac|sqrt|cdot|times|log|ln|exp)(?![
 
 
 def is_name(text: str) -> bool:
-    """Whether ``text`` stands for an unknown that may be given a value."""
+    """True if ``text`` stands for an unknown that may be given a value."""
     name = _SIMPLE_NAME.fullmatch(text)
     if name is None or text in _CONSTANTS:
         return False
@@ -247,7 +247,7 @@ def is_name(text: str) -> bool:
 
 
 def is_asked_for(text: str) -> bool:
-    r"""Whether ``text`` may be what a question asks the value of: ``f(2)``, ``x^2 + y^2``.
+    r"""True if ``text`` may be what a question asks the value of: ``f(2)``, ``x^2 + y^2``.
 
     A multiple or a power of one unknown, as in ``2x = 5`` or ``x^2 = 5``, is an equation for it.
     """
@@ -264,7 +264,7 @@ def is_asked_for(text: str) -> bool:
 
 
 def is_same_name(gold: str, answer: str) -> bool:
-    """Whether two names agree; x_1 and x_2 are values of x."""
+    """True if two names agree; x_1 and x_2 are values of x."""
     answer = answer if "_" in gold else _SUBSCRIPT.sub("", answer)
     return _plain_name(gold) == _plain_name(answer)
 

@@ -48,7 +48,7 @@ class Repetition:
     """Where that question is: in a "benchmark", in "validation" or in the "blend"."""
     same_text: bool
     words: str
-    """What both have."""
+    """Words that both have."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def draw_blend(
 
 
 class _Drawing:
-    """What has been taken so far, and what was left out."""
+    """Candidates taken so far, and those left out."""
 
     def __init__(self, *, seed: int, benchmarks: OverlapIndex, verify: Verify) -> None:
         self._seed = seed

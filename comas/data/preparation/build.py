@@ -30,7 +30,7 @@ from comas.verification import Verifier
 log = logging.getLogger(__name__)
 
 TRAINING_SETS: dict[Domain, RecordSet] = {"math": MATH, "coding": KODCODE, "science": WEBINSTRUCT}
-"""What the blend is drawn from. Another source for a domain is one file and one line here."""
+"""Datasets of the blend. Another source for a domain is one file and one line here."""
 
 TRAIN_FILE = "train.jsonl"
 VALIDATION_FILE = "validation.jsonl"
@@ -41,7 +41,7 @@ IN_USE = "wait for it or stop it, or name another folder with --output"
 
 @dataclass(frozen=True)
 class Job:
-    """What to build."""
+    """Files to build, and how."""
 
     output: Path
     benchmarks: Mapping[str, RecordSet]

@@ -33,7 +33,7 @@ NUM_OF_A_STREAM = 100
 
 @dataclass(frozen=True)
 class Report:
-    """What a file holds."""
+    """The findings about one file."""
 
     num_records: int
     faults: dict[str, str]
@@ -62,17 +62,17 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
 def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -> dict[str, str]:
     """location -> why the gold answer there cannot judge a response."""
     faults: dict[str, str] = {}
-    own: dict[str, tuple[Domain, str, str]] = {}
+    responses: dict[str, tuple[Domain, str, str]] = {}
     for location, record in records.items():
         if fault := _fault_of_text(record.task, record.answer):
             faults[location] = fault
         elif (response := _own_response(record)) is not None:
-            own[location] = (record.task, response, record.gold)
+            responses[location] = (record.task, response, record.gold)
     # The answer itself is right even where nobody can read it; no answer is judged on its gold.
-    none = [(domain, "", answer) for domain, _, answer in own.values()]
-    verdicts = verifier.verify_batch([*own.values(), *none])
-    for number, (location, (domain, _, answer)) in enumerate(own.items()):
-        is_read = verdicts[len(own) + number] != "failed"
+    none = [(domain, "", answer) for domain, _, answer in responses.values()]
+    verdicts = verifier.verify_batch([*responses.values(), *none])
+    for number, (location, (domain, _, answer)) in enumerate(responses.items()):
+        is_read = verdicts[len(responses) + number] != "failed"
         if fault := _fault_of_verdict(domain, answer, verdicts[number], is_read=is_read):
             faults[location] = fault
     return faults
@@ -82,8 +82,9 @@ def _own_response(record: Record[Domain]) -> str | None:
     """A response with the record's answer; of coding one that must not pass. None: it has none."""
     if record.task == "coding":
         return EMPTY_PROGRAM
-    own = Gold.read(record.answer).own_answer if record.task == "reasoning" else record.answer
-    return None if own is None else f"\\boxed{{{own}}}"
+    is_task = record.task == "reasoning"
+    answer = Gold.read(record.answer).own_answer if is_task else record.answer
+    return None if answer is None else f"\\boxed{{{answer}}}"
 
 
 def _fault_of_text(domain: Domain, answer: str) -> str | None:

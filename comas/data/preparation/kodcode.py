@@ -80,7 +80,7 @@ def _unfit(kept: Sequence[ast.stmt], tests: Sequence[ast.stmt]) -> LeftOut | Non
 
 
 def _is_dropped(node: ast.stmt) -> bool:
-    """Whether ``node`` imports the program's names (globals anyway), or is the main guard."""
+    """True if ``node`` imports the program's names (globals anyway), or is the main guard."""
     if isinstance(node, ast.ImportFrom):
         is_program = node.module == PROGRAM_MODULE and node.level == 0
         return is_program and not any(alias.asname for alias in node.names)

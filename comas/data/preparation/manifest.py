@@ -28,7 +28,7 @@ class Entry:
     origin: str
     """"hub", or "local copy", of which nobody knows the revision."""
     recipe: dict[str, Any]
-    """What decides the content: sources with their revisions, seed, sizes."""
+    """All that decides the content: sources with their revisions, seed, sizes."""
 
     __pydantic_config__ = _STRICT
 
@@ -64,7 +64,7 @@ class Manifest:
         return self._entries[name]
 
     def is_built(self, name: str) -> bool:
-        """Whether the file is there, as far as its name goes."""
+        """True if the file is there, as far as its name goes."""
         return name in self._entries and (self._folder / name).is_file()
 
     def faults_of(self, recipes: Mapping[str, Mapping[str, Any]]) -> list[str]:

@@ -19,7 +19,7 @@ _WORD = re.compile(r"[^\W_]+")
 
 @dataclass(frozen=True)
 class Overlap:
-    """What a question repeats."""
+    """A repetition of another question."""
 
     other_id: str
     words: str

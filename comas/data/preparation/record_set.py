@@ -38,7 +38,7 @@ class Source:
     num_rows: int | None = None
     """Rows at that commit, all configs together; None: not known to us."""
     is_gated: bool = False
-    """Whether the hub asks for an account that accepted the dataset's terms."""
+    """True if the hub asks for an account that accepted the dataset's terms."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class Item:
     """In the dataset's own words: what repetitions are looked for in."""
     answer: str
     details: str = ""
-    """What the prompt adds to the question: unit tests, the unit asked for, the options."""
+    """Added by the prompt to the question: unit tests, the unit asked for, the options."""
     solution: str = ""
     """A reference program, for a coding item that must prove itself."""
 
@@ -141,7 +141,7 @@ def with_unit(unit: str) -> str:
 
 
 def is_decimal_number(text: str) -> bool:
-    """Whether ``text`` is a gold answer for science: ``"19.6"``, ``"-3"``, ``"1.35e-5"``."""
+    """True if ``text`` is a gold answer for science: ``"19.6"``, ``"-3"``, ``"1.35e-5"``."""
     try:
         return math.isfinite(float(text)) and "_" not in text
     except ValueError:

@@ -58,10 +58,10 @@ _UNCOVERED = (
     "modes, owners, times and attributes of files (left to seccomp) and whether a file exists, how "
     "large and how old it is (open to programs)"
 )
-"""What no version of Landlock covers."""
+"""Not covered by any version of Landlock."""
 
 Isolation = Literal["require_namespaces", "allow_degraded"]
-"""Whether programs run where the machine has no namespaces to isolate them by."""
+"""True if programs run where the machine has no namespaces to isolate them by."""
 
 
 class SandboxError(RuntimeError):
@@ -95,7 +95,7 @@ class Sandbox:
         self._lock = threading.Lock()
 
     def run(self, program: str, *, checker: str, names_may_shadow: bool = False) -> bool:
-        """Whether ``program`` loads and then ``checker`` runs to its end without an exception.
+        """True if ``program`` loads and then ``checker`` runs to its end without an exception.
 
         The checker runs in a process of its own, where the program's names are at hand as
         globals and as the module ``solution``.

@@ -1,4 +1,4 @@
-"""What runs within the sandbox: the fork server, and the processes that it forks.
+"""The inside of the sandbox: the fork server, and the processes that it forks.
 
 The server is an interpreter of its own that knows nothing of ``comas`` nor of any installed
 package (``python -S -m inside``). So this package imports the standard library alone, and its
@@ -13,7 +13,7 @@ HEADER_BYTES = 400
 
 @dataclass(frozen=True)
 class Limits:
-    """What one program may use, and its checker as well."""
+    """Limits of one program, and of its checker as well."""
 
     cpu_s: int = 3
     """CPU seconds of each process. It decides before the wall limit does, so that a verdict

@@ -21,7 +21,7 @@ from . import Limits, file_rules, folder, namespaces, system
 from .checking import check, serve
 
 STARTED, PASSED, BROKEN = b"\x01", b"\x02", b"\x03"
-"""What is reported: one of the two processes is ready; the checker has found no fault; a fault
+"""Marks of a report: one of the two processes is ready; the checker has found no fault; a fault
 of ours follows."""
 
 CHECKER_USER, PROGRAM_USER = 65533, 65534

@@ -1,4 +1,4 @@
-"""What the two processes do: the checker's asks the program's, and what comes back is only data."""
+"""The work of the two processes: the checker's asks the program's, and only data comes back."""
 
 import builtins
 import importlib
@@ -90,13 +90,13 @@ class _Solution(types.ModuleType):
 
 
 class Rules:
-    """What the program may do to the checker."""
+    """Permissions of the program, on the checker's side."""
 
     def __init__(self, checker: str) -> None:
         self._checker = checker
 
     def operation(self, operation: str, target: Any, operands: tuple[Any, ...]) -> bool:
-        """Whether the program may do this to an object that the checker has passed to it.
+        """True if the program may do this to an object that the checker has passed to it.
 
         From the attributes of a function or a generator it could reach the checker's own names,
         and by a method of its own it could answer for an object. So it gets public attributes
@@ -117,7 +117,7 @@ class Rules:
         return is_reading or not (is_class or _is_code(inspect.getattr_static(target, name, None)))
 
     def error(self, operation: str, error: BaseException) -> bool:
-        """Whether it is no exception that ends a loop or skips a test, unless it is asked for.
+        """True if it is no exception that ends a loop or skips a test, unless it is asked for.
 
         The checker asks for those that it names. Others would end its ``map`` or ``all`` early.
         """
@@ -132,7 +132,7 @@ class Rules:
 
 
 def _is_code(value: Any) -> bool:
-    """Whether it is called, or found by code of its class: a function, a cached property."""
+    """True if it is called, or found by code of its class: a function, a cached property."""
     kind = type(value)
     is_computed = hasattr(kind, "__get__") and not hasattr(kind, "__set__")
     return kind is not Remote and (callable(value) or is_computed)

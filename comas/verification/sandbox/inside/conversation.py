@@ -45,7 +45,7 @@ class Conversation:
         self._lock = RLock()
         self._depth = 0
         self._converted: dict[tuple[str, int], Any] = {}
-        self.references = References(self.request, of_checker=permits is not None)
+        self.references = References(self.request, is_checker=permits is not None)
 
     def request(self, operation: str, *operands: Any, **named: Any) -> Any:
         """Have the other side do one of OPERATIONS; raises what that raises there."""
@@ -113,7 +113,7 @@ class Conversation:
             self.references.receive(news)
             kind, number = positional[0]
             _require(kind == "yours")
-            target = self.references.own(number)
+            target = self.references.local(number)
             operands = tuple(self.references.decode(form) for form in positional[1:])
             named = {name: self.references.decode(form) for name, form in by_name.items()}
             function = OPERATIONS[operation]

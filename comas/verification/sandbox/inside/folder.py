@@ -64,7 +64,7 @@ def _move(old: Any, new: Any, folder_of_old: int | None) -> None:
 
 
 def is_over(folder: str, disk_mib: int) -> bool:
-    """Whether it holds more than it may, or what cannot be counted."""
+    """True if it holds more than it may, or what cannot be counted."""
     num_entries = num_bytes = 0
     folders = [folder]
     while folders:

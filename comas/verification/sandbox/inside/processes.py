@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 
 _WITHIN_S = 10.0
-"""What is killed takes a moment to let go of its memory, on a busy machine too."""
+"""A process that is killed takes a moment to let go of its memory, on a busy machine too."""
 _LOOK_EVERY_S = 0.0005
 
 

@@ -1,4 +1,4 @@
-"""What crosses by reference: objects, functions and classes, and with care exceptions.
+"""References to the other side: objects, functions and classes, and with care exceptions.
 
 An object that does not cross itself stays with its owner; the other side gets a ``Remote`` for
 it, always the same one, and the owner gets its own object back. Exceptions are copied, for
@@ -27,18 +27,18 @@ _TEXT = "_text_of_the_original"
 class References(Codec):
     """The objects of this side that the other side knows of, and its objects known here."""
 
-    def __init__(self, request: Callable[..., Any], *, of_checker: bool) -> None:
-        """``request``: see ``Remote``. ``of_checker``: whose side this is."""
+    def __init__(self, request: Callable[..., Any], *, is_checker: bool) -> None:
+        """``request``: see ``Remote``. ``is_checker``: whose side this is."""
         super().__init__()
         self._request = request
-        self._of_checker = of_checker
+        self._is_checker = is_checker
         self._own: list[Any] = []
         self._own_ids: dict[int, int] = {}  # by id(); _own keeps the object alive
         self._remotes: dict[int, Any] = {}
         self._remote_errors: dict[type, int] = {}
         self._tuple_classes: dict[tuple[str, ...], type] = {}
 
-    def own(self, number: Form) -> Any:
+    def local(self, number: Form) -> Any:
         """The object of this side that the other side calls by ``number``."""
         return self._own[_checked(number)]
 
@@ -59,7 +59,7 @@ class References(Codec):
         kind = type(value)
         if kind is Remote:
             return ["yours", number_of(value)]
-        if (place := _place_in_library(value)) and (self._of_checker or place[0] == "builtins"):
+        if (place := _place_in_library(value)) and (self._is_checker or place[0] == "builtins"):
             return ["standard", *place]
         if issubclass(kind, type) and issubclass(value, BaseException):
             return self._encode_error_class(value)
@@ -74,7 +74,7 @@ class References(Codec):
             case ["mine", number]:
                 return self.remote(number)
             case ["yours", number]:
-                return self.own(number)
+                return self.local(number)
             case ["standard", str(module), str(name)]:
                 return self._find_in_library(module, name)
             case ["error class", number, str(module), str(name), list(bases)]:
@@ -86,7 +86,7 @@ class References(Codec):
         raise ValueError("not a form")
 
     def _find_in_library(self, module: str, name: str) -> Any:
-        if self._of_checker:
+        if self._is_checker:
             value = vars(builtins)[name]
             if module != "builtins" or value.__module__ != "builtins" or type(value) is not type:
                 raise ValueError("not for the checker")
@@ -157,7 +157,7 @@ def _place_in_library(value: Any) -> tuple[str, str] | None:
 
 
 def _find_loaded(module: Any, name: Any) -> Any:
-    """What has this name in a loaded module of the standard library, or None."""
+    """Return what has this name in a loaded module of the standard library, or None."""
     if type(module) is not str or module.partition(".")[0] not in sys.stdlib_module_names:
         return None
     try:

@@ -35,14 +35,14 @@ OPERATORS: dict[str, Callable[..., Any]] = {
     f"__{name}__": getattr(operator, f"__{name}__")
     for name in ("eq", "ne", "lt", "le", "gt", "ge", *_ARITHMETIC)
 }
-"""What is done between two objects of the same side."""
+"""Operations between two objects of the same side."""
 
 CONVERSIONS: dict[str, Callable[..., Any]] = {
     **_named(builtins, "bool int float complex str repr hash len"),
     "__index__": operator.index,
     "__plain__": plain,
 }
-"""What an object is, asked by no other operand."""
+"""Operations that ask what an object is, with no other operand."""
 
 METHODS: dict[str, Callable[..., Any]] = {
     **CONVERSIONS,
@@ -58,7 +58,7 @@ METHODS: dict[str, Callable[..., Any]] = {
     "__instancecheck__": lambda cls, value: isinstance(value, cls),
     "__subclasscheck__": lambda cls, other: issubclass(other, cls),
 }
-"""What is done to one object."""
+"""Operations on one object."""
 
 OPERATIONS = OPERATORS | METHODS
 """Everything that one side may ask of the other: operation -> what is then called there."""

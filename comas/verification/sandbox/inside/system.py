@@ -1,4 +1,4 @@
-"""What the kernel offers and Python has no function for."""
+"""Functions of the kernel that Python has none for."""
 
 import ctypes
 import os

@@ -31,7 +31,7 @@ from sys import getrefcount
 from typing import Any
 
 Form = Any
-"""What ``json`` knows: None, bool, int, float, str, and lists of those."""
+"""Values that ``json`` knows: None, bool, int, float, str, and lists of those."""
 
 _AS_THEY_ARE = frozenset({type(None), bool, float, str})
 
@@ -185,7 +185,7 @@ class Codec:
         raise NotImplementedError
 
     def decode_reference(self, form: list[Form]) -> Any:
-        """What such a form stands for."""
+        """Return the object that such a form stands for."""
         raise NotImplementedError
 
     def changed(self) -> dict[int, list[Any]]:
@@ -263,5 +263,5 @@ def plain(value: Any) -> Any:
 
 
 def _has_no_foreign_timezone(value: Any) -> bool:
-    """Whether a time is naive or in a fixed offset: other time zones are somebody's code."""
+    """True if a time is naive or in a fixed offset: other time zones are somebody's code."""
     return type(getattr(value, "tzinfo", None)) in (type(None), timezone)
