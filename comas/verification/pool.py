@@ -52,7 +52,7 @@ class Verifier:
 
     Processes come from Python's forkserver: a script that uses this needs the guard
     ``if __name__ == "__main__"``. Methods may be called from any thread or
-    coroutine. The forkserver itself, one per process and idle after ``close``, ends with the process.
+    coroutine. The forkserver itself, one per process and idle after ``close``, ends with it.
 
     Example::
 
