@@ -209,7 +209,6 @@ def test_what_cannot_be_combined_is_refused_with_the_reason(overrides: str, cons
         ["algorithm.name=dpo"],
         ["algorithm.name=custom", "algorithm.loss_aggregation=constant_length"],
         ["rollout.min_response_tokens=4096"],
-        ["policy.attn_implementation=flash_attention_2"],
         ["cluster.policies_per_gpu=2", "rollout.gpu_memory_utilization=0.5"],
         ["cluster.policies_per_gpu=2", "cluster.device=cpu"],
         ["policy.zero_stage=0"],  # on GPUs the preflight refuses it, where they are shared

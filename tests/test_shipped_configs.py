@@ -1,23 +1,15 @@
-"""Every YAML under configs/: it parses, resolves into a run, and makes a step.
-
-Two ways: with agents who read from a script, where everything but the engines is real, and with
-tiny random models on the whole stack. There, configurations whose engines are the same share them;
-those of the quick-start do, and the others are slow: bash scripts/test.sh --slow
-tests/test_shipped_configs.py
-"""
+"""Every YAML under configs/: it parses, resolves into a run, and makes a step of agents who read
+from a script; those that differ in their engines also make one with tiny random models."""
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import torch
@@ -25,24 +17,22 @@ from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
 from comas import train as driver
-from comas.config import Config, config_as_yaml
-from comas.config.schema import Data, Dpo, Interaction, Reward, Training, Validation
-from comas.engines.cluster.agents import Agents
+from comas.config import Config
+from comas.config.schema import Dpo
 from comas.engines.cluster.placement import check_gpus, plan_policy
-from comas.engines.cluster.recoveries import Recoveries
 from comas.interaction import run_discussions
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.preflight.configuration import load_config
+from comas.preflight.needs import faults_of
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.preflight.survey import prepare
+from comas.preflight.survey import prepare, survey_run
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run import RunDirectory
 from comas.run.guards import closing_line, lost_signals
 from comas.run.metrics.step import step_metrics
-from comas.run.prepared import Prepared
 from comas.run.records import read_rows
 from comas.types import (
     Generate,
@@ -230,108 +220,60 @@ def test_agents_who_say_nothing_show_it_in_the_first_step(file: Path):
     assert lost_signals(metrics)
 
 
-# ---------------------------------------------------------------- a step on the whole stack
-
-
-def engines_of(config: Config) -> str:
-    """What decides which engines a society has, and how they are set up."""
-    names = list(dict.fromkeys(config.society.models))
-    alike = dataclasses.replace(
-        config.society, models=[str(names.index(model)) for model in config.models]
-    )
-    return config_as_yaml(
-        dataclasses.replace(
-            config,
-            name="",
-            society=alike,
-            data=Data(),
-            interaction=Interaction(),
-            reward=Reward(),
-            training=Training(),
-            validation=Validation(),
-        )
-    )
-
-
-OWN_ENGINES = {
-    *("agents_1", "agents_2", "agents_2_heterogeneous", "agents_4", "comas_14b", "comas_lora"),
-    *(
-        "comas_released",
-        "frozen_seat",
-        "laptop",
-        "partly_shared",
-        "quickstart_lora",
-        "shared_policy",
-        "srlm",
-        "ttrl",
-    ),
-    "uneven_updates",
-}
-"""Which ask for other engines than their fellows: not read from the files, which takes seconds."""
-
-
-def by_engines() -> list[Any]:
-    """All files, those with the same engines in a row: the quick-start's, who are many, first."""
-
-    def order(file: Path) -> tuple[bool, bool]:
-        return file.stem in OWN_ENGINES, "quickstart" not in (file.stem, file.parent.name)
-
-    return [
-        pytest.param(file, id=name_of(file), marks=[pytest.mark.slow] if any(order(file)) else [])
-        for file in sorted(FILES, key=order)
-    ]
+# ---------------------------------------------------------------- a run of tiny models
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """Overrides that name tiny models and questions."""
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with two tiny models and questions."""
     folder = tmp_path_factory.mktemp("tiny")
-    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
+    write_records(folder / "questions.jsonl", [record(i) for i in range(4)])
     for number, family in enumerate(FAMILIES):
         save_tiny_model(
             folder / str(number), family, backwards=number == 1, max_position_embeddings=4096
         )
-    return [f"data.train={questions}", f"data.validation={questions}", f"saves={folder / 'saves'}"]
+    return folder
 
 
-@pytest.fixture(scope="module")
-def society_of() -> Iterator[Callable[[Config, Prepared], Agents]]:
-    """The running society of a configuration: the one before, if its engines are the same."""
-    running: dict[str, Agents] = {}
-    with ExitStack() as stack:
+def tiny_run(file: Path, folder: Path) -> Config:
+    """The configuration with other models and sizes, so that its method is what remains."""
+    named = shipped(file).models
+    models = [f"{folder}/{list(dict.fromkeys(named)).index(model)}" for model in named]
+    files = [f"data.{key}={folder}/questions.jsonl" for key in ("train", "validation")]
+    models_and_saves = [f"society.models=[{','.join(models)}]", f"saves={folder / 'saves'}"]
+    return load_config(file, [*SMALL, *files, *models_and_saves])
 
-        def society_of(config: Config, prepared: Prepared) -> Agents:
-            engines = engines_of(config)
-            if engines not in running:
-                stack.close()
-                running.clear()
-                running[engines] = stack.enter_context(
-                    driver.agents_of(config, prepared, Recoveries(0))
-                )
-            return running[engines]
 
-        yield society_of
+@every_config
+def test_every_config_has_all_that_it_needs_once_its_models_and_questions_are_here(
+    file: Path, tiny: Path
+):
+    found = survey_run(tiny_run(file, tiny))
+    assert faults_of(found.needs) == []
+    assert found.sizes is not None and found.sizes.num_steps == 1
+
+
+ON_THE_STACK = {
+    "quickstart": "whole models, parallel, scored",
+    "quickstart_lora": "adapters",
+    "quickstart/srlm": "pairs, self-rated",
+    "quickstart/frozen_seat": "a policy that is never updated",
+    "comas": "sequential",
+}
+"""Configuration -> in what its engines differ from those of the others."""
 
 
 @pytest.mark.stack
-@pytest.mark.parametrize("file", by_engines())
-def test_every_config_makes_a_step_on_the_whole_stack(
-    file: Path, tiny: list[str], society_of, monkeypatch: pytest.MonkeyPatch, caplog
-):
-    named = shipped(file)
-    folder = Path(tiny[0].partition("=")[2]).parent
-    models = [folder / str(list(dict.fromkeys(named.models)).index(m)) for m in named.models]
-    config = load_config(file, [*SMALL, *tiny, f"society.models=[{','.join(map(str, models))}]"])
+@pytest.mark.parametrize("name", ON_THE_STACK)
+def test_a_config_makes_a_step_on_the_whole_stack(name: str, tiny: Path, caplog):
+    config = tiny_run(CONFIGS / f"{name}.yaml", tiny)
     prepared = prepare(config)
-    society = society_of(prepared.config, prepared)
-    monkeypatch.setattr(driver, "agents_of", lambda *_: nullcontext(society))
     with RunDirectory.create(prepared.config) as run:
         driver.train(prepared.config, prepared, run)
     # Random models say nothing that can be read, which does not pass in silence.
     assert [record for record in caplog.records if record.name == "comas.run.guards"]
-    rows = read_rows(run.path / "metrics.jsonl")
+    start, step = rows = read_rows(run.path / "metrics.jsonl")
     assert "little or nothing to learn from" in closing_line(rows, run.path)[1]
-    start, step = rows
     assert "validation/accuracy" in start
     with (run.path / "discussions/step_0001.jsonl").open(encoding="utf-8") as lines:
         turns = [turn for line in lines for turn in json.loads(line)["turns"]]
@@ -343,13 +285,9 @@ def test_every_config_makes_a_step_on_the_whole_stack(
         assert (f"agent_{agent}/policy/loss" in step) == trained
         saved = "config.json" if config.policy.lora.rank is None else "adapter_config.json"
         assert (run.path / f"models/agent_{agent}/{saved}").exists() == trained
-        if not trained:
-            continue
-        num_samples = step[f"agent_{agent}/policy/num_samples"]
-        makes_pairs = isinstance(config.algorithm, Dpo)
-        # Random models give TTRL no vote and SRLM no score, and so nothing to train on.
-        assert num_samples == num_rewarded[policy] or makes_pairs
-        assert num_samples <= num_rewarded[policy]
-        # While a response must not end, the engine draws from another distribution.
-        is_bound = config.rollout.min_response_tokens > 0
-        assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3 or is_bound
+        if trained:
+            num_samples = step[f"agent_{agent}/policy/num_samples"]
+            # Random models give SRLM no score, and so no pair.
+            assert num_samples == num_rewarded[policy] or isinstance(config.algorithm, Dpo)
+            assert num_samples <= num_rewarded[policy]
+            assert step[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
