@@ -55,7 +55,10 @@ def main(arguments: Sequence[str]) -> int:
         if upload.licence == "unknown":
             log.warning("its licence is unknown: write it into %s", upload.folder / CARD)
     if not options.push:
-        log.info("Nothing was uploaded: --push does it (%s)", _login())
+        login = f"first log in: {program('hf')} auth login, or set HF_TOKEN"
+        if get_token() is not None:
+            login = "with the login that is there"
+        log.info("Nothing was uploaded: --push does it (%s)", login)
         return 0
     try:
         push(uploads, HfApi(), public=options.public)  # an OSError is what the hub refuses
@@ -113,12 +116,6 @@ def _upload(folder: Path, repository: str) -> Upload:
     licence = ModelCard.load(folder / CARD).data.to_dict().get("license", "unknown")
     found = {file for pattern in UPLOADED for file in folder.glob(pattern) if file.is_file()}
     return Upload(folder, repository, tuple(sorted(found)), licence)
-
-
-def _login() -> str:
-    if get_token() is None:
-        return f"first log in: {program('hf')} auth login, or set HF_TOKEN"
-    return "with the login that is there"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ def qwen2_config(
     intermediate_size: int = 0,
     num_kv_heads: int = 0,
     max_tokens: int = 1024,
-    is_tied: bool = True,
     dtype: str = "float32",
 ) -> Qwen2Config:
     """The configuration of a Qwen2 model: an ``intermediate_size`` of 0 stands for three times the
@@ -35,7 +34,7 @@ def qwen2_config(
         num_attention_heads=num_heads,
         num_key_value_heads=num_kv_heads or num_heads,
         max_position_embeddings=max_tokens,
-        tie_word_embeddings=is_tied,
+        tie_word_embeddings=True,
         pad_token_id=0,
         dtype=dtype,
     )

@@ -310,24 +310,6 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(
     assert bench.generate(LONG_PROMPT, seed=0).policy_version == before.policy_version + 2
 
 
-def test_updates_are_counted_from_where_a_resumed_run_stopped(bench: Bench) -> None:
-    version = bench.engine._policy_versions[None]
-    bench.run(bench.engine.count_updates_from(40))
-    assert bench.generate("Hello", seed=0).policy_version == 40
-    bench.run(bench.engine.count_updates_from(version))
-
-
-def test_an_update_with_a_request_in_flight_is_refused_and_harms_nothing(bench: Bench) -> None:
-    async def both() -> Generation | None:
-        request = asyncio.create_task(bench.ask("Hello", seed=0))
-        await bench.until_in_flight(1)
-        with pytest.raises(AssertionError, match="in flight"):
-            await bench.engine.start_weight_update()
-        return await request
-
-    assert bench.run(both()) == bench.generate("Hello", seed=0)
-
-
 def test_cancelling_leaves_no_request_behind(bench: Bench) -> None:
     async def cancel_all() -> None:
         tasks = [asyncio.create_task(bench.ask("Hello", seed=seed)) for seed in range(50)]
@@ -342,13 +324,6 @@ def test_cancelling_leaves_no_request_behind(bench: Bench) -> None:
     bench.run(cancel_all())
     assert bench.num_unfinished() == 0
     assert bench.client.num_asked == 0
-
-
-def test_sleeping_does_nothing_on_cpu(bench: Bench) -> None:
-    before = bench.generate("Hello", seed=0)
-    for phase in (bench.engine.sleep, bench.engine.wake_weights, bench.engine.wake_kv_cache):
-        bench.run(phase())
-    assert bench.generate("Hello", seed=0) == before
 
 
 def fail_while_generating(bench: Bench, action: Callable[[], Awaitable[Any]]) -> list[Any]:
@@ -384,19 +359,6 @@ def test_a_model_that_does_not_load_is_one_clear_error(doomed_bench: Bench) -> N
     (doomed_bench.folder / "model.safetensors").unlink()
     with pytest.raises(RolloutEngineError, match=str(doomed_bench.folder)):
         doomed_bench.run(doomed_bench.engine.start())
-
-
-def test_a_tokenizer_without_chat_template_is_refused(doomed_bench: Bench) -> None:
-    (doomed_bench.folder / "chat_template.jinja").unlink()
-    with pytest.raises(ValueError, match="no chat template"):
-        doomed_bench.run(doomed_bench.engine.start())
-
-
-def test_a_closed_engine_answers_with_an_error(doomed_bench: Bench) -> None:
-    doomed_bench.run(doomed_bench.engine.start())
-    doomed_bench.run(doomed_bench.engine.close())
-    with pytest.raises(RolloutEngineError, match="closed"):
-        doomed_bench.generate("Hello", seed=0)
 
 
 @pytest.mark.parametrize(

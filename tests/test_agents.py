@@ -121,21 +121,25 @@ def largest_difference(agents: Agents, model_of_agent: list[Path]) -> float:
 
 
 def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
-    """Two ranks (ZeRO-3) and two engines a policy, tied and untied embeddings: before training,
-    after an update, after two engines were lost, and after a checkpoint is loaded."""
-    config = society_config(num_agents=2)
+    """Two ranks (ZeRO-3) and two engines a policy, tied and untied embeddings, a policy that two
+    agents share: before training, after an update, after two engines were lost, after a checkpoint
+    is loaded, and when engines were lost too often."""
+    config = society_config(num_agents=3, policy_of_agent=[0, 1, 0])
+    untrained = [Path(models[policy]) for policy in (0, 1, 0)]
     with Agents(config, models=models, device="cpu", recoveries=Recoveries(4)) as agents:
         agents.sync_weights()
-        assert largest_difference(agents, [Path(m) for m in models]) < MAX_LOGPROB_DIFFERENCE
+        assert largest_difference(agents, untrained) < MAX_LOGPROB_DIFFERENCE
 
         parts = agents.save_checkpoint(tmp_path / "checkpoint")
-        stats = agents.begin_update(buffers_of(agents, 2), step=1)()
+        buffers = buffers_of(agents, 3)
+        stats = agents.begin_update({0: [*buffers[0], *buffers[2]], 1: buffers[1]}, step=1)()
         agents.sync_weights()
         agents.save_models(tmp_path / "trained")
-        trained = [tmp_path / f"trained/agent_{agent}" for agent in range(2)]
+        trained = [tmp_path / f"trained/agent_{agent}" for agent in range(3)]
         assert largest_difference(agents, trained) < MAX_LOGPROB_DIFFERENCE
-        assert largest_difference(agents, [Path(m) for m in models]) > 10 * MAX_LOGPROB_DIFFERENCE
-        assert all(s.num_samples == len(PROMPTS) for s in stats.values())
+        assert largest_difference(agents, untrained) > 10 * MAX_LOGPROB_DIFFERENCE
+        num_samples = {policy: result.num_samples for policy, result in stats.items()}
+        assert num_samples == {0: 2 * len(PROMPTS), 1: len(PROMPTS)}
         assert all(s.mismatch_max < MAX_LOGPROB_DIFFERENCE for s in stats.values())
 
         before = generate(agents, 0)
@@ -151,7 +155,16 @@ def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
         agents.sync_weights()
         # Seven updates before the checkpoint, and the sync after it.
         assert {g.policy_version for g in generate(agents, 0)} == {8}
-        assert largest_difference(agents, [Path(m) for m in models]) < MAX_LOGPROB_DIFFERENCE
+        assert largest_difference(agents, untrained) < MAX_LOGPROB_DIFFERENCE
+
+        agents.recoveries = Recoveries(0)
+        _kill(_rollout_processes())
+        with pytest.raises(EngineError, match=r"rollout engine \d of policy 1 failed"):
+            generate(agents, 1)
+        # Whichever is noticed first: the rank that cannot send, or the engine that is gone.
+        said = r"(rank|rollout engine) \d of policy [01] failed while sending"
+        with pytest.raises(EngineError, match=said):
+            agents.sync_weights()
     assert not ray.is_initialized()
 
 
@@ -250,7 +263,7 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_ag
         plain = [Path(base) for base in bases]
         assert largest_difference(agents, plain) < MAX_LOGPROB_DIFFERENCE
         spoken = [generate(agents, agent) for agent in range(3)]
-        said = [[own.response_token_ids for own in spoken[agent]] for agent in range(3)]
+        said = [[g.response_token_ids for g in spoken[agent]] for agent in range(3)]
         assert said[0] == said[1] == said[2]  # B is 0 as yet
 
         buffers = buffers_of(agents, 2)
@@ -266,7 +279,7 @@ def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_ag
         assert saved == ["agent_0", "agent_1"]
         _check_adapters(agents, bases[:2], tmp_path / "trained")
         later = [generate(agents, agent) for agent in range(3)]
-        assert [own[0].policy_version for own in later] == [2, 2, 0]
+        assert [said[0].policy_version for said in later] == [2, 2, 0]
         assert later[2] == spoken[2]
         _kill(_rollout_processes()[:1])
         assert [generate(agents, agent) for agent in range(3)] == later  # it was started again
@@ -285,42 +298,3 @@ def _check_adapters(agents: Agents, bases: Sequence[str], trained: Path) -> None
             assert (own - sampled).abs().max() < MAX_LOGPROB_DIFFERENCE
             plain = logprobs_of(Path(base), generation)
             assert (plain - sampled).abs().max() > 10 * MAX_LOGPROB_DIFFERENCE
-
-
-def test_agents_that_share_a_policy_train_it_together_and_a_dead_engine_is_named(models):
-    config = society_config(num_each=1, num_agents=3, policy_of_agent=[0, 1, 0])
-    with Agents(config, models=models, device="cpu") as agents:
-        agents.sync_weights()
-        buffers = buffers_of(agents, 3)
-        shared = {0: [*buffers[0], *buffers[2]], 1: buffers[1]}
-        stats = agents.begin_update(shared, step=1)()
-        num_samples = {policy: own.num_samples for policy, own in stats.items()}
-        assert num_samples == {0: 2 * len(PROMPTS), 1: len(PROMPTS)}
-        agents.sync_weights()
-
-        rollouts = _rollout_processes()
-        assert len(rollouts) == 2
-        _kill(rollouts)
-        with pytest.raises(EngineError, match=r"rollout engine \d of policy [01] failed"):
-            generate(agents, 1)
-        # Whichever is noticed first: the rank that cannot send, or the engine that is gone.
-        said = r"(rank|rollout engine) 0 of policy [01] failed while sending"
-        with pytest.raises(EngineError, match=said):
-            agents.sync_weights()
-    assert not ray.is_initialized()
-
-
-def test_a_model_that_does_not_load_is_named_with_its_engine(tmp_path):
-    broken = Path(save_tiny_model(tmp_path / "broken", "tied"))
-    (broken / "model.safetensors").write_bytes(b"not weights")
-    config = society_config(num_each=1, num_agents=1)
-    with (
-        # Whichever is first to open the file: a rank, or an engine, which names the folder too.
-        pytest.raises(
-            EngineError,
-            match=r"of policy 0 failed while starting: (SafetensorError|Rollout.*broken)",
-        ),
-        Agents(config, models=[str(broken)], device="cpu"),
-    ):
-        pass
-    assert not ray.is_initialized()

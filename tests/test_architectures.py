@@ -23,7 +23,7 @@ from transformers import (
 )
 
 from comas.engines.policy.model import load_response_model
-from comas.engines.rollout.cpu.head_size import HEAD_SIZES
+from comas.engines.rollout.vllm_options import CPU_HEAD_SIZES
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import check_model, check_shards
 from comas.preflight.needs import faults_of
@@ -182,7 +182,7 @@ def test_a_model_whose_heads_vllm_does_not_know_on_a_cpu_is_refused(tmp_path: Pa
 def test_head_sizes_are_those_of_vllm():
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
-    assert list(HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
+    assert list(CPU_HEAD_SIZES) == CPUAttentionBackend.get_supported_head_sizes()
 
 
 def test_a_model_without_a_chat_template_is_refused(tmp_path: Path):

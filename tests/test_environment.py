@@ -95,23 +95,6 @@ def pretend_pip(folder: Path, settings: str) -> None:
     executable(folder / ".venv/bin/python", f"#!/bin/sh\ncat <<'SETTINGS'\n{settings}SETTINGS\n")
 
 
-def test_uv_is_told_the_sources_of_pip(tmp_path):
-    pretend_pip(
-        tmp_path,
-        ":env:.find-links='/wheels'\n"
-        "global.extra-index-url='file:///a file:///b'\n"
-        "global.index-url='https://mirror.example/simple'\n"
-        "global.timeout='60'\n",
-    )
-    told = call("share_sources_with_uv; env | grep ^UV_ | sort", tmp_path, UV_FIND_LINKS="/mine")
-    assert told.stdout.splitlines() == [
-        "UV_DEFAULT_INDEX=https://mirror.example/simple",
-        "UV_FIND_LINKS=/mine",
-        "UV_INDEX=file:///a file:///b",
-        "UV_INDEX_STRATEGY=unsafe-best-match",
-    ]
-
-
 @pytest.mark.parametrize(("status", "installer"), [(0, "uv"), (1, "pip")])
 def test_uv_installs_where_it_is_there_and_pip_where_it_fails(tmp_path, status, installer):
     pretend_pip(tmp_path, "pip\n")
@@ -247,21 +230,6 @@ def test_an_environment_without_pip_is_made_afresh(tmp_path, packages):
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("folder", [".venv", "elsewhere"])
-def test_an_environment_can_make_itself_afresh_with_pip(tmp_path, folder):
-    venv = tmp_path / folder
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
-    if folder != ".venv":
-        (tmp_path / ".venv").symlink_to(venv)
-    (tmp_path / "pins.txt").touch()
-    made = call("make_venv pins.txt && .venv/bin/python -m pip --version", tmp_path)
-    assert made.returncode == 0, made.stderr
-    assert f" from {tmp_path}/.venv/lib/" in made.stdout
-    again = call("make_venv pins.txt", tmp_path)
-    assert (again.returncode, again.stdout) == (0, "")
-
-
 def stamp_environment(folder: Path, of: Path | None = None) -> None:
     """Says that the installation of requirements.txt ended, for the checkout ``of``."""
     content = (folder / "requirements.txt").read_bytes() + (folder / "setup.py").read_bytes()
@@ -343,20 +311,6 @@ def test_the_environment_of_a_copied_or_moved_checkout_is_made_to_work_there(
         assert contents(there) | {Path(".venv.lock"): b""} == before | {Path(".venv.lock"): b""}
     told = call(INSTALLED, here, REQUIREMENTS="requirements.txt")
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
-
-
-def test_programs_of_a_moved_environment_start_from_a_path_with_blanks(tmp_path):
-    former, here = tmp_path / "former", tmp_path / ("over here " * 20)
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", former / ".venv"], check=True)
-    says = "import sys\nprint(sys.prefix, sys.argv[1:])\n"
-    executable(former / ".venv/bin/tool", f"#!{former}/.venv/bin/python\n{says}")
-    for folder in (here, tmp_path / "again"):
-        former.rename(folder)
-        relocate = [REPOSITORY / "scripts/relocate.py", former / ".venv", folder / ".venv"]
-        subprocess.run([folder / ".venv/bin/python", "-I", *relocate], check=True)
-        told = subprocess.check_output([folder / ".venv/bin/tool", "an argument"], text=True)
-        assert told == f"{folder}/.venv ['an argument']\n"
-        former = folder
 
 
 @pytest.mark.parametrize("case", ["linked", "linked and empty", "linked and unfinished"])

@@ -114,22 +114,6 @@ def test_policies_over_nodes_need_room_for_their_parts_only():
     assert num_host_threads(placement, num_policies=1, nodes=nodes) == 8  # 8 ranks on each
 
 
-def test_the_groups_of_a_policy_follow_each_other():
-    config = paper()
-    config.cluster.nodes_per_policy = config.cluster.policies_per_gpu = 2
-    placement = plan_policy(config, device="cuda")
-    groups = [[placement.group_of(policy, part) for part in range(2)] for policy in range(3)]
-    assert groups == [[0, 1], [0, 1], [2, 3]]
-    assert placement.num_groups(3) == 4
-
-
-def test_on_cpu_the_workers_of_a_sharded_engine_are_no_matter_of_rays():
-    config = sharded(engines=1, tensor_parallel=2, ranks=1, placement="colocated")
-    placement = plan_policy(config, device="cpu")
-    assert placement.bundles == ({"CPU": pytest.approx(0.02)},)
-    assert placement.rollout_slots == (Slot(0, 0.0),)
-
-
 def test_policies_that_share_gpus_each_ask_for_their_part_of_whole_ones():
     config = paper()
     config.cluster.policies_per_gpu = 2

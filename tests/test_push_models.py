@@ -11,7 +11,7 @@ from huggingface_hub.utils import filter_repo_objects
 from small_runs import make_run
 
 from scripts import push_models
-from scripts.push_models import main, plan, push
+from scripts.push_models import main, plan
 
 CARD = "---\nlicense: mit\n---\n# An agent\n"
 
@@ -70,11 +70,6 @@ def test_what_is_uploaded_is_what_was_shown(run, hub):
     patterns = upload["allow_patterns"], upload.get("ignore_patterns")
     travels = filter_repo_objects(held, allow_patterns=patterns[0], ignore_patterns=patterns[1])
     assert set(travels) == names
-
-
-def test_models_are_public_where_that_is_asked_for(run, hub):
-    push(plan(run, "me/society"), hub, public=True)
-    assert not any(call.kwargs["private"] for call in hub.create_repo.call_args_list)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import re
@@ -11,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -19,38 +19,24 @@ import pytest
 import torch
 
 from comas.data import load_questions
-from comas.interaction.prompts import APPROVALS
-from comas.interaction.setup_prompts import TERMINATE
 from comas.quickstart import build, build_society
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon
 from comas.quickstart.questions import (
     FUNCTIONS,
-    HELD_OUT_ONE_IN,
-    NUM_WORDINGS,
     Problem,
     draw_problem,
-    is_held_out,
-    make_problem,
     problem_of,
     records,
 )
-from comas.quickstart.setup_examples import setup_example
 from comas.quickstart.worked import (
     SCORINGS,
-    Example,
     Worked,
-    evaluate,
-    mistaken,
-    score,
     slip,
-    solve,
     work,
 )
-from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Doubt, Mixture
+from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.reward_formulation.judgment_reward import parse_judgment
-from comas.reward_formulation.self_rewarding import parse_rating
 from comas.types import DOMAINS, Domain
 from comas.utils import files
 from comas.utils.files import json_lines, write_text
@@ -103,7 +89,6 @@ WRONG = {
         ]
     },
 }
-NEVER_ERRS = Mixture(overlooks_own=0.0, overlooks=0.0, misnames=0.0, accuses=0.0)
 BUILDS_WHEN_TOLD = """
 import asyncio, sys
 from pathlib import Path
@@ -188,29 +173,6 @@ def test_no_held_out_question_has_a_twin_to_train_on() -> None:
         assert any(known.count(content) > 1 for content in known)
 
 
-def test_both_sides_of_the_split_have_every_form_of_question() -> None:
-    for held_out in (False, True):
-        rows = records(seed=0, held_out=held_out, num_per_domain=100)
-        forms = {re.sub(r"\d+", "#", row["prompt"]) for row in rows}
-        assert len(forms) == 3 * NUM_WORDINGS
-        sums = [deciding_content(row)[1] for row in rows if row["task"] == "math"]
-        carries = [int(a) % 10 + int(b) % 10 >= 10 for a, b in sums]
-        assert 0.7 < sum(carries) / len(carries) < 1
-
-
-def test_about_one_in_five_questions_is_held_out_whatever_its_last_digit() -> None:
-    """Of the 405 sums with one last digit 81 are expected: 3 standard deviations are 24."""
-    for digit in range(10):
-        sums = [
-            make_problem("math", (a, b), 0)
-            for a in range(10, 100)
-            for b in range(a, 100)
-            if (a + b) % 10 == digit
-        ]
-        num_held_out = sum(map(is_held_out, sums))
-        assert abs(num_held_out - len(sums) / HELD_OUT_ONE_IN) < 24
-
-
 # ---- Worked discussions ----
 
 
@@ -243,45 +205,12 @@ def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(
     assert seen == {None, SLIP, *kinds}
 
 
-def test_a_mistake_that_cannot_happen_is_not_made() -> None:
-    free_of_carries = make_problem("math", (41, 23), 0)
-    right = Worked("The result: 1+3=4, 4+2=6. \\boxed{64}", None)
-    assert work(free_of_carries, "carry lost") == right
-    shown = {worked.mistake for worked in mistaken(free_of_carries)}
-    assert shown == {"tens left out", "second left out", "joined", "ones left out"}
-
-
 def test_a_slip_is_one_digit_of_the_right_way() -> None:
     said = {slip(Random(i), CONVERSION).text for i in range(300)}
     assert "In minutes: 7*60=420, 420+43=463. \\boxed{563}" in said  # miswritten
     assert "In minutes: 7*60=420, 420+83=503. \\boxed{503}" in said  # miscopied
     assert RIGHT["science"] not in said
     assert "In minutes: 7*60=420, 420+43=463. \\boxed{465}" not in said  # within 5 %
-
-
-@pytest.mark.parametrize("model", HABITS)
-@pytest.mark.parametrize("wording", range(NUM_WORDINGS))
-def test_a_solvers_mistakes_are_mostly_its_habit_with_such_questions(
-    model: str, wording: int
-) -> None:
-    """3000 draws; the standard deviation of a share of 0.5 is 0.01."""
-    rng = Random(5)
-    mixture = Mixture(habit=0.5, other_mistake=0.1, unseen_mistake=0.05)
-    problem = make_problem("math", (48, 23), wording)
-    drawn = [solve(rng, problem, model, mixture).mistake for _ in range(3000)]
-    shares = {kind: drawn.count(kind) / len(drawn) for kind in {*drawn}}
-    habit = HABITS[model]["math"][wording]
-    others = {*MISTAKES["math"]} - {SLIP, habit}
-    expected = {None: 0.35, habit: 0.5, UNSEEN: 0.05} | dict.fromkeys(others, 0.1 / 6)
-    expected[habit] += 0.1 / 6
-    assert shares == pytest.approx(expected, abs=0.04)
-
-
-def test_models_have_no_habit_in_common_and_judges_know_them_all() -> None:
-    for domain in DOMAINS:
-        habits = [kind for of_model in HABITS.values() for kind in of_model[domain]]
-        assert len(set(habits)) == len(habits) == 2 * NUM_WORDINGS
-        assert set(habits) <= set(MISTAKES[domain]) - {SLIP}
 
 
 def test_nobody_is_ever_shown_the_unseen_kind() -> None:
@@ -297,114 +226,19 @@ def test_nobody_is_ever_shown_the_unseen_kind() -> None:
     assert num_made > 50
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_an_evaluator_overlooks_misnames_and_accuses_as_often_as_it_is_told(domain: Domain) -> None:
-    own, other = HABITS["qwen2"][domain][0], HABITS["llama"][domain][0]
-
-    def said(mistake: str | None, **shares: float) -> set[str]:
-        mixture = replace(NEVER_ERRS, **shares)
-        worked = Worked("", mistake)
-        return {evaluate(Random(i), domain, worked, "qwen2", mixture) for i in range(100)}
-
-    named = MISTAKES[domain]
-    for mistake, truth in {None: APPROVALS[domain], **named}.items():
-        assert said(mistake) == {truth}
-    assert said(own, overlooks_own=1.0) == {APPROVALS[domain]} == said(other, overlooks=1.0)
-    assert said(other, overlooks_own=1.0) == {named[other]}
-    assert said(own, misnames=1.0) == set(named.values()) - {named[own]}
-    assert said(None, accuses=1.0) == set(named.values())
-
-
-CARRY_LOST, JOINED = MISTAKES["math"]["carry lost"], MISTAKES["math"]["joined"]
-
-
-@pytest.mark.parametrize(
-    ("mistake", "evaluation", "shown"),
-    [
-        ("carry lost", None, "nothing"),
-        ("carry lost", APPROVALS["math"], "approval"),
-        ("carry lost", CARRY_LOST, "true_accusation"),
-        ("carry lost", JOINED, "false_accusation"),
-        (None, None, "nothing"),
-        (None, APPROVALS["math"], "approval"),
-        (None, JOINED, "false_accusation"),
-    ],
-)
-def test_a_scorer_doubts_by_what_it_is_shown(
-    mistake: str | None, evaluation: str | None, shown: str
-) -> None:
-    never = Doubt(0.0, 0.0, 0.0, 0.0)
-    for share, undecided, number in ((1.0, 0.0, 1), (0.0, 0.0, 3), (0.0, 1.0, 2)):
-        doubt = never._replace(**{shown: share})
-        mixture = Mixture(
-            doubts_wrong=doubt if mistake else never,
-            doubts_right=never if mistake else doubt,
-            scorer_undecided=undecided,
-        )
-        worked = Worked("", mistake)
-        said = score(Random(0), "math", worked, evaluation=evaluation, mixture=mixture)
-        assert said == SCORINGS[number]
-
-
-def test_what_ablations_ask_is_taught_too() -> None:
-    """Of a correct judgment the evaluation approves."""
-    rng = Random(11)
-    said: dict[str, set[str | int | None]] = {"judgment": set(), "score": set(), "rating": set()}
-    for _ in range(200):
-        for example in discussion_examples(rng, Mixture(ablation=1.0), "llama"):
-            prompt, response = example.prompt, example.response
-            if "<judgment>" in prompt:
-                judgment = parse_judgment(response)
-                is_approval = response.split(" <")[0] in APPROVALS.values()
-                assert judgment == ("correct" if is_approval else "incorrect")
-                said["judgment"].add(judgment)
-            elif "<score>" in prompt and "# Evaluation" not in prompt:
-                said["score"].add(parse_score(response))
-            elif "<rating>" in prompt:
-                said["rating"].add(parse_rating(response))
-            assert "## Evaluation of it" not in prompt or "You are a strict critic" in prompt
-    assert said == {"judgment": {"correct", "incorrect"}, "score": {1, 2, 3}, "rating": {1, 5}}
-
-
-def conversations(*, mixture: Mixture, role: str) -> list[Example]:
-    """What setups teach whom the system prompt makes AutoGen's assistant, or those whom it does
-    not ("proxy": who sees the question as said by itself; "solver": everybody else)."""
-    rng = Random(12)
-    problems = [draw_problem(rng, domain=rng.choice(DOMAINS), held_out=False) for _ in range(600)]
-    first = {"assistant": "system", "proxy": "assistant", "solver": "user"}[role]
-    drawn = [setup_example(rng, problem, mixture, "qwen2") for problem in problems]
-    return [example for example in drawn if example.messages[0]["role"] == first]
-
-
-@pytest.mark.parametrize("role", ["assistant", "solver"])
-def test_solvers_err_in_setups_as_anywhere(role: str) -> None:
-    """400 and 200 draws; the standard deviation of a share of 0.5 of 200 is 0.035."""
-    mixture = Mixture(habit=0.5, other_mistake=0.0, unseen_mistake=0.0)
-    drawn = conversations(mixture=mixture, role=role)
-    right = {work(problem_of(example.prompt), None).text for example in drawn}
-    share = sum(example.response in right for example in drawn) / len(drawn)
-    assert share == pytest.approx(0.5, abs=0.15)
-    assert {TERMINATE} & {example.response for example in drawn} == set()
-
-
-def test_a_user_proxy_names_the_mistake_or_ends_the_conversation() -> None:
-    said = set()
-    for example in conversations(mixture=NEVER_ERRS, role="proxy"):
-        problem = problem_of(example.prompt)
-        named = MISTAKES[problem.domain]
-        known = dict([work(problem, None), *mistaken(problem)])
-        mistake = known.get(example.messages[-1]["content"], SLIP)
-        assert example.response == (named[mistake] if mistake else TERMINATE)
-        said.add(example.response)
-        # What it has said itself before was a mistake's name, never the end.
-        earlier = [m["content"] for m in example.messages[1:] if m["role"] == "assistant"]
-        assert set(earlier) <= set(named.values())
-    assert TERMINATE in said
-    assert len(said) > 10
-
-
 def test_every_scoring_can_be_parsed() -> None:
     assert {number: parse_score(text) for number, text in SCORINGS.items()} == {1: 1, 2: 2, 3: 3}
+
+
+def test_lessons_are_those_that_numbers_were_measured_with() -> None:
+    """Any change of them makes another society, with other numbers."""
+    digest = hashlib.sha256()
+    for model in HABITS:
+        rng = Random(0)
+        for _ in range(400):
+            for example in discussion_examples(rng, Mixture(), model):
+                digest.update(repr((example.messages, example.response)).encode())
+    assert digest.hexdigest()[:12] == "f6109da5a81f"
 
 
 def test_worked_discussions_never_show_a_held_out_question() -> None:
@@ -432,7 +266,7 @@ def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path: Path) -> None:
     source.write_text("steps = 2\n")
     assert before != build.fingerprint([source], seed=0)
     names = {path.name for path in build.recipe_sources()}
-    assert {"prompts.py", "setup_prompts.py", "worked.py", "warm_start.py", "models.py"} <= names
+    assert {"prompts.py", "setup_prompts.py", "worked.py", "warm_start.py", "world.py"} <= names
 
 
 async def _pretend_warm_start(models: Path, *, seed: int) -> None:
@@ -452,21 +286,6 @@ def test_a_society_is_built_once_and_found_again(
     monkeypatch.setattr(build, "_warm_start_all", None)
     assert build_society(tmp_path, seed=0) == society
     assert sorted(society.parent.iterdir()) == [society.parent / ".lock", society]
-
-
-def test_an_interrupted_build_does_not_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def interrupted(models: Path, *, seed: int) -> None:
-        models.mkdir()
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(build, "_warm_start_all", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        build_society(tmp_path, seed=0)
-    assert list((tmp_path / "quickstart").iterdir()) == [tmp_path / "quickstart/.lock"]
-    monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
-    assert (build_society(tmp_path, seed=0) / "models/llama").is_dir()
 
 
 @contextmanager

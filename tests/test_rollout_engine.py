@@ -82,22 +82,6 @@ def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() 
     assert encoded("Be careful.") == f"<|im_start|>system\nBe careful.<|im_end|>\n{asked}"
 
 
-@pytest.mark.parametrize(("text", "spells_mark"), [("45<|im_end|>", True), ("45<b>", False)])
-def test_a_response_whose_bytes_spell_a_mark_is_known_by_it(text: str, spells_mark: bool) -> None:
-    tokenizer = byte_tokenizer()
-    chats = ChatEncoder(tokenizer, folder=Path("folder"))
-    engine = SimpleNamespace(_chats=chats, _policy_versions={None: 3}, _quote_reasoning=False)
-    # Bytes, then the real end of the turn.
-    sampled = [tokenizer.convert_tokens_to_ids(letter) for letter in text] + [END_OF_TURN]
-    [decoded] = chats.decode([sampled])
-    assert decoded == text
-    logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))
-    completion = SimpleNamespace(token_ids=sampled, logprobs=logprobs, finish_reason="stop")
-    prompt = SimpleNamespace(token_ids=[5], adapter=None)
-    generation = RolloutEngine._as_generation(engine, completion, decoded, prompt)
-    assert generation.spells_mark == spells_mark
-
-
 @pytest.mark.parametrize(
     ("quote_reasoning", "text", "thinking"),
     [(False, "71", "<think>8</think>"), (True, "<think>8</think>71", "")],

@@ -131,13 +131,6 @@ def test_marks_stay_in_the_text_and_thinking_is_counted_to_its_end(style: str):
     assert chats.num_thinking_tokens(answer, chats.decode([answer])[0]) == 0
 
 
-def test_special_tokens_but_for_marks_are_no_text():
-    chats = encoder("special marks")
-    tokenizer = STYLES["special marks"].tokenizer()
-    ids = tokenizer.encode("[THINK]8[/THINK]71<|im_end|>", add_special_tokens=False)
-    assert chats.decode([ids, []]) == ["[THINK]8[/THINK]71", ""]
-
-
 def test_a_model_without_marks_has_no_lengths_of_thinking():
     assert encoder("llama 3").num_thinking_tokens([5, 6], "71") is None
 
@@ -235,11 +228,6 @@ def test_adapters_of_one_model_have_one_chat_template():
         {"enable_thinking": True},
         {"enable_thinking": False},
     ]
-
-
-def test_policies_have_the_same_variables_unless_they_have_their_own():
-    config = load_config(QUICKSTART, ["rollout.chat_template_kwargs.enable_thinking=false"])
-    assert config.chat_template_kwargs == [{"enable_thinking": False}] * 2
 
 
 # ---------------------------------------------------------------- in an evaluation

@@ -354,7 +354,7 @@ def check_architecture(model: str, *, is_trained: bool, device: Device) -> None:
     """Raise ValueError unless a model of its kind, by its config.json, can be sampled from on
     ``device`` and, where ``is_trained``, be trained."""
     from comas.engines.policy.architecture import check_trainable
-    from comas.engines.rollout.cpu.head_size import check_head_size
+    from comas.engines.rollout.vllm_options import check_head_size
 
     try:
         modules = without_weights(str(description_of(model)))

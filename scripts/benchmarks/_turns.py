@@ -1,10 +1,8 @@
-"""Ways to do the same, measured in turns in one run: medians, ratios turn by turn, marks, JSON."""
+"""Ways to do the same, measured in turns in one run: medians, ratios turn by turn, marks."""
 
 from __future__ import annotations
 
 import ctypes
-import dataclasses
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,8 +27,6 @@ class Repeated:
 
     repeats: int = 5
     """Turns of every way."""
-    json: str = ""
-    """A file for the numbers of every turn."""
 
 
 @dataclass(frozen=True)
@@ -47,11 +43,6 @@ class Ratio:
         """The ratio in each turn."""
         pairs = zip(turns[self.one], turns[self.other], strict=True)
         return [one[self.number] / other[self.number] for one, other in pairs]
-
-
-def time_ratios(one: str, other: str) -> list[Ratio]:
-    """The ratios of two ways in time on the clock and in CPU time."""
-    return [Ratio(one, other, number) for number in ("seconds", "CPU seconds")]
 
 
 def take_turns(
@@ -95,11 +86,10 @@ def _memory_mib(field: str) -> float:
 
 
 class Report:
-    """Results of a benchmark: printed as they come, and kept for the JSON."""
+    """Results of a benchmark, printed as they come."""
 
     def __init__(self, arguments: Repeated) -> None:
         self._arguments = arguments
-        self._turns: dict[str, Turns] = {}
         self._is_reached = True
 
     def compare(
@@ -120,7 +110,6 @@ class Report:
 
     def add(self, heading: str, turns: Turns, *, ratios: Sequence[Ratio] = ()) -> None:
         """Tell the medians of all numbers, and ``ratios`` with their marks."""
-        self._turns[heading] = turns
         width = max(map(len, turns))
         names = list(dict.fromkeys(name for own in turns.values() for name in own[0]))
         say(f"{heading}; median of {max(map(len, turns.values()))}")
@@ -150,12 +139,5 @@ class Report:
         say(line + (verdict if marks else ""))
 
     def end(self) -> int:
-        """Write the JSON, where it is asked for; returns 1 if a mark is missed, else 0."""
-        if self._arguments.json:
-            found: dict[str, Any] = {
-                "arguments": dataclasses.asdict(self._arguments),
-                "turns": self._turns,
-                "is_reached": self._is_reached,
-            }
-            Path(self._arguments.json).write_text(json.dumps(found, indent=1), encoding="utf-8")
-        return 0 if self._is_reached else 1
+        """Return 1 if a mark is missed, else 0."""
+        return int(not self._is_reached)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from comas.config.schema import Optimization, Policy, ReinforcePP
 from comas.types import TrainingSample
-from scripts.benchmarks._turns import Repeated, Report, Way, time_ratios, timed_with_memory
+from scripts.benchmarks._turns import Ratio, Repeated, Report, Way, timed_with_memory
 from scripts.command import read_arguments
 from scripts.random_models import qwen2_config, save_random_model
 
@@ -63,7 +63,11 @@ def main(arguments: Arguments) -> None:
             f"all, {quickstart_policy().micro_batch_tokens} in a micro batch of the trainer, "
             "0.4 M parameters",
             ways,
-            ratios=[ratio for name in list(ways)[1:] for ratio in time_ratios("trainer", name)],
+            ratios=[
+                Ratio("trainer", name, number)
+                for name in list(ways)[1:]
+                for number in ("seconds", "CPU seconds")
+            ],
             measure=timed_with_memory,
         )
     report.end()

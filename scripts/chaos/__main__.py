@@ -55,12 +55,11 @@ def main(arguments: Arguments) -> int:
 
     Raises KindsError when ``kinds`` has one that there is not, or none that can be had here.
     """
-    chosen = chosen_kinds(arguments.kinds)
     begun = time.monotonic()
     rng = Random(arguments.seed)
-    build_society(Path("saves"), seed=0)
     with small_disk() as (saves, can_be_filled):
-        kinds = possible_kinds(chosen, can_be_filled=can_be_filled)
+        kinds = chosen_kinds(arguments.kinds, can_be_filled=can_be_filled)
+        build_society(Path("saves"), seed=0)
         shutil.copytree("saves/quickstart", saves / "quickstart")
         planned = plan(kinds, num=arguments.faults, rng=rng)
         train = partial(Training, saves=saves, num_steps=arguments.steps)
@@ -138,36 +137,24 @@ def one_fault(trial: Trial, kind: str, rng: Random) -> list[str]:
     return [way] if num_resumes > 1 else []
 
 
-def chosen_kinds(text: str) -> list[str]:
-    """The kinds that ``text`` names, each once; all where it names none.
+def chosen_kinds(text: str, *, can_be_filled: bool) -> list[str]:
+    """The kinds that ``text`` names, all where it names none; without those of a full disk where
+    the runs have no disk of their own.
 
-    Raises KindsError with those there are when one is unknown.
+    Raises KindsError with those there are when one is unknown, or none is left.
     """
-    named = [kind.strip() for kind in text.split(",")]
-    kinds = list(dict.fromkeys(kind for kind in named if kind))
-    unknown = [kind for kind in kinds if kind not in FAULTS]
-    if unknown:
+    named = [kind.strip() for kind in text.split(",") if kind.strip()] or list(FAULTS)
+    if unknown := [kind for kind in named if kind not in FAULTS]:
         raise KindsError(
             f"kinds={text}: there is no {', no '.join(unknown)}; choose from {', '.join(FAULTS)}"
         )
-    return kinds or list(FAULTS)
-
-
-def possible_kinds(kinds: Sequence[str], *, can_be_filled: bool) -> list[str]:
-    """``kinds``, without those of a full disk where the runs have none of their own.
-
-    Raises KindsError when none is left.
-    """
-    out = [] if can_be_filled else [kind for kind in kinds if kind in FULL_DISK]
-    possible = [kind for kind in kinds if kind not in out]
-    if not possible:
+    kinds = [kind for kind in dict.fromkeys(named) if can_be_filled or kind not in FULL_DISK]
+    if not kinds:
         raise KindsError(
-            f"kinds={','.join(out)}: no disk can be mounted here, and no other kind is asked for; "
-            "run it as root where mount is allowed, or name other kinds"
+            f"kinds={text}: no disk can be mounted here; run it as root where mount is allowed, or "
+            "name other kinds"
         )
-    if out:
-        say(f"left out, as no disk can be mounted here: {', '.join(out)}")
-    return possible
+    return kinds
 
 
 def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:

@@ -34,7 +34,6 @@ VICTIM_S = 60.0
 LONGEST_GAP_S = 1.0
 """Between two signals."""
 FROZEN_DRIVER_S = 20.0
-IDLE_SHARE = 0.2
 
 
 def strike(number: signal.Signals, kind: str, run: Trial, rng: Random) -> None:
@@ -72,16 +71,6 @@ def interrupt_driver(numbers: Sequence[signal.Signals], run: Trial, rng: Random)
 def freeze_driver(run: Trial, rng: Random) -> None:
     """Stop the driver for a while, as when a laptop sleeps: nothing may be taken for lost."""
     freeze(run.driver, for_s=FROZEN_DRIVER_S)
-
-
-def kill_before_sync(run: Trial, rng: Random) -> None:
-    """End a rollout engine while the policies update, so that the weight sync fails."""
-    engines, ranks = (run.processes(NAMES[kind]) for kind in ("rollout engine", "policy rank"))
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline and not run.has_ended():
-        busy, idle = _share(ranks), _share(engines)
-        if busy > 1 - IDLE_SHARE and idle < IDLE_SHARE:
-            return rng.choice(engines).kill()
 
 
 def spoil_checkpoint(spoil: Callable[[Path, Random], None], run: Trial, rng: Random) -> None:
@@ -159,7 +148,6 @@ FAULTS_OF_TRAINING: dict[str, Fault] = {
     "SIGSTOP driver": freeze_driver,
     **_signals("rollout engine", "policy rank", "raylet", "gcs", "verifier worker"),
     **FULL_DISK,
-    "failing weight sync": kill_before_sync,
     "truncated checkpoint": partial(spoil_checkpoint, truncate),
     "flipped bits in a checkpoint": partial(spoil_checkpoint, flip_bits),
     "missing file of a checkpoint": partial(spoil_checkpoint, remove),
@@ -176,14 +164,3 @@ FAULTS = FAULTS_OF_TRAINING | FAULTS_OF_EVALUATION
 def _checkpoints(run: Trial) -> list[Path]:
     assert run.folder is not None
     return sorted((run.folder / "checkpoints").glob("step_*"))
-
-
-def _share(processes: list[psutil.Process]) -> float:
-    """Share of a moment in which the busiest of them computed."""
-    try:
-        for process in processes:
-            process.cpu_percent()
-        time.sleep(0.1)
-        return max((process.cpu_percent() for process in processes), default=0.0) / 100
-    except psutil.NoSuchProcess:
-        return 0.0

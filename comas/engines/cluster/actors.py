@@ -13,8 +13,9 @@ import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import psutil
 import ray
@@ -170,12 +171,6 @@ class RolloutActor:
         return _own_location()
 
 
-class WeightSender(Protocol):
-    """Runs a whole weight update; every rank of the policy calls it."""
-
-    def send_weights(self) -> None: ...
-
-
 class UpdateCalls:
     """The calls of a weight update, each to all rollout engines of a policy: the client of our own
     sender, and of vLLM's."""
@@ -230,28 +225,17 @@ def _of_engine(workers_before: int, init_info: dict[str, Any]) -> dict[str, Any]
     return init_info | {"rank_offset": init_info["rank_offset"] + workers_before}
 
 
-class AdapterSender:
-    """Sends LoRA adapters, which are small, through Ray: on GPUs by way of host memory, too."""
-
-    def __init__(
-        self,
-        engines: Sequence[ActorHandle],
-        adapter: Callable[[int], dict[str, torch.Tensor]],
-        *,
-        rank: int,
-    ) -> None:
-        """``adapter`` returns the weights of a policy's adapter; rank 0 sends them."""
-        self._engines = engines
-        self._adapter = adapter
-        self._is_sender = rank == 0
-
-    def send_adapters(self, policies: Collection[int]) -> None:
-        """Make the engines serve the present adapters of ``policies``."""
-        if not self._is_sender:
-            return
-        for policy in policies:
-            weights = ray.put(self._adapter(policy))
-            ray.get([e.call.remote("load_adapter", policy, weights) for e in self._engines])
+def send_adapters(
+    policies: Collection[int],
+    *,
+    engines: Sequence[ActorHandle],
+    adapter: Callable[[int], dict[str, torch.Tensor]],
+) -> None:
+    """Make the engines serve the present LoRA adapters of ``policies``: they are small, and go
+    through Ray, on GPUs by way of host memory, too."""
+    for policy in policies:
+        weights = ray.put(adapter(policy))
+        ray.get([engine.call.remote("load_adapter", policy, weights) for engine in engines])
 
 
 @dataclass(eq=False, repr=False)  # Ray puts an actor's whole repr into its log
@@ -271,7 +255,8 @@ class PolicyActor:
     num_optimizer_steps: Mapping[int, int | None]
     plugin_texts: Mapping[str, str]
     """What the driver has read of the files of plug-ins."""
-    _sender: WeightSender | AdapterSender = field(init=False, repr=False)
+    _send: Callable[[Collection[int]], None] = field(init=False, repr=False)
+    """Sends the weights of policies to the engines, a whole update."""
 
     def open_rendezvous(self) -> Rendezvous:
         """Where the ranks meet. On one node it is memory of this process, which only this user can
@@ -341,7 +326,9 @@ class PolicyActor:
     def connect(self, engines: Sequence[ActorHandle]) -> None:
         """Prepare the transfer of the family's weights to its rollout engines."""
         if self.config.policy.lora.rank is not None:
-            self._sender = AdapterSender(engines, self._trainer.adapter, rank=self.rank)
+            self._send = partial(send_adapters, engines=engines, adapter=self._trainer.adapter)
+            if self.rank > 0:
+                self._send = lambda policies: None
             return
         [trainer] = self._trainer.trainers.values()
         num_nodes = self.config.cluster.nodes_per_policy
@@ -350,14 +337,15 @@ class PolicyActor:
 
             node, rank = divmod(self.rank, self.config.policy.ranks_per_policy // num_nodes)
             engines_each = len(engines) // num_nodes
-            own = engines[node * engines_each : (node + 1) * engines_each]
-            self._sender = SharedMemoryWeightSender(
-                engines=UpdateCalls(own, waits_for_chunks=False),
+            here = engines[node * engines_each : (node + 1) * engines_each]
+            shared = SharedMemoryWeightSender(
+                engines=UpdateCalls(here, waits_for_chunks=False),
                 chunks=trainer.weight_shards if num_nodes == 1 else trainer.whole_weights,
                 metadata=trainer.weight_metadata(),
                 rank=rank,
                 is_sharded=trainer.is_sharded and num_nodes == 1,
             )
+            self._send = lambda policies: shared.send_weights()
             return
         from comas.engines.rollout.weight_transfer import (
             LOOPBACK,
@@ -366,7 +354,7 @@ class PolicyActor:
         )
 
         workers_each = self.config.rollout.tensor_parallel
-        self._sender = create_weight_sender(
+        sender = create_weight_sender(
             self.backend,
             client=UpdateCalls(engines, waits_for_chunks=True, workers_each=workers_each),
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
@@ -374,10 +362,8 @@ class PolicyActor:
             num_workers=len(engines) * workers_each,
             address=LOOPBACK if num_nodes == 1 else ray.util.get_node_ip_address(),
         )
+        self._send = lambda policies: sender.send_weights()
 
     def send_weights(self, policies: Collection[int]) -> None:
         """Make the connected engines serve the present weights of ``policies``."""
-        if isinstance(self._sender, AdapterSender):
-            self._sender.send_adapters(policies)
-        else:
-            self._sender.send_weights()
+        self._send(policies)

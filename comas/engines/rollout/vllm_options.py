@@ -22,6 +22,9 @@ like ours has 2,048, so that a mean prompt of the paper's run takes two steps.""
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for; an adapter of another rank takes the room of the next."""
 
+CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
+"""Attention heads that vLLM knows on a CPU, where it fails at its first prompt with any other."""
+
 QUIET_VLLM = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 """Environment variables of any process that imports vLLM."""
 
@@ -163,3 +166,12 @@ def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> 
         "max_num_batched_tokens": max(max_model_len, max_num_seqs, _CPU_PREFILL_TOKENS),
         "worker_extension_cls": "comas.engines.rollout.cpu.amx.AmxWorker",
     }
+
+
+def check_head_size(size: int) -> None:
+    """Raise ValueError unless attention heads of this size are among ``CPU_HEAD_SIZES``."""
+    if size not in CPU_HEAD_SIZES:
+        raise ValueError(
+            f"its attention heads have the size {size}, and vLLM on a CPU only knows "
+            f"{', '.join(map(str, CPU_HEAD_SIZES))}: choose another model, or run this one on a GPU"
+        )

@@ -7,5 +7,5 @@
 * ``lora``: without it a step of configs/quickstart_lora.yaml takes 1.27 times as long (1.18 to
   1.37 in four turns in pairs), its rollout 1.52 times (1.42 to 1.64).
 * ``worker``: what a worker imports for these before it loads a model.
-* ``amx``, ``head_size``: what a machine or a model lacks, before vLLM dies of it.
+* ``amx``: what a process has to ask for, before vLLM dies without it.
 """
