@@ -25,7 +25,7 @@ from transformers import (
 from comas.engines.policy.model import load_response_model
 from comas.engines.rollout.vllm_options import CPU_HEAD_SIZES
 from comas.preflight.configuration import load_config
-from comas.preflight.inputs import check_model, check_shards
+from comas.preflight.inputs import check_model
 from comas.preflight.needs import faults_of
 from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory
@@ -233,16 +233,3 @@ def test_the_tiny_templates_open_and_close_thinking_as_the_large_ones_do(tmp_pat
     }
     assert opened["gemma"] is None
     assert (opened["qwen3"].opens, opened["llama"].opens) == (False, True)
-
-
-def test_a_model_is_sharded_only_into_equal_parts(tmp_path: Path) -> None:
-    shape = SHAPE | {"num_attention_heads": 8, "num_key_value_heads": 4, "intermediate_size": 132}
-    Qwen2Config(**shape).save_pretrained(tmp_path)
-    for size in (1, 2, 4):
-        assert check_shards(str(tmp_path), size) is None
-    # gcd(8, 4, 132) = 4
-    with pytest.raises(ValueError, match=r"=3 does not divide the 8 attention heads, the 4 key"):
-        check_shards(str(tmp_path), 3)
-    said = r"=8 does not divide the 4 key-value heads, the 132 MLP features of .*1 or 2 or 4,"
-    with pytest.raises(ValueError, match=said):
-        check_shards(str(tmp_path), 8)

@@ -502,12 +502,6 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "set training.save_every to a multiple of 6",
         ),
         (
-            "society.update_every=[1,1,1,0] cluster.placement=disaggregated "
-            "cluster.gpus_per_policy=4",
-            "the GPUs of a frozen policy's trainer would do nothing",
-            "set cluster.placement to colocated",
-        ),
-        (
             "rollout.tensor_parallel=2",
             "each of the 2 GPUs holds one rank and one engine, not 2 ranks and 2 engines of 2 GPUs",
             "let ranks, GPUs and rollout.engines_per_policy x rollout.tensor_parallel be equal",

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from pathlib import Path
 
 import pytest
-from builders import discussion, turn
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
@@ -17,7 +15,6 @@ from comas.interaction.prompts import SOLUTION, fill
 from comas.preflight import checks, survey
 from comas.preflight.checks import checkpoint_bytes, needed_bytes
 from comas.preflight.configuration import load_config
-from comas.preflight.groups import group_needs, lone_shares
 from comas.preflight.inputs import held_out_rules, training_rules
 from comas.preflight.lengths import context_length, length_needs
 from comas.preflight.machine import (
@@ -140,99 +137,7 @@ def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
     assert need.fault is None and "too old" in str(need.doubt)
 
 
-# ---------------------------------------------------------------- samples without others to compare
-
-
-def test_the_share_of_lone_samples_is_that_of_each_role_in_its_policys_buffer():
-    first = turn("r0.s0", agent=0), turn("r0.s1", agent=1), turn("r0.s0.e0", agent=1)
-    second = turn("r0.s0", agent=1), turn("r0.s0.e0", agent=0)
-    another = Question("another", "math", "?")
-    held = [
-        discussion(*first, name="a"),
-        discussion(*second, name="b"),
-        discussion(turn("r0.s0", agent=0), name="c", question=another),
-    ]
-
-    def shares(*group_by: str, policies: tuple[int, ...] = (0, 1), trained: tuple[int, ...]):
-        return lone_shares(
-            held, policy_of_agent=policies, trained_policies=trained, group_by=group_by
-        )
-
-    by_role = ("question_id", "role")
-    # Of four solutions the two of agent 1 have each other; of two evaluations neither.
-    assert shares(*by_role, trained=(0, 1)) == {"solution": 0.5, "evaluation": 1.0}
-    assert shares(*by_role, trained=(1,)) == {"solution": 0.0, "evaluation": 1.0}
-    # In a buffer of both agents only the one about another question is alone.
-    shared = shares(*by_role, policies=(0, 0), trained=(0,))
-    assert shared == {"solution": 0.25, "evaluation": 0.0}
-    of_each = shares("discussion_id", "role", "agent_index", trained=(0, 1))
-    assert of_each == {"solution": 1.0, "evaluation": 1.0}
-
-
-AT_GRPO, RLOO, RAE = (
-    ("algorithm.name=custom", f"algorithm.estimator=comas.ideas.advantages:{name}")
-    for name in ("at_grpo", "rloo", "rae")
-)
-
-
-def groups_of(name: str, *overrides: str) -> list[Need]:
-    return group_needs(load_config(REPOSITORY / f"configs/{name}.yaml", overrides))
-
-
-def test_groups_of_one_are_a_fault_where_the_settings_make_them():
-    [need] = groups_of("quickstart", *AT_GRPO)
-    assert need.present.startswith("solutions 100%, evaluations ")
-    assert need.fault is not None and "all solutions are alone" in need.fault
-    named = ("estimator comas.ideas.advantages:at_grpo", "prompt_reuse=1", "schedule=parallel")
-    assert all(words in need.fault for words in (*named, "prompt_reuse to 4", "reinforce_pp"))
-    alone = ["discussion_id", "round_index", "role", "agent_index"]
-    [need] = groups_of("comas", f"algorithm.group_by={alone}", *RLOO)
-    assert "all solutions and evaluations and scorings are alone" in str(need.fault)
-
-
-@pytest.mark.parametrize(
-    ("overrides", "share"),
-    [
-        # None of the three other copies has the same of 4 agents: (3/4)^3; of 2 agents (1/2)^3.
-        ([], 0.422),
-        (["society.num_agents=2"], 0.125),
-        (["interaction.prompt_reuse=2", "society.num_agents=2"], 0.5),
-    ],
-)
-def test_groups_that_are_often_of_one_are_doubtful_by_their_share(overrides, share):
-    [need] = groups_of("comas", *AT_GRPO, *overrides)
-    assert need.fault is None
-    shown = [int(word.removesuffix("%")) / 100 for word in re.findall(r"\d+%", need.present)]
-    assert shown == pytest.approx([share] * 3, abs=0.05)  # of some 2,000 draws
-    assert (need.doubt is not None) == (share > 0.2)
-    if need.doubt is not None:
-        assert "no_advantage_share" in need.doubt and "of solutions" in need.doubt
-
-
-@pytest.mark.parametrize(
-    ("name", "overrides"),
-    [
-        ("comas", ["algorithm.name=grpo"]),
-        ("quickstart", [*AT_GRPO, "interaction.prompt_reuse=4"]),
-        ("quickstart", [*RLOO]),
-        ("quickstart/ttrl", ["algorithm.name=grpo"]),
-    ],
-)
-def test_groups_with_others_are_no_fault_and_no_doubt(name, overrides):
-    [need] = groups_of(name, *overrides)
-    assert need.fault is need.doubt is None
-
-
-@pytest.mark.parametrize(
-    ("name", "overrides"),
-    [
-        ("quickstart", []),
-        ("quickstart", [*RAE]),
-        ("quickstart/srlm", []),  # pairs
-    ],
-)
-def test_what_learns_from_a_lone_sample_is_not_asked_for_groups(name, overrides):
-    assert groups_of(name, *overrides) == []
+# ---------------------------------------------------------------- GPUs
 
 
 def test_gpus_older_than_bfloat16_are_a_fault_with_the_keys_unless_all_is_float32():
@@ -258,21 +163,17 @@ def test_segments_that_break_vllms_sleep_are_a_fault_where_engines_sleep():
     config = paper()
     config.cluster = dataclasses.replace(config.cluster, placement="disaggregated")
     assert faults_of(checks.gpu_kind_needs(config, EIGHT_A100, asked)) == []
-    # Under WSL2, pinned memory is doubtful.
-    [_, need] = checks.gpu_kind_needs(paper(), dataclasses.replace(EIGHT_A100, is_wsl=True), {})
-    assert need.fault is None and ".wslconfig" in str(need.doubt)
 
 
 def test_a_survey_asks_of_which_kind_the_gpus_are(monkeypatch, tmp_path):
     monkeypatch.setattr(survey, "read_gpus", lambda: GOOD)
-    turing = dataclasses.replace(EIGHT_A100, capability=(7, 5), is_wsl=True)
+    turing = dataclasses.replace(EIGHT_A100, capability=(7, 5))
     monkeypatch.setattr(survey, "describe_machine", lambda device: turing)
     of_gpus = ["cluster.device=cuda", "rollout.dtype=bfloat16", f"saves={tmp_path}"]
     needs = {
         need.subject: need for need in survey.survey_run(load_config(QUICKSTART, of_gpus)).needs
     }
     assert "set rollout.dtype to float32" in str(needs["compute capability"].fault)
-    assert "WSL2" in str(needs["pinned memory"].doubt)
 
 
 # ---------------------------------------------------------------- lengths and questions

@@ -29,8 +29,8 @@ def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
 def gpu_kind_needs(
     config: Config, machine: Machine, environment: Mapping[str, str] = os.environ
 ) -> list[Need]:
-    """What a run on "cuda" needs of its GPUs: that they compute in the dtypes of the configuration,
-    an allocator that vLLM's sleep can live with, and a doubt on WSL2."""
+    """Return what a run on "cuda" needs of its GPUs: that they compute in the dtypes of the
+    configuration, and an allocator that vLLM's sleep can live with."""
     needs = [_capability_need(config, machine)]
     # vLLM sees the setting, and leaves its pool alone, under the other name only.
     settings = environment.get("PYTORCH_ALLOC_CONF", "")
@@ -41,13 +41,6 @@ def gpu_kind_needs(
             "themselves"
         )
         needs.append(Need("GPU allocator", "no expandable segments", settings, fault))
-    if machine.is_wsl:
-        doubt = (
-            "WSL2: Windows lets all processes pin about half of the machine's memory, and what "
-            "leaves a shared GPU, or is offloaded, is pinned; raise `memory` in .wslconfig if "
-            "pinning fails. No run on WSL2 was tried"
-        )
-        needs.append(Need("pinned memory", "as host memory", "about half of it", doubt=doubt))
     return needs
 
 

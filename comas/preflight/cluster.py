@@ -86,5 +86,4 @@ def least_of(machines: Sequence[Machine]) -> Machine:
         host_bytes=min(machine.host_bytes for machine in machines),
         has_cuda_compiler=all(machine.has_cuda_compiler for machine in machines),
         capability=min(machine.capability for machine in machines),
-        is_wsl=any(machine.is_wsl for machine in machines),
     )

@@ -388,26 +388,6 @@ def _nodes(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _shared_gpus(config: Config) -> Iterator[Conflict]:
-    share, policies = config.rollout.gpu_memory_utilization, config.cluster.policies_per_gpu
-    if config.cluster.device != "cpu" and share * policies > 1:
-        yield Conflict(
-            ("rollout.gpu_memory_utilization", "cluster.policies_per_gpu"),
-            f"the engines of {policies} policies on a GPU would fill {share * policies:.0%} of it",
-            f"set rollout.gpu_memory_utilization to less than {1 / policies:.2g}",
-        )
-
-
-def _frozen(config: Config) -> Iterator[Conflict]:
-    is_apart = config.cluster.device != "cpu" and config.cluster.placement == "disaggregated"
-    if is_apart and 0 in config.society.update_every:
-        yield Conflict(
-            ("society.update_every", "cluster.placement"),
-            "disaggregated, the GPUs of a frozen policy's trainer would do nothing",
-            "set cluster.placement to colocated, where its engines have all of its GPUs",
-        )
-
-
 def _staleness(config: Config) -> Iterator[Conflict]:
     """Sampling beside training, on the same GPUs or by weights that nothing corrects for."""
     if config.training.max_staleness == 0:
@@ -451,8 +431,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     option_conflicts,
     _gpus,
     _nodes,
-    _shared_gpus,
-    _frozen,
     _staleness,
 )
 """In the order in which they are reported."""

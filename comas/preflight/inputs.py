@@ -1,7 +1,6 @@
 """The models and questions that a configuration names: where they are, and whether they can be
 used."""
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -276,7 +275,6 @@ def _find_model(config: Config, name: str, device: Device) -> FoundModel:
     if not is_embedded:
         trained = {config.models[policy] for policy in config.trained_policies}
         check_architecture(location, is_trained=name in trained, device=device)
-    check_shards(location, config.rollout.tensor_parallel)
     return FoundModel(location, description_of(location), thinking)
 
 
@@ -364,28 +362,3 @@ def check_architecture(model: str, *, is_trained: bool, device: Device) -> None:
             check_head_size(head_size_of(modules.config))
     except ValueError as error:
         raise ValueError(f"society.models names {model!r}: {error}") from error
-
-
-def check_shards(model: str, size: int) -> None:
-    """Raise ValueError unless a model, by its config.json, can be sharded over ``size`` GPUs of an
-    engine (``rollout.tensor_parallel``): each has as many heads, and as much of an MLP, as another.
-
-    Example: Qwen2.5-3B has 16 attention heads, 2 key-value heads and an MLP of 11008: 1 or 2.
-    """
-    if size == 1:
-        return
-    text = without_weights(str(description_of(model))).config.get_text_config()
-    heads = text.num_attention_heads
-    parts = {
-        "attention heads": heads,
-        "key-value heads": getattr(text, "num_key_value_heads", None) or heads,
-        "MLP features": getattr(text, "intermediate_size", None) or 4 * text.hidden_size,
-    }
-    common = math.gcd(*parts.values())
-    if common % size:
-        possible = [str(n) for n in range(1, min(common, 64) + 1) if common % n == 0]
-        raise ValueError(
-            f"rollout.tensor_parallel={size} does not divide "
-            f"{', '.join(f'the {count} {part}' for part, count in parts.items() if count % size)} "
-            f"of {model}: set it to {' or '.join(possible)}, or choose another model"
-        )

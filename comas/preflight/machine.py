@@ -11,7 +11,6 @@ from pathlib import Path
 
 import psutil
 
-from comas.engines.allocator import is_wsl
 from comas.types import Device
 from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox, SandboxError
 
@@ -51,7 +50,6 @@ class Machine:
     has_cuda_compiler: bool
     capability: tuple[int, int] = (8, 0)
     """Compute capability of its oldest GPU; an A100's where there is none."""
-    is_wsl: bool = False
     is_imagined: bool = False
     """True if there are no GPUs, and it is only what a run is planned for."""
 
@@ -136,7 +134,6 @@ def describe_machine(device: Device) -> Machine:
         host_bytes=host_bytes(),
         has_cuda_compiler=CUDA_HOME is not None,
         capability=min((gpu.major, gpu.minor) for gpu in gpus),
-        is_wsl=is_wsl(),
     )
 
 

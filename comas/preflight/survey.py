@@ -7,13 +7,11 @@ from functools import partial
 from pathlib import Path
 
 from comas import quickstart
-from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
 from comas.engines.cluster.nodes import cluster_address
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight import checks
 from comas.preflight.cluster import cluster_machine
-from comas.preflight.groups import group_needs
 from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of
 from comas.preflight.lengths import length_needs
 from comas.preflight.machine import (
@@ -114,8 +112,6 @@ def survey_run(config: Config) -> Findings:
     questions = () if train is None else train.questions
     needs += length_needs(config, folders=folders, questions=questions)
     needs += held_out_need(config, inputs)
-    with blaming_plugins():
-        needs += group_needs(config)
     needs += [*plugin_needs(config, train), *prompt_needs(config, train)]
     isolation = _find_isolation(config, needs, inputs)
     shapes = shapes_of(config, inputs, device=device)
