@@ -22,11 +22,11 @@ def meanings_of(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "begins"),
     [
-        ("agent_1/validation/greedy/accuracy/choice", "Correct answers to the held-out"),
-        ("agent_0/probe/names/coding/off by one", "Of the planted solutions"),
+        ("agent_1/validation/greedy/accuracy/choice", "Correct held-out answers, each agent alone at temperature 0"),
+        ("agent_0/probe/names/coding/off by one", "Planted wrong solutions whose"),
         ("validation/discussion/reward_effectiveness/from_score_2/f1", "Harmonic mean"),
         ("validation/discussion/unanswered_rate", "Solutions without an answer"),
-        ("agent_12/policy/kl", "Mean estimate (k1)"),
+        ("agent_12/policy/kl", "Mean k1 estimate"),
     ],
 )
 def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name: str, begins: str):
