@@ -142,14 +142,14 @@ def turn_text(turn_id: str, agent: int, text: str, *, thinking: str = "") -> str
 
 
 def final_answer(solution: str, domain: Domain) -> str:
-    """What a solution answers: what it boxes, or the whole of a program and of one without a
+    """Return what a solution answers: what it boxes, or the whole of a program and of one without a
     box."""
     boxed = None if domain == "coding" else last_boxed(solution)
     return solution if boxed is None else boxed
 
 
 def how_scored(calls: Sequence[Call]) -> str:
-    """What the judges make of the final answer, the solution with the best score."""
+    """Return what the judges make of the final answer, the solution with the best score."""
     scores: dict[str, list[int]] = {}
     for call in calls:
         of_solution = scores.setdefault(".".join(call.label.split(".")[:2]), [])

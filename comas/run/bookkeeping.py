@@ -78,7 +78,7 @@ class Bookkeeping:
         self._checkpoints.__exit__(*error)
 
     def reason_to_end(self) -> str | None:
-        """Why the run ends before its last step; None: it goes on."""
+        """Return why the run ends before its last step; None: it goes on."""
         return self._stopping.reason()
 
     def begin(self) -> None:
@@ -120,7 +120,7 @@ class Bookkeeping:
             self._checkpoints.save(step)
 
     def _is_due(self, every: int, step: int, metrics: Metrics | None = None) -> bool:
-        """Whether what is done ``every`` so many steps, and after the last, is done after
+        """True if what is done ``every`` so many steps, and after the last, is done after
         ``step``; that may be the last by its ``metrics``, which are not on record yet."""
         row = None if metrics is None else {"step": step, **metrics}
         ends = self._stopping.reason(row) is not None
@@ -135,7 +135,7 @@ class Bookkeeping:
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:
-    """Whether what is done ``every`` so many steps, and after the last, is done after ``step``.
+    """True if what is done ``every`` so many steps, and after the last, is done after ``step``.
 
     Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
     """

@@ -191,15 +191,12 @@ class RunDirectory:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        """Finish the trackers, end the log and release the lock."""
         if error is not None:
             logger.debug("the run ended early", exc_info=error)
-        self.close(failed=kind is not None)
-
-    def close(self, *, failed: bool = False) -> None:
-        """Finish the trackers, end the log and release the lock."""
         with self._resources:
             for tracker in self._trackers:
-                tracker.close(failed=failed)
+                tracker.close(failed=kind is not None)
 
     # ------------------------------------------------------------ what a step leaves
 
@@ -324,7 +321,8 @@ class RunDirectory:
         files.write_text(self.path / NUM_STEPS, f"{num_steps}\n")
 
     def why_finished(self, num_steps: int) -> str | None:
-        """In what way the agents in ``models/`` are those of the run's end; None: they are not."""
+        """Return in what way the agents in ``models/`` are those of the run's end; None: they are
+        not."""
         trained = trained_steps(self.path)
         if trained is None:
             return None
@@ -465,7 +463,7 @@ _INPUTS = TypeAdapter(dict[str, str])
 
 
 def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None]:
-    """What the seal of a run says, if it can be read, and why it is not to be relied on."""
+    """Return what the seal of a run says, if it can be read, and why it is not to be relied on."""
     path = run / SEAL_NAME
     if not path.is_file():
         return None, f"{run} has no seal"
@@ -494,31 +492,25 @@ def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> No
 
 
 def edits(run: Path, origin: Origin) -> Changes:
-    """What was changed by hand since the seal was written; raises ValueError where a file cannot be
-    read."""
+    """Return what was changed by hand since the seal was written, the user's own files included;
+    raises ValueError where a file cannot be read."""
     changes: dict[str, tuple[str, str]] = {}
     for name, sealed in origin.texts.items():
         path = run / name
         text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
         if text != sealed:
             changes |= changed_values(_values(sealed, path), _values(text, path))
-    return {**changes, **_edited_sources(origin.sources)}
-
-
-def _edited_sources(sources: Mapping[str, str]) -> Changes:
-    """The user's own files that are not what they were, or gone. They are read, never run."""
-    changes = {}
-    for path, sealed in sources.items():
-        is_here = Path(path).is_file()
-        now = hashlib.sha256(Path(path).read_bytes()).hexdigest() if is_here else "gone"
+    for source, sealed in origin.sources.items():  # which are read, never run
+        is_here = Path(source).is_file()
+        now = hashlib.sha256(Path(source).read_bytes()).hexdigest() if is_here else "gone"
         if now != sealed:
-            kept = f"sha256 {sealed[:12]}, kept as {SOURCES}/{kept_name(path, sealed)}"
-            changes[path] = (kept, f"sha256 {now[:12]}" if is_here else now)
+            kept = f"sha256 {sealed[:12]}, kept as {SOURCES}/{kept_name(source, sealed)}"
+            changes[source] = (kept, f"sha256 {now[:12]}" if is_here else now)
     return changes
 
 
 def kept_source(run: Path, path: Path) -> Path | None:
-    """Where a run keeps the text of the user's file at ``path``; None: it does not."""
+    """Return where a run keeps the text of the user's file at ``path``; None: it does not."""
     origin, _ = read_origin(run, None)
     digest = None if origin is None else origin.sources.get(str(path))
     kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
@@ -561,17 +553,12 @@ def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
 
     What lies beside the run, under the same ``saves``, may be moved together with it.
     """
-    local = {
-        name: Path(location).resolve()
-        for name, location in locations.items()
-        if Path(location).exists()
-    }
-    noted = {
-        name: os.path.relpath(location, run)
-        if location.is_relative_to(run.parent)
-        else str(location)
-        for name, location in local.items()
-    }
+    noted = {}
+    for name, location in locations.items():
+        path = Path(location).resolve()
+        if path.exists():
+            is_beside = path.is_relative_to(run.parent)
+            noted[name] = os.path.relpath(path, run) if is_beside else str(path)
     return json.dumps(noted, indent=1) + "\n"
 
 

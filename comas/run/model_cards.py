@@ -53,7 +53,7 @@ def write_model_cards(
 
 
 def _card_data(prepared: Prepared, agent: int) -> ModelCardData:
-    """What the hub reads of a card."""
+    """Return what the hub reads of a card."""
     base = _base(prepared.config, agent)
     return ModelCardData(
         base_model=hub_name_of(base),
@@ -119,7 +119,7 @@ def _shown(name: str) -> str:
 
 
 def _licence(prepared: Prepared, base: str) -> dict[str, Any]:
-    """What a card says of the licence, in the hub's words; empty where nobody states one."""
+    """Return what a card says of the licence, in the hub's words; empty where nobody states one."""
     is_own = base.startswith(QUICKSTART_PREFIX)
     return OWN_LICENCE if is_own else licence_of(prepared.locations[base])
 

@@ -109,7 +109,7 @@ def cpu_name() -> str:
 
 
 def _lines_of(command: list[str]) -> list[str]:
-    """What a command prints; nothing when it is not there or fails."""
+    """Return what a command prints; nothing when it is not there or fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
     except (FileNotFoundError, PermissionError, subprocess.TimeoutExpired):

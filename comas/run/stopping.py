@@ -37,7 +37,7 @@ class Condition:
         return f"{self.metric} {self.relation} {self.bound:g} {span} {self.num_values}"
 
     def holds(self, rows: Sequence[Row]) -> bool:
-        """Whether the latest values are so; of a metric that has fewer, they are not."""
+        """True if the latest values are so; of a metric that has fewer, they are not."""
         found = (value for _, value in _values(reversed(rows), self.metric))
         latest = list(islice(found, self.num_values))
         if len(latest) < self.num_values:
@@ -79,7 +79,7 @@ def best_step(rows: Iterable[Row], metric: str) -> int | None:
 
 
 def stop_reason(config: Config, rows: Sequence[Row]) -> str | None:
-    """Why a run ends after the last of ``rows``; None: it does not.
+    """Return why a run ends after the last of ``rows``; None: it does not.
 
     A run ends only where it can have a checkpoint, which is right after an update of all policies.
     """
@@ -154,11 +154,11 @@ class Stopping:
                 )
 
     def reason(self, row: Row | None = None) -> str | None:
-        """Why the run ends after what was seen, or would after ``row`` as well; None: it goes
-        on."""
+        """Return why the run ends after what was seen, or would after ``row`` as well; None: it
+        goes on."""
         return stop_reason(self._config, self._rows if row is None else [*self._rows, row])
 
     def is_best(self) -> bool:
-        """Whether the step that was seen last has the best validation."""
+        """True if the step that was seen last has the best validation."""
         metric = self._config.training.keep_best
         return metric is not None and best_step(self._rows, metric) == self._rows[-1]["step"]

@@ -38,7 +38,7 @@ def validate_agents(
     generate: Callable[..., Any],
     verifier: Verifier,
 ) -> Metrics:
-    """What the held-out questions and the probe show, and how long it took.
+    """Return what the held-out questions and the probe show, and how long it took.
 
     ``generate`` is a ``Generate`` that also takes a ``temperature``.
     """

@@ -107,12 +107,12 @@ class ChatEncoder:
 
     @property
     def has_special_marks(self) -> bool:
-        """Whether a thinking mark is a special token, which texts would lack elsewhere."""
+        """True if a thinking mark is a special token, which texts would lack elsewhere."""
         return bool(self._special_marks)
 
     def num_thinking_tokens(self, response: Sequence[int], text: str) -> int | None:
-        """How many tokens of a response, whose text is ``text``, there are up to the end of its
-        thinking; None: the model has no thinking marks."""
+        """Return how many tokens of a response, whose text is ``text``, there are up to the end of
+        its thinking; None: the model has no thinking marks."""
         if self.thinking is None:
             return None
         if self.thinking.is_unfinished(text):
@@ -135,7 +135,7 @@ class ChatEncoder:
         )
 
     def spells_mark(self, text: str) -> bool:
-        """Whether a text spells what tells turns apart."""
+        """True if a text spells what tells turns apart."""
         return CUT in self._cut(text)
 
     def _cut(self, text: str) -> str:
@@ -180,8 +180,8 @@ def check_system_prompt(tokenizer: Any, system_prompt: str, *, folder: Path) -> 
 def template_fault(
     tokenizer: Any, chat: Sequence[Message], template_kwargs: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Why the chat template does not take ``chat``: what it says itself, or which message it drops;
-    None: it takes it."""
+    """Return why the chat template does not take ``chat``: what it says itself, or which message it
+    drops; None: it takes it."""
     try:
         rendered = tokenizer.apply_chat_template(
             list(chat), tokenize=False, **(template_kwargs or {})

@@ -20,7 +20,7 @@ _SCRIPTS_FOLDER = Path(__file__).parents[2] / "scripts"
 
 
 def start_of(command: str) -> str:
-    """How a subcommand is started here.
+    """Return how a subcommand is started here.
 
     Example: ``bash scripts/view.sh`` in a checkout, ``comas view`` where a wheel is installed
     """
@@ -38,7 +38,7 @@ def program(name: str) -> str:
 
 
 def help_of(command: str) -> str:
-    """What a subcommand does: ``help/<command>.txt``, which begins with its usage."""
+    """Return what a subcommand does: ``help/<command>.txt``, which begins with its usage."""
     text = resources.files("comas").joinpath("help", f"{command}.txt").read_text("utf-8")
     return text.replace("{command}", start_of(command))
 

@@ -87,7 +87,7 @@ def adapter_of(folder: Path) -> Adapter | None:
 
 
 def may_be_hub_name(name: str) -> bool:
-    """Whether ``name`` has the form of a hub name, such as Qwen/Qwen2.5-3B-Instruct.
+    """True if ``name`` has the form of a hub name, such as Qwen/Qwen2.5-3B-Instruct.
 
     ``saves/typo`` is none where there is a folder ``saves``.
     """
@@ -97,7 +97,7 @@ def may_be_hub_name(name: str) -> bool:
 
 
 def is_here(model: str) -> bool:
-    """Whether a model is a folder here or already in the hub's cache."""
+    """True if a model is a folder here or already in the hub's cache."""
     if Path(model).is_dir():
         return True
     return isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str)

@@ -30,14 +30,14 @@ def name(process: psutil.Process) -> str:
 
 
 def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs or can be made to; one that has ended and was not waited for does not."""
+    """True if it runs or can be made to; one that has ended and was not waited for does not."""
     with suppress(psutil.NoSuchProcess):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     return False
 
 
 def is_resource_tracker(process: psutil.Process) -> bool:
-    """Whether it is one of Python's, which must not be killed before it has done its work."""
+    """True if it is one of Python's, which must not be killed before it has done its work."""
     return any(RESOURCE_TRACKER in word for word in command_line(process))
 
 

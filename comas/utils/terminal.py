@@ -79,8 +79,8 @@ def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
 
 
 def printable(text: str) -> str:
-    r"""What somebody else wrote, for a terminal: a character that could move the cursor, change the
-    window or turn text around is spelled, and lines and tabs stay.
+    r"""Return what somebody else wrote, for a terminal: a character that could move the cursor,
+    change the window or turn text around is spelled, and lines and tabs stay.
 
     Example: ``printable("\x1b[2Jfine") == r"\x1b[2Jfine"``
     """
@@ -93,8 +93,8 @@ def printable(text: str) -> str:
 
 
 def excerpt(text: str) -> str:
-    """What somebody else wrote, as part of a line: ``printable``, blanks for lines and tabs, and of
-    a long text beginning and end.
+    """Return what somebody else wrote, as part of a line: ``printable``, blanks for lines and tabs,
+    and of a long text beginning and end.
 
     Example: ``excerpt("x = 7\\n\\x1b[2J") == r"x = 7 \x1b[2J"``
     """

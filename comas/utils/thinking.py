@@ -51,7 +51,7 @@ class ThinkingMarks:
         return Said(response.removesuffix(answer), answer)
 
     def is_unfinished(self, response: str) -> bool:
-        """Whether a response ends while it thinks."""
+        """True if a response ends while it thinks."""
         said = self.start + response if self.opens else response
         return said.rfind(self.start) > said.rfind(self.end)
 

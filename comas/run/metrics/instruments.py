@@ -32,7 +32,7 @@ class Rewarded(NamedTuple):
 def instruments(
     rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts, num_agents: int
 ) -> Metrics:
-    """What a step's discussions show of a collapse; a mean over nothing is None."""
+    """Return what a step's discussions show of a collapse; a mean over nothing is None."""
     discussions = [item.discussion for item in rewarded]
     turns = [turn for d in discussions for turn in d.turns if not turn.is_given]
     solutions = list(_solutions(rewarded, verdicts))
@@ -49,7 +49,7 @@ def instruments(
 
 
 def reward_noise(solutions: Iterable[Rewarded]) -> Metrics:
-    """How rewards r of solutions differ from the truth t (0 or 1)::
+    """Return how rewards r of solutions differ from the truth t (0 or 1)::
 
         noise     = mean |r - t|
         skew      = sum (r - t) / sum |r - t|       1: only too much is paid; -1: only too little
@@ -73,7 +73,7 @@ Answers = Mapping[str, Sequence[tuple[str, float]]]
 
 
 def reliability(answers: Answers) -> float | None:
-    """Whether a reward depends on what is answered, r and r' being rewards of two solutions of a
+    """True if a reward depends on what is answered, r and r' being rewards of two solutions of a
     question::
 
         reliability = 1 - mean (r - r')^2 where the answers are the same
@@ -98,7 +98,7 @@ def reliability(answers: Answers) -> float | None:
 
 
 def rewards_of_answers(rewarded: Iterable[RewardedDiscussion]) -> Answers:
-    """What each answer of a step was paid."""
+    """Return what each answer of a step was paid."""
     answers: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for item in rewarded:
         of_question = answers[item.discussion.question.question_id]
@@ -130,7 +130,7 @@ def _lengths(turns: Sequence[Turn]) -> Metrics:
 
 
 def _repetition(discussions: Sequence[Discussion], turns: Sequence[Turn]) -> Metrics:
-    """Whether all say the same: the entropy of scores, the share of evaluations that are the
+    """True if all say the same: the entropy of scores, the share of evaluations that are the
     step's commonest, and the share of pairs of solutions within a discussion that differ."""
     evaluations = Counter(turn.text for turn in turns if turn.role == "evaluation")
     pairs = [

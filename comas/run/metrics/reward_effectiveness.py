@@ -24,7 +24,7 @@ SCORE_LABELS = ("score_1", "score_2", "score_3", "invalid")
 def reward_effectiveness(
     rewarded: Sequence[RewardedDiscussion], *, verdicts: Verdicts, sees_verdicts: bool = False
 ) -> Metrics:
-    """How well the rewards of solutions tell the correct ones from others.
+    """Return how well the rewards of solutions tell the correct ones from others.
 
     Over all solutions with a reward and a verdict, for each threshold of ``PREDICTS_CORRECT``,
     with TP, FP, FN, TN as usual::
@@ -74,8 +74,8 @@ def reward_effectiveness(
 
 
 def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) -> Metrics:
-    """How judges deal with accusations that cannot hold: shares among the scored evaluations of
-    solutions that the verifier calls correct.
+    """Return how judges deal with accusations that cannot hold: shares among the scored evaluations
+    of solutions that the verifier calls correct.
 
     An accusation is an evaluation that is not the plain approval (``prompts.APPROVALS``), which
     the quick-start's evaluators may say; a model that is told never to agree always accuses::

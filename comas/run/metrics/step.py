@@ -52,7 +52,8 @@ def step_metrics(
     *,
     config: Config,
 ) -> Metrics:
-    """What a step's discussions and updates say; ``buffers`` are what policies were updated on."""
+    """Return what a step's discussions and updates say; ``buffers`` are what policies were updated
+    on."""
     discussions = [item.discussion for item in rewards.discussions]
     scheme = REWARD_SCHEMES[config.reward.scheme]
     return {
@@ -134,7 +135,7 @@ def update_metrics(
     *,
     policy_of_agent: Sequence[int],
 ) -> Metrics:
-    """What each agent's policy update did; nothing of policies that were not updated.
+    """Return what each agent's policy update did; nothing of policies that were not updated.
 
     Agents that share a policy all have its numbers: ``num_samples`` are those of its buffer.
     """

@@ -119,7 +119,7 @@ def _solution_id(turn_id: str) -> str:
 
 
 def _own_score(turn: Record) -> int | str | None:
-    """What a turn decides: a score, or where nobody scores a judgment or a rating; None: it
+    """Return what a turn decides: a score, or where nobody scores a judgment or a rating; None: it
     decides nothing."""
     if turn["role"] == "scoring":
         return parse_score(turn["response"]) or UNREADABLE
@@ -130,7 +130,7 @@ def _own_score(turn: Record) -> int | str | None:
 
 
 def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
-    """What of a turn somebody may look for."""
+    """Return what of a turn somebody may look for."""
     decided = _own_score(turn)
     is_unanswered = _is_root(turn) and verdict == "unanswered"
     signs = {

@@ -54,8 +54,8 @@ class LiveRun:
         self._config = read(Config, run / CONFIG, [])[0]
 
     def source(self) -> Source:
-        """What the page begins with, from which it asks for all that there is by now: no drawings,
-        as it draws curves of its own."""
+        """Return what the page begins with, from which it asks for all that there is by now: no
+        drawings, as it draws curves of its own."""
         rows = self._rows()
         return Source(
             name=self._run.name,
@@ -68,8 +68,8 @@ class LiveRun:
         )
 
     def news(self, mark: str) -> dict[str, Any] | None:
-        """What came after ``mark``, of ``STEPS_AT_ONCE`` at most; None: the run went back behind
-        it, or is another one."""
+        """Return what came after ``mark``, of ``STEPS_AT_ONCE`` at most; None: the run went back
+        behind it, or is another one."""
         rows = self._rows()
         known = _num_known(rows, mark)
         if known is None:
@@ -144,7 +144,7 @@ def mark_of(rows: Sequence[Row]) -> str:
 
 
 def _num_known(rows: Sequence[Row], mark: str) -> int | None:
-    """How many of ``rows`` somebody has who knows a run up to ``mark``; None: other ones."""
+    """Return how many of ``rows`` somebody has who knows a run up to ``mark``; None: other ones."""
     count = mark.partition("-")[0]
     if not count.isdecimal() or len(count) > 9 or mark_of(rows[: int(count)]) != mark:
         return None
@@ -160,7 +160,7 @@ def progress_in_words(
     reason: str | None,
     age_s: float | None,
 ) -> str:
-    """Where a run is and how long it still takes.
+    """Return where a run is and how long it still takes.
 
     Example: ``step 12 of 60, about 14 min left; step 12 ended 5 s ago``
     """
@@ -202,14 +202,14 @@ def duration(seconds: float) -> str:
 
 
 def _noted_steps(run: Path) -> int | None:
-    """What ``RunDirectory.note_num_steps`` wrote; None of a run of an older version."""
+    """Return what ``RunDirectory.note_num_steps`` wrote; None of a run of an older version."""
     path = run / NUM_STEPS
     text = path.read_text(encoding="utf-8").strip() if path.is_file() else ""
     return int(text) if text.isdecimal() else None
 
 
 def news_of(runs: Sequence[LiveRun], marks: Sequence[str]) -> Mapping[str, Any]:
-    """What is new of each run since its mark, or that the page has to be loaded again."""
+    """Return what is new of each run since its mark, or that the page has to be loaded again."""
     if len(marks) != len(runs):
         return {"reload": True}
     news = [run.news(mark) for run, mark in zip(runs, marks, strict=True)]

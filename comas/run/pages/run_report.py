@@ -93,7 +93,7 @@ def run_source(run: Path, *, steps: Collection[int] | None = None) -> Source:
 
 
 def result_in_words(rows: Sequence[Row]) -> str:
-    """What a run came to, by the best measure there is; empty: nothing was measured twice.
+    """Return what a run came to, by the best measure there is; empty: nothing was measured twice.
 
     Example: ``Greedy held-out accuracy rose from 18 to 80 % in 60 steps.``
     """
@@ -110,7 +110,8 @@ def result_in_words(rows: Sequence[Row]) -> str:
 
 
 def scores_tables(rows: Sequence[Row]) -> list[PageTable]:
-    """What was scored and what the verifier says, over ``rows``; none where nobody scored."""
+    """Return what was scored and what the verifier says, over ``rows``; none where nobody
+    scored."""
     truths = tuple(TRUTH_LABELS.values())
     counts = {
         score: [sum(r.get(f"scoring/confusion/{score}/{t}") or 0 for r in rows) for t in truths]
@@ -146,14 +147,14 @@ def run_rows(run: Path) -> list[Row]:
 
 
 def settings_table(config: Config) -> PageTable:
-    """What was set otherwise than in the paper's run."""
+    """Return what was set otherwise than in the paper's run."""
     base = read(Config, BASE, [])[0]
     changes = [(name, *values) for name, values in changed_keys(base, config).items()]
     return PageTable(f"Settings that differ from {BASE}", ("key", str(BASE), "this run"), changes)
 
 
 def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
-    """What the steps were on; the discussions are counted in the last one."""
+    """Return what the steps were on; the discussions are counted in the last one."""
     facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"])]
     if (reason := stop_reason(config, rows)) is not None:
         facts.append(("ended early, by", reason))

@@ -57,7 +57,7 @@ class LiveServer(ThreadingHTTPServer):
 
     @property
     def address(self) -> str:
-        """What to open in a browser."""
+        """Return what to open in a browser."""
         return f"http://{HOST}:{self.server_address[1]}/{self.key}/"
 
 
@@ -111,7 +111,7 @@ class _Handler(BaseHTTPRequestHandler):
         self._answer(HTTPStatus.OK, kind, text)
 
     def _is(self, path: str, name: str) -> bool:
-        """Whether this is the path of ``name``, in a time that does not tell how much of it is."""
+        """True if this is the path of ``name``, in a time that does not tell how much of it is."""
         return hmac.compare_digest(path.encode(), f"/{self.server.key}/{name}".encode())
 
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
