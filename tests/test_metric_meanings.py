@@ -22,7 +22,10 @@ def meanings_of(name: str) -> list[str]:
 @pytest.mark.parametrize(
     ("name", "begins"),
     [
-        ("agent_1/validation/greedy/accuracy/choice", "Correct held-out answers, each agent alone at temperature 0"),
+        (
+            "agent_1/validation/greedy/accuracy/choice",
+            "Correct held-out answers, each agent alone at temperature 0",
+        ),
         ("agent_0/probe/names/coding/off by one", "Planted wrong solutions whose"),
         ("validation/discussion/reward_effectiveness/from_score_2/f1", "Harmonic mean"),
         ("validation/discussion/unanswered_rate", "Solutions without an answer"),
