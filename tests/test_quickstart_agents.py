@@ -19,25 +19,20 @@ from comas.interaction.prompts import (
     fill,
 )
 from comas.interaction.setup_prompts import (
-    assistant,
-    to_assistant,
     user,
 )
 from comas.quickstart.examples import Example, discussion_examples
-from comas.quickstart.models import build_model
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.tokenizers import (
     CHAT_FORMATS,
     build_tokenizer,
     encode_prompts,
-    solution_openers,
-    template_pieces,
 )
 from comas.quickstart.warm_start import (
     Recipe,
     batch_loss,
+    build_model,
     encode_lessons,
-    learn,
     pad_lessons,
     warm_start,
 )
@@ -79,28 +74,6 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer: PreTrainedTokenizer
         assert tokenizer.decode(token_ids, skip_special_tokens=True) == text
 
 
-def test_solutions_are_quoted_after_certain_template_pieces() -> None:
-    """Those of a history stand with and without the blank line that parts them from others."""
-    last_lines = [piece.strip().rpartition("\n")[2] for piece in solution_openers()]
-    assert last_lines == [
-        "# Solution to evaluate",
-        "# Solution",
-        "## Earlier solution",
-        "## Your own earlier solution",
-        "## Earlier solution",
-        "## Your own earlier solution",
-        *(f"# Solution {number}" for number in (1, 2, 3, 4, 5, 1)),
-        *(f"# Another answer {number}" for number in (1, 2)),
-    ]
-
-
-def test_digits_and_template_pieces_are_a_token_each(tokenizer: PreTrainedTokenizerFast) -> None:
-    for piece in template_pieces():
-        assert len(tokenizer.encode(piece, add_special_tokens=False)) == 1
-    tokens = tokenizer.tokenize("8+3=11, 4+2=6. \\boxed{71}", add_special_tokens=False)
-    assert [token for token in tokens if any(map(str.isdigit, token))] == list("8311426" + "71")
-
-
 @pytest.mark.parametrize("domain", DOMAINS)
 def test_the_real_prompts_cost_few_tokens(
     tokenizer: PreTrainedTokenizerFast, domain: Domain
@@ -126,20 +99,6 @@ def test_the_real_prompts_cost_few_tokens(
     )
 
 
-def test_prompts_are_encoded_as_the_chat_template_does(tokenizer: PreTrainedTokenizerFast) -> None:
-    history = [HistoryItem("a", "b")]
-    prompt = fill(SOLUTION, "math", question=PROBLEMS["math"].text, history=history)
-    for conversation in (
-        [user(prompt)],
-        [*to_assistant([user(prompt)]), assistant("c"), user("d")],
-    ):
-        expected = tokenizer.apply_chat_template(
-            conversation, add_generation_prompt=True, return_dict=False
-        )
-        assert encode_prompts(tokenizer, [conversation]) == [expected]
-        assert tokenizer.decode(expected).count(prompt) == 1
-
-
 def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:
     message = [{"role": "user", "content": "Hi"}]
     rendered = {
@@ -160,21 +119,6 @@ def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:
 # ---- Models and warm start ----
 
 
-def test_a_model_begins_as_the_identity_and_stops_at_the_end_of_its_turn(
-    architecture: str, tokenizer: PreTrainedTokenizerFast
-) -> None:
-    model = build_model(architecture, tokenizer)
-    is_tied = model.lm_head.weight is model.model.embed_tokens.weight
-    assert is_tied == (architecture == "qwen2")
-    token_ids = torch.arange(20).view(2, 10)
-    states = model.model(input_ids=token_ids).last_hidden_state
-    assert torch.equal(states, model.model.norm(model.model.embed_tokens(token_ids)))
-    stop = {"qwen2": "<|im_end|>", "llama": "<|eot_id|>"}[architecture]
-    assert tokenizer.encode(stop, add_special_tokens=False) == [tokenizer.eos_token_id]
-    assert model.generation_config.eos_token_id == tokenizer.eos_token_id
-    assert tokenizer.decode([tokenizer.eos_token_id], skip_special_tokens=True) == ""
-
-
 def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
     tokenizer: PreTrainedTokenizerFast,
 ) -> None:
@@ -182,16 +126,16 @@ def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
     prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)
     plain = fill(SOLUTION, "math", question=PROBLEMS["math"].text)  # quotes none
     examples = [Example((user(prompt),), SCORINGS[1]), Example((user(plain),), RIGHT["math"])]
-    lesson, other = encode_lessons(tokenizer, examples, quoted_solution_weight=0.25)
+    lesson, other = encode_lessons(tokenizer, examples)
     text = {
         weight: tokenizer.decode([t for t, w in zip(*lesson, strict=True) if w == weight])
-        for weight in (0.0, 0.25, 1.0)
+        for weight in (0.0, 1.0)
     }
     before, opener, after = prompt.partition("# Solution\n")
     assert text[0.0].endswith(before + opener)
-    assert text[0.25].startswith(after) and after.startswith(RIGHT["science"])
-    assert text[1.0] == SCORINGS[1] + tokenizer.eos_token
-    assert tokenizer.decode(lesson.token_ids) == text[0.0] + text[0.25] + text[1.0]
+    assert text[1.0].startswith(after) and after.startswith(RIGHT["science"])
+    assert text[1.0].endswith(SCORINGS[1] + tokenizer.eos_token)
+    assert tokenizer.decode(lesson.token_ids) == text[0.0] + text[1.0]
     (prompt_ids,) = encode_prompts(tokenizer, [[user(plain)]])
     num_learned = len(other.token_ids) - len(prompt_ids)
     assert other.weights == [0.0] * len(prompt_ids) + [1.0] * num_learned
@@ -205,7 +149,7 @@ def test_neither_padding_nor_neighbours_change_a_lessons_loss(
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.1)
     examples = discussion_examples(Random(9), Mixture(), "qwen2")
-    lessons = encode_lessons(tokenizer, examples, quoted_solution_weight=0.5)
+    lessons = encode_lessons(tokenizer, examples)
     assert len({len(lesson.token_ids) for lesson in lessons}) > 1
     alone = [batch_loss(model, pad_lessons([lesson], tokenizer.pad_token_id)) for lesson in lessons]
     shares = [sum(lesson.weights) for lesson in lessons]
@@ -223,7 +167,6 @@ def test_the_seed_decides_the_weights_and_every_step_is_told(architecture: str) 
             architecture,
             seed=seed,
             recipe=Recipe(num_steps=3),
-            mixture=Mixture(),
             on_step=lambda step, total: told.append((step, total)),
         )
         return {name: weight for name, weight in model.state_dict().items() if weight.ndim == 2}
@@ -232,25 +175,6 @@ def test_the_seed_decides_the_weights_and_every_step_is_told(architecture: str) 
     assert told == [(1, 3), (2, 3), (3, 3)] * 3
     assert all(torch.equal(first[name], again[name]) for name in first)
     assert not any(torch.equal(first[name], other[name]) for name in first)
-
-
-@pytest.mark.stack
-def test_learning_lowers_the_loss(architecture: str, tokenizer: PreTrainedTokenizerFast) -> None:
-    torch.manual_seed(0)
-    recipe = Recipe(num_steps=40, warmup_steps=5)
-    model = build_model(architecture, tokenizer)
-    losses = list(
-        learn(
-            model,
-            tokenizer,
-            recipe=recipe,
-            mixture=Mixture(),
-            rng=Random(0),
-            architecture=architecture,
-        )
-    )
-    assert len(losses) == 40
-    assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
 
 
 def test_a_saved_agent_loads_as_any_model(

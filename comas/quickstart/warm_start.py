@@ -12,19 +12,33 @@ from random import Random
 from typing import NamedTuple
 
 import torch
+from torch.nn.init import zeros_
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import (
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedModel,
+    PreTrainedTokenizerFast,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
 
 from comas.quickstart.examples import Example, discussion_examples
-from comas.quickstart.models import build_model
 from comas.quickstart.muon import Muon
 from comas.quickstart.tokenizers import (
     CHAT_FORMATS,
+    MAX_LENGTH,
     build_tokenizer,
     encode_prompts,
     solution_openers,
 )
 from comas.quickstart.world import Mixture
+
+ARCHITECTURES = {
+    "qwen2": (Qwen2Config, Qwen2ForCausalLM, True),
+    "llama": (LlamaConfig, LlamaForCausalLM, False),
+}
+"""Name -> configuration, model, and whether its embeddings are its output layer, too."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,6 @@ class Recipe:
     """For embeddings, output head, norms and biases."""
     warmup_steps: int = 20
     gradient_clip: float = 1.0
-    quoted_solution_weight: float = 1.0
-    """Weight of a prompt's token from the first quoted solution on; a response's is 1."""
 
 
 class Lesson(NamedTuple):
@@ -54,7 +66,7 @@ class Lesson(NamedTuple):
 
     token_ids: list[int]
     weights: list[float]
-    """0 is not learned."""
+    """1, or 0 where it is not learned."""
 
 
 class Batch(NamedTuple):
@@ -67,12 +79,7 @@ class Batch(NamedTuple):
 
 
 def warm_start(
-    architecture: str,
-    *,
-    seed: int,
-    recipe: Recipe,
-    mixture: Mixture,
-    on_step: Callable[[int, int], None],
+    architecture: str, *, seed: int, recipe: Recipe, on_step: Callable[[int, int], None]
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerFast]:
     """Make one agent and teach it; ``on_step`` is told the steps done and their total.
 
@@ -82,32 +89,49 @@ def warm_start(
     torch.manual_seed(seed)
     tokenizer = build_tokenizer(CHAT_FORMATS[architecture])
     model = build_model(architecture, tokenizer)
-    rng = Random(f"{seed}/{architecture}")
-    for step, _ in enumerate(
-        learn(model, tokenizer, recipe=recipe, mixture=mixture, rng=rng, architecture=architecture)
-    ):
-        on_step(step + 1, recipe.num_steps)
+    batches = _batches(tokenizer, architecture, recipe.batch_size, Random(f"{seed}/{architecture}"))
+    for step, _ in enumerate(learn(model, batches, recipe), start=1):
+        on_step(step, recipe.num_steps)
     return model, tokenizer
 
 
-def learn(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerFast,
-    *,
-    recipe: Recipe,
-    mixture: Mixture,
-    rng: Random,
-    architecture: str,
-) -> Iterator[float]:
+def build_model(architecture: str, tokenizer: PreTrainedTokenizerFast) -> PreTrainedModel:
+    """A tiny transformer of about 0.2 million random parameters, from torch's global generator.
+
+    Heads are 32 wide, the least that vLLM takes on CPU. The wide initialisation matters: at the
+    usual 0.02 so small a model takes several times as long to learn. Every layer begins as the
+    identity, its projections back to the residual stream being zero: that saves steps, too.
+    """
+    config_class, model_class, is_tied = ARCHITECTURES[architecture]
+    config = config_class(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        intermediate_size=256,
+        max_position_embeddings=MAX_LENGTH,
+        initializer_range=0.1,
+        tie_word_embeddings=is_tied,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+        dtype="float32",
+    )
+    model = model_class(config)
+    for layer in model.model.layers:
+        zeros_(layer.self_attn.o_proj.weight)
+        zeros_(layer.mlp.down_proj.weight)
+    return model
+
+
+def learn(model: PreTrainedModel, batches: Iterator[Batch], recipe: Recipe) -> Iterator[float]:
     """Run the recipe on ``model`` step by step, yielding each step's loss."""
     optimizers = _optimizers(model, recipe)
     schedulers = [
         torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(step, recipe))
         for optimizer in optimizers
     ]
-    batches = _batches(
-        tokenizer, recipe=recipe, mixture=mixture, rng=rng, architecture=architecture
-    )
     model.train()
     for _ in range(recipe.num_steps):
         loss = batch_loss(model, next(batches))
@@ -132,20 +156,14 @@ def batch_loss(model: PreTrainedModel, batch: Batch) -> torch.Tensor:
 
 
 def _batches(
-    tokenizer: PreTrainedTokenizerFast,
-    *,
-    recipe: Recipe,
-    mixture: Mixture,
-    rng: Random,
-    architecture: str,
+    tokenizer: PreTrainedTokenizerFast, architecture: str, size: int, rng: Random
 ) -> Iterator[Batch]:
     """Endless batches of lessons of about equal length, in random order."""
-    size = recipe.batch_size
     while True:
         examples: list[Example] = []
         while len(examples) < 16 * size:
-            examples += discussion_examples(rng, mixture, architecture)
-        lessons = encode_lessons(tokenizer, examples, recipe.quoted_solution_weight)
+            examples += discussion_examples(rng, Mixture(), architecture)
+        lessons = encode_lessons(tokenizer, examples)
         lessons.sort(key=lambda lesson: len(lesson.token_ids))
         starts = list(range(0, len(lessons) - size + 1, size))
         rng.shuffle(starts)
@@ -153,15 +171,13 @@ def _batches(
             yield pad_lessons(lessons[start : start + size], tokenizer.pad_token_id)
 
 
-def encode_lessons(
-    tokenizer: PreTrainedTokenizerFast, examples: list[Example], quoted_solution_weight: float
-) -> list[Lesson]:
-    """Of every example the response is learned, and what its prompt quotes.
+def encode_lessons(tokenizer: PreTrainedTokenizerFast, examples: list[Example]) -> list[Lesson]:
+    """Of every example the response is learned, and its prompt from the first quoted solution on.
 
     Weights of "# Solution | 7*60=420. | # Evaluation | No mistakes. | The solution is right.", the
-    prompt being all but the last, with ``quoted_solution_weight=0.5``::
+    prompt being all but the last::
 
-        0 | 0.5 | 0.5 | 0.5 | 1
+        0 | 1 | 1 | 1 | 1
     """
     openers = set(tokenizer.convert_tokens_to_ids(solution_openers()))
     prompts = encode_prompts(tokenizer, [example.messages for example in examples])
@@ -171,8 +187,8 @@ def encode_lessons(
     for prompt, response in zip(prompts, responses, strict=True):
         ends = (place + 1 for place, token_id in enumerate(prompt) if token_id in openers)
         num_given = next(ends, len(prompt))
-        weights = [0.0] * num_given + [quoted_solution_weight] * (len(prompt) - num_given)
-        lessons.append(Lesson(prompt + response, weights + [1.0] * len(response)))
+        num_learned = len(prompt) + len(response) - num_given
+        lessons.append(Lesson(prompt + response, [0.0] * num_given + [1.0] * num_learned))
     return lessons
 
 
@@ -187,12 +203,11 @@ def pad_lessons(lessons: list[Lesson], pad_token_id: int) -> Batch:
 
 def _optimizers(model: PreTrainedModel, recipe: Recipe) -> list[torch.optim.Optimizer]:
     """Muon for the layers' matrices, AdamW for the rest."""
-    is_matrix = {
-        parameter: parameter.ndim == 2 and ".layers." in name
-        for name, parameter in model.named_parameters()
-    }
-    matrices = [parameter for parameter in is_matrix if is_matrix[parameter]]
-    others = [parameter for parameter in is_matrix if not is_matrix[parameter]]
+    matrices: list[torch.nn.Parameter] = []
+    others: list[torch.nn.Parameter] = []
+    for name, parameter in model.named_parameters():
+        is_matrix = parameter.ndim == 2 and ".layers." in name
+        (matrices if is_matrix else others).append(parameter)
     return [
         Muon(matrices, lr=recipe.muon_learning_rate, momentum=recipe.muon_momentum),
         torch.optim.AdamW(
@@ -219,11 +234,7 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     arguments = parser.parse_args()
     model, tokenizer = warm_start(
-        arguments.architecture,
-        seed=arguments.seed,
-        recipe=Recipe(),
-        mixture=Mixture(),
-        on_step=_report,
+        arguments.architecture, seed=arguments.seed, recipe=Recipe(), on_step=_report
     )
     model.save_pretrained(arguments.folder)
     tokenizer.save_pretrained(arguments.folder)
