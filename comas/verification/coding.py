@@ -15,6 +15,7 @@ import sys
 import time
 from contextvars import ContextVar
 from functools import cache, lru_cache
+from pathlib import Path
 
 from markdown_it import MarkdownIt
 from markdown_it.rules_block import StateBlock
@@ -22,7 +23,7 @@ from markdown_it.rules_block.fence import fence
 from markdown_it.token import Token
 
 from comas.verification.forms import Verdict
-from comas.verification.sandbox import Isolation, Sandbox
+from comas.verification.sandbox import Isolation, Limits, Sandbox
 
 _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
 _PUBLISHED_BUDGET_S = 15.0
@@ -49,7 +50,7 @@ def verify_coding(response: str, gold: str) -> Verdict:
     program = last_python_block(response)
     if program is None:
         return "unanswered"
-    passed = _sandbox().run(program, checker=gold, names_may_shadow=may_shadow)
+    passed = process_sandbox().run(program, checker=gold, names_may_shadow=may_shadow)
     return "correct" if passed else "wrong"
 
 
@@ -68,7 +69,7 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
     for block in blocks:
         if time.monotonic() > deadline:
             break
-        if _sandbox().run(f"{block}\n{gold}", checker=""):
+        if process_sandbox().run(f"{block}\n{gold}", checker=""):
             return "correct"
     return "wrong"
 
@@ -212,8 +213,8 @@ def _free_names(code: str) -> set[str]:
 
 
 @cache
-def _sandbox() -> Sandbox:
-    """The sandbox of this process; it starts with its first program."""
-    sandbox = Sandbox(isolation=isolation.get())
+def process_sandbox(limits: Limits | None = None, *, preload: Path | None = None) -> Sandbox:
+    """Return this process's sandbox of these limits; it starts with its first program."""
+    sandbox = Sandbox(limits, isolation=isolation.get(), preload=preload)
     atexit.register(sandbox.close)
     return sandbox

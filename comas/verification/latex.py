@@ -4,74 +4,22 @@ import re
 import unicodedata
 from collections.abc import Callable
 from itertools import groupby
+from pathlib import Path
+
+import yaml
 
 from comas.verification.boxed import last_boxed
 
-_UNICODE = {
-    **{"\u2212": "-", "\u2013": "-", "\u2044": "/", "\u00f7": "/", "\u27e8": "(", "\u27e9": ")"},
-    **{"\u221a": "sqrt", "\u221b": r"\sqrt[3]", "\u00d7": r"\times ", "\u00b7": r"\cdot "},
-    **{"\u22c5": r"\cdot ", "\u03c0": r"\pi ", "\u03b8": r"\theta ", "\u221e": r"\infty "},
-    **{"\u2264": r"\le ", "\u2265": r"\ge ", "\u2260": r"\ne ", "\u2248": r"\approx "},
-    **{"\u2208": r"\in ", "\u2209": r"\notin ", "\u222a": r"\cup ", "\u2229": r"\cap "},
-    **{"\u22c2": r"\cap ", "\u22c3": r"\cup ", "\u2216": r"\setminus ", "\u2205": r"\emptyset "},
-    **{"\u2227": r"\land ", "\u2228": r"\lor ", "\u2234": r"\therefore ", "\u21d2": r"\implies "},
-    **{"\u2115": r"\mathbb{N}", "\u2124": r"\mathbb{Z}", "\u211a": r"\mathbb{Q}"},
-    **{"\u211d": r"\mathbb{R}", "\u2102": r"\mathbb{C}", "\u00b1": r"\pm ", "\u2213": r"\mp "},
-    **{"\u2308": r"\lceil ", "\u2309": r"\rceil ", "\u230a": r"\lfloor ", "\u230b": r"\rfloor "},
-    **{"\u2220": r"\angle "},
+VOCABULARY = yaml.safe_load(Path(__file__).with_name("vocabulary.yaml").read_text(encoding="utf-8"))
+"""Words and signs that the graders know: heading -> as the file says."""
+_UNICODE = {sign: latex for latex, signs in VOCABULARY["signs"].items() for sign in signs}
+_COMMANDS = {
+    name: plain for plain, names in VOCABULARY["synonyms"].items() for name in names.split()
 }
 # Characters without a width; those that turn the direction of what follows are none of them.
 _UNSEEN = dict.fromkeys([0xAD, *range(0x200B, 0x200E), *range(0x2060, 0x2065), 0xFEFF])
 # How Unicode names the set form of a character: 2 in superscript, 1/2 as one sign, a bold x.
 _SET_FORMS = {"<super>": "^{%s}", "<sub>": "_{%s}", "<fraction>": "%s"}
-_SYNONYMS = {
-    "": (
-        "left right big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr middle tiny "
-        "small normalsize large Large LARGE huge Huge underline boldsymbol pmb bm ensuremath fbox"
-    ),
-    " ": (
-        "displaystyle textstyle limits quad qquad thinspace scriptstyle enspace medspace "
-        "negthinspace hfill"
-    ),
-    r"\frac": "dfrac tfrac cfrac nicefrac sfrac flatfrac",
-    r"\binom": "dbinom tbinom",
-    r"\text": (
-        "textbf textit textrm textsf textnormal mbox texttt textsc textsl textup textmd emph hbox "
-        "mathrm mathbf mathit mathsf mathtt mathnormal"
-    ),
-    r"\le": "leq leqslant leqq",
-    r"\ge": "geq geqslant geqq",
-    r"\ne": "neq",
-    r"\approx": "approxeq simeq doteq",
-    r"\implies": "Rightarrow Longrightarrow rArr",
-    r"\lor": "vee",
-    r"\cdot": "ast bullet",
-    r"\cup": "bigcup",
-    r"\cap": "bigcap",
-    r"\setminus": "backslash smallsetminus",
-    r"\emptyset": "varnothing",
-    r"\mathbb{R}": "R RR Reals reals",
-    r"\mathbb{Z}": "Z ZZ Integers",
-    r"\mathbb{N}": "N NN Naturals",
-    r"\mathbb{Q}": "Q QQ Rationals",
-    r"\mathbb{C}": "C CC Complexes",
-    r"\$": "textdollar",
-    r"\{": "lbrace",
-    r"\}": "rbrace",
-    "\u00b0": "degree textdegree",
-    "\u20ac": "euro texteuro",
-    "|": "lvert rvert vert",
-    ",": "land wedge",
-    "<": "lt",
-    ">": "gt",
-    "i": "imath",
-    "[": "lbrack",
-    "]": "rbrack",
-    "(": "lparen langle",
-    ")": "rparen rangle",
-    ":": "colon",
-}
-_COMMANDS = {name: plain for plain, names in _SYNONYMS.items() for name in names.split()}
 _BRACKET = re.compile(r"(?P<open>\\\{|[(\[{])|(?P<close>\\\}|[)\]}])|\\.", re.DOTALL)
 _COMMAND = re.compile(r"\\([a-zA-Z]+)")
 _SPACE = r"(?:(?<!\\)\\(?:[,;:!> ]|$)|~|\s)"

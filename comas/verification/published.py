@@ -7,6 +7,7 @@ where they said wrong, which leaves the accuracy the same.
 """
 
 import re
+from typing import Any
 
 from math_verify import parse, verify
 
@@ -30,11 +31,7 @@ def verify_math_published(response: str, gold: str) -> Verdict:
     Raises ValueError outside of a main thread, where math-verify's limits cannot work: a
     worker of ``Verifier`` has one.
     """
-    expected = parse(gold)
-    answer = parse(response)
-    if not answer:
-        return "unanswered"
-    return "correct" if verify(expected, answer) else "wrong"
+    return _by_math_verify(response, expected=parse(gold))
 
 
 def verify_math_by_library(response: str, gold: str) -> Verdict:
@@ -49,6 +46,10 @@ def verify_math_by_library(response: str, gold: str) -> Verdict:
     expected = parse(rf"$\boxed{{{gold}}}$")
     if not expected:
         raise ValueError(f"math-verify cannot read the gold answer {gold!r}")
+    return _by_math_verify(response, expected=expected)
+
+
+def _by_math_verify(response: str, *, expected: list[Any]) -> Verdict:
     answer = parse(response)
     if not answer:
         return "unanswered"

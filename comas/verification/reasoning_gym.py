@@ -1,20 +1,19 @@
 """reasoning_gym's tasks: ``score_answer`` of the task judges, in the sandbox, what is boxed."""
 
 import ast
-import atexit
 import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
 from comas.verification.boxed import last_boxed
-from comas.verification.coding import isolation
+from comas.verification.coding import process_sandbox
 from comas.verification.forms import Verdict
-from comas.verification.sandbox import Limits, Sandbox, SandboxError
+from comas.verification.sandbox import Limits, SandboxError
 
+LIMITS = Limits(cpu_s=5)
 SCORER = Path(__file__).with_name("reasoning_gym_scorer.py")
 _TEXT = re.compile(r"\\(?:text|texttt|textbf|mathrm|mathbf)\{(.*)\}", re.DOTALL)
 _PROGRAM = """\
@@ -96,12 +95,5 @@ def try_tasks(golds: Iterable[str]) -> str:
 
 def _is_right(gold: Gold, answer: str) -> bool:
     program = _PROGRAM.format(**vars(gold), answer=answer)
-    return _sandbox().run(program, checker="assert VERDICT is True")
-
-
-@cache
-def _sandbox() -> Sandbox:
-    """The sandbox of this process; it starts, and imports reasoning_gym, with its first answer."""
-    sandbox = Sandbox(Limits(cpu_s=5), isolation=isolation.get(), preload=SCORER)
-    atexit.register(sandbox.close)
-    return sandbox
+    sandbox = process_sandbox(LIMITS, preload=SCORER)
+    return sandbox.run(program, checker="assert VERDICT is True")

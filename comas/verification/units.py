@@ -9,6 +9,7 @@ from functools import lru_cache
 
 import pint
 
+from comas.verification.latex import VOCABULARY
 from comas.verification.words import is_plain
 
 _REGISTRY: pint.UnitRegistry = pint.UnitRegistry()
@@ -28,15 +29,7 @@ _SCALES = {
 _MULTIPLIERS = (["k"], ["K"], ["M"], ["B"])
 """Rather a thousand, a million or a billion than a unit, where none is asked for."""
 _POWERS = {"sq": 2, "square": 2, "squared": 2, "cubic": 3, "cubed": 3}
-# Letters outside \text may be variables: in 5 m, but hardly in 5 cm or 5 m/s.
-_SHORT_NAMES = {
-    *_SCALES,
-    *_POWERS,
-    *["per", "unit", "units", "mm", "cm", "dm", "km", "in", "ft", "yd", "mi", "mg", "kg", "oz"],
-    *["lb", "lbs", "ml", "mL", "gal", "sec", "min", "hr", "hrs", "yr", "yrs", "mph", "kmh", "kph"],
-    *["Hz", "kHz", "MHz", "GHz", "kW", "MW", "Pa", "kPa", "MPa", "eV", "keV", "MeV", "kJ", "kN"],
-    *["mol", "cal", "atm", "psi", "rpm", "deg", "rad", "usd"],
-}
+_SHORT_NAMES = {*_SCALES, *_POWERS, *VOCABULARY["units"].split()}
 _LETTERS_IN_RATIOS = frozenset("msghLlNJKWVACT")
 
 _SIGNS = {"pounds": "\u00a3", "Omega": "\u03a9", "AA": "\u00c5", "mu": "\u00b5", "$": "$"}

@@ -6,7 +6,7 @@ from typing import Any, get_args
 from comas.config.plugins import Registry, check_call
 from comas.verification.choice import verify_choice
 from comas.verification.coding import verify_coding, verify_coding_published
-from comas.verification.forms import Grader, Verdict
+from comas.verification.forms import ANSWER_FORMS, Grader, Verdict
 from comas.verification.math import verify_math
 from comas.verification.published import (
     verify_choice_published,
@@ -53,13 +53,8 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
         "choice": verify_choice_published,
         "reasoning": verify_reasoning_gym,  # of which nothing is published
     },
-    "math_verify": {
-        "math": verify_math_by_library,
-        "science": verify_science,
-        "coding": verify_coding,
-        "choice": verify_choice,
-        "reasoning": verify_reasoning_gym,
-    },
+    "math_verify": {form: VERIFIERS[form] for form in ANSWER_FORMS}
+    | {"math": verify_math_by_library},
 }
 """grader -> form -> verifier."""
 

@@ -4,41 +4,16 @@ letters stand for, answers that are words themselves, and names of values."""
 import re
 from typing import NamedTuple
 
-from comas.verification.latex import trim
+from comas.verification.latex import VOCABULARY, trim
 
-
-def _words(text: str) -> list[str]:
-    return text.split()
-
-
-_NUMBERS = _words(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen eighteen nineteen"
-)
-_TENS = _words("twenty thirty forty fifty sixty seventy eighty ninety")
+_NUMBERS = VOCABULARY["numbers"].split()
+_TENS = VOCABULARY["tens"].split()
 _NUMBER_OF = {word: number for number, word in enumerate(_NUMBERS)} | {
     f"{tens} {one}" if one != "zero" else tens: 10 * number + digit
     for number, tens in enumerate(_TENS, start=2)
     for digit, one in enumerate(_NUMBERS[:10])
 }
-_PARTS = "half halves thirds quarters fourths fifths sixths sevenths eighths ninths tenths"
-ALTERING = frozenset(_NUMBERS + _TENS) | frozenset(
-    _words(
-        f"""{_PARTS} third quarter fourth fifth sixth seventh eighth ninth tenth
-        not no non nor neither never none isnt without except excluding but unlike
-        more less fewer greater larger bigger smaller than least most or and plus minus
-        negative over under above below beyond between within up until about around
-        roughly nearly almost approximately circa maybe perhaps possibly probably
-        either both times fold add added subtract twice double doubles triple triples thrice gross
-        dozen dozens pair pairs couple couples score scores hundred hundreds
-        thousand thousands million millions billion billions trillion trillions bn mn
-        hundredth hundredths thousandth thousandths lakh lakhs crore crores root square
-        factorial inverse reciprocal opposite complement log logarithm mod modulo base
-        wrong incorrect false invalid impossible rejected excluded fails cannot cant doesnt
-        is are was were too instead other another if unless any anything
-        """
-    )
-)
+ALTERING = frozenset([*_NUMBERS, *_TENS, *VOCABULARY["altering"].split()])
 """Words beside a number, or in the name of it, that make another number of it, or none."""
 
 _LEAD = r"(?:and|so|thus|hence|therefore|then|finally|consequently|clearly|in (?:total|conclusion))"

@@ -11,51 +11,13 @@ import socket
 import tempfile
 from contextlib import suppress
 from functools import cache
+from pathlib import Path
 from typing import Any
 
-REFUSED = {
-    "other processes": (
-        "ptrace process_vm_readv process_vm_writev process_madvise process_mrelease kcmp "
-        "pidfd_getfd move_pages migrate_pages"
-    ),
-    "namespaces and mounts": (
-        "unshare setns mount umount2 pivot_root chroot move_mount open_tree "
-        "fsopen fsconfig fsmount fspick mount_setattr"
-    ),
-    "sockets, but for socketpair": "socket",
-    "objects that outlive their process": "shmget semget msgget mq_open",
-    "files and memory that no limit counts": "memfd_create memfd_secret vmsplice",
-    "what a user's processes have only so many of": "io_setup inotify_init inotify_init1",
-    "waiting for the disks of the machine, in which nothing can be killed": "sync syncfs",
-    "scheduling, in which others have a share and the slow take their time to end": (
-        "setpriority ioprio_set sched_setaffinity sched_setattr sched_setparam sched_setscheduler"
-    ),
-    "device nodes": "mknod mknodat",
-    "large and seldom used parts of the kernel": (
-        "bpf perf_event_open userfaultfd io_uring_setup io_uring_enter io_uring_register "
-        "keyctl add_key request_key fanotify_init name_to_handle_at open_by_handle_at "
-        "lookup_dcookie remap_file_pages modify_ldt uselib ustat sysfs vm86 vm86old"
-    ),
-    "the machine": (
-        "kexec_load kexec_file_load init_module finit_module delete_module reboot swapon "
-        "swapoff syslog acct quotactl quotactl_fd settimeofday clock_settime adjtimex "
-        "clock_adjtime sethostname setdomainname iopl ioperm personality vhangup nfsservctl"
-    ),
-}
-REFUSED_WITHOUT_NAMESPACES = {
-    "signals": "kill tkill tgkill rt_sigqueueinfo rt_tgsigqueueinfo pidfd_send_signal",
-    "what Landlock leaves open of files outside": (
-        "truncate chmod fchmod fchmodat chown fchown lchown fchownat utime utimes "
-        "utimensat futimesat setxattr lsetxattr fsetxattr removexattr lremovexattr "
-        "fremovexattr"
-    ),
-    "files that are in no folder, and so in no count": "unlink rename renameat",
-    "more of the disk at once than is counted in time": "fallocate",
-    "listeners": "connect bind listen sendmsg sendmmsg",
-    "objects of other processes": (
-        "shmat shmctl semop semtimedop semctl msgsnd msgrcv msgctl mq_unlink"
-    ),
-}
+import yaml
+
+_CALLS = yaml.safe_load(Path(__file__).with_name("system_calls.yaml").read_text(encoding="utf-8"))
+"""always, or without namespaces -> reason -> names of the calls that are refused."""
 NEW_NAMESPACES = {
     "cgroup": 0x02000000,
     "IPC": 0x08000000,
@@ -125,12 +87,12 @@ def compile_filter(*, has_namespaces: bool) -> bytes:
     with suppress(OSError):  # libseccomp before 2.5 has no tree
         filtering.set_attr(seccomp.Attr.CTL_OPTIMIZE, _BINARY_TREE)
     refusal, unknown = seccomp.ERRNO(errno.EPERM), seccomp.ERRNO(errno.ENOSYS)
-    groups, allowed = [*REFUSED.values()], [*ALLOWED_ARGUMENT]
+    groups, allowed = [*_CALLS["always"].values()], [*ALLOWED_ARGUMENT]
     refused = [*REFUSED_ARGUMENTS]
     # The arguments of these are out of a filter's sight; the C library has others to go on with.
     hidden = ["clone3"]
     if not has_namespaces:
-        groups += REFUSED_WITHOUT_NAMESPACES.values()
+        groups += _CALLS["without namespaces"].values()
         refused += REFUSED_ARGUMENTS_WITHOUT_NAMESPACES
         allowed += ALLOWED_ARGUMENT_WITHOUT_NAMESPACES
         hidden += ["openat2"]
