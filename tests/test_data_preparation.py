@@ -189,14 +189,7 @@ def lay_out(folder: Path, layout: str) -> None:
         write_csv(root / "main/some_train.csv", OTHER)
 
 
-@pytest.mark.parametrize(
-    "layout",
-    [
-        "hub",
-        "config folder, jsonl",
-        "config folder, csv",
-    ],
-)
+@pytest.mark.parametrize("layout", ["hub", "config folder, jsonl", "config folder, csv"])
 def test_a_copy_is_read_in_every_documented_layout(tmp_path, layout):
     assert len(missing_copies([SOURCE], tmp_path)) == 1
     lay_out(tmp_path, layout)

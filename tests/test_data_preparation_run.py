@@ -384,17 +384,11 @@ def test_a_folder_that_cannot_be_written_is_named(copies, tmp_path, caplog):
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["--only", "gsm9k"],
-        ["--from", "/no/such/folder"],
-        ["--train-size", "1", "2"],
-        ["--train-size", "1", "-2", "3"],
-        ["surplus"],
-    ],
+    ["--only gsm9k", "--from /no/folder", "--train-size 1 2", "--train-size 1 -2 3", "surplus"],
 )
 def test_wrong_arguments_end_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
-        script.main(arguments)
+        script.main(arguments.split())
     assert caught.value.code == 2
     assert "usage: " in capsys.readouterr().err
 

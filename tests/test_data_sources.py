@@ -167,18 +167,16 @@ def in_parquet(path: Path, **columns: list[Any]) -> Path:
 
 
 @pytest.mark.parametrize("value", ["null", "NaN", "Infinity", "-Infinity"])
-@pytest.mark.parametrize("suffix", ["json", "jsonl"])
-def test_a_missing_question_or_gold_answer_is_a_fault_in_json(tmp_path, suffix, value):
-    rows = [f'{{"prompt": {value}, "answer": 1}}', f'{{"prompt": "1 + 1?", "answer": {value}}}']
-    text = "\n".join(rows) if suffix == "jsonl" else f"[{','.join(rows)}]"
-    said = error_of(written(tmp_path / f"mine.{suffix}", text), Data(domain="math"))
-    assert f" 1: prompt: {MISSING}" in said and f" 2: answer: {MISSING}" in said
-
-
-def test_a_missing_question_or_gold_answer_is_a_fault_in_parquet(tmp_path):
-    path = in_parquet(tmp_path / "mine.parquet", prompt=[1.0, NONE, 2.0], answer=[NONE, 1.0, 2.0])
+@pytest.mark.parametrize("suffix", ["json", "jsonl", "parquet"])
+def test_a_missing_question_or_gold_answer_is_a_fault(tmp_path, suffix, value):
+    path = tmp_path / f"mine.{suffix}"
+    if suffix == "parquet":
+        in_parquet(path, prompt=[NONE, 1.0, 2.0], answer=[1.0, NONE, 2.0])
+    else:
+        rows = [f'{{"prompt": {value}, "answer": 1}}', f'{{"prompt": "1 + 1?", "answer": {value}}}']
+        written(path, "\n".join(rows) if suffix == "jsonl" else f"[{','.join(rows)}]")
     said = error_of(path, Data(domain="math"))
-    assert f"row 1: answer: {MISSING}" in said and f"row 2: prompt: {MISSING}" in said
+    assert f" 1: prompt: {MISSING}" in said and f" 2: answer: {MISSING}" in said
     assert "2 faulty records" in said
 
 

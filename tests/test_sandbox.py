@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-import socket
 import subprocess
 import sys
-from pathlib import Path
 
-import hostile_suite
 import psutil
 import pytest
 from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST, Hostile
@@ -39,11 +36,6 @@ def bare():
     with Sandbox(LIMITS, isolated=False) as sandbox:
         sandbox.start()
         yield sandbox
-
-
-@pytest.fixture(scope="module")
-def protections():
-    return hostile_suite.protections()
 
 
 def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
@@ -116,15 +108,8 @@ def f(given):
 @pytest.mark.parametrize(
     "given",
     [
-        "lambda: secret",
-        "Thing()",
-        "Thing().method",
-        "(x for x in [secret])",
-        "iter([1])",
-        "Thing",
-        "getattr",
-        "globals",
-        "sys.modules['__main__']",
+        *("lambda: secret", "Thing()", "Thing().method", "Thing", "(x for x in [secret])"),
+        *("iter([1])", "getattr", "globals", "sys.modules['__main__']"),
     ],
 )
 def test_a_program_reaches_nothing_of_the_checker_through_what_it_is_given(isolated, given: str):
@@ -142,30 +127,6 @@ def test_callbacks_that_call_back_end(isolated):
 
 
 # ---------------------------------------------------------------- what a program finds
-
-
-def test_a_program_cannot_reach_the_network(isolated, bare, protections):
-    for sandbox in (isolated, bare) if "seccomp" in protections else (isolated,):
-        with socket.create_server(("127.0.0.1", 0)) as listener:
-            listener.setblocking(False)
-            port = listener.getsockname()[1]
-            program = f"import socket\nsocket.create_connection(('127.0.0.1', {port}), 1)"
-            assert not sandbox.run(program, checker="")
-            with pytest.raises(BlockingIOError):
-                listener.accept()
-
-
-def test_a_program_sees_and_writes_no_file_of_ours(isolated, bare, protections, tmp_path):
-    ours = tmp_path / "secret"
-    ours.write_text("4")
-    tmp_path.chmod(0o777)
-    for sandbox in (isolated, bare) if "landlock" in protections else (isolated,):
-        program = f"def f(x):\n    return int(open({str(ours)!r}).read())"
-        assert not sandbox.run(program, checker="assert f(2) == 4")
-        for place in (tmp_path, Path.home(), Path("/usr"), Path("/"), Path("/tmp")):
-            written = place / f"written-{os.getpid()}"
-            sandbox.run(f"open({str(written)!r}, 'w').write('x')", checker="")
-            assert not written.exists()
 
 
 def test_a_program_starts_from_nothing(isolated):

@@ -83,9 +83,8 @@ def _labels(
     row: Mapping[str, Any], column: str | None, *, num_options: int
 ) -> Sequence[str] | None:
     """By what the answer may name each option; None: the row does not say."""
-    if column is None or not has_column(row, column):
-        return None
-    if (labels := value_at(row, column)) is None:
+    labels = value_at(row, column) if column is not None and has_column(row, column) else None
+    if labels is None:
         return None
     if not isinstance(labels, list) or len(labels) != num_options:
         raise ValueError(
@@ -125,17 +124,11 @@ def _letter(answer: Any, options: Sequence[str], labels: Sequence[str] | None = 
         return letters[answer]
     if text in options and text and not text.isdecimal():
         return letters[list(options).index(text)]
-    raise ValueError(
-        f"answer: {answer!r} is none of the options; write {_accepted(names, labels is None)}"
-    )
-
-
-def _accepted(names: Sequence[str], are_letters: bool) -> str:
-    """Return in words what an answer may be."""
-    if not are_letters:
-        return f"one of the labels {', '.join(names)}, or the text of an option that is no number"
-    return (
+    accepted = (
         f"a letter from A to {names[-1]}, the text of an option that is no number, or (in JSON and "
         f"Parquet) a number from 0 to {len(names) - 1}; data.columns.labels names a column of "
         "labels that answers refer to instead"
+        if labels is None
+        else f"one of the labels {', '.join(names)}, or the text of an option that is no number"
     )
+    raise ValueError(f"answer: {answer!r} is none of the options; write {accepted}")

@@ -49,10 +49,8 @@ def held_out_rules(rules: Data) -> Data:
         }
         for name, options in settings.tasks.items()
     }
-    settled = replace(
-        settings, tasks=tasks, size=settings.validation_size, seed=settings.seed + HELD_OUT
-    )
-    return replace(rules, reasoning_gym=settled)
+    seed, size = settings.seed + HELD_OUT, settings.validation_size
+    return replace(rules, reasoning_gym=replace(settings, tasks=tasks, size=size, seed=seed))
 
 
 def endless_rules(rules: Data, *, num_questions: int | None) -> Data:
@@ -101,10 +99,11 @@ def _options_of_tasks(settings: ReasoningGym) -> dict[str, dict[str, Any]]:
         )
     if not settings.tasks:
         raise DataError(f"{_KEY}.tasks names no task; write it like {_KEY}.tasks.chain_sum={{}}")
-    if faults := [
-        f"{name}: its scorer {UNSOUND[name]}" for name in settings.tasks if name in UNSOUND
-    ]:
-        raise DataError("\n  ".join([f"{_KEY}.tasks: leave these out:", *faults]))
+    unsound = [
+        f"{name}: its scorer {why}" for name, why in UNSOUND.items() if name in settings.tasks
+    ]
+    if unsound:
+        raise DataError("\n  ".join([f"{_KEY}.tasks: leave these out:", *unsound]))
     common = {"size": settings.size, "seed": settings.seed}
     return {name: common | options for name, options in settings.tasks.items()}
 

@@ -215,19 +215,19 @@ class _Batch:
 
     def _on_ended(self, item: Item, ended: Future[Verdict]) -> None:
         fault = ended.exception()
-        is_over_limit = _is_over_cpu_limit(fault)
+        is_over_limit = isinstance(fault, ProcessExpired) and fault.exitcode == -signal.SIGPROF
         may_be_the_machines = isinstance(fault, WORKER_FAULTS) and not is_over_limit
         try:
             if may_be_the_machines and item not in self._tried_again:
                 self._tried_again.add(item)
                 self._try(item)
                 return
-            if is_over_limit:
-                self._record(item, "failed", fault="over the limit of CPU time")
-            elif fault is not None:
-                self._record(item, "failed", fault=f"{type(fault).__name__}: {fault}"[:200])
-            else:
+            if fault is None:
                 self._record(item, ended.result())
+            else:
+                reason = f"{type(fault).__name__}: {fault}"[:200]
+                reason = "over the limit of CPU time" if is_over_limit else reason
+                self._record(item, "failed", fault=reason)
             self._schedule_next()
         except RuntimeError as error:  # the pool was closed meanwhile, or broke
             self.abandon(str(error))
@@ -272,10 +272,6 @@ def _judge(item: Item, grader: Grader, *, cpu_limit_s: float) -> Verdict:
             return verify(*item, grader)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def _is_over_cpu_limit(fault: BaseException | None) -> bool:
-    return isinstance(fault, ProcessExpired) and fault.exitcode == -signal.SIGPROF
 
 
 def _prepare_worker(isolation: Isolation, plugin_texts: Mapping[str, str]) -> None:

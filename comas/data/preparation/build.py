@@ -111,7 +111,7 @@ def _check_built(job: Job, manifest: Manifest) -> set[str]:
     built_benchmarks = {file for file in recipes if manifest.is_built(file)}
     if job.with_blend and built_benchmarks == set(recipes):
         recipes |= dict.fromkeys(BLEND_FILES, _blend_recipe(job, manifest))
-    if faults := manifest.faults_of(recipes):
+    if faults := manifest.faults(recipes):
         raise DataPreparationError(
             "\n  ".join([f"{len(faults)} of the files are not what is asked for:", *faults])
             + "\n--rebuild replaces them; or name another folder with --output"
@@ -168,7 +168,7 @@ def _build_benchmarks(job: Job, manifest: Manifest, waiting: Mapping[str, Record
 
 def _build_blend(job: Job, manifest: Manifest) -> list[str]:
     recipe = _blend_recipe(job, manifest)
-    if not job.rebuild and (faults := manifest.faults_of(dict.fromkeys(BLEND_FILES, recipe))):
+    if not job.rebuild and (faults := manifest.faults(dict.fromkeys(BLEND_FILES, recipe))):
         return [f"{fault} (--rebuild replaces it)" for fault in faults]
     try:
         conversions = {domain: _convert(job, one) for domain, one in TRAINING_SETS.items()}

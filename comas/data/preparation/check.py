@@ -88,20 +88,17 @@ def _own_response(record: Record[Domain]) -> str | None:
 
 
 def _fault_of_text(domain: Domain, answer: str) -> str | None:
-    if domain == "coding":
-        try:
+    try:
+        if domain == "coding":
             examine_checker(answer)
-        except ValueError as error:
-            return str(error)
-        if not can_fail(answer):
-            return "the checker has no assert, and raises nothing: it cannot judge a program"
+        if domain == "reasoning":
+            Gold.read(answer)
+    except ValueError as error:
+        return str(error)
+    if domain == "coding" and not can_fail(answer):
+        return "the checker has no assert, and raises nothing: it cannot judge a program"
     if domain == "science" and not is_decimal_number(answer):
         return f"the answer {answer!r} is not a decimal number; leave its unit to the prompt"
-    if domain == "reasoning":
-        try:
-            Gold.read(answer)
-        except ValueError as error:
-            return str(error)
     if domain == "math" and "\\boxed" in answer:
         return f"the answer {answer!r} must be what stands within \\boxed{{}}, without it"
     return None

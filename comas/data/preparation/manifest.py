@@ -67,12 +67,12 @@ class Manifest:
         """True if the file is there, as far as its name goes."""
         return name in self._entries and (self._folder / name).is_file()
 
-    def faults_of(self, recipes: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    def faults(self, recipes: Mapping[str, Mapping[str, Any]]) -> list[str]:
         """Why files on disk (name -> recipe) cannot stay as what their recipes describe."""
-        faults = (self._fault_of(name, recipe) for name, recipe in recipes.items())
+        faults = (self._fault(name, recipe) for name, recipe in recipes.items())
         return [fault for fault in faults if fault is not None]
 
-    def _fault_of(self, name: str, recipe: Mapping[str, Any]) -> str | None:
+    def _fault(self, name: str, recipe: Mapping[str, Any]) -> str | None:
         path = self._folder / name
         if not path.is_file():
             return None
