@@ -53,8 +53,10 @@ GRADERS: dict[Grader, Mapping[str, Verify]] = {
         "choice": verify_choice_published,
         "reasoning": verify_reasoning_gym,  # of which nothing is published
     },
-    "math_verify": {form: VERIFIERS[form] for form in ANSWER_FORMS}
-    | {"math": verify_math_by_library},
+    "math_verify": {
+        **{form: VERIFIERS[form] for form in ANSWER_FORMS},
+        "math": verify_math_by_library,
+    },
 }
 """grader -> form -> verifier."""
 
