@@ -214,7 +214,6 @@ def discuss(config: Config, agents: Agents, prepared: Prepared, *, step: int) ->
         step=step - 1,
         batch_size=config.rollout.batch_size,
         seed=config.seed,
-        shuffle=config.data.shuffle,
     )
     num_turns = prepared.sizes.num_turns
     with progress_bar(f"step {step}, rollout", unit="turn", total=num_turns) as bar:

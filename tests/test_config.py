@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -11,7 +12,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-import yaml
 from config_faults import faults, only_fault
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -21,7 +21,7 @@ from comas.config import (
     changed_keys,
     config_as_yaml,
 )
-from comas.config.keys import Rules, broken_bound, keys_of, leaves
+from comas.config.keys import Rules, broken_bound
 from comas.config.loading import read
 from comas.config.schema import Config, Dpo, Grpo, ReinforcePP
 from comas.preflight.configuration import load_config
@@ -37,15 +37,16 @@ ROLES = ("solution", "evaluation", "scoring")
 # ---------------------------------------------------------------- the shipped configurations
 
 
-def test_the_papers_config_writes_out_every_key():
-    content = yaml.safe_load((CONFIGS / "comas.yaml").read_text())
-    written = set(leaves(content))
-    assert written == set(keys_of(Config))
-
-
 def test_the_config_without_any_file_is_the_papers_but_for_the_machine():
     differing = changed_keys(Config(), load_config(CONFIGS / "comas.yaml", []))
     assert {key.partition(".")[0] for key in differing} <= {"cluster"}
+
+
+def test_the_papers_config_says_of_each_value_where_it_is_from():
+    lines = (CONFIGS / "comas.yaml").read_text().splitlines()
+    values = [line for line in lines if re.match(r"  \w+: ", line)]
+    assert len(values) > 40
+    assert [line for line in values if not re.search(r"# \[(3|C|our)\] ?", line)] == []
 
 
 def test_the_sizes_of_the_papers_run_are_those_of_the_paper():
@@ -173,7 +174,7 @@ def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path: Path):
 
 
 def test_a_written_config_reads_back_as_an_equal_one(tmp_path: Path):
-    config = load_config(CONFIGS / "quickstart.yaml", ["seed=7", "cluster.ray_address=auto"])
+    config = load_config(CONFIGS / "quickstart.yaml", ["seed=7", "rollout.system_prompt=auto"])
     file = tmp_path / "config.yaml"
     file.write_text(config_as_yaml(config))
     assert load_config(file, []) == config
@@ -368,7 +369,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("rollout.batch_size=true", "must be a whole number"),
         ("rollout.batch_size=null", "must be a whole number"),
         ("rollout.temperature=hot", "must be a number"),
-        ("data.shuffle=perhaps", "must be true or false"),
+        ("validation.greedy=perhaps", "must be true or false"),
         ("society.models=one", "must be a list of texts"),
         ("society.policy_of_agent=[a]", "must be a list of whole numbers, or null"),
         ("training.num_steps=many", "must be a whole number, or null"),
@@ -436,13 +437,11 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("society.policy_of_agent=[0,1]", "each of the 4 agents, has 2"),
         ("society.policy_of_agent=[0,0,2,2]", "without gaps, uses [0, 2]"),
         ("society.policy_of_agent=[-1,0,0,0]", "without gaps, uses [-1, 0]"),
-        ("policy.micro_batch_size=9", "exactly one of the two must be set"),
-        ("policy.micro_batch_tokens=null", "exactly one of the two must be set"),
+        ("policy.micro_batch_tokens=null", "must be a whole number"),
         ("optimization.train_batch_size=1", "cannot give each of 2 ranks a sample"),
         ("optimization.betas=[0.9]", "must be two numbers"),
         ("optimization.betas=[0.9,1.0]", "each at least 0 and below 1"),
-        ("policy.ranks_per_policy=1", "each of the 2 GPUs holds one rank and one engine"),
-        ("cluster.placement=disaggregated", "2 + 2 is not 2"),
+        ("policy.ranks_per_policy=1", "1 ranks are not 2 engines x 1 GPUs"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint: str):
@@ -457,25 +456,16 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
     [
         ["society.policy_of_agent=[0,1,0,1]", "society.models=[a,b]"],
         ["society.policy_of_agent=[1,0,0,0]"],
-        [
-            "policy.micro_batch_size=9",
-            "policy.micro_batch_tokens=null",
-            "policy.gradient_checkpointing=false",
-        ],
         ["algorithm.name=grpo", "algorithm.group_by=[agent_index]"],
         ["society.learning_rates=[1e-6]"],
         ["society.update_every=[0,1,2,5]"],
         ["society.update_every=[20]", "training.save_every=40"],
         ["society.update_every=[0,0,0,1]", "cluster.device=cpu", "cluster.placement=disaggregated"],
         ["optimization.betas=[0,0.5]"],
-        ["cluster.placement=disaggregated", "cluster.gpus_per_policy=4"],
+        ["cluster.placement=disaggregated"],
         ["rollout.tensor_parallel=2", "rollout.engines_per_policy=1"],
-        [
-            *("cluster.placement=disaggregated", "rollout.tensor_parallel=2"),
-            "cluster.gpus_per_policy=6",  # 2 ranks + 2 engines x 2
-        ],
+        ["cluster.placement=disaggregated", "rollout.tensor_parallel=2"],
         ["cluster.nodes_per_policy=2"],
-        ["interaction.max_chain_tokens=1"],
         ["cluster.device=cpu", "policy.ranks_per_policy=1"],
         ["cluster.device=cpu", "rollout.tensor_parallel=2"],
         ["optimization.train_batch_size=2"],
@@ -492,35 +482,20 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
     ("overrides", "said", "remedy"),
     [
         (
-            "policy.micro_batch_size=9 policy.micro_batch_tokens=null",
-            "null means samples of more than policy.micro_batch_tokens, which is null",
-            "set policy.gradient_checkpointing to true or false",
-        ),
-        (
             "society.update_every=[1,2,3,0] training.save_every=8",
             "8 is no multiple of 6",
             "set training.save_every to a multiple of 6",
         ),
         (
             "rollout.tensor_parallel=2",
-            "each of the 2 GPUs holds one rank and one engine, not 2 ranks and 2 engines of 2 GPUs",
-            "let ranks, GPUs and rollout.engines_per_policy x rollout.tensor_parallel be equal",
+            "each GPU holds one rank and its part of an engine: 2 ranks are not 2 engines x 2 GPUs",
+            "set policy.ranks_per_policy to rollout.engines_per_policy x rollout.tensor_parallel",
         ),
         (
-            "rollout.tensor_parallel=2 cluster.placement=disaggregated cluster.gpus_per_policy=4",
-            "each rank and each engine has GPUs of its own: 2 + 4 is not 4",
-            "set cluster.gpus_per_policy to 6",
-        ),
-        (
-            "cluster.nodes_per_policy=3 policy.ranks_per_policy=3 cluster.gpus_per_policy=3 "
+            "cluster.nodes_per_policy=3 policy.ranks_per_policy=3 "
             "rollout.engines_per_policy=1 rollout.tensor_parallel=3",
             "1 cannot be divided evenly over 3 nodes",
             "set rollout.engines_per_policy to a multiple of 3, or cluster.nodes_per_policy to 1",
-        ),
-        (
-            "interaction.scorers=others society.num_agents=1",
-            "others than the solver are to score, and there is one agent",
-            "set interaction.scorers to any",
         ),
         (
             "algorithm.name=grpo algorithm.group_by=[question]",
@@ -558,10 +533,10 @@ def test_keys_that_exclude_each_other_are_told_with_the_remedy(
 
 def test_keys_in_conflict_are_all_named_with_where_each_value_is_from(tmp_path: Path):
     file = tmp_path / "a.yaml"
-    file.write_text("policy:\n  micro_batch_size: 5\n")
+    file.write_text("policy:\n  ranks_per_policy: 5\n")
     [fault] = faults(file=file)
-    assert "policy.micro_batch_tokens = 6144  (default)" in fault
-    assert f"policy.micro_batch_size = 5  ({file}, line 2)" in fault
+    assert "rollout.engines_per_policy = 2  (default)" in fault
+    assert f"policy.ranks_per_policy = 5  ({file}, line 2)" in fault
 
 
 def test_a_consequence_of_a_fault_is_not_reported_as_another():

@@ -163,17 +163,14 @@ def test_fewer_questions_than_a_batch_is_an_error_with_the_numbers():
     num_questions=st.integers(1, 40),
     batch_size=st.integers(1, 40),
     epoch=st.integers(0, 3),
-    shuffle=st.booleans(),
 )
 def test_an_epoch_asks_every_question_at_most_once_in_whole_batches(
-    num_questions, batch_size, epoch, shuffle
+    num_questions, batch_size, epoch
 ):
     batch_size = min(batch_size, num_questions)
     per_epoch = num_questions // batch_size
     batches = [
-        draw_batch(
-            questions(num_questions), step=step, batch_size=batch_size, seed=1, shuffle=shuffle
-        )
+        draw_batch(questions(num_questions), step=step, batch_size=batch_size, seed=1)
         for step in range(epoch * per_epoch, (epoch + 1) * per_epoch)
     ]
     assert all(len(batch) == batch_size for batch in batches)
@@ -182,15 +179,10 @@ def test_an_epoch_asks_every_question_at_most_once_in_whole_batches(
     assert len(asked) == per_epoch * batch_size
 
 
-def draw(step: int, *, seed: int = 0, shuffle: bool = True) -> list[str]:
+def draw(step: int, *, seed: int = 0) -> list[str]:
     """Batches of 2 of 5 questions: epochs of 2 steps."""
-    batch = draw_batch(questions(5), step=step, batch_size=2, seed=seed, shuffle=shuffle)
+    batch = draw_batch(questions(5), step=step, batch_size=2, seed=seed)
     return [question.question_id.removeprefix("math/") for question in batch]
-
-
-def test_without_shuffling_every_epoch_follows_the_file():
-    batches = [draw(step, shuffle=False) for step in range(4)]
-    assert batches == [["0", "1"], ["2", "3"]] * 2
 
 
 def test_a_batch_depends_on_seed_and_step_alone_across_epochs_and_processes():

@@ -187,9 +187,9 @@ def test_each_check_asks_the_engines_for_what_it_shows():
     assert configs["one"].policy.zero_stage is None  # as the machine has it
     ranks = configs["ranks"]
     assert (ranks.policy.ranks_per_policy, ranks.rollout.engines_per_policy) == (2, 2)
-    assert ranks.cluster.gpus_per_policy == 2
+    assert ranks.gpus_per_policy == 2
     sharded = configs["tensor"]
-    assert (sharded.policy.ranks_per_policy, sharded.cluster.gpus_per_policy) == (2, 2)
+    assert (sharded.policy.ranks_per_policy, sharded.gpus_per_policy) == (2, 2)
     assert (sharded.rollout.engines_per_policy, sharded.rollout.tensor_parallel) == (1, 2)
     assert configs["long"].rollout.max_prompt_tokens == 8192
     assert configs["long"].policy.micro_batch_tokens == 4096

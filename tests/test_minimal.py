@@ -57,7 +57,7 @@ def test_both_draw_the_same_speakers():
     others = draw_speakers(Random("0/1/7"), num_agents=4, rules=Interaction(num_rounds=8))
     critics = [one.critics[0] for one in others]
     assert drawn == [
-        [one.solver, own.evaluator, *own.scorers] for one, own in zip(others, critics, strict=True)
+        [one.solver, own.evaluator, own.scorer] for one, own in zip(others, critics, strict=True)
     ]
 
 

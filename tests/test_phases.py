@@ -129,7 +129,6 @@ def one_step(
         ),
         policy=Policy(ranks_per_policy=gpus_per_policy),
         cluster=Cluster(
-            gpus_per_policy=gpus_per_policy,
             policies_per_gpu=policies_per_gpu,
             object_store_mib=80,
         ),

@@ -41,7 +41,6 @@ def test_colocated_engines_and_ranks_share_the_policys_two_gpus():
 def test_disaggregated_engines_have_gpus_of_their_own_after_the_ranks():
     config = paper()
     config.cluster.placement = "disaggregated"
-    config.cluster.gpus_per_policy = 4
     placement = plan_policy(config, device="cuda")
     assert placement.num_gpus == 4
     assert placement.policy_slots == (Slot(0, 1.0), Slot(1, 1.0))
@@ -54,8 +53,6 @@ def sharded(*, engines: int, tensor_parallel: int, ranks: int, placement: str) -
     config.rollout.tensor_parallel = tensor_parallel
     config.policy.ranks_per_policy = ranks
     config.cluster.placement = placement
-    colocated = placement == "colocated"
-    config.cluster.gpus_per_policy = ranks + (0 if colocated else engines * tensor_parallel)
     return config
 
 

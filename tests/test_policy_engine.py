@@ -82,8 +82,7 @@ POLICY = Policy(
     zero_stage=2,
     adam_offload=False,
     gradient_checkpointing=False,
-    micro_batch_size=4,
-    micro_batch_tokens=None,
+    micro_batch_tokens=80,
 )
 # Adam's first step is the learning rate times g / (|g| + 1e-8): where the gradient is as small
 # as its rounding, so large a difference is rounding too. Tolerances of 1e-5 are 5 % of a step.
@@ -323,7 +322,7 @@ def test_two_optimiser_steps_equal_plain_pytorch(
     policy = replace(
         POLICY,
         zero_stage=zero_stage,
-        micro_batch_size=2,
+        micro_batch_tokens=40,
         gradient_checkpointing=gradient_checkpointing,
     )
     found = updated_weights(
@@ -347,13 +346,11 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
 @pytest.mark.parametrize(
     "split",
     [
-        {"micro_batch_size": 1},
-        {"micro_batch_size": 3},
-        {"micro_batch_size": None, "micro_batch_tokens": 40},
-        {"micro_batch_size": None, "micro_batch_tokens": 1},
+        {"micro_batch_tokens": 60},
+        {"micro_batch_tokens": 1},
         {"gradient_checkpointing": True},
         # Half of the samples are longer.
-        {"gradient_checkpointing": None, "micro_batch_size": None, "micro_batch_tokens": 18},
+        {"gradient_checkpointing": None, "micro_batch_tokens": 18},
     ],
     ids=str,
 )
@@ -362,16 +359,14 @@ def test_the_update_does_not_depend_on_micro_batches(qwen2, split, aggregation):
     samples = make_samples()
     algorithm = ReinforcePP(loss_aggregation=aggregation)
     whole = updated_weights(
-        qwen2, samples, policy=replace(POLICY, micro_batch_size=100), algorithm=algorithm
+        qwen2, samples, policy=replace(POLICY, micro_batch_tokens=1000), algorithm=algorithm
     )
     parts = updated_weights(qwen2, samples, policy=replace(POLICY, **split), algorithm=algorithm)
     assert largest_difference(whole, parts) < 1e-5
 
 
 def test_only_what_is_over_the_budget_is_computed_twice(qwen2):
-    policy = replace(
-        POLICY, gradient_checkpointing=None, micro_batch_size=None, micro_batch_tokens=18
-    )
+    policy = replace(POLICY, gradient_checkpointing=None, micro_batch_tokens=18)
     trainer, seen = make_trainer(qwen2, policy=policy), []
 
     def look(_: Any, args: tuple[Any, ...]) -> None:
@@ -729,9 +724,9 @@ def plain_dpo(model_path: Path, samples: list[TrainingSample], settings: Optimiz
 @pytest.mark.parametrize(
     ("zero_stage", "split"),
     [
-        (0, {"micro_batch_size": 1}),
-        (2, {"micro_batch_size": None, "micro_batch_tokens": 60}),
-        (3, {"micro_batch_size": 3}),
+        (0, {"micro_batch_tokens": 1}),
+        (2, {"micro_batch_tokens": 60}),
+        (3, {"micro_batch_tokens": 90}),
     ],
     ids=str,
 )
@@ -1020,7 +1015,7 @@ def run_rank(rank: int, work: Path) -> None:
     found: dict[str, Any] = {}
     for stage in ZERO_STAGES:
         # Six samples of one micro batch each over two ranks, and five: one rank gets an empty one.
-        policy = replace(POLICY, ranks_per_policy=2, zero_stage=stage, micro_batch_size=1)
+        policy = replace(POLICY, ranks_per_policy=2, zero_stage=stage, micro_batch_tokens=1)
         options: dict[str, Any] = {
             "policy": policy,
             "optimization": settings,
@@ -1046,7 +1041,7 @@ def run_rank(rank: int, work: Path) -> None:
     # Five pairs over two ranks: one of them gets an empty micro batch.
     paired = make_trainer(
         work / "qwen2",
-        policy=replace(POLICY, ranks_per_policy=2, zero_stage=3, micro_batch_size=1),
+        policy=replace(POLICY, ranks_per_policy=2, zero_stage=3, micro_batch_tokens=1),
         algorithm=Dpo(),
         rank=rank,
         rendezvous=work / "rendezvous2",

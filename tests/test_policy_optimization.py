@@ -453,48 +453,33 @@ def test_the_shuffle_is_decided_by_its_generator():
     assert split("0/1/0") == split("0/1/0") != split("0/2/0")
 
 
-def micro_batches(lengths: list[int], limit: int, *, ranks: int, by_tokens: bool = True):
-    return split_into_micro_batches(
-        lengths,
-        micro_batch_size=None if by_tokens else limit,
-        micro_batch_tokens=limit if by_tokens else None,
-        num_ranks=ranks,
-    )
-
-
 @pytest.mark.parametrize(
-    ("lengths", "limit", "ranks", "by_tokens", "shares"),
+    ("lengths", "limit", "ranks", "shares"),
     [
         # Longest first, to the micro batch with the least so far: 9 | 8 | 4 | 3 + 2.
-        ([9, 2, 8, 3, 4], 2, 2, False, [[[0], [4]], [[2], [3, 1]]]),
+        ([9, 2, 8, 3, 4], 9, 2, [[[0], [4]], [[2], [3, 1]]]),
         # Budget 12: 20 alone, and in 2 more the other 20 tokens: 5 + 4 + 2 and 6 + 3.
-        ([5, 20, 2, 6, 3, 4], 12, 1, True, [[[1], [0, 5, 2], [3, 4]]]),
+        ([5, 20, 2, 6, 3, 4], 12, 1, [[[1], [0, 5, 2], [3, 4]]]),
         # 18 tokens are two times 9, but of 5 and 5 no two fit into 9.
-        ([5, 5, 5, 3], 9, 1, True, [[[0, 3], [1], [2]]]),
-        ([3, 3, 3, 3], 8, 2, False, [[[0, 2]], [[1, 3]]]),
-        ([3], 8, 2, True, [[[0]], [[]]]),
+        ([5, 5, 5, 3], 9, 1, [[[0, 3], [1], [2]]]),
+        ([3, 3, 3, 3], 6, 2, [[[0, 2]], [[1, 3]]]),
+        ([3], 8, 2, [[[0]], [[]]]),
     ],
 )
 def test_as_few_micro_batches_as_hold_the_samples_are_of_like_cost_on_all_ranks(
-    lengths, limit, ranks, by_tokens, shares
+    lengths, limit, ranks, shares
 ):
-    assert micro_batches(lengths, limit, ranks=ranks, by_tokens=by_tokens) == shares
+    found = split_into_micro_batches(lengths, micro_batch_tokens=limit, num_ranks=ranks)
+    assert found == shares
 
 
-@given(
-    st.lists(st.integers(1, 50), min_size=1, max_size=40),
-    st.integers(1, 60),
-    st.integers(1, 4),
-    st.booleans(),
-)
-def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, ranks, by_tokens):
-    shares = micro_batches(lengths, limit, ranks=ranks, by_tokens=by_tokens)
+@given(st.lists(st.integers(1, 50), min_size=1, max_size=40), st.integers(1, 60), st.integers(1, 4))
+def test_ranks_share_all_samples_in_equally_many_micro_batches(lengths, limit, ranks):
+    shares = split_into_micro_batches(lengths, micro_batch_tokens=limit, num_ranks=ranks)
     batches = [batch for share in shares for batch in share]
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     assert len({len(share) for share in shares}) == 1
-    for batch in batches:
-        size = sum(lengths[i] for i in batch) if by_tokens else len(batch)
-        assert size <= limit or len(batch) == 1
+    assert all(sum(lengths[i] for i in batch) <= limit or len(batch) == 1 for batch in batches)
     assert len(shares[0]) <= -(-len(lengths) // ranks)
 
 
@@ -505,19 +490,16 @@ def test_pairs_stay_together_in_optimiser_steps_and_micro_batches():
     assert sorted(i for indices in steps for i in indices) == list(range(10))
     pairs = [pair for step in steps for pair in zip(step[::2], step[1::2], strict=True)]
     assert all(a % 2 == 0 and b == a + 1 for a, b in pairs)
-    # Pairs of 5 + 2, 4 + 4 and 3 + 3 tokens, one in a micro batch: 8 | 7, then 6 to the rank of 7.
-    shares = split_into_micro_batches(
-        [5, 2, 4, 4, 3, 3], micro_batch_size=1, micro_batch_tokens=None, num_ranks=2, unit=2
-    )
+    # Pairs of 5 + 2, 4 + 4 and 3 + 3 tokens, each alone: 8 | 7, then 6 to the rank of 7.
+    shares = split_into_micro_batches([5, 2, 4, 4, 3, 3], micro_batch_tokens=8, num_ranks=2, unit=2)
     assert shares == [[[2, 3], []], [[0, 1], [4, 5]]]
 
 
 @pytest.mark.parametrize("ranks", [2, 4])
-@pytest.mark.parametrize("by_tokens", [True, False])
-def test_ranks_of_a_real_buffer_wait_for_each_other_hardly_at_all(ranks, by_tokens):
+def test_ranks_of_a_real_buffer_wait_for_each_other_hardly_at_all(ranks):
     rng = Random(0)
     lengths = [round(min(8192, rng.lognormvariate(6.5, 0.7))) for _ in range(400)]
-    shares = micro_batches(lengths, 8192 if by_tokens else 4, ranks=ranks, by_tokens=by_tokens)
+    shares = split_into_micro_batches(lengths, micro_batch_tokens=8192, num_ranks=ranks)
     costs = [[sum(sample_cost(lengths[i]) for i in batch) for batch in share] for share in shares]
     ideal = sum(map(sample_cost, lengths)) / ranks
     assert max(map(sum, costs)) < 1.01 * ideal

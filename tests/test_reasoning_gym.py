@@ -8,11 +8,12 @@ import pytest
 from small_runs import REPOSITORY
 
 from comas.config import ConfigError
-from comas.config.schema import Config, Data, ReasoningGym
+from comas.config.schema import Data, ReasoningGym
 from comas.data import DataError, load_questions, reasoning_gym
 from comas.data.preparation.check import main
 from comas.data.reasoning_gym import (
     HELD_OUT,
+    NUM_HELD_OUT,
     UNSOUND,
     endless_rules,
     generated_rows,
@@ -34,9 +35,10 @@ def rules(**settings: object) -> Data:
 
 
 def test_held_out_questions_have_seeds_and_sizes_of_their_own() -> None:
-    held_out = held_out_rules(rules(seed=2, validation_size=7)).reasoning_gym
-    assert (held_out.size, held_out.seed) == (7, 2 + HELD_OUT)
-    assert held_out.tasks == {"chain_sum": {"max_terms": 3}, "countdown": {"seed": 5 + HELD_OUT}}
+    held_out = held_out_rules(rules()).reasoning_gym
+    assert held_out.size == NUM_HELD_OUT
+    chain_sum = {"max_terms": 3, "seed": HELD_OUT}
+    assert held_out.tasks == {"chain_sum": chain_sum, "countdown": {"seed": 5 + HELD_OUT}}
 
 
 def test_without_end_there_are_as_many_questions_as_a_run_asks() -> None:
@@ -69,14 +71,12 @@ def test_tasks_for_which_a_constant_is_right_are_refused_with_the_reason() -> No
 
 def test_another_version_or_none_is_a_fault_with_the_command(monkeypatch) -> None:
     monkeypatch.setattr(reasoning_gym, "version", lambda name: "9.9")
-    with pytest.raises(DataError, match=r"version=0\.1\.25: 9\.9 is installed.*pip install"):
-        generated_rows(rules(seed=1))
+    with pytest.raises(DataError, match=r"version 0\.1\.25: 9\.9 is installed.*pip install"):
+        generated_rows(rules(size=4))
 
 
 def test_setup_declares_the_version_that_the_key_has() -> None:
-    assert f'"reasoning-gym=={Config().data.reasoning_gym.version}"' in (
-        (REPOSITORY / "setup.py").read_text()
-    )
+    assert f'"reasoning-gym=={reasoning_gym.VERSION}"' in ((REPOSITORY / "setup.py").read_text())
 
 
 def test_a_gold_of_somebody_elses_is_a_fault() -> None:
@@ -120,7 +120,7 @@ def test_questions_do_not_depend_on_the_process(made, monkeypatch) -> None:
 
 
 def test_held_out_questions_are_others(made) -> None:
-    wanted = rules(tasks={"chain_sum": {}}, size=30, validation_size=30)
+    wanted = rules(tasks={"chain_sum": {}}, size=30)
     train, held_out = (load_questions("reasoning_gym", r) for r in (wanted, held_out_rules(wanted)))
     assert not {q.text for q in train.questions} & {q.text for q in held_out.questions}
 

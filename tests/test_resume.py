@@ -232,16 +232,16 @@ def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
 def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
 ):
-    """Its file would have preflight join a Ray cluster, and trusts itself."""
+    """Preflight would join a Ray cluster, and the file trusts itself."""
 
     def joined(*_: object, **__: object) -> None:
         raise AssertionError("preflight connects")
 
     monkeypatch.setattr(survey, "cluster_machine", joined)
     path = make_run(config, checkpoints=(2,), reached=2)
-    text = (path / "config.yaml").read_text()
-    text = text.replace("ray_address: null", "ray_address: 10.6.6.6:6379")
+    text = (path / "config.yaml").read_text().replace("seed: 0", "seed: 1")
     (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
+    monkeypatch.setenv("RAY_ADDRESS", "10.6.6.6:6379")
     become_somebody_else(monkeypatch, tmp_path)
     for arguments in ([], ["--dry-run"]):
         assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
@@ -271,12 +271,7 @@ def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config
     [
         ("config.yaml", "seed: 0", "seed: 1", "seed: 0 -> 1"),
         ("config.yaml", "learning_rate: 1.0e-06", "learning_rate: 1.0", "1.0e-06 -> 1.0"),
-        (
-            "config.yaml",
-            "ray_address: null",
-            "ray_address: a:1",
-            "cluster.ray_address: null -> a:1",
-        ),
+        ("config.yaml", "device: auto", "device: cpu", "cluster.device: auto -> cpu"),
         ("inputs.json", ": .", ": ./x", "some/model: "),
     ],
 )

@@ -105,7 +105,7 @@ def passing_of(**policy: object) -> float:
 
 
 def test_activations_are_those_of_the_longest_sample():
-    assert tokens_at_once(paper(micro_batch_size=2, micro_batch_tokens=None)) == 2 * 32768
+    assert tokens_at_once(paper(micro_batch_tokens=2 * 32768)) == 2 * 32768
     assert tokens_at_once(paper(micro_batch_tokens=8192)) == 28672 + 4096
     assert tokens_at_once(paper(micro_batch_tokens=40000)) == 40000
     # bfloat16: 36 layer inputs, and twice 10 x 2048 + 2 x 256 + 4 x 11008 of one layer.

@@ -60,7 +60,6 @@ SMALL = (
     "policy.zero_stage=0",
     "policy.adam_offload=false",
     "policy.gradient_checkpointing=false",
-    "policy.micro_batch_size=null",
     "policy.micro_batch_tokens=8192",
     "optimization.learning_rate=1e-4",
     "optimization.warmup_steps=0",
@@ -69,7 +68,6 @@ SMALL = (
     "training.num_steps=1",
     "validation.num_questions=1",
     "cluster.device=cpu",
-    "cluster.gpus_per_policy=1",
     "cluster.policies_per_gpu=1",
     "cluster.object_store_mib=80",
 )

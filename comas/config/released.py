@@ -76,13 +76,11 @@ RELEASED: dict[str, Here] = {
     "bf16": Here("policy.dtype", "bfloat16; of rollouts: rollout.dtype"),
     "flash_attn": Here("policy.attn_implementation", "flash_attention_2"),
     "packing_samples": Here(None, "samples are always packed"),
-    "micro_train_batch_size": Here(
-        "policy.micro_batch_size", "with policy.micro_batch_tokens=null"
-    ),
+    "micro_train_batch_size": Here("policy.micro_batch_tokens", "tokens, not samples"),
     "lora_rank": Here("policy.lora.rank", "null instead of 0"),
     "lora_alpha": Here("policy.lora.alpha"),
     "target_modules": Here("policy.lora.target_modules", "null instead of all-linear"),
-    "actor_num_gpus_per_node": Here("policy.ranks_per_policy", "and cluster.gpus_per_policy"),
+    "actor_num_gpus_per_node": Here("policy.ranks_per_policy"),
     "vllm_num_engines": Here("rollout.engines_per_policy"),
     "vllm_tensor_parallel_size": Here("rollout.tensor_parallel"),
     "vllm_gpu_memory_utilization": Here("rollout.gpu_memory_utilization"),

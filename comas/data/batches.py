@@ -29,19 +29,17 @@ def count_steps(
 
 
 def draw_batch(
-    questions: Sequence[Question], *, step: int, batch_size: int, seed: int, shuffle: bool
+    questions: Sequence[Question], *, step: int, batch_size: int, seed: int
 ) -> list[Question]:
     """The questions of one step, from 0: a pure function, so a resumed run needs no state.
 
-    Every epoch takes whole batches from a permutation drawn from (seed, epoch), or from the
-    order of the file. Example: 5 questions in batches of 2 make epochs of 2 steps, and step 2
-    takes the first two of epoch 1.
+    Every epoch takes whole batches from a permutation drawn from (seed, epoch). Example: 5
+    questions in batches of 2 make epochs of 2 steps, and step 2 takes the first two of epoch 1.
     """
     assert 0 < batch_size <= len(questions), "count_steps reports this to the user"
     epoch, batch = divmod(step, len(questions) // batch_size)
     order = list(range(len(questions)))
-    if shuffle:
-        random.Random(f"{seed}/epoch{epoch}").shuffle(order)
+    random.Random(f"{seed}/epoch{epoch}").shuffle(order)
     return [questions[i] for i in order[batch * batch_size : (batch + 1) * batch_size]]
 
 

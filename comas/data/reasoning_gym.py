@@ -36,30 +36,28 @@ UNSOUND = {
 """Tasks with a ``score_answer`` for which a constant answer is right; found by trying, on 25
 questions of each task, the answers to all of them and some short texts."""
 _KEY = "data.reasoning_gym"
+VERSION = "0.1.25"
+"""Of the package that has to be installed: others may make other questions."""
+NUM_HELD_OUT = 50
+"""Held-out questions of each task."""
 
 
 def held_out_rules(rules: Data) -> Data:
     """How questions are generated to validate on: those of other seeds, and fewer."""
-    settings = rules.reasoning_gym
     tasks = {
-        name: {
-            option: value + HELD_OUT if option == "seed" else value
-            for option, value in options.items()
-            if option != "size"
-        }
-        for name, options in settings.tasks.items()
+        name: {option: value for option, value in options.items() if option != "size"}
+        | {"seed": options.get("seed", 0) + HELD_OUT}
+        for name, options in rules.reasoning_gym.tasks.items()
     }
-    seed, size = settings.seed + HELD_OUT, settings.validation_size
-    return replace(rules, reasoning_gym=replace(settings, tasks=tasks, size=size, seed=seed))
+    return replace(rules, reasoning_gym=ReasoningGym(tasks, NUM_HELD_OUT))
 
 
 def endless_rules(rules: Data, *, num_questions: int | None) -> Data:
     """With as many questions as a run asks, where ``data.reasoning_gym.size`` is null."""
-    settings = rules.reasoning_gym
-    if settings.size is not None or num_questions is None or not settings.tasks:
+    tasks, size = rules.reasoning_gym.tasks, rules.reasoning_gym.size
+    if size is not None or num_questions is None or not tasks:
         return rules
-    size = -(-num_questions // len(settings.tasks))
-    return replace(rules, reasoning_gym=replace(settings, size=size))
+    return replace(rules, reasoning_gym=ReasoningGym(tasks, -(-num_questions // len(tasks))))
 
 
 def generated_rows(rules: Data) -> list[tuple[str, dict[str, str]]]:
@@ -74,7 +72,7 @@ def generated_rows(rules: Data) -> list[tuple[str, dict[str, str]]]:
 def _generate(wanted: str) -> tuple[tuple[str, dict[str, str]], ...]:
     settings = ReasoningGym(**json.loads(wanted))
     options = _options_of_tasks(settings)
-    _check_package(settings.version)
+    _check_package()
     process = subprocess.run(
         [sys.executable, "-m", "comas.data.reasoning_gym"],
         input=json.dumps(options),
@@ -104,22 +102,22 @@ def _options_of_tasks(settings: ReasoningGym) -> dict[str, dict[str, Any]]:
     ]
     if unsound:
         raise DataError("\n  ".join([f"{_KEY}.tasks: leave these out:", *unsound]))
-    common = {"size": settings.size, "seed": settings.seed}
+    common = {"size": settings.size, "seed": 0}
     return {name: common | options for name, options in settings.tasks.items()}
 
 
-def _check_package(wanted: str) -> None:
-    install = f"{program('pip')} install reasoning-gym=={wanted}"
+def _check_package() -> None:
+    install = f"{program('pip')} install reasoning-gym=={VERSION}"
     try:
         found = version("reasoning-gym")
     except PackageNotFoundError as error:
         raise DataError(
             f"data.train or data.validation is reasoning_gym, which is not installed: {install}"
         ) from error
-    if found != wanted:
+    if found != VERSION:
         raise DataError(
-            f"{_KEY}.version={wanted}: {found} is installed, whose questions may be others: "
-            f"{install}, or set the key to {found}"
+            f"{_KEY} needs version {VERSION}: {found} is installed, whose questions may be others: "
+            f"{install}"
         )
 
 

@@ -23,8 +23,7 @@ MAX_LISTED_FAULTS = 20
 MAX_LISTED_LOCATIONS = 10
 MAX_PROMPT_CHARS = 1_000_000
 """A longer question fits into the context of no model."""
-KEYS = ("id", "task", "prompt", "answer", "source")
-NEEDED = KEYS[1:4]
+NEEDED = ("task", "prompt", "answer")
 """Keys that a record must have; the others can be made up."""
 _EXAMPLE = json.dumps(
     {"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71", "source": "x"}
@@ -198,8 +197,10 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
         return row
     if not isinstance(row, Mapping):
         return to_json(row)
-    named = {key: getattr(rules.columns, key) for key in KEYS}
-    columns = {key: column for key, column in named.items() if column is not None}
+    chosen = rules.columns
+    columns = {"id": "id", "prompt": chosen.prompt, "answer": chosen.answer, "source": "source"}
+    if rules.columns.task is not None:
+        columns["task"] = rules.columns.task
     known = {"id": name, "task": rules.domain, "source": source}
     found = {key: value_at(row, one) for key, one in columns.items() if has_column(row, one)}
     record = known | {key: value for key, value in found.items() if value is not None}

@@ -6,11 +6,9 @@ A new criticism is one function and one line in ``CRITICISMS``.
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import isawaitable
-from random import Random
 from typing import Literal, NamedTuple
 
 from comas.config.plugins import Registry, check_call
-from comas.config.schema import Interaction
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import (
     APPROVALS,
@@ -29,16 +27,7 @@ class Critics(NamedTuple):
     """The agents that evaluate a solution and score that evaluation."""
 
     evaluator: int
-    scorers: tuple[int, ...]
-
-
-def draw_scorers(
-    rng: Random, solver: int, *, num_agents: int, rules: Interaction
-) -> tuple[int, ...]:
-    """Who scores an evaluation of a solution by ``solver``: each drawn uniformly from those that
-    ``interaction.scorers`` allows."""
-    agents = [a for a in range(num_agents) if rules.scorers == "any" or a != solver]
-    return tuple(rng.choice(agents) for _ in range(rules.num_scorings))
+    scorer: int
 
 
 @dataclass(frozen=True)
@@ -73,10 +62,8 @@ class Submission:
         )
 
     def score(self, weighed: Turn, template: Template = SCORING) -> None:
-        """Have an evaluation, or the solution itself, scored by all scorers; nothing waits for
-        it."""
-        for index, scorer in enumerate(self.critics.scorers):
-            self.discussion.have_scored(scorer, template, parent=weighed, index=index)
+        """Have an evaluation, or the solution itself, scored; nothing waits for it."""
+        self.discussion.have_scored(self.critics.scorer, template, parent=weighed)
 
     def history_item(self, evaluation: Turn | None) -> HistoryItem:
         """Render what later rounds may see."""
@@ -138,8 +125,8 @@ async def no_scoring(submission: Submission) -> HistoryItem | None:
 
 async def self_rated(submission: Submission) -> HistoryItem | None:
     """Self-rewarding models: who gave the solution rates it, and nobody else is asked."""
-    own = submission.solution.agent_index
-    rating = await replace(submission, critics=Critics(own, ())).evaluate(RATING)
+    solver = submission.solution.agent_index
+    rating = await replace(submission, critics=Critics(solver, solver)).evaluate(RATING)
     return None if rating is None else submission.history_item(rating)
 
 

@@ -81,8 +81,7 @@ class OpenDiscussion:
         """
         round_index = round_index if parent is None else parent.round_index
         turn_id = turn_id_of(role, index, parent=parent, round_index=round_index)
-        num_dropped = len(history) if self.rules.overlong_prompts == "drop_history" else 0
-        for first in range(num_dropped + 1):
+        for first in range(len(history) + 1):  # an overlong prompt loses its oldest history
             prompt = fill(
                 template,
                 self.question.domain,
@@ -106,11 +105,11 @@ class OpenDiscussion:
         self._was_asked[turn_id].set()
         return self._turns.get(turn_id)
 
-    def have_scored(self, scorer: int, template: Template, *, parent: Turn, index: int = 0) -> None:
+    def have_scored(self, scorer: int, template: Template, *, parent: Turn) -> None:
         """Have ``scorer`` asked for a scoring of ``parent``; nothing in the discussion waits for
         it, as a scoring never enters the history."""
         assert self.tasks is not None, "a discussion is held by comas.interaction.hold"
-        self.tasks.create_task(self.ask("scoring", scorer, template, parent=parent, index=index))
+        self.tasks.create_task(self.ask("scoring", scorer, template, parent=parent))
 
     def give(self, role: Role, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""
@@ -128,13 +127,6 @@ class OpenDiscussion:
             return None
         await self._was_asked[turn_id].wait()
         return self._turns.get(turn_id)
-
-    @property
-    def chain_tokens(self) -> int:
-        """Tokens of all responses so far but scorings, for which no turn ever waits: between two
-        rounds that wait for each other it depends on nothing but what was said."""
-        waited_for = (turn for turn in self._turns.values() if turn.role != "scoring")
-        return sum(len(turn.generation.response_token_ids) for turn in waited_for)
 
     def close(self) -> Discussion:
         """The finished discussion, its turns depth first whichever came first."""

@@ -2,7 +2,6 @@
 ``SCHEDULES``."""
 
 import asyncio
-import math
 from collections.abc import Coroutine, Sequence
 from itertools import product
 from random import Random
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from comas.config.plugins import LAST_SHIPPED, Registry, check_call
 from comas.config.schema import Interaction
-from comas.interaction.criticism import Critics, Submission, criticise, draw_scorers
+from comas.interaction.criticism import Critics, Submission, criticise
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Turn
@@ -53,8 +52,6 @@ def sequential(
     In round i an agent drawn from the l agents proposes the solution s_i, n drawn evaluators
     evaluate it, and a drawn scorer weighs each evaluation (section 3 of the paper). Solver and
     evaluator see the last kappa rounds; a scoring never enters the history.
-    ``interaction.max_chain_tokens``, which is not the paper's, leaves the last rounds of a long
-    discussion out.
     """
     return [_discuss_in_turn(discussion, num_agents=num_agents) for discussion in discussions]
 
@@ -63,12 +60,9 @@ def draw_speakers(rng: Random, *, num_agents: int, rules: Interaction) -> list[S
     """Draw every role of every round uniformly at random, before anything is said."""
     return [
         Speakers(
-            solver := rng.randrange(num_agents),
+            rng.randrange(num_agents),
             tuple(
-                Critics(
-                    rng.randrange(num_agents),
-                    draw_scorers(rng, solver, num_agents=num_agents, rules=rules),
-                )
+                Critics(rng.randrange(num_agents), rng.randrange(num_agents))
                 for _ in range(rules.num_evaluations)
             ),
         )
@@ -81,8 +75,6 @@ async def _discuss_in_turn(discussion: OpenDiscussion, *, num_agents: int) -> No
     rounds = draw_speakers(discussion.rng, num_agents=num_agents, rules=rules)
     past_rounds: list[list[HistoryItem]] = []
     for round_index, (solver, critics) in enumerate(rounds):
-        if discussion.chain_tokens > (rules.max_chain_tokens or math.inf):
-            break
         shown = past_rounds[-rules.horizon :] if rules.horizon else []
         history = [item for past in shown for item in past]
         solution = await discussion.ask(
@@ -117,20 +109,10 @@ def parallel(
     for round_index in range(rules.num_rounds):
         parts = list(product(critics, range(num_agents), range(rules.num_evaluations)))
         evaluators = deal(rng, num_agents=num_agents, num_parts=len(parts))
-        if rules.scorers == "any":
-            hands = [
-                deal(rng, num_agents=num_agents, num_parts=len(parts))
-                for _ in range(rules.num_scorings)
-            ]
-            scorers = list(zip(*hands, strict=True))
-        else:
-            scorers = [
-                draw_scorers(rng, solver, num_agents=num_agents, rules=rules)
-                for _, solver, _ in parts
-            ]
-        for part, evaluator, drawn in zip(parts, evaluators, scorers, strict=True):
+        scorers = deal(rng, num_agents=num_agents, num_parts=len(parts))
+        for part, evaluator, scorer in zip(parts, evaluators, scorers, strict=True):
             critics_of_discussion, solver, index = part
-            critics_of_discussion[round_index, solver, index] = Critics(evaluator, drawn)
+            critics_of_discussion[round_index, solver, index] = Critics(evaluator, scorer)
     return [
         _discuss_at_once(discussion, assigned, num_agents=num_agents)
         for discussion, assigned in zip(discussions, critics, strict=True)

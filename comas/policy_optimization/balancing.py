@@ -20,8 +20,7 @@ def sample_cost(num_tokens: int) -> float:
 def split_into_micro_batches(
     lengths: Sequence[int],
     *,
-    micro_batch_size: int | None,
-    micro_batch_tokens: int | None,
+    micro_batch_tokens: int,
     num_ranks: int,
     unit: int = 1,
 ) -> list[list[list[int]]]:
@@ -29,9 +28,8 @@ def split_into_micro_batches(
 
     Args:
         lengths: prompt plus response tokens of each sample.
-        micro_batch_size: samples a micro batch holds at most, or
-        micro_batch_tokens: tokens it holds at most; a sample above the budget is a micro
-            batch of its own. Exactly one of the two is given.
+        micro_batch_tokens: tokens that a micro batch holds at most; a sample above the budget is a
+            micro batch of its own.
         unit: as in ``split_into_steps``; what is said of samples then holds for units.
 
     Every rank gets the same number of micro batches, the last ones possibly empty: ranks call
@@ -40,18 +38,15 @@ def split_into_micro_batches(
     room, all find a place. The ranks' n-th micro batches are of like cost, since ZeRO-3 makes
     them wait for each other, and so are the ranks' sums.
 
-    Example: lengths [9, 2, 8, 3, 4], 2 samples a micro batch, 2 ranks: 9 | 8 | 4 | 3 + 2, so
+    Example: lengths [9, 2, 8, 3, 4], 9 tokens a micro batch, 2 ranks: 9 | 8 | 4 | 3 + 2, so
     rank 0 has [[0], [4]], rank 1 has [[2], [3, 1]].
     """
-    assert (micro_batch_size is None) != (micro_batch_tokens is None)
     lengths = [sum(lengths[i : i + unit]) for i in range(0, len(lengths), unit)]
-    if micro_batch_size is not None:
-        limit, sizes = micro_batch_size, [1] * len(lengths)
-    else:
-        assert micro_batch_tokens is not None
-        limit, sizes = micro_batch_tokens, [min(n, micro_batch_tokens) for n in lengths]
-    num_batches = max(1, math.ceil(sum(sizes) / limit / num_ranks))
-    while (bins := _fill(lengths, sizes, limit=limit, num_bins=num_batches * num_ranks)) is None:
+    sizes = [min(n, micro_batch_tokens) for n in lengths]
+    num_batches = max(1, math.ceil(sum(sizes) / micro_batch_tokens / num_ranks))
+    while (
+        bins := _fill(lengths, sizes, limit=micro_batch_tokens, num_bins=num_batches * num_ranks)
+    ) is None:
         num_batches += 1
     shares = _deal(bins, num_ranks=num_ranks)
     return [[samples_of(units, unit) for units in share] for share in shares]

@@ -200,15 +200,6 @@ def _reward_of_criticism(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _scorers(config: Config) -> Iterator[Conflict]:
-    if config.interaction.scorers == "others" and config.society.num_agents == 1:
-        yield Conflict(
-            ("interaction.scorers", "society.num_agents"),
-            "others than the solver are to score, and there is one agent",
-            "set interaction.scorers to any, or society.num_agents to 2 or more",
-        )
-
-
 def _evaluations_of_criticism(config: Config) -> Iterator[Conflict]:
     name, number = config.interaction.criticism, config.interaction.num_evaluations
     if (criticism := CRITICISMS.find(name)) is None:
@@ -223,22 +214,6 @@ def _evaluations_of_criticism(config: Config) -> Iterator[Conflict]:
 
 
 # ---------------------------------------------------------------- the update
-
-
-def _micro_batches(config: Config) -> Iterator[Conflict]:
-    size, tokens = config.policy.micro_batch_size, config.policy.micro_batch_tokens
-    if (size is None) == (tokens is None):
-        yield Conflict(
-            ("policy.micro_batch_size", "policy.micro_batch_tokens"),
-            "exactly one of the two must be set",
-            "give one a number and write null for the other",
-        )
-    elif tokens is None and config.policy.gradient_checkpointing is None:
-        yield Conflict(
-            ("policy.gradient_checkpointing", "policy.micro_batch_tokens"),
-            "null means samples of more than policy.micro_batch_tokens, which is null",
-            "set policy.gradient_checkpointing to true or false",
-        )
 
 
 def _train_batches(config: Config) -> Iterator[Conflict]:
@@ -337,40 +312,21 @@ def _ends(config: Config) -> Iterator[Conflict]:
 
 
 def _gpus(config: Config) -> Iterator[Conflict]:
-    """Ranks and engines that do not fill a policy's GPUs exactly."""
-    cluster, size = config.cluster, config.rollout.tensor_parallel
-    gpus, ranks = cluster.gpus_per_policy, config.policy.ranks_per_policy
-    engines = config.rollout.engines_per_policy
-    keys = (
-        "policy.ranks_per_policy",
-        "rollout.engines_per_policy",
-        *["rollout.tensor_parallel"] * (size > 1),
-        "cluster.gpus_per_policy",
-        "cluster.placement",
-    )
-    on_cpu = "or cluster.device=cpu, where the number of GPUs does not matter"
-    if cluster.device == "cpu":
-        return
-    if cluster.placement == "colocated" and not ranks == engines * size == gpus:
-        sharded = f" of {size} GPUs" * (size > 1)
-        remedy = (
-            "set all three to the same number"
-            if size == 1
-            else "let ranks, GPUs and rollout.engines_per_policy x rollout.tensor_parallel be equal"
-        )
+    ranks, engines = config.policy.ranks_per_policy, config.rollout.engines_per_policy
+    size, cluster = config.rollout.tensor_parallel, config.cluster
+    if cluster.device != "cpu" and cluster.placement == "colocated" and ranks != engines * size:
         yield Conflict(
-            keys,
-            f"colocated, each of the {gpus} GPUs holds one rank and one engine, "
-            f"not {ranks} ranks and {engines} engines{sharded}",
-            f"{remedy}, {on_cpu}",
-        )
-    if cluster.placement == "disaggregated" and ranks + engines * size != gpus:
-        has = "a GPU of its own" if size == 1 else "GPUs of its own"
-        yield Conflict(
-            keys,
-            f"disaggregated, each rank and each engine has {has}: "
-            f"{ranks} + {engines * size} is not {gpus}",
-            f"set cluster.gpus_per_policy to {ranks + engines * size}, {on_cpu}",
+            (
+                "policy.ranks_per_policy",
+                "rollout.engines_per_policy",
+                "rollout.tensor_parallel",
+                "cluster.placement",
+            ),
+            f"colocated, each GPU holds one rank and its part of an engine: {ranks} ranks are not "
+            f"{engines} engines x {size} GPUs",
+            "set policy.ranks_per_policy to rollout.engines_per_policy x rollout.tensor_parallel, "
+            "or cluster.placement to disaggregated, or cluster.device to cpu, where the number of "
+            "GPUs does not matter",
         )
 
 
@@ -419,9 +375,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _chats,
     _criticism_of_schedule,
     _reward_of_criticism,
-    _scorers,
     _evaluations_of_criticism,
-    _micro_batches,
     _train_batches,
     _pairs,
     _lengths,

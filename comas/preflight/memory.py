@@ -204,9 +204,7 @@ def tokens_at_once(config: Config) -> int:
     longest = config.rollout.max_prompt_tokens + config.rollout.max_response_tokens
     if isinstance(config.algorithm, Dpo):
         longest *= 2
-    if config.policy.micro_batch_tokens is not None:
-        return max(longest, config.policy.micro_batch_tokens)
-    return longest * (config.policy.micro_batch_size or 1)
+    return max(longest, config.policy.micro_batch_tokens)
 
 
 def layer_activations(shape: ModelShape) -> int:

@@ -228,7 +228,7 @@ def _nothing_fits(plans: Sequence[UpdateMemory], config: Config, machine: Machin
         f"an update does not fit into memory by estimate ({'; '.join(tried)}). Lower "
         "rollout.max_prompt_tokens, rollout.max_response_tokens or policy.micro_batch_tokens, set "
         "policy.gradient_checkpointing to true, use "
-        "more GPUs per policy (cluster.gpus_per_policy with policy.ranks_per_policy and "
+        "more GPUs per policy (policy.ranks_per_policy and "
         "rollout.engines_per_policy), or set policy.zero_stage and policy.adam_offload, which "
         "are then taken as they are"
     )
@@ -310,7 +310,7 @@ def _update_need(plan: UpdateMemory) -> Need:
         fault = (
             f"GPU memory: the states of an update fill {gib(states)} GiB of a GPU that has "
             f"{gib(free)} for them; set policy.zero_stage and policy.adam_offload to null, or use "
-            "more GPUs per policy (cluster.gpus_per_policy with policy.ranks_per_policy and "
+            "more GPUs per policy (policy.ranks_per_policy and "
             "rollout.engines_per_policy)"
         )
     elif peak > free:

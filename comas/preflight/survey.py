@@ -120,7 +120,7 @@ def survey_run(config: Config) -> Findings:
         every = [shapes[name] for name in config.models]
         settled, sharding = _plan_memory(config, needs, every, machine)
     _look_at_disk(settled, needs, shapes)
-    if cluster_address(config.cluster) is None:
+    if cluster_address() is None:
         needs.append(checks.store_need(config, free=shutil.disk_usage(SHARED_MEMORY).free))
     return Findings(needs, settled, device, inputs, isolation, sharding)
 
@@ -129,7 +129,7 @@ def _find_machine(config: Config, needs: Checklist) -> Machine:
     """Return the machine to plan for: this one, the nodes of a Ray cluster, or one like the paper's
     where there are no GPUs to plan for."""
     in_all = gpus_in_all(plan_policy(config, device="cuda"), len(config.families))
-    address = cluster_address(config.cluster)
+    address = cluster_address()
     if address is not None:
         find = partial(cluster_machine, config, address)
         found = needs.find(f"Ray at {address}", "", find, show=_on_each_node)

@@ -19,9 +19,7 @@ from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
 NUM_AGENTS_OF_ONE_MODEL = 4
 """A society discusses among its own agents; a single model plays as many as the paper has."""
 
-RULES = Interaction(
-    schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2, overlong_prompts="drop_history"
-)
+RULES = Interaction(schedule="parallel", num_rounds=2, num_evaluations=1, horizon=2)
 
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:

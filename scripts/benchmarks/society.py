@@ -65,7 +65,7 @@ def main(arguments: Arguments) -> int:
     models = [str(society / "models" / Path(name).name) for name in config.models]
     with _sampler(config, models) as sampler:
         for size in map(int, arguments.sizes.split(",")):
-            batch = draw_batch(questions.questions, step=0, batch_size=size, seed=0, shuffle=True)
+            batch = draw_batch(questions.questions, step=0, batch_size=size, seed=0)
             _compare(config, sampler, batch, report)
     return report.end()
 

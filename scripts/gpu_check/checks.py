@@ -184,7 +184,6 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
         cluster=Cluster(
             device=device,
             placement="disaggregated" if check.is_disaggregated else "colocated",
-            gpus_per_policy=check.num_gpus,
             nodes_per_policy=check.num_nodes,
             policies_per_gpu=num_sharers,
             start_timeout_s=limit_s,

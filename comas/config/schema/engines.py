@@ -25,8 +25,7 @@ class Rollout:
     """Where a model's thinking begins and ends in its responses; null: by the marks that its
     tokenizer or chat template has, if any (``comas/utils/thinking.py`` knows which)."""
     max_prompt_tokens: int = key(28672, at_least=16)
-    """Longest prompt, in tokens; see ``interaction.overlong_prompts``. (Only the
-    quick-start's are as short as 16.)"""
+    """Longest prompt, in tokens: a longer one loses its oldest history until it fits."""
     max_response_tokens: int = key(4096, at_least=1)
     """Longest response, in tokens; a longer one is cut off (``algorithm.mask_truncated``)."""
     min_response_tokens: int = key(0, at_least=0)
@@ -86,12 +85,9 @@ class Policy:
     sample that is longer than ``micro_batch_tokens`` alone."""
     attn_implementation: str = key("sdpa", one_of=("sdpa", "flash_attention_2"))
     """Kernels of attention: sdpa are PyTorch's own, flash_attention_2 has to be installed."""
-    micro_batch_size: int | None = key(None, at_least=1, example=2)
-    """Samples (dpo: pairs) that a rank puts through the model at once; null: by
-    ``micro_batch_tokens``."""
-    micro_batch_tokens: int | None = key(6144, at_least=1)
-    """Tokens that a rank puts through the model at once, a longer sample alone; null: by
-    ``micro_batch_size``."""
+    micro_batch_tokens: int = key(6144, at_least=1)
+    """Tokens that a rank puts through the model at once; a longer sample (dpo: a pair) goes
+    alone."""
     deepspeed_options: dict[str, Any] = key({}, example={"wall_clock_breakdown": True})
     """Further entries of DeepSpeed's configuration, over those that the other keys make; what the
     run relies on is refused (comas/preflight/engine_options.py)."""
@@ -105,18 +101,13 @@ class Cluster:
     device: str = key("auto", one_of=("auto", "cpu", "cuda"))
     """auto: cuda where there is a GPU, else cpu."""
     placement: str = key("colocated", one_of=("colocated", "disaggregated"))
-    """GPU: rollout and training of a policy share its GPUs, or have their own."""
-    gpus_per_policy: int = key(2, at_least=1)
-    """Colocated: ranks = engines x ``rollout.tensor_parallel`` = GPUs; disaggregated: ranks +
-    engines x ``rollout.tensor_parallel`` = GPUs."""
+    """GPU: rollout and training of a policy share its GPUs, as many ranks as engines x
+    ``rollout.tensor_parallel``; or each has its own (disaggregated)."""
     nodes_per_policy: int = key(1, at_least=1)
     """Nodes that a policy's ranks, engines and GPUs are divided over, evenly. Above 1 its ranks
     talk to each other through the cluster's network."""
     policies_per_gpu: int = key(1, at_least=1)
     """Policies that share each of their GPUs; above 1 for tiny models only."""
-    ray_address: str | None = key(None, example="auto")
-    """An existing Ray cluster, whose nodes share ``saves``; null joins the one that RAY_ADDRESS in
-    the environment names, or else starts one on this machine for the run."""
     object_store_mib: int = key(512, at_least=80)
     """Memory of Ray's object store, in MiB: it holds the samples of an update."""
     start_timeout_s: float = key(600.0, above=0)

@@ -42,21 +42,11 @@ class Interaction:
     given."""
     num_rounds: int = key(8, at_least=1)
     """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
-    max_chain_tokens: int | None = key(None, at_least=1, example=20000)
-    """Sequential: no round begins in a discussion whose solutions and evaluations so far have more
-    tokens than this, thinking included; null: no limit. A step waits for its longest discussion."""
     num_evaluations: int = key(1, at_least=1)
     """n in the paper: evaluations of each solution."""
-    num_scorings: int = key(1, at_least=1)
-    """Scorings of each evaluation, or of a solution that nobody evaluates; 1 in the paper. Of
-    several the reward takes the mean."""
-    scorers: str = key("any", one_of=("any", "others"))
-    """Who may score a solution: any agent (the paper), or any but its solver; in a society of two
-    models that is the other model."""
     horizon: int = key(2, at_least=0)
     """kappa in the paper: past rounds (sequential), drawn solutions with their evaluations
-    (parallel), or drawn answers of
-    others beside one's own (debate) in a prompt."""
+    (parallel), or drawn answers of others beside one's own (debate) in a prompt."""
     prompt_reuse: int = key(4, at_least=1)
     """Independent discussions of each question in a batch."""
     prompts: str | None = key(None, leads_to="file", example="prompts.yaml")
@@ -65,8 +55,6 @@ class Interaction:
     quote_reasoning: bool = key(False)
     """Whether what stands between a model's thinking marks is read by other agents, by what reads
     scores and by verifiers, like all else that it says. It is trained either way."""
-    overlong_prompts: str = key("drop_history", one_of=("drop_history", "skip"))
-    """A prompt over the limit: leave out its oldest history until it fits, or do not ask."""
 
 
 @dataclass

@@ -17,11 +17,8 @@ class Columns:
     answer: str = key("answer")
     """Its reference answer, in the form of its domain."""
     task: str | None = key("task", example="task")
-    """Its domain; where there is none: ``data.domain``."""
-    id: str | None = key("id", example="id")
-    """Unlike all others; where there is none: the number of the row."""
-    source: str | None = key("source", example="source")
-    """Where it is from; where there is none: the name of the file or dataset."""
+    """Its domain; where there is none: ``data.domain``. (A column ``id`` is read where there is
+    one, else the number of the row is its id; likewise ``source``, else the file's name.)"""
     choices: list[str] = key(["choices"])
     """Of questions of choice: the column that holds the list of options, or the columns that hold
     one each; a record without them lists its options in its prompt."""
@@ -40,12 +37,6 @@ class ReasoningGym:
     size: int | None = key(500, at_least=1)
     """Training questions of each task; null: as many as ``training.num_steps`` ask, none of them
     twice."""
-    seed: int = key(0, at_least=0, at_most=2**31 - 1)
-    """Of the training questions. Held-out ones have seeds of their own."""
-    validation_size: int = key(50, at_least=1)
-    """Held-out questions of each task."""
-    version: str = key("0.1.25")
-    """Of the package that has to be installed: others may make other questions."""
 
 
 @dataclass
@@ -65,8 +56,6 @@ class Data:
     """Domain of questions that name none; null: each of them names one."""
     answer_after: str | None = key(None, example="####")
     """The answer is only what follows the last of these marks in its column; null: all of it."""
-    shuffle: bool = key(True)
-    """Whether each epoch has an order of its own, drawn from the seed, or that of the file."""
     reasoning_gym: ReasoningGym = field(default_factory=ReasoningGym)
 
 

@@ -127,8 +127,16 @@ class Config:
     @property
     def chat_template_kwargs(self) -> list[dict[str, Any]]:
         """Variables of the chat template of each policy."""
-        own = self.society.chat_template_kwargs
-        return self._for_every_policy([self.rollout.chat_template_kwargs] if own is None else own)
+        kwargs = self.society.chat_template_kwargs
+        default = [self.rollout.chat_template_kwargs]
+        return self._for_every_policy(default if kwargs is None else kwargs)
+
+    @property
+    def gpus_per_policy(self) -> int:
+        """GPUs of a policy, where there are any."""
+        ranks = self.policy.ranks_per_policy
+        engines = self.rollout.engines_per_policy * self.rollout.tensor_parallel
+        return ranks if self.cluster.placement == "colocated" else ranks + engines
 
     @property
     def update_every(self) -> list[int]:

@@ -3,7 +3,7 @@
 import os
 
 # Read by Ray when it is imported. A Ray that we start listens on the loopback interface alone
-# (joining an existing cluster through cluster.ray_address is not affected), reports nothing
+# (joining an existing cluster through RAY_ADDRESS is not affected), reports nothing
 # home, and leaves CUDA_VISIBLE_DEVICES of processes without a GPU alone.
 os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")

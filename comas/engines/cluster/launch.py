@@ -235,7 +235,7 @@ class Launch:
             end_processes(variable=MARK, value=self._mark)
 
     def _start_ray(self) -> None:
-        address = cluster_address(self._config.cluster)
+        address = cluster_address()
         if address:
             connect(address)
         else:

@@ -17,7 +17,6 @@ from ray._private.services import canonicalize_bootstrap_address
 from ray._raylet import Config as RayConfig  # type: ignore[attr-defined]
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from comas.config.schema import Cluster
 from comas.engines.cluster.placement import Node
 from comas.engines.cluster.supervision import LostEngineError
 from comas.utils.processes import name
@@ -34,9 +33,9 @@ ESSENTIAL = ("gcs_server", "raylet")
 Result = TypeVar("Result")
 
 
-def cluster_address(cluster: Cluster) -> str | None:
-    """The Ray cluster to join; None: one is started on this machine."""
-    return cluster.ray_address or os.environ.get("RAY_ADDRESS") or None
+def cluster_address() -> str | None:
+    """The Ray cluster to join, by RAY_ADDRESS; None: one is started on this machine."""
+    return os.environ.get("RAY_ADDRESS") or None
 
 
 def connect(address: str | None, **settings: Any) -> None:
@@ -125,7 +124,7 @@ def joined(address: str) -> Iterator[None]:
         connect(address)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"cluster.ray_address={address} (or RAY_ADDRESS): {error}. Give the address of a "
+            f"RAY_ADDRESS={address}: {error}. Give the address of a "
             "running Ray cluster, on a machine that belongs to it (`ray start`), or auto"
         ) from error
     try:

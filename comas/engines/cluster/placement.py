@@ -130,7 +130,7 @@ def plan_policy(config: Config, *, device: Device) -> PolicyPlacement:
     engines = [Slot(first_engine + i * tp, gpu_share, num_bundles=tp) for i in range(num_engines)]
     bundle = {"GPU": 1.0, "CPU": 2 * CPU_SHARE * sharers}
     return PolicyPlacement(
-        bundles=(bundle,) * (config.cluster.gpus_per_policy // num_parts),
+        bundles=(bundle,) * (config.gpus_per_policy // num_parts),
         rollout_slots=_in_parts(num_parts, engines),
         policy_slots=_in_parts(num_parts, [Slot(i, gpu_share) for i in range(num_ranks)]),
         policies_per_group=sharers,
@@ -196,8 +196,8 @@ def check_gpus(placement: PolicyPlacement, *, num_policies: int, node_gpus: Sequ
         f"too few GPUs: {num_policies} policies need {needed} GPUs each {where} "
         f"({gpus_in_all(placement, num_policies)} in all, {placement.policies_per_group} policies "
         f"per GPU); GPUs of the nodes: {nodes}, room for {fitting} policies. Use fewer agents "
-        f"(society.num_agents={max(fitting, 1)}), fewer GPUs per policy (cluster.gpus_per_policy "
-        "with policy.ranks_per_policy, rollout.engines_per_policy and rollout.tensor_parallel), "
+        f"(society.num_agents={max(fitting, 1)}), fewer GPUs per policy "
+        "(policy.ranks_per_policy, rollout.engines_per_policy and rollout.tensor_parallel), "
         "or share policies (society.policy_of_agent)."
     )
 

@@ -264,9 +264,8 @@ class PolicyEngine:
         """Where the configuration leaves it open, recompute what a single sample of more than
         ``policy.micro_batch_tokens`` holds, and keep it of any other micro batch."""
         if self._policy.gradient_checkpointing is None:
-            budget = self._policy.micro_batch_tokens
-            assert budget is not None, "the configuration's checks refuse this"
-            self._recompute_activations(batch.input_ids.numel() > budget)
+            longest = self._policy.micro_batch_tokens
+            self._recompute_activations(batch.input_ids.numel() > longest)
 
     def _recompute_activations(self, wanted: bool) -> None:
         """Have the backward pass recompute what a layer computes, or keep it."""

@@ -158,7 +158,6 @@ class PolicyTrainer(PolicyEngine):
         chosen = [samples[i] for i in indices]
         shares = split_into_micro_batches(
             [len(s.prompt_token_ids) + len(s.response_token_ids) for s in chosen],
-            micro_batch_size=self._policy.micro_batch_size,
             micro_batch_tokens=self._policy.micro_batch_tokens,
             num_ranks=self._world_size,
             unit=self._unit,
