@@ -10,7 +10,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.utils.terminal import command, run_command
 from evaluation.config import EvaluationConfig, read_command, split
-from evaluation.execution import BaselineError, evaluate
+from evaluation.execution import evaluate
 from evaluation.plan import describe, make_plan
 from evaluation.report import compare
 from evaluation.results import SUMMARY
@@ -43,8 +43,6 @@ def _evaluate(arguments: Sequence[str]) -> None:
     try:
         with logging_redirect_tqdm():  # messages appear above the progress bars
             summary = evaluate(plan)
-    except BaselineError:
-        raise  # nothing is left to resume
     except (ValueError, OSError, RuntimeError) as error:
         raise RuntimeError(f"{error}\nAll answers so far are kept. {TO_RESUME}") from error
     sys.stdout.write(f"{summary}\n{plan.folder / SUMMARY}\n")

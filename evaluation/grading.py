@@ -152,8 +152,12 @@ def _judge(
     items = [(asked[key].form, responses[key], asked[key].gold) for key in keys]
     # The verifier judges equal items once, and here what two graders share as strict alone.
     own = {
-        grader: [item for item in dict.fromkeys(items) if _has_own_verifier(grader, item[0])]
-        for grader in GRADERS
+        grader: [
+            item
+            for item in dict.fromkeys(items)
+            if grader == "strict" or forms[item[0]] is not VERIFIERS_OF["strict"][item[0]]
+        ]
+        for grader, forms in VERIFIERS_OF.items()
     }
     with progress_bar("grading", unit="verdict", total=sum(map(len, own.values()))) as bar:
         pending = {g: verifier.submit(own[g], grader=g, on_verdict=bar.update) for g in GRADERS}
@@ -166,10 +170,6 @@ def _judge(
         )
         for key, item in zip(keys, items, strict=True)
     }
-
-
-def _has_own_verifier(grader: Grader, form: str) -> bool:
-    return grader == "strict" or VERIFIERS_OF[grader][form] is not VERIFIERS_OF["strict"][form]
 
 
 def _cost(folder: Path, answers: Sequence[Answer]) -> Cost:

@@ -61,10 +61,7 @@ def read_sampling(folder: Path) -> Mapping[str, Any]:
     Raises ValueError when another version of this program wrote them.
     """
     path = next((p / FILE for p in (folder, folder.parent) if (p / FILE).is_file()), None)
-    if path is None:
-        return {}
-    sampling: Mapping[str, Any] = _read(path)[SAMPLING]
-    return sampling
+    return {} if path is None else dict(_read(path)[SAMPLING])
 
 
 def fingerprint(value: object) -> str:
@@ -99,10 +96,10 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
 
 def _leaves(value: Any, prefix: str = "") -> dict[str, Any]:
     """``{"models": [{"fingerprint": "a"}]} -> {"models.0.fingerprint": "a"}``"""
-    if isinstance(value, Mapping):
-        items = [(str(key), item) for key, item in value.items()]
-    elif isinstance(value, list | tuple):
-        items = [(str(index), item) for index, item in enumerate(value)]
-    else:
+    if isinstance(value, list | tuple):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping):
         return {prefix.removesuffix("."): value}
-    return {k: v for key, item in items for k, v in _leaves(item, f"{prefix}{key}.").items()}
+    return {
+        k: v for name, each in value.items() for k, v in _leaves(each, f"{prefix}{name}.").items()
+    }

@@ -5,7 +5,7 @@ import io
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +38,6 @@ OTHER_GRADERS: dict[Grader, tuple[str, str]] = {
 }
 """Beside strict: the title of the table, and what stands in its place where it is the same."""
 COMPLETE = "Nothing: every answer is there and judged."
-DIFFERENCE_KEYS = (
-    "reference",
-    "difference_points",
-    "difference_low",
-    "difference_high",
-    "num_common_tasks",
-)
 
 Record = dict[str, Any]
 """A line of the CSV file, by key."""
@@ -94,7 +87,7 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
         "graded_differently": _graded_differently(everyone),
         "rows": lines,
         "cost": _cost_records(results),
-        "missing": _missing_from(everyone),
+        "missing": [line for each in everyone for line in shortcomings(each.name, each.subjects)],
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
     screen = "\n\n".join([f"# Results of {results.name}", *_overview(rows, everyone)])
@@ -175,11 +168,6 @@ def _graded_differently(everyone: Sequence[Results]) -> list[str]:
     ]
 
 
-def _missing_from(everyone: Sequence[Results]) -> list[str]:
-    """What is missing from each of the results, one sentence per column."""
-    return [line for each in everyone for line in shortcomings(each.name, each.subjects)]
-
-
 def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
     """Accuracies under all graders, and what is missing, as Markdown."""
     legend, warning = LEGEND, []
@@ -195,19 +183,16 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
         *warning,
         f"## Accuracy\n\n{strict}",
         *(
-            _by_other_grader(rows, grader, strict=strict)
-            for grader in OTHER_GRADERS
+            same
+            if (table := accuracy_table(rows, grader=grader)) == strict
+            else f"## {title}\n\n{table}"
+            for grader, (title, same) in OTHER_GRADERS.items()
             if any(grader == of for row in rows for of, _ in row.accuracies)
         ),
         "## Missing",
-        _listed(_missing_from(everyone)) or COMPLETE,
+        _listed([line for each in everyone for line in shortcomings(each.name, each.subjects)])
+        or COMPLETE,
     ]
-
-
-def _by_other_grader(rows: Sequence[Row], grader: Grader, *, strict: str) -> str:
-    title, same = OTHER_GRADERS[grader]
-    table = accuracy_table(rows, grader=grader)
-    return same if table == strict else f"## {title}\n\n{table}"
 
 
 def _differences(rows: Sequence[Row]) -> list[str]:
@@ -245,16 +230,14 @@ def _listed(lines: Sequence[str]) -> str:
 
 
 def _difference_record(reference: Row | None, difference: Difference | None) -> Record:
-    if reference is None or difference is None:
-        return dict.fromkeys(DIFFERENCE_KEYS)
-    values = (
-        reference.label,
-        _percent(difference.value),
-        _percent(difference.low),
-        _percent(difference.high),
-        difference.num_common,
-    )
-    return dict(zip(DIFFERENCE_KEYS, values, strict=True))
+    value, low, high, num_common = astuple(difference) if difference else (None,) * 4
+    return {
+        "reference": reference.label if reference and difference else None,
+        "difference_points": _percent(value),
+        "difference_low": _percent(low),
+        "difference_high": _percent(high),
+        "num_common_tasks": num_common,
+    }
 
 
 def _percent(share: float | None) -> float | None:

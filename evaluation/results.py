@@ -45,12 +45,9 @@ class GradedAnswer:
     """None also where it was graded before version 0.15.0."""
 
     def verdict(self, grader: Grader) -> Verdict | None:
-        """The verdict of ``grader``."""
-        return {
-            "strict": self.strict,
-            "published": self.published,
-            "math_verify": self.math_verify,
-        }[grader]
+        """Return the verdict of ``grader``."""
+        verdict: Verdict | None = getattr(self, grader)
+        return verdict
 
 
 @dataclass(frozen=True)

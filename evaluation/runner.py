@@ -151,7 +151,8 @@ async def answer_task(
     """
     transcript = _Transcript(client, task_id=task.task_id, seed=seed, on_call=on_call)
     response = await setup.flow(task, transcript)
-    return Answer(task.task_id, seed, response, transcript.calls())
+    calls = tuple(call for _, call in sorted(transcript.calls.items()))
+    return Answer(task.task_id, seed, response, calls)
 
 
 class _Transcript:
@@ -164,7 +165,7 @@ class _Transcript:
         self._task_id = task_id
         self._seed = seed
         self._on_call = on_call
-        self._calls: dict[str, Call] = {}
+        self.calls: dict[str, Call] = {}
         self.num_models = client.num_models
 
     async def __call__(self, messages: Sequence[Message], *, label: str, speaker: int = 0) -> str:
@@ -174,8 +175,8 @@ class _Transcript:
             model_index=speaker % self.num_models,
             seed=request_seed(self._seed, task_id=self._task_id, label=label),
         )
-        assert label not in self._calls, f"two calls of one task are labelled {label!r}"
-        call = self._calls[label] = Call(
+        assert label not in self.calls, f"two calls of one task are labelled {label!r}"
+        call = self.calls[label] = Call(
             label=label,
             speaker=speaker,
             messages=sent,
@@ -188,10 +189,6 @@ class _Transcript:
         )
         self._on_call(call)
         return reply.text
-
-    def calls(self) -> tuple[Call, ...]:
-        """Sorted by label, as concurrent calls end in any order."""
-        return tuple(self._calls[label] for label in sorted(self._calls))
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:

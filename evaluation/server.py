@@ -136,14 +136,11 @@ def serve(
             for server in servers:
                 server.wait_until_ready(deadline)
         log.info("all servers ready after %.0f s", time.monotonic() - started)
-        server_of = {
-            i: server for group, server in zip(groups, servers, strict=True) for i in group
-        }
-        endpoints = [
-            server_of[index].endpoint_of(model, chats)
-            for index, (model, chats) in enumerate(zip(models, encoders, strict=True))
-        ]
-        yield Servers(endpoints, servers)
+        server_of = {i: each for group, each in zip(groups, servers, strict=True) for i in group}
+        chats_of = enumerate(zip(models, encoders, strict=True))
+        yield Servers(
+            [server_of[i].endpoint_of(model, chats) for i, (model, chats) in chats_of], servers
+        )
 
 
 def _encoder_of(model: LocalModel) -> ChatEncoder:
@@ -295,7 +292,7 @@ class _Server:
 
 
 def exceptions_in(lines: Sequence[str]) -> list[str]:
-    """Each exception that a log names: the cause of a failure is far above its end.
+    """Return each exception that a log names: the cause of a failure is far above its end.
 
     Example: ``"(EngineCore pid=7) ERROR 11-21 02:25 [core.py:9] ValueError: too long"`` holds
     ``"ValueError: too long"``.

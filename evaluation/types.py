@@ -4,7 +4,7 @@ A ``Setup`` turns a ``BenchmarkTask`` into an ``Answer`` by ``Call``s to models;
 the answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -108,14 +108,6 @@ class Ask(Protocol):
         ...
 
 
-class Flow(Protocol):
-    """Who is asked what, and in which order, to answer one task."""
-
-    async def __call__(self, task: BenchmarkTask, ask: Ask) -> str:
-        """The final response, to be graded."""
-        ...
-
-
 @dataclass(frozen=True)
 class Setup:
     """A way to answer a task with one or more calls.
@@ -124,6 +116,7 @@ class Setup:
     speaker, in a society each is another agent.
     """
 
-    flow: Flow
+    flow: Callable[[BenchmarkTask, Ask], Awaitable[str]]
+    """Who is asked what, and in which order; returns the response that is graded."""
     num_speakers: int
     """Where this depends on the size of the society: the speakers of a single model."""

@@ -28,9 +28,6 @@ CLOSING_SENTENCES: dict[AnswerForm, str] = {
 }
 """The last sentence of a task, by the form of its answer."""
 
-LETTERS = "ABCD"
-"""Of the options in the benchmarks of choice."""
-
 
 @dataclass(frozen=True)
 class Benchmark(RecordSet):

@@ -51,13 +51,8 @@ def elect(responses: Sequence[str], *, ballot: Ballot) -> str:
     return responses[max(range(len(responses)), key=num_votes)]
 
 
-def same_expression(answer: str, other: str) -> bool:
-    """Whether two math answers are written the same; 0.5 and 1/2 are not."""
-    return spelling(answer) == spelling(other)
-
-
 def same_number(answer: str, other: str) -> bool:
-    """Whether two science answers are equal within the tolerance of their grader."""
+    """True if two science answers are equal within the tolerance of their grader."""
     values, others = read_number(answer), read_number(other)
     return any(
         abs(a - b) <= RELATIVE_TOLERANCE * max(abs(a), abs(b)) for a in values for b in others
@@ -65,14 +60,9 @@ def same_number(answer: str, other: str) -> bool:
 
 
 def same_letter(answer: str, other: str) -> bool:
-    """Whether two answers name the same option."""
+    """True if two answers name the same option."""
     letter = read_letter(answer)
     return letter is not None and letter == read_letter(other)
-
-
-def same_program(answer: str, other: str) -> bool:
-    """Whether two programs have the same lines, ignoring blank ones and trailing blanks."""
-    return _lines(answer) == _lines(other)
 
 
 def _lines(program: str) -> list[str]:
@@ -80,11 +70,12 @@ def _lines(program: str) -> list[str]:
 
 
 BALLOTS: dict[AnswerForm, Ballot] = {
-    "math": Ballot(last_boxed_list, same_expression),
+    # 0.5 and 1/2 are not written the same.
+    "math": Ballot(last_boxed_list, lambda one, other: spelling(one) == spelling(other)),
     "science": Ballot(last_boxed_list, same_number),
     "choice": Ballot(last_boxed_list, same_letter),
     "reasoning": Ballot(last_boxed, str.__eq__),
-    "coding": Ballot(last_python_block, same_program),
+    "coding": Ballot(last_python_block, lambda one, other: _lines(one) == _lines(other)),
 }
 
 MAJORITY_VOTE = Setup(answer, num_speakers=CONSISTENCY_SAMPLES)

@@ -1,4 +1,4 @@
-"""HumanEval (Chen et al., 2021): 164 functions to write from their signature and docstring."""
+"""Benchmarks whose answers are programs."""
 
 import ast
 
@@ -6,8 +6,10 @@ from comas.data.preparation import Item, LeftOut, Row, Source
 from evaluation.benchmarks.benchmark import Benchmark
 
 
-def convert(row: Row) -> Item | LeftOut:
-    """The gold answer is ``def check(candidate)`` with the tests, and its call.
+def convert_humaneval(row: Row) -> Item | LeftOut:
+    """HumanEval (Chen et al., 2021): 164 functions to write from their signature and docstring.
+
+    The gold answer is ``def check(candidate)`` with the tests, and its call.
 
     Some tests use a function that the prompt defines before the one to write (an encoder, for a
     decoder), so the gold answer begins with the code before that one.
@@ -46,5 +48,37 @@ HUMANEVAL = Benchmark(
         columns={"prompt": str, "test": str, "entry_point": str},
         num_rows=164,
     ),
-    convert=convert,
+    convert=convert_humaneval,
+)
+
+
+def convert_mbpp(row: Row) -> Item | LeftOut:
+    """MBPP (Austin et al., 2021): 500 short programs, each with three assertions.
+
+    The gold answer is the setup code and the assertions. The prompt shows the assertions, as
+    only they tell the name to use.
+    """
+    if not row["test_list"]:
+        return LeftOut("it has no tests")
+    assertions = "\n".join(row["test_list"])
+    return Item(
+        question=row["text"].strip(),
+        answer=f"{row['test_setup_code'].strip()}\n{assertions}".strip(),
+        details=f"The code must pass these tests:\n```python\n{assertions}\n```",
+    )
+
+
+MBPP = Benchmark(
+    name="mbpp",
+    form="coding",
+    source=Source(
+        hub_name="google-research-datasets/mbpp",
+        configs=("full",),
+        split="test",
+        revision="4bb6404fdc6cacfda99d4ac4205087b89d32030c",
+        licence="cc-by-4.0",
+        columns={"text": str, "test_list": list, "test_setup_code": str},
+        num_rows=500,
+    ),
+    convert=convert_mbpp,
 )

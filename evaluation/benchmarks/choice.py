@@ -1,0 +1,94 @@
+"""Benchmarks of choice, each with 4 options."""
+
+import random
+
+from comas.data.choices import list_options
+from comas.data.preparation import Item, LeftOut, Row, Source
+from evaluation.benchmarks.benchmark import Benchmark
+
+LETTERS = "ABCD"
+
+
+def convert_mmlu(row: Row) -> Item | LeftOut:
+    """MMLU (Hendrycks et al., 2021): questions on 57 subjects, 4 options in the dataset's order."""
+    choices, answer = row["choices"], row["answer"]
+    if len(choices) != len(LETTERS) or not 0 <= answer < len(LETTERS):
+        return LeftOut("it does not have 4 options, or none of them is the answer")
+    return Item(row["question"].strip(), LETTERS[answer], list_options(choices))
+
+
+MMLU = Benchmark(
+    name="mmlu",
+    form="choice",
+    source=Source(
+        hub_name="cais/mmlu",
+        configs=("all",),
+        split="test",
+        revision="c30699e8356da336a370243923dbaf21066bb9fe",
+        licence="mit",
+        columns={"question": str, "choices": list, "answer": int},
+        num_rows=14042,
+    ),
+    convert=convert_mmlu,
+)
+
+
+def convert_gpqa(row: Row) -> Item | LeftOut:
+    """GPQA main (Rein et al., 2023): 448 questions in biology, physics and chemistry, 4 options.
+
+    The dataset lists the right answer first, so the options are shuffled, in an order drawn
+    from the id of the question: the same in every build.
+    """
+    right = row["Correct Answer"].strip()
+    options = [right, *(row[f"Incorrect Answer {number}"].strip() for number in (1, 2, 3))]
+    random.Random(f"gpqa/{row['Record ID']}").shuffle(options)
+    return Item(row["Question"].strip(), LETTERS[options.index(right)], list_options(options))
+
+
+GPQA = Benchmark(
+    name="gpqa",
+    form="choice",
+    source=Source(
+        hub_name="Idavidrein/gpqa",
+        configs=("gpqa_main",),
+        split="train",
+        revision="633f5ee89ab8ad4522a9f850766b73f62147ffdd",
+        licence="cc-by-4.0",
+        columns={
+            "Record ID": str,
+            "Question": str,
+            "Correct Answer": str,
+            "Incorrect Answer 1": str,
+            "Incorrect Answer 2": str,
+            "Incorrect Answer 3": str,
+        },
+        num_rows=448,
+        is_gated=True,
+    ),
+    convert=convert_gpqa,
+)
+
+
+def convert_medqa(row: Row) -> Item | LeftOut:
+    """MedQA (Jin et al., 2020): questions from the United States medical licensing exam."""
+    options, answer = row["options"], row["answer_idx"].strip()
+    if sorted(options) != sorted(LETTERS) or answer not in options:
+        return LeftOut("it does not have the options A to D, or none of them is the answer")
+    listed = list_options([options[letter] for letter in LETTERS])
+    return Item(row["question"].strip(), answer, listed)
+
+
+MEDQA = Benchmark(
+    name="medqa",
+    form="choice",
+    source=Source(
+        hub_name="GBaker/MedQA-USMLE-4-options",
+        configs=("default",),
+        split="test",
+        revision="0fb93dd23a7339b6dcd27e241cb9b5eca62d4d18",
+        licence="cc-by-4.0",
+        columns={"question": str, "options": dict, "answer_idx": str},
+        num_rows=1273,
+    ),
+    convert=convert_medqa,
+)
