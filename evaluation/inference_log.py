@@ -4,10 +4,7 @@ A folder holds inference.jsonl (per line an answer with its whole transcript), f
 (the tasks that failed in the last session) and sessions.jsonl (how long each session took).
 """
 
-import asyncio
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
@@ -77,9 +74,9 @@ def read_sessions(path: Path) -> list[Session]:
 
 
 class InferenceLog:
-    """Writes what one session produces to a folder, in a thread of its own.
+    """Writes what one session produces to a folder; a context manager.
 
-    Every write of answers, and leaving this context manager, also records the session.
+    Every answer, and leaving the context, also records the session.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -98,31 +95,19 @@ class InferenceLog:
             read_sessions(self._sessions)
             write_text(self._failures, "")
             self._lock = stack.pop_all()
-        self._unwritten: list[bytes] = []
-        self._writing = asyncio.Lock()
-        self._writer = ThreadPoolExecutor(max_workers=1)
         self._started = datetime.now().astimezone().isoformat(timespec="microseconds")
         self._clock_start = time.perf_counter()
         self._num_added = 0
 
-    async def add_answer(self, answer: Answer) -> None:
+    def add_answer(self, answer: Answer) -> None:
         """Return when the answer is on the disk. Raises FileError when it cannot be written."""
-        self._unwritten.append(_ANSWER.dump_json(answer))
-        # Answers that come in during a write are written together next, with one sync.
-        async with self._writing:
-            lines, self._unwritten = self._unwritten, []
-            if lines:
-                loop = asyncio.get_running_loop()
-                await loop.run_in_executor(self._writer, self._write_answers, lines)
+        append_lines(self._answers, [_ANSWER.dump_json(answer)])
+        self._num_added += 1
+        self._write_session()
 
     def add_failure(self, failure: Failure) -> None:
         """Record a failed task; not synced, as losing it does no harm."""
         append_lines(self._failures, [_FAILURE.dump_json(failure)], sync=False)
-
-    def _write_answers(self, lines: Sequence[bytes]) -> None:
-        append_lines(self._answers, lines)
-        self._num_added += len(lines)
-        self._write_session()
 
     def _write_session(self) -> None:
         wall_s = round(time.perf_counter() - self._clock_start, 3)
@@ -134,8 +119,7 @@ class InferenceLog:
 
     def __exit__(self, *error: object) -> None:
         with self._lock:
-            self._writer.shutdown()
-            self._write_answers(self._unwritten)  # of workers that were cancelled as they waited
+            self._write_session()
 
 
 def _read(path: Path, adapter: TypeAdapter[T]) -> list[T]:

@@ -173,8 +173,10 @@ def find_remote(base_url: str, *, model: str | None, chat: ChatRules = UNCHANGED
         if model is None:
             raise
         listed = []
-    if model is None:
-        model = _only(listed, base_url).id
+    if model is None and len(listed) != 1:
+        names = ", ".join(each.id for each in listed) or "none"
+        raise ValueError(f"{base_url} does not serve exactly one model, but {names}: {NAME_IT}")
+    model = listed[0].id if model is None else model
     context_length = next((each.max_model_len for each in listed if each.id == model), None)
     # Its tokenizer is not here; what its chat template opens, it closes by a mark alone.
     start, end = chat.thinking_marks or KNOWN_MARKS[0]
@@ -233,11 +235,12 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
         for policy in range(config.num_policies)
     ]
     with ThreadPoolExecutor() as threads:
-        found = threads.map(read_model, folders)
-        models = tuple(
-            replace(model, chat=_chat_rules(config, policy, chat))
-            for policy, model in enumerate(found)
-        )
+        models = tuple(threads.map(read_model, folders))
+    marks = chat.thinking_marks or config.rollout.thinking_marks
+    rules = [
+        ChatRules({**own, **chat.template_kwargs}, marks, config.interaction.quote_reasoning)
+        for own in config.chat_template_kwargs
+    ]
     policies = config.policy_of_agent
     subjects: dict[str, tuple[int, ...]] = {
         f"agent_{agent}": (policy,) for agent, policy in enumerate(policies)
@@ -246,22 +249,13 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
         subjects["society"] = tuple(policies)
     return Target(
         title=f"the {weights} agents of {from_here(run)}",
-        models=models,
+        models=tuple(replace(model, chat=own) for model, own in zip(models, rules, strict=True)),
         subjects=subjects,
         held_out=locations[config.data.validation],
         held_out_rules=held_out_rules(config),
         system_prompt=config.rollout.system_prompt,
         prompts=kept_prompts(run, config),
         is_quickstart=config.data.validation.startswith(QUICKSTART_PREFIX),
-    )
-
-
-def _chat_rules(config: Config, policy: int, chat: ChatRules) -> ChatRules:
-    """Those of a policy of a run, but for what ``chat`` says."""
-    return ChatRules(
-        {**config.chat_template_kwargs[policy], **chat.template_kwargs},
-        chat.thinking_marks or config.rollout.thinking_marks,
-        config.interaction.quote_reasoning,
     )
 
 
@@ -335,14 +329,6 @@ def _listed_models(base_url: str, api_key: str) -> list[_Listed]:
             "running, does the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY "
             f"set if it needs a key? If it has no such list, {NAME_IT}"
         ) from error
-
-
-def _only(listed: list[_Listed], base_url: str) -> _Listed:
-    """The one model that an endpoint serves. Raises ValueError when there are more, or none."""
-    if len(listed) != 1:
-        names = ", ".join(model.id for model in listed) or "none"
-        raise ValueError(f"{base_url} does not serve exactly one model, but {names}: {NAME_IT}")
-    return listed[0]
 
 
 def _fingerprint(folder: Path) -> str:

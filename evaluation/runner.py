@@ -114,19 +114,17 @@ class _Run:
             try:
                 answer = await answer_task(task, seed=seed, setup=self.setup, client=self.client)
             except RequestError as error:
-                self._note(Failure(task.task_id, seed, str(error)))
+                failure = Failure(task.task_id, seed, str(error))
+                self.results.add_failure(failure)
+                self.failures.append(failure)
+                self.bar.set_postfix(failed=len(self.failures), refresh=False)
                 # Overlong prompts are the task's fault, not the server's.
                 self.num_in_a_row += not isinstance(error, OverlongPromptError)
                 self._stop_if_hopeless()
             else:
-                await self.results.add_answer(answer)
+                self.results.add_answer(answer)
                 self.num_in_a_row = 0
             self.bar.update()
-
-    def _note(self, failure: Failure) -> None:
-        self.results.add_failure(failure)
-        self.failures.append(failure)
-        self.bar.set_postfix(failed=len(self.failures), refresh=False)
 
     def _stop_if_hopeless(self) -> None:
         if self.num_in_a_row >= self.max_in_a_row:
