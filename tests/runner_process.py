@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 import multiprocessing
 import os
-import resource
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from scripted_server import ScriptedServer
 
-from comas.utils.files import FileError
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.runner import Inference, run_inference
 from evaluation.setups import SETUPS
@@ -52,17 +50,6 @@ def run(
             folder=folder,
         )
     )
-
-
-def run_on_a_full_disk(base_url: str, folder: Path, num_bytes: int) -> None:
-    """As ``run``, where no file can be longer than ``num_bytes``. Exits with 3 if it says so."""
-    _, hard_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (num_bytes, hard_limit))
-    try:
-        run(base_url, folder)
-    except FileError as error:
-        assert str(error).startswith(f"cannot write {folder / 'inference.jsonl'}: "), error
-        os._exit(3)
 
 
 def start(target, *arguments, **options) -> BaseProcess:

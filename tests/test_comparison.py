@@ -15,8 +15,7 @@ from matplotlib.image import imread
 from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
 from evaluation.identity import write_identity
-from evaluation.plots import accuracy_figure
-from evaluation.report import compare
+from evaluation.report import accuracy_figure, compare
 from evaluation.results import read_subjects
 
 

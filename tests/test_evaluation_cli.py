@@ -254,12 +254,6 @@ def test_a_baseline_with_nothing_to_compare_is_refused_before_anything_is_asked(
     assert make_plan(read_command([*arguments, "baseline=society/agent_1"])).baseline is not None
 
 
-def test_what_was_evaluated_earlier_counts_for_the_comparison_with_a_baseline(arguments, tmp_path):
-    write(tmp_path / "results/base", evaluation(["cw"], setup="debate"))
-    write(tmp_path / "results/scripted", evaluation(["cw"], setup="debate"))
-    assert make_plan(read_command([*arguments, "baseline=base"])).baseline is not None
-
-
 def test_a_baseline_that_was_asked_other_questions_costs_no_results(
     arguments, tmp_path, caplog, capsys
 ):
@@ -430,7 +424,3 @@ def test_a_damaged_benchmark_says_where_and_how_to_build_it(arguments, data, cap
     text = failure(arguments, caplog)
     assert f"{path} is damaged: line 2" in text
     assert "prepare_data.sh --only gsm8k" in text
-
-
-def test_an_unknown_key_of_compare_is_an_error(caplog):
-    assert "compare takes results=" in failure(["compare", "a", "b", "limit=3"], caplog)

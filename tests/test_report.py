@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -175,15 +173,6 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
 # ---------------------------------------------------------------- what is missing
 
 
-def test_results_from_before_a_grader_was_there_are_shown_without_it(tmp_path):
-    old = evaluation(["cw"])
-    old = replace(old, graders={g: t for g, t in old.graders.items() if g != "math_verify"})
-    write(tmp_path / "base", old)
-    text = write_summary(tmp_path / "base")
-    assert table_rows(text, title="Accuracy") == [["vanilla", "base", "50.00"]]
-    assert "math-verify" not in text
-
-
 @pytest.mark.parametrize(
     ("verdicts", "num_failures", "reasons"),
     [
@@ -223,14 +212,3 @@ def test_a_damaged_evaluation_is_an_error_and_no_summary_is_written(tmp_path):
 
 
 # ---------------------------------------------------------------- size
-
-
-def test_a_large_evaluation_is_summarised_within_seconds(tmp_path):
-    by_seed = ["cwuc" * 125] * 5
-    for name in ("base", "trained"):
-        for column in range(24):
-            item = evaluation(by_seed, name=f"benchmark_{column // 4}", setup=f"setup_{column % 4}")
-            write(tmp_path / name, item)
-    started = time.process_time()
-    write_summary(tmp_path / "trained", baseline=tmp_path / "base")
-    assert time.process_time() - started < 10  # CPU seconds, of which it takes 1

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 import scripted_server
-from runner_process import kill_after, run, run_on_a_full_disk, start
+from runner_process import kill_after, run, start
 from scripted_server import ScriptedServer
 
 from evaluation.inference_log import (
-    InferenceLog,
     read_failures,
     read_inference,
     read_sessions,
@@ -328,29 +327,3 @@ def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(
         with pytest.raises(ValueError, match=message):
             run(server.base_url, tmp_path)
     assert path.read_bytes() == damaged
-
-
-def test_a_folder_takes_one_writer_at_a_time(tmp_path):
-    with ScriptedServer(model, delay_s=0.2) as server:
-        process = start(run, server.base_url, tmp_path, 40)
-        server.wait_for_requests(1)
-        with pytest.raises(ValueError, match=f"written by process {process.pid}: .*another name"):
-            run(server.base_url, tmp_path)
-        process.kill()
-        process.join()
-        with InferenceLog(tmp_path):
-            pass  # the lock is gone with its process
-
-
-def test_a_full_disk_ends_the_run_and_leaves_no_half_line(tmp_path):
-    with ScriptedServer(model) as server:
-        run(server.base_url, tmp_path / "undisturbed")
-        lines = (tmp_path / "undisturbed" / "inference.jsonl").read_bytes().splitlines()
-        room = len(lines[0]) + len(lines[1]) // 2
-        process = start(run_on_a_full_disk, server.base_url, tmp_path / "full", room)
-        process.join(timeout=30)
-        assert process.exitcode == 3
-        assert (tmp_path / "full" / "inference.jsonl").read_bytes().count(b"\n") == 1
-        assert len(results(tmp_path / "full")) == 1
-        run(server.base_url, tmp_path / "full")
-    assert results(tmp_path / "full") == results(tmp_path / "undisturbed")

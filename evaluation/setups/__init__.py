@@ -1,16 +1,13 @@
 """The setups: ways to answer a task. A new one is one file and an entry here.
 
-Unless its file says otherwise, a setup sends the task as a single user message without a system
+Unless it says otherwise, a setup sends the task as a single user message without a system
 prompt; the server's chat template does the rest.
 """
 
 from comas.config.plugins import Registry, check_call
-from evaluation.setups.autogen import AUTOGEN
-from evaluation.setups.consistency import CONSISTENCY
-from evaluation.setups.debate import DEBATE
 from evaluation.setups.discussion import DISCUSSION
 from evaluation.setups.majority_vote import MAJORITY_VOTE
-from evaluation.setups.vanilla import VANILLA
+from evaluation.setups.paper import AUTOGEN, CONSISTENCY, DEBATE, VANILLA
 from evaluation.types import Setup
 
 

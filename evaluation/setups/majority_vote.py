@@ -14,7 +14,7 @@ from comas.verification.coding import last_python_block
 from comas.verification.forms import AnswerForm
 from comas.verification.latex import spelling
 from comas.verification.science import RELATIVE_TOLERANCE, read_number
-from evaluation.setups.consistency import draw_samples
+from evaluation.setups.paper import draw_samples
 from evaluation.types import Ask, BenchmarkTask, Setup
 
 

@@ -1,0 +1,88 @@
+"""The setups of the paper: Vanilla, Consistency, Debate and AutoGen."""
+
+from comas.interaction.setup_prompts import (
+    CONSISTENCY_SAMPLES,
+    DEBATE_AGENTS,
+    TERMINATE,
+    aggregation,
+    assistant,
+    debate_opening,
+    debate_reply,
+    to_assistant,
+    to_user_proxy,
+    user,
+)
+from comas.utils.concurrency import run_all
+from evaluation.types import Ask, BenchmarkTask, Setup
+
+DEBATE_ROUNDS = 2
+AUTOGEN_TURNS = 3
+ASSISTANT, USER_PROXY = range(2)
+
+
+async def vanilla(task: BenchmarkTask, ask: Ask) -> str:
+    """Return the reply to the task, as it is (1 call per task)."""
+    return await ask([user(task.query)], label="answer")
+
+
+async def consistency(task: BenchmarkTask, ask: Ask) -> str:
+    """Return the final answer that another call makes of five samples (6 calls per task).
+
+    The model aggregates; for a plain vote over the same samples see ``majority_vote``.
+    """
+    samples = await draw_samples(task, ask)
+    return await ask(aggregation(task.query, samples), label="summary", speaker=CONSISTENCY_SAMPLES)
+
+
+async def draw_samples(task: BenchmarkTask, ask: Ask) -> list[str]:
+    """Return the replies of five speakers to the task, asked at once and independently."""
+    messages = [user(task.query)]
+    return await run_all(
+        ask(messages, label=f"sample {speaker}", speaker=speaker)
+        for speaker in range(CONSISTENCY_SAMPLES)
+    )
+
+
+async def debate(task: BenchmarkTask, ask: Ask) -> str:
+    """Have three agents answer, see each other's answers and answer again, which repeats the task;
+    return what one call makes of the answers of the last round (7 calls per task)."""
+    dialogues = [debate_opening(task.query) for _ in range(DEBATE_AGENTS)]
+    answers: list[str] = []
+    for round_index in range(DEBATE_ROUNDS):
+        for agent, answer in enumerate(answers):
+            others = [*answers[:agent], *answers[agent + 1 :]]
+            dialogues[agent] += debate_reply(task.query, answer, others=others)
+        answers = await run_all(
+            ask(dialogue, label=f"round {round_index}, agent {agent}", speaker=agent)
+            for agent, dialogue in enumerate(dialogues)
+        )
+    return await ask(aggregation(task.query, answers), label="summary", speaker=DEBATE_AGENTS)
+
+
+async def autogen(task: BenchmarkTask, ask: Ask) -> str:
+    """Have an assistant and a user proxy talk until one says TERMINATE (1 to 5 calls per task);
+    return the assistant's last message.
+
+    The proxy opens with the task; it is a model too. What the assistant is told follows the
+    published runs: also for programming tasks, it is to write no code; and a last message that is
+    only ``TERMINATE`` holds no answer.
+    """
+    dialogue = [user(task.query)]
+    for turn in range(AUTOGEN_TURNS):
+        label = f"turn {turn}, assistant"
+        answer = await ask(to_assistant(dialogue), label=label, speaker=ASSISTANT)
+        if TERMINATE in answer or turn == AUTOGEN_TURNS - 1:
+            break
+        dialogue.append(assistant(answer))
+        label = f"turn {turn}, user proxy"
+        reply = await ask(to_user_proxy(dialogue), label=label, speaker=USER_PROXY)
+        if TERMINATE in reply:
+            break
+        dialogue.append(user(reply))
+    return answer
+
+
+VANILLA = Setup(vanilla, num_speakers=1)
+CONSISTENCY = Setup(consistency, num_speakers=CONSISTENCY_SAMPLES + 1)
+DEBATE = Setup(debate, num_speakers=DEBATE_AGENTS + 1)
+AUTOGEN = Setup(autogen, num_speakers=2)
