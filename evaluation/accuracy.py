@@ -17,8 +17,6 @@ NUM_RESAMPLES = 10_000
 BOOTSTRAP_SEED = 0
 CONFIDENCE = 0.95
 MEAN_PART = "agents"
-SINGLE_MODEL = "model"
-"""The title of results that have no parts."""
 
 FEWEST_TASKS = 6
 """With fewer, chance explains any difference: of 5 tasks, all better, a sign test says 6 %."""
@@ -84,12 +82,8 @@ class Row:
     Compared with another row, it also has the differences.
     """
 
-    run: str
-    """The results folder."""
     part: str
     """``agent_0``, ``society``, ``agents`` (their mean), or "" for a single model."""
-    title: str
-    """The part in words: ``mean of 2 agents``."""
     label: str
     """Run and part: ``quickstart/agent_0``."""
     accuracies: Mapping[CellKey, Accuracy]
@@ -120,7 +114,19 @@ def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
 
 def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
     """A row for each subject of the folder ``name``, and after the agents one for their mean."""
-    rows = [_row(name, subject) for subject in subjects]
+    rows = [
+        Row(
+            part=subject.part,
+            label=subject.label(name),
+            accuracies={
+                (grader, column): accuracy_of(evaluation, grader)
+                for grader in GRADERS
+                for column, evaluation in subject.evaluations.items()
+                if grader in evaluation.graders
+            },
+        )
+        for subject in subjects
+    ]
     agents = [row for row in rows if row.part.startswith("agent_")]
     if len(agents) > 1:
         rows.insert(len(agents), _mean_row(name, agents))
@@ -204,21 +210,6 @@ def in_words(columns: Iterable[Column]) -> str:
     return ", ".join(f"{c.setup} on {c.benchmark}" for c in sorted(columns)) or "nothing"
 
 
-def _row(name: str, subject: Subject) -> Row:
-    return Row(
-        run=name,
-        part=subject.part,
-        title=subject.part or SINGLE_MODEL,
-        label=subject.label(name),
-        accuracies={
-            (grader, column): accuracy_of(evaluation, grader)
-            for grader in GRADERS
-            for column, evaluation in subject.evaluations.items()
-            if grader in evaluation.graders
-        },
-    )
-
-
 def _mean_row(name: str, agents: Sequence[Row]) -> Row:
     """The mean over agents, where all of them were asked the same tasks."""
     means = {}
@@ -227,8 +218,7 @@ def _mean_row(name: str, agents: Sequence[Row]) -> Row:
         tasks = first.shares.keys()
         if len(accuracies) == len(agents) and all(a.shares.keys() == tasks for a in accuracies):
             means[key] = _mean(accuracies)
-    title = f"mean of {len(agents)} agents"
-    return Row(name, MEAN_PART, title, f"{name}, {title}", means)
+    return Row(MEAN_PART, f"{name}, mean of {len(agents)} agents", means)
 
 
 def _mean(accuracies: Sequence[Accuracy]) -> Accuracy:

@@ -31,35 +31,15 @@ def benchmarks_of(rows: Iterable[Row]) -> list[str]:
 
 
 def accuracy_table(rows: Sequence[Row], *, grader: Grader) -> str:
-    """Like the paper's Table 1: a block per setup, a line per row, a column per benchmark.
-
-    Of a single benchmark, the parts of a run stand beside each other instead.
-    """
-    benchmarks = benchmarks_of(rows)
-    if len(benchmarks) == 1 and len({row.part for row in rows}) > 1:
-        return _table_by_part(rows, benchmarks[0], grader=grader)
-    body = []
+    """Return a table like the paper's Table 1: a block per setup, a line per row, a column per
+    benchmark."""
+    benchmarks, body = benchmarks_of(rows), []
     for setup in setups_of(rows):
         block = [row for row in rows if any(c.setup == setup for _, c in row.accuracies)]
         for i, row in enumerate(block):
             cells = (_accuracy_cell(row, (grader, Column(setup, name))) for name in benchmarks)
             body.append(["" if i else setup, row.label, *cells])
     return markdown_table(["setup", "model", *benchmarks], body, num_left_aligned=2)
-
-
-def _table_by_part(rows: Sequence[Row], benchmark: str, *, grader: Grader) -> str:
-    """A block per setup, a line per run, a column per part."""
-    by_part = {(row.run, row.part): row for row in rows}
-    titles = {row.part: row.title for row in rows}
-    runs = list(dict.fromkeys(row.run for row in rows))
-    body = []
-    for setup in setups_of(rows):
-        key = (grader, Column(setup, benchmark))
-        for i, run in enumerate(runs):
-            cells = (_accuracy_cell(by_part.get((run, part)), key) for part in titles)
-            body.append(["" if i else setup, *[run][: len(runs) - 1], *cells])
-    header = [f"setup, on {benchmark}", *["run"][: len(runs) - 1], *titles.values()]
-    return markdown_table(header, body, num_left_aligned=len(header) - len(titles))
 
 
 def difference_table(rows: Sequence[Row]) -> str:
@@ -117,9 +97,9 @@ def markdown_table(
     return "\n".join(f"| {' | '.join(line)} |" for line in zip(*columns, strict=True))
 
 
-def _accuracy_cell(row: Row | None, key: CellKey) -> str:
+def _accuracy_cell(row: Row, key: CellKey) -> str:
     """``84.60 ± 1.14 [497/500] (+3.20*)``, without the parts that do not apply."""
-    if row is None or (accuracy := row.accuracies.get(key)) is None:
+    if (accuracy := row.accuracies.get(key)) is None:
         return NOTHING
     text = f"{100 * accuracy.value:.2f}"
     if accuracy.spread is not None:
