@@ -395,18 +395,22 @@ def adapted_bench(request: pytest.FixtureRequest, tmp_path_factory: Any) -> Iter
     bench.close()
 
 
-def adapted_model(bench: Bench) -> PeftModel:
-    """Random adapters of their own for the three policies, by PEFT."""
+@pytest.fixture
+def adapted(adapted_bench: Bench) -> PeftModel:
+    """Random adapters of their own for the three policies, by PEFT; the engine has them."""
     config = LoraConfig(
         r=LORA.rank, lora_alpha=LORA.alpha, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    model = PeftModel(load(bench), config, adapter_name="policy_0")
+    model = PeftModel(load(adapted_bench), config, adapter_name="policy_0")
     for policy in ("policy_2", "policy_3"):
         model.add_adapter(policy, config)
     torch.manual_seed(1)
     for name, weight in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(weight, std=0.1)
+    for policy in (0, 2, 3):
+        weights = adapter_weights(model, policy)
+        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
     return model
 
 
@@ -441,16 +445,14 @@ def difference(model: PeftModel, generation: Generation, adapter: int | None) ->
     return largest_difference(model, generation)
 
 
-def test_requests_of_one_batch_are_answered_by_their_own_adapters(adapted_bench: Bench) -> None:
-    model = adapted_model(adapted_bench)
-    for policy in (0, 2, 3):
-        weights = adapter_weights(model, policy)
-        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
+def test_requests_of_one_batch_are_answered_by_their_own_adapters(
+    adapted_bench: Bench, adapted: PeftModel
+) -> None:
     owners: list[int | None] = [0, 2, None, 3]
     together = ask_each(adapted_bench, owners)
     for i, generation in enumerate(together):
-        assert difference(model, generation, owners[i % 4]) < 1e-4
-        assert difference(model, generation, owners[(i + 1) % 4]) > 1e-2
+        assert difference(adapted, generation, owners[i % 4]) < 1e-4
+        assert difference(adapted, generation, owners[(i + 1) % 4]) > 1e-2
     alone = [
         adapted_bench.run(adapted_bench.ask(f"What is {i} + 23?", seed=i, adapter=owners[i % 4]))
         for i in range(8)
@@ -458,27 +460,21 @@ def test_requests_of_one_batch_are_answered_by_their_own_adapters(adapted_bench:
     assert alone == together[:8]  # to the last bit
 
 
-def test_a_sent_adapter_replaces_that_of_its_policy_alone(adapted_bench: Bench) -> None:
-    model = adapted_model(adapted_bench)
-    for policy in (0, 2, 3):
-        weights = adapter_weights(model, policy)
-        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
+def test_a_sent_adapter_replaces_that_of_its_policy_alone(
+    adapted_bench: Bench, adapted: PeftModel
+) -> None:
     before = {policy: ask_each(adapted_bench, [policy], num=4) for policy in (0, 2)}
-    others = adapter_weights(model, 3)
+    others = adapter_weights(adapted, 3)
     adapted_bench.run(adapted_bench.engine.load_adapter(2, others))
     after = {policy: ask_each(adapted_bench, [policy], num=4) for policy in (0, 2)}
     assert after[0] == before[0]
-    assert all(difference(model, generation, 3) < 1e-4 for generation in after[2])
+    assert all(difference(adapted, generation, 3) < 1e-4 for generation in after[2])
     versions = [before[2][0].policy_version, after[2][0].policy_version]
     assert versions[1] == versions[0] + 1
 
 
-def test_adapters_share_no_prefix(adapted_bench: Bench) -> None:
-    model = adapted_model(adapted_bench)
-    for policy in (0, 2):
-        weights = adapter_weights(model, policy)
-        adapted_bench.run(adapted_bench.engine.load_adapter(policy, weights))
+def test_adapters_share_no_prefix(adapted_bench: Bench, adapted: PeftModel) -> None:
     for adapter in (0, 2, None):
         generation = adapted_bench.run(adapted_bench.ask(LONG_PROMPT, seed=1, adapter=adapter))
         assert generation is not None
-        assert difference(model, generation, adapter) < 1e-4
+        assert difference(adapted, generation, adapter) < 1e-4

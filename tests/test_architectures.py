@@ -31,8 +31,6 @@ from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory
 from comas.run.records import TOKENS, read_rows, read_tokens
 from comas.train import train
-from comas.utils.chat import ChatEncoder
-from comas.utils.model_folder import load_tokenizer
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 QWEN_3 = CHAT_TEMPLATE.replace(
@@ -223,13 +221,3 @@ def test_a_template_has_a_place_for_what_it_is_told(name, kwargs, said, tmp_path
     else:
         with pytest.raises(ValueError, match=said):
             check()
-
-
-def test_the_tiny_templates_open_and_close_thinking_as_the_large_ones_do(tmp_path: Path):
-    opened = {
-        name: ChatEncoder(load_tokenizer(folder), folder=folder).thinking
-        for name in ("qwen3", "llama", "gemma")
-        if (folder := save(tmp_path / name, name))
-    }
-    assert opened["gemma"] is None
-    assert (opened["qwen3"].opens, opened["llama"].opens) == (False, True)

@@ -33,7 +33,7 @@ def read(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Arguments:
 def test_help_lists_every_benchmark_with_a_line():
     listed = benchmark("--help").stdout
     files = {path.stem for path in (REPOSITORY / "scripts/benchmarks").glob("[!_]*.py")}
-    assert {"society", "update"} <= files
+    assert {"society", "peers"} <= files
     for name in files:
         assert f"\n  {name} " in listed
 
@@ -43,7 +43,7 @@ def test_an_unknown_benchmark_is_an_error_that_lists_the_known_ones(name):
     result = benchmark(name)
     assert result.returncode == 2
     assert f"no benchmark is named {name}" in result.stderr
-    assert "\n  update " in result.stderr
+    assert "\n  peers " in result.stderr
 
 
 def test_keys_replace_defaults(monkeypatch):

@@ -413,7 +413,7 @@ STARTED = sorted({path.stem for path in (REPOSITORY / "scripts").glob("*.sh")} -
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
-@pytest.mark.parametrize("name", [*STARTED, "benchmark update"])
+@pytest.mark.parametrize("name", [*STARTED, "benchmark society"])
 def test_help_of_every_script_needs_no_environment(tmp_path, name, flag):
     here = tmp_path / "here"
     for folder in ("scripts", "evaluation/benchmarks", "comas/help"):

@@ -27,26 +27,6 @@ def node(*, gpus: int, cpus: int) -> Node:
     return Node("id", "10.0.0.1", num_cpus=cpus, num_gpus=gpus)
 
 
-def test_colocated_engines_and_ranks_share_the_policys_two_gpus():
-    placement = plan_policy(paper(), device="cuda")
-    assert placement.num_gpus == 2
-    assert [slot.bundle_index for slot in placement.rollout_slots] == [0, 1]
-    assert [slot.bundle_index for slot in placement.policy_slots] == [0, 1]
-    for bundle in range(2):
-        slots = [*placement.rollout_slots, *placement.policy_slots]
-        share = sum(slot.num_gpus for slot in slots if slot.bundle_index == bundle)
-        assert 0.5 < share <= 1.0  # both fit on the GPU, and no third process does
-
-
-def test_disaggregated_engines_have_gpus_of_their_own_after_the_ranks():
-    config = paper()
-    config.cluster.placement = "disaggregated"
-    placement = plan_policy(config, device="cuda")
-    assert placement.num_gpus == 4
-    assert placement.policy_slots == (Slot(0, 1.0), Slot(1, 1.0))
-    assert placement.rollout_slots == (Slot(2, 1.0), Slot(3, 1.0))
-
-
 def sharded(*, engines: int, tensor_parallel: int, ranks: int, placement: str) -> Config:
     config = paper()
     config.rollout.engines_per_policy = engines

@@ -131,14 +131,11 @@ def test_the_context_holds_both_lengths_and_only_an_engine_that_shares_its_gpu_c
     assert EngineArgs(**arguments).weight_transfer_config.backend == transfer
     assert arguments.get("enable_sleep_mode") is can_sleep
     assert arguments.get("gpu_memory_utilization") == (None if can_sleep is None else 0.4)
-    assert arguments.keys().isdisjoint({"enforce_eager"}) == (can_sleep is not None)
-
-
-def test_a_cpu_engine_runs_eagerly_with_the_configured_cache_and_whole_prompts() -> None:
-    arguments = arguments_of("shared_memory")
-    assert arguments["enforce_eager"]
-    assert arguments["kv_cache_memory_bytes"] == 64 * 1024 * 1024
-    assert not arguments["enable_chunked_prefill"]
+    if transfer == "shared_memory":
+        assert arguments["enforce_eager"] and not arguments["enable_chunked_prefill"]
+        assert arguments["kv_cache_memory_bytes"] == 64 * 1024 * 1024
+    else:
+        assert "enforce_eager" not in arguments
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -70,19 +68,6 @@ def timed(work: Way) -> Numbers:
     work()
     cpu_seconds = time.process_time() - cpu_started
     return {"seconds": time.perf_counter() - started, "CPU seconds": cpu_seconds}
-
-
-def timed_with_memory(work: Way) -> Numbers:
-    """``timed``, and the memory of this process at its peak beyond that at the start."""
-    ctypes.CDLL(None).malloc_trim(0)  # memory kept for reuse would hide a peak
-    Path("/proc/self/clear_refs").write_text("5")  # forgets the peak so far
-    before = _memory_mib("VmRSS")
-    return timed(work) | {"peak MiB": _memory_mib("VmHWM") - before}
-
-
-def _memory_mib(field: str) -> float:
-    status = Path("/proc/self/status").read_text()
-    return int(status.split(f"{field}:")[1].split()[0]) / 1024
 
 
 class Report:

@@ -19,12 +19,12 @@ from comas.engines.cluster.recoveries import Recoveries
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, model_shape
 from comas.preflight.sharding import memory_needs, settle_sharding
+from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.run.metrics.step import Stopwatch
 from comas.types import Device, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.checks import PROMPT_TOKENS, Planned, Size
 from scripts.gpu_check.measures import memory_peak, model_flops
-from scripts.random_models import qwen2_config, save_random_model
 
 MOST_TOKENS_OF_A_SENTENCE = 12
 """Most tokens of a sentence of which ``sample`` makes prompts."""
@@ -236,18 +236,28 @@ def fitting(config: Config, *, model: str, machine: Machine, what: str) -> tuple
 
 
 def save_model(folder: Path, size: Size, *, device: Device) -> None:
-    """Write a random Qwen2 model with a tokenizer and chat template, in Hugging Face format."""
-    config = qwen2_config(
-        vocab_size=size.vocab_size,
+    """Write a random Qwen2 model with a tokenizer and chat template, for which the vocabulary may
+    have to grow, in Hugging Face format."""
+    import torch
+    from transformers import AutoModelForCausalLM, Qwen2Config
+
+    torch.manual_seed(0)
+    tokenizer = build_tokenizer(CHAT_FORMATS["qwen2"])
+    tokenizer.save_pretrained(folder)
+    config = Qwen2Config(
+        vocab_size=max(size.vocab_size, len(tokenizer)),
         hidden_size=size.hidden_size,
         intermediate_size=size.intermediate_size,
-        num_layers=size.num_layers,
-        num_heads=size.num_heads,
-        num_kv_heads=size.num_kv_heads,
-        max_tokens=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
+        num_hidden_layers=size.num_layers,
+        num_attention_heads=size.num_heads,
+        num_key_value_heads=size.num_kv_heads,
+        max_position_embeddings=max(PROMPT_TOKENS, size.long_prompt_tokens) + size.response_tokens,
+        tie_word_embeddings=True,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
         dtype="bfloat16" if device == "cuda" else "float32",
     )
-    save_random_model(folder, config)
+    AutoModelForCausalLM.from_config(config, dtype=config.dtype).save_pretrained(folder)
 
 
 def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
