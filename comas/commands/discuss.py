@@ -152,10 +152,10 @@ def how_scored(calls: Sequence[Call]) -> str:
     """Return what the judges make of the final answer, the solution with the best score."""
     scores: dict[str, list[int]] = {}
     for call in calls:
-        of_solution = scores.setdefault(".".join(call.label.split(".")[:2]), [])
+        given = scores.setdefault(".".join(call.label.split(".")[:2]), [])
         if role_of(call.label) == "scoring" and (score := parse_score(call.response)):
-            of_solution.append(score)
-    means = [fmean(own) for own in scores.values() if own]
+            given.append(score)
+    means = [fmean(given) for given in scores.values() if given]
     if not means:
         return f"none of the {len(scores)} solutions has a score that can be read"
     if max(means) == 1:

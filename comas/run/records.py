@@ -161,10 +161,10 @@ def token_records(
     for discussion in discussions:
         for turn in discussion.turns:
             if not turn.is_given:
-                of_turn = missing.pop((discussion.discussion_id, turn.turn_id), None)
-                yield _key(discussion.discussion_id, turn.turn_id) | _said(turn) | _gained(of_turn)
-    for (discussion_id, turn_id), of_turn in missing.items():
-        yield _key(discussion_id, turn_id) | _gained(of_turn)
+                gained = missing.pop((discussion.discussion_id, turn.turn_id), None)
+                yield _key(discussion.discussion_id, turn.turn_id) | _said(turn) | _gained(gained)
+    for (discussion_id, turn_id), gained in missing.items():
+        yield _key(discussion_id, turn_id) | _gained(gained)
 
 
 def compressed(records: Iterable[Record]) -> bytes:

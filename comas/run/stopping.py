@@ -30,10 +30,10 @@ class Condition:
     relation: str
     bound: float
     num_values: int
-    of_mean: bool = False
+    takes_mean: bool = False
 
     def __str__(self) -> str:
-        span = "over" if self.of_mean else "for"
+        span = "over" if self.takes_mean else "for"
         return f"{self.metric} {self.relation} {self.bound:g} {span} {self.num_values}"
 
     def holds(self, rows: Sequence[Row]) -> bool:
@@ -42,7 +42,7 @@ class Condition:
         latest = list(islice(found, self.num_values))
         if len(latest) < self.num_values:
             return False
-        compared = [fmean(latest)] if self.of_mean else latest
+        compared = [fmean(latest)] if self.takes_mean else latest
         return all(RELATIONS[self.relation](value, self.bound) for value in compared)
 
 
@@ -66,7 +66,7 @@ def parse_condition(text: str) -> Condition:
         raise ValueError(f"{text!r} compares with {bound}, which is not a number")
     if int(num_values) < 1:
         raise ValueError(f"{text!r} must look at 1 value at least")
-    return Condition(metric, relation, number, int(num_values), of_mean=span == "over")
+    return Condition(metric, relation, number, int(num_values), takes_mean=span == "over")
 
 
 def best_step(rows: Iterable[Row], metric: str) -> int | None:

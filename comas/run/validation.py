@@ -96,8 +96,8 @@ def validate(
     for prefix, texts in zip(generate, answers, strict=True):  # [agent][question]
         items = [
             (question.domain, text, held_out.answers[question.question_id])
-            for of_agent in texts
-            for question, text in zip(questions, of_agent, strict=True)
+            for answered in texts
+            for question, text in zip(questions, answered, strict=True)
         ]
         with progress_bar("validation, verdicts", unit="verdict", total=len(set(items))) as bar:
             verdicts = verifier.submit(items, on_verdict=bar.update).result()
@@ -105,8 +105,8 @@ def validate(
         metrics |= accuracy_metrics(prefix, judged)
         for agent in range(len(texts)):
             first = agent * len(questions)
-            of_agent = judged[first : first + len(questions)]
-            metrics |= accuracies(f"agent_{agent}/{prefix}", of_agent)
+            its = judged[first : first + len(questions)]
+            metrics |= accuracies(f"agent_{agent}/{prefix}", its)
     return metrics
 
 
@@ -153,14 +153,14 @@ def last_solutions(
     unanswered.
     """
     solutions = [discussion.children(None, "solution") for discussion in discussions]
-    last_round = max((turn.round_index for own in solutions for turn in own), default=0)
-    last = [[turn for turn in own if turn.round_index == last_round] for own in solutions]
+    last_round = max((turn.round_index for turns in solutions for turn in turns), default=0)
+    last = [[turn for turn in turns if turn.round_index == last_round] for turns in solutions]
     num_asked = max(map(len, last), default=0)
     judged: list[tuple[Domain, Verdict]] = []
-    for discussion, own in zip(discussions, last, strict=True):
+    for discussion, turns in zip(discussions, last, strict=True):
         domain = discussion.question.domain
-        judged += [(domain, verdicts[discussion.discussion_id, turn.turn_id]) for turn in own]
-        judged += [(domain, "unanswered")] * (num_asked - len(own))
+        judged += [(domain, verdicts[discussion.discussion_id, turn.turn_id]) for turn in turns]
+        judged += [(domain, "unanswered")] * (num_asked - len(turns))
     return judged
 
 

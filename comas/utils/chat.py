@@ -153,11 +153,11 @@ class ChatEncoder:
         return [token_id for token_id in token_ids if token_id != self._cut_id]
 
     def _can_be_imitated(self, mark: str) -> bool:
-        own, cut = (
+        whole, cut = (
             self._without_cuts(self._tokenizer.encode(text, add_special_tokens=False))
             for text in (mark, self._cut(mark))
         )
-        return own == cut
+        return whole == cut
 
 
 def chat_messages(prompt: str, *, system_prompt: str | None) -> list[Message]:

@@ -36,9 +36,9 @@ def describe_as(base: Path, folder: Path) -> None:
     for the type of the weights.
     """
     written = json.loads((folder / "config.json").read_text())
-    own = json.loads((base / "config.json").read_text())
-    is_same = own.get("architectures") == written["architectures"]
-    config = {**own, "dtype": written["dtype"]} if is_same else written
+    base_config = json.loads((base / "config.json").read_text())
+    is_same = base_config.get("architectures") == written["architectures"]
+    config = {**base_config, "dtype": written["dtype"]} if is_same else written
     write_text(folder / "config.json", _in_json(for_both_versions(config)))
     copy_tokenizer(base, folder)
 

@@ -89,8 +89,8 @@ def reliability(answers: Answers) -> float | None:
     """
     same: list[float] = []
     different: list[float] = []
-    for of_question in answers.values():
-        for (answer, reward), (other, paid) in combinations(of_question, 2):
+    for given in answers.values():
+        for (answer, reward), (other, paid) in combinations(given, 2):
             (same if answer == other else different).append((reward - paid) ** 2)
     if not same or not any(different):
         return None
@@ -101,10 +101,10 @@ def rewards_of_answers(rewarded: Iterable[RewardedDiscussion]) -> Answers:
     """Return what each answer of a step was paid."""
     answers: dict[str, list[tuple[str, float]]] = defaultdict(list)
     for item in rewarded:
-        of_question = answers[item.discussion.question.question_id]
+        given = answers[item.discussion.question.question_id]
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             if turn.role == "solution" and not turn.is_given and reward is not None:
-                of_question.append((compared_as(turn.text), reward))
+                given.append((compared_as(turn.text), reward))
     return answers
 
 
@@ -169,9 +169,9 @@ def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Me
     metrics: Metrics = {}
     for role in JUDGES:
         for agent in range(num_agents):
-            own = judged.get((role, agent))
+            paid = judged.get((role, agent))
             others = [r for (of, a), rs in judged.items() if of == role and a != agent for r in rs]
-            difference = fmean(own) - fmean(others) if own and others else None
+            difference = fmean(paid) - fmean(others) if paid and others else None
             metrics[f"agent_{agent}/influence/{role}"] = difference
     return metrics
 

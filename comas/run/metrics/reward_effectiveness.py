@@ -96,10 +96,10 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
             if verdicts.get((discussion.discussion_id, solution.turn_id)) != "correct":
                 continue
             for evaluation in discussion.children(solution, "evaluation"):
-                of_evaluation = discussion.children(evaluation, "scoring")
-                num_evaluations += len(of_evaluation)
+                scorings = discussion.children(evaluation, "scoring")
+                num_evaluations += len(scorings)
                 if evaluation.text != APPROVALS[discussion.question.domain]:
-                    scores += [parse_score(scoring.text) for scoring in of_evaluation]
+                    scores += [parse_score(scoring.text) for scoring in scorings]
     return {
         "evaluation/false_accusation_rate": _quotient(len(scores), num_evaluations),
         "scoring/false_accusations_accepted": _quotient(scores.count(1), len(scores)),

@@ -118,14 +118,14 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t, _ in turns)
     metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t, _ in turns)
     for agent in range(num_agents):
-        own = [(turn, reward) for turn, reward in turns if turn.agent_index == agent]
-        lengths = [len(turn.generation.response_token_ids) for turn, _ in own]
+        spoken = [(turn, reward) for turn, reward in turns if turn.agent_index == agent]
+        lengths = [len(turn.generation.response_token_ids) for turn, _ in spoken]
         for role in roles:
-            metrics[f"agent_{agent}/reward/{role}"] = _mean_reward(own, role)
-        metrics[f"agent_{agent}/spelt_marks"] = sum(t.generation.spells_mark for t, _ in own)
+            metrics[f"agent_{agent}/reward/{role}"] = _mean_reward(spoken, role)
+        metrics[f"agent_{agent}/spelt_marks"] = sum(t.generation.spells_mark for t, _ in spoken)
         metrics[f"agent_{agent}/response_length"] = _mean(lengths)
-        metrics[f"agent_{agent}/truncated_rate"] = _truncated_rate(turn for turn, _ in own)
-        metrics |= _thinking_metrics(f"agent_{agent}/", [turn for turn, _ in own])
+        metrics[f"agent_{agent}/truncated_rate"] = _truncated_rate(turn for turn, _ in spoken)
+        metrics |= _thinking_metrics(f"agent_{agent}/", [turn for turn, _ in spoken])
     return metrics
 
 
@@ -168,9 +168,9 @@ def accuracies(prefix: str, judged: Sequence[tuple[Domain, Verdict]]) -> Metrics
     """Share of correct answers among all that were asked, in all and by domain."""
     metrics: Metrics = {f"{prefix}/accuracy": _share([verdict for _, verdict in judged], "correct")}
     for domain in ALL_DOMAINS:
-        of_domain = [verdict for of, verdict in judged if of == domain]
-        if of_domain:
-            metrics[f"{prefix}/accuracy/{domain}"] = _share(of_domain, "correct")
+        there = [verdict for of, verdict in judged if of == domain]
+        if there:
+            metrics[f"{prefix}/accuracy/{domain}"] = _share(there, "correct")
     return metrics
 
 
@@ -233,14 +233,17 @@ def reward_spread(rewarded: Iterable[RewardedDiscussion]) -> float | None:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             if reward is not None:
                 paid.setdefault((turn.role, turn.round_index), []).append(reward)
-    return max((max(own) - min(own) for own in paid.values()), default=None)
+    return max((max(rewards) - min(rewards) for rewards in paid.values()), default=None)
 
 
 def _without_advantage(stats: UpdateStats) -> float | None:
     """Share of the samples in the loss that gained nothing over the mean: they were alone in their
     group, or all of it had the same reward. None of pairs, and of an empty buffer."""
     return _mean(
-        [float(max(map(abs, own), default=0.0) < NO_ADVANTAGE) for own in stats.advantages]
+        [
+            float(max(map(abs, advantages), default=0.0) < NO_ADVANTAGE)
+            for advantages in stats.advantages
+        ]
     )
 
 

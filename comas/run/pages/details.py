@@ -28,15 +28,15 @@ def read_details(
     chunks: dict[str, Details] = {}
     texts = _Texts(run, config)
     for thread in threads:
-        of_thread = {
+        said = {
             turn.id: texts.of(record, agent=turn.agent)
             for turn in thread.turns
             if turn.agent is not None
             and (record := records.get((thread.id, turn.id))) is not None
             and "response_token_ids" in record
         }
-        if of_thread:
-            chunks.setdefault(thread.chunk, {})[thread.id] = of_thread
+        if said:
+            chunks.setdefault(thread.chunk, {})[thread.id] = said
     return chunks
 
 

@@ -48,11 +48,11 @@ def thread_of(record: Record, *, step: int) -> Thread:
 
     def scores_around(turn: Record) -> tuple[int | str, ...]:
         """Its own score, or those of all turns below it about the same solution."""
-        own, below = turn["turn_id"], f"{turn['turn_id']}."
+        this, below = turn["turn_id"], f"{turn['turn_id']}."
         ids = [
             t
             for t in scores
-            if t == own or (t.startswith(below) and _solution_id(t) == _solution_id(own))
+            if t == this or (t.startswith(below) and _solution_id(t) == _solution_id(this))
         ]
         return tuple(score for turn_id in ids if (score := scores[turn_id]) is not None)
 

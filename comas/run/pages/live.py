@@ -190,8 +190,8 @@ def seconds_left(
     validation_s = [row["time/validation_s"] for row in rows if row.get("time/validation_s")]
     step = rows[-1]["step"]
     num_validations = math.ceil(num_steps / validate_every) - step // validate_every
-    of_validations = median(validation_s) * num_validations if validation_s else 0.0
-    return max(0, num_steps - step) * median(step_s) + max(0.0, of_validations)
+    validating_s = median(validation_s) * num_validations if validation_s else 0.0
+    return max(0, num_steps - step) * median(step_s) + max(0.0, validating_s)
 
 
 def duration(seconds: float) -> str:
