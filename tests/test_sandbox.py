@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 
-import psutil
 import pytest
 from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST, Hostile
 
@@ -38,19 +37,6 @@ def bare():
         yield sandbox
 
 
-def processes_of(sandbox: Sandbox) -> list[psutil.Process]:
-    """What the server has left behind: its descendants, and any that escaped to init."""
-    server = psutil.Process(sandbox._server.pid)
-    escaped = [
-        process
-        for process in psutil.process_iter(["cmdline", "ppid", "create_time"])
-        if process.info["ppid"] == 1
-        and "-m inside " in " ".join(process.info["cmdline"] or [])
-        and process.info["create_time"] >= server.create_time()
-    ]
-    return server.children(recursive=True) + escaped
-
-
 # ---------------------------------------------------------------- hostile programs
 
 
@@ -59,16 +45,6 @@ def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery: Hostil
     checkers = CHECKERS.values()
     assert any(isolated.run(f"{forgery.program}\n{c}", checker="") for c in checkers)
     assert not any(isolated.run(forgery.program, checker=c) for c in checkers)
-
-
-def test_a_program_that_leaves_a_daemon_and_passes_leaves_no_process(isolated, bare):
-    daemon = (
-        "import os, time\nif os.fork() == 0:\n    os.setsid()\n    if os.fork() == 0:\n"
-        "        time.sleep(60)\n    os._exit(0)\n"
-    )
-    for sandbox in (isolated, bare):
-        assert sandbox.run(daemon + HONEST, checker=CHECKER)
-        assert processes_of(sandbox) == []
 
 
 def test_the_checker_ends_with_its_program_and_is_limited_itself(isolated):
@@ -83,49 +59,6 @@ def test_a_checker_cannot_be_told_that_a_dead_program_has_answered(isolated):
     assert not isolated.run("import os\ndef f(x): os.closerange(3, 64)", checker=checker)
 
 
-REACHES_FOR_THE_CHECKER = """
-FRAMES = 'gi_frame gi_code cr_frame tb_frame f_back'.split()
-PRIVATE = (
-    '__globals__ __code__ __closure__ __self__ __func__ __dict__ __init__ __class__ __call__ '
-    '__getattribute__ __reduce_ex__ __subclasses__ __bases__ __builtins__ _private'
-).split()
-def f(given):
-    kind = type(given)  # of the stand-in: these go past its own attributes
-    routes = [(name, lambda name=name: kind.__getattr__(given, name)) for name in FRAMES + PRIVATE]
-    routes += [(name, lambda name=name: kind.__setattr__(given, name, 1)) for name in PRIVATE]
-    routes += [(name, lambda name=name: kind.__delattr__(given, name)) for name in PRIVATE]
-    reached = []
-    for name, route in routes:
-        try:
-            route()
-            reached.append(name)
-        except (AttributeError, TypeError):
-            pass
-    return reached
-"""
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        *("lambda: secret", "Thing()", "Thing().method", "Thing", "(x for x in [secret])"),
-        *("iter([1])", "getattr", "globals", "sys.modules['__main__']"),
-    ],
-)
-def test_a_program_reaches_nothing_of_the_checker_through_what_it_is_given(isolated, given: str):
-    checker = (
-        "secret = 1\nclass Thing:\n    _private = 2\n    def __init__(self): self.x = 1\n"
-        f"    def method(self): return secret\nimport sys\nassert f({given}) == []"
-    )
-    assert isolated.run(REACHES_FOR_THE_CHECKER, checker=checker)
-
-
-def test_callbacks_that_call_back_end(isolated):
-    program = "def f(g):\n    return g(lambda: f(g))"
-    checker = "try:\n    f(lambda h: h())\nexcept RecursionError:\n    pass\nelse:\n    assert 0"
-    assert isolated.run(program, checker=checker)
-
-
 # ---------------------------------------------------------------- what a program finds
 
 
@@ -136,31 +69,14 @@ def test_a_program_starts_from_nothing(isolated):
     assert isolated.run(program, checker=checker), "the file of the first is gone"
 
 
-def test_a_program_may_do_what_programs_do(isolated):
+def test_a_program_may_start_another(isolated):
     program = (
-        "import asyncio, subprocess, sys, tempfile, threading\n"
-        "async def answer(): return 1\n"
-        "def run(): return asyncio.run(answer())\n"
-        "def start():\n    found = []\n"
-        "    thread = threading.Thread(target=found.append, args=(2,))\n"
-        "    thread.start()\n    thread.join()\n    return found\n"
+        "import subprocess, sys\n"
         "def call(): return subprocess.run([sys.executable, '-S', '-c', 'print(3)'],"
         " capture_output=True).stdout\n"
-        "def keep():\n    with tempfile.TemporaryFile() as file:\n"
-        "        file.write(b'4')\n        file.seek(0)\n        return file.read()\n"
     )
-    checker = "assert (run(), start(), keep()) == (1, [2], b'4')"
     with Sandbox(PATIENT) as patient:
-        assert patient.run(program, checker=checker + "\nassert call() == b'3\\n'")
-    with Sandbox(PATIENT, isolated=False) as patient:
-        assert patient.run(program, checker=checker)
-
-
-def test_a_run_does_not_depend_on_luck(isolated):
-    program = "import random\ndrawn = random.random(), hash('a')"
-    drawn = "(0.8444218515250481, 4644417185603328019)"  # of seed 0, and of hash seed 0
-    assert isolated.run(program, checker=f"assert drawn == {drawn}, drawn")
-    assert isolated.run("", checker=f"import random\nassert random.random() == {drawn}[0]")
+        assert patient.run(program, checker="assert call() == b'3\\n'")
 
 
 # ---------------------------------------------------------------- the server

@@ -150,9 +150,9 @@ def conversations(name: str) -> dict[str, tuple[str, str]]:
 CONVERSATIONS, SWAYED = conversations("conversations"), conversations("swayed")
 
 
-@pytest.fixture(scope="module")
-def sandbox():
-    with Sandbox() as sandbox:
+@pytest.fixture(scope="module", params=[True, False], ids=["as the machine allows", "bare"])
+def sandbox(request):
+    with Sandbox(isolated=request.param) as sandbox:
         yield sandbox
 
 

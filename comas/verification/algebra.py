@@ -178,7 +178,7 @@ def read(text: str) -> list[Any]:
     )
     try:
         return [_canonical(expression) for expression in expressions]
-    except TypeError:  # an inequality with i
+    except (TypeError, ValueError):  # an inequality with i, or a sum over i beside an i
         return []
 
 

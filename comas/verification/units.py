@@ -158,7 +158,7 @@ def _spelled(tokens: list[str]) -> str:
             sign = sign if in_brackets else 1
         elif token in ("square", "sq", "cubic"):
             power = _POWERS[token]
-        elif token.lstrip("-").isdigit() or token in _POWERS:
+        elif token.lstrip("-").isdecimal() or token in _POWERS:
             factor = _POWERS.get(token) or int(token)
             powers[last] += (factor - 1) * (1 if powers[last] > 0 else -1)
         elif token not in ("degree", "degrees") or token is tokens[-1]:
