@@ -81,7 +81,7 @@ def test_a_head_node_without_gpus_holds_no_engine_of_theirs():
 
 def test_what_is_planned_for_is_what_every_node_has():
     large = Machine("cuda", 8, 80, 2000, has_cuda_compiler=True)
-    small = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False, capability=(7, 5))
+    small = Machine("cuda", 4, 40, 1000, has_cuda_compiler=False)
     assert least_of([large, small]) == dataclasses.replace(small, num_gpus=8)
 
 

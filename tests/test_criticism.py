@@ -16,7 +16,7 @@ from comas.interaction import (
 )
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.policy_optimization.samples import collect_samples
-from comas.preflight.sizes import _turns_of_one_discussion
+from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
@@ -211,4 +211,4 @@ def test_where_nobody_scores_there_is_no_table_of_scores():
 )
 def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
     config = Config(interaction=Interaction(criticism=criticism))
-    assert _turns_of_one_discussion(config) == expected
+    assert derive_sizes(config, num_questions=64).turns_per_discussion == expected

@@ -1,18 +1,16 @@
 """What a run needs of the machine beside memory: comparisons, each a line of the table."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from comas.config.schema import Config
 from comas.engines.allocator import EXPANDABLE
 from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
-from comas.preflight.machine import Gpus, Machine, needed_driver, why_on_cpu, why_unusable
+from comas.preflight.machine import Gpus, needed_driver, why_on_cpu, why_unusable
 from comas.preflight.memory import BYTES, GIB, MIB, in_words
 from comas.preflight.needs import Need
 from comas.types import Device
 
-BFLOAT16_CAPABILITY = (8, 0)
-"""Compute capability from which GPUs have bfloat16, and PyTorch's varlen_attn runs."""
 RECORDS_BYTES = GIB // 2
 """Room on the disk for metrics, discussions, logs and plots."""
 
@@ -26,12 +24,9 @@ def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
     return [chosen] if device == "cpu" else [chosen, *_gpu_needs(config, gpus)]
 
 
-def gpu_kind_needs(
-    config: Config, machine: Machine, environment: Mapping[str, str] = os.environ
-) -> list[Need]:
-    """Return what a run on "cuda" needs of its GPUs: that they compute in the dtypes of the
-    configuration, and an allocator that vLLM's sleep can live with."""
-    needs = [_capability_need(config, machine)]
+def allocator_needs(config: Config, environment: Mapping[str, str] = os.environ) -> Iterator[Need]:
+    """Yield a fault if vLLM's sleep, on GPUs that engines share with ranks, would meet expandable
+    segments."""
     # vLLM sees the setting, and leaves its pool alone, under the other name only.
     settings = environment.get("PYTORCH_ALLOC_CONF", "")
     if config.cluster.placement == "colocated" and EXPANDABLE in settings:
@@ -40,8 +35,7 @@ def gpu_kind_needs(
             f"sleep. Take {EXPANDABLE} out of the variable; the policies' ranks have it by "
             "themselves"
         )
-        needs.append(Need("GPU allocator", "no expandable segments", settings, fault))
-    return needs
+        yield Need("GPU allocator", "no expandable segments", settings, fault)
 
 
 def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kept: int) -> Need:
@@ -126,18 +120,3 @@ def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
     except ValueError as error:
         fault = str(error)
     return [driver, Need("GPUs", wanted, str(gpus.num_usable), fault)]
-
-
-def _capability_need(config: Config, machine: Machine) -> Need:
-    found = f"{machine.capability[0]}.{machine.capability[1]}"
-    keys = {"rollout.dtype": config.rollout.dtype, "policy.dtype": config.policy.dtype}
-    halves = [key for key, dtype in keys.items() if dtype != "float32"]
-    fault = None
-    if halves and machine.capability < BFLOAT16_CAPABILITY:
-        fault = (
-            f"GPUs of compute capability {found} have no bfloat16, nor FlashAttention, which "
-            f"policies use in it: set {' and '.join(halves)} to float32 (slow, and twice the "
-            "memory), or use GPUs of 8.0 or newer (A100, RTX 30)"
-        )
-    needed = "8.0 for bfloat16" if halves else "any"
-    return Need("compute capability", needed, found, fault)

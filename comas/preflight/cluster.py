@@ -85,5 +85,4 @@ def least_of(machines: Sequence[Machine]) -> Machine:
         gpu_bytes=min(machine.gpu_bytes for machine in machines),
         host_bytes=min(machine.host_bytes for machine in machines),
         has_cuda_compiler=all(machine.has_cuda_compiler for machine in machines),
-        capability=min(machine.capability for machine in machines),
     )

@@ -175,27 +175,21 @@ def _updates(config: Config) -> Iterator[Conflict]:
 # ---------------------------------------------------------------- the discussion and its reward
 
 
-def _criticism_of_schedule(config: Config) -> Iterator[Conflict]:
-    schedule = config.interaction.schedule
-    if schedule in UNCRITICISED_SCHEDULES and config.interaction.criticism != "none":
+def _criticism(config: Config) -> Iterator[Conflict]:
+    """A criticism that the schedule has no place for, or that the reward cannot read."""
+    name, schedule = config.interaction.criticism, config.interaction.schedule
+    criticism, scheme = CRITICISMS.find(name), REWARD_SCHEMES.find(config.reward.scheme)
+    if schedule in UNCRITICISED_SCHEDULES and name != "none":
         yield Conflict(
             ("interaction.schedule", "interaction.criticism"),
             f"in a {schedule} nobody criticises",
             "set interaction.criticism to none, and reward.scheme to one that reads no scores",
         )
-
-
-def _reward_of_criticism(config: Config) -> Iterator[Conflict]:
-    """A reward that reads what no turn says."""
-    name, scheme = config.interaction.criticism, config.reward.scheme
-    criticism, found = CRITICISMS.find(name), REWARD_SCHEMES.find(scheme)
-    if criticism is None or found is None:
-        return
-    if found.reads not in (None, criticism.outcome):
-        makers = [n for n, other in CRITICISMS.items() if other.outcome == found.reads]
+    if criticism and scheme and scheme.reads not in (None, criticism.outcome):
+        makers = [n for n, other in CRITICISMS.items() if other.outcome == scheme.reads]
         yield Conflict(
             ("reward.scheme", "interaction.criticism"),
-            f"{scheme} reads {found.reads}, and {name} makes none",
+            f"{config.reward.scheme} reads {scheme.reads}, and {name} makes none",
             f"choose another reward.scheme, or an interaction.criticism of {', '.join(makers)}",
         )
 
@@ -277,14 +271,10 @@ def _best(config: Config) -> Iterator[Conflict]:
             f"{SAMPLED}/accuracy/math, or one of an agent such as agent_0/{SAMPLED}/accuracy",
         )
         return
+    sampled = f"set validation.greedy=true and a validation.temperature above 0, or name {SAMPLED}/"
+    is_greedy = validation.greedy and validation.temperature > 0
     for prefix, key, is_measured, remedy in (
-        (
-            GREEDY,
-            "validation.greedy",
-            validation.greedy and validation.temperature > 0,
-            "set validation.greedy=true and a validation.temperature above 0, or name "
-            f"{SAMPLED}/accuracy",
-        ),
+        (GREEDY, "validation.greedy", is_greedy, f"{sampled}accuracy"),
         (
             DISCUSSIONS,
             "validation.discussions",
@@ -373,8 +363,7 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _betas,
     _updates,
     _chats,
-    _criticism_of_schedule,
-    _reward_of_criticism,
+    _criticism,
     _evaluations_of_criticism,
     _train_batches,
     _pairs,

@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 
 from comas.config.schema import Config
-from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill, wording_of
+from comas.interaction.prompts import SOLUTION, fill, wording_of
 from comas.preflight.needs import Need
 from comas.types import Question
 from comas.utils.files import read_json
@@ -24,34 +24,26 @@ _OBJECT = TypeAdapter(dict[str, Any])
 
 
 def length_needs(
-    config: Config, *, folders: Mapping[str, Path | None], questions: Sequence[Question]
+    config: Config, *, folders: Mapping[str, Path], questions: Sequence[Question]
 ) -> Iterator[Need]:
-    """What is needed of the models in ``folders``, by name (None: an embedded one, still to be
-    built), and of the ``questions`` to train on, as far as they are known."""
-    contexts = {
-        name: _embedded_length() if folder is None else context_length(folder)
-        for name, folder in folders.items()
-    }
+    """Yield what is needed of the models in ``folders``, by name, and of the ``questions`` to train
+    on, as far as they are known."""
+    contexts = {name: context_length(folder) for name, folder in folders.items()}
     known = {name: tokens for name, tokens in contexts.items() if tokens is not None}
     if known:
         yield _context_need(config, known)
     asked = questions[:: max(1, len(questions) // MAX_QUESTIONS)][:MAX_QUESTIONS]
-    tokenizers = {
-        name: folder / "tokenizer.json" for name, folder in folders.items() if folder is not None
-    }
     wording = wording_of(config.interaction.prompts)
-    lengths = {
-        name: prompt_lengths(file, asked, wording)
-        for name, file in tokenizers.items()
-        if file.is_file()
-    }
+    prompts = [fill(SOLUTION, q.domain, question=q.text, wording=wording) for q in asked]
+    files = {name: folder / "tokenizer.json" for name, folder in folders.items()}
+    lengths = {name: _text_lengths(file, prompts) for name, file in files.items() if file.is_file()}
     if asked and lengths:
-        yield prompt_need(config, lengths)
+        yield _prompt_need(config, lengths)
 
 
 def context_length(folder: Path) -> int | None:
-    """Tokens of prompt and response together that the model in ``folder`` reads; None: its
-    config.json does not say."""
+    """Return how many tokens of prompt and response together the model in ``folder`` reads; None:
+    its config.json does not say."""
     whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
     text = whole.get("text_config") or whole
     maximum = text.get("max_position_embeddings")
@@ -64,18 +56,15 @@ def context_length(folder: Path) -> int | None:
     return maximum if kind in ALREADY_STRETCHED else int(maximum * (rope.get("factor") or 1))
 
 
-def prompt_lengths(
-    tokenizer_file: Path, questions: Sequence[Question], wording: Wording = SHIPPED
-) -> list[int]:
-    """Tokens of what a solver is told of each question without any history; the chat template
-    adds some. (Transformers, which knows how many, takes seconds to import.)"""
+def _text_lengths(tokenizer_file: Path, texts: Sequence[str]) -> list[int]:
+    """Return the tokens of each text; the chat template adds some. (Transformers, which knows how
+    many, takes seconds to import.)"""
     tokenizer = Tokenizer.from_file(str(tokenizer_file))
-    prompts = [fill(SOLUTION, q.domain, question=q.text, wording=wording) for q in questions]
-    return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in prompts]
+    return [len(tokenizer.encode(text, add_special_tokens=False).ids) for text in texts]
 
 
-def prompt_need(config: Config, lengths: Mapping[str, Sequence[int]]) -> Need:
-    """Room for the questions in the prompts of every model, of which ``lengths`` are the least."""
+def _prompt_need(config: Config, lengths: Mapping[str, Sequence[int]]) -> Need:
+    """Return the room for the questions in the prompts of the model that most of them exceed."""
     limit = config.rollout.max_prompt_tokens
     name, worst = max(lengths.items(), key=lambda item: sum(n > limit for n in item[1]))
     num_over, longest = sum(length > limit for length in worst), max(worst)
@@ -106,9 +95,3 @@ def _context_need(config: Config, contexts: Mapping[str, int]) -> Need:
             f"that both have {least} at most, or choose another model (society.models)"
         )
     return Need("context of the models", f"{prompt + response} tokens", str(least), fault)
-
-
-def _embedded_length() -> int:
-    from comas.quickstart.tokenizers import MAX_LENGTH  # which imports transformers
-
-    return MAX_LENGTH

@@ -48,8 +48,6 @@ class Machine:
     """Memory of its smallest GPU; 0 on CPU."""
     host_bytes: int
     has_cuda_compiler: bool
-    capability: tuple[int, int] = (8, 0)
-    """Compute capability of its oldest GPU; an A100's where there is none."""
     is_imagined: bool = False
     """True if there are no GPUs, and it is only what a run is planned for."""
 
@@ -133,7 +131,6 @@ def describe_machine(device: Device) -> Machine:
         gpu_bytes=min(gpu.total_memory for gpu in gpus),
         host_bytes=host_bytes(),
         has_cuda_compiler=CUDA_HOME is not None,
-        capability=min((gpu.major, gpu.minor) for gpu in gpus),
     )
 
 

@@ -5,6 +5,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, get_args
 
+import torch
+
 from comas.config.keys import keys_of
 from comas.config.plugins import Registry
 from comas.config.schema import Config
@@ -12,6 +14,7 @@ from comas.data import QuestionSet
 from comas.interaction import CRITICISMS, SCHEDULES
 from comas.interaction.prompts import location_of, read_wording
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
+from comas.policy_optimization.advantages import AdvantageInputs
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
@@ -55,8 +58,8 @@ def user_sources(config: Config) -> dict[str, str]:
 
 
 def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
-    """Return where each plug-in is defined, once it was tried. (Schedules, criticisms and
-    estimators are tried by whatever counts their turns and groups; trackers are only imported.)"""
+    """Return where each plug-in is defined, once it was tried. (Schedules and criticisms are
+    tried by whatever counts their turns; trackers are only imported.)"""
     needs = Checklist()
     for key, registry, name in named_plugins(config):
         if name not in registry:
@@ -66,7 +69,7 @@ def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
 
 def _try(config: Config, key: str, name: str, train: QuestionSet | None) -> str:
     """Call a reward on discussions in which nobody says anything, a verifier on the first answer
-    of its domain; return where the plug-in is defined."""
+    of its domain, an estimator on two samples; return where the plug-in is defined."""
     section, _, domain = key.partition(".")
     if key == "reward.scheme":
         silent_rewards(config, silent_discussions(config, num_questions=2))
@@ -80,6 +83,15 @@ def _try(config: Config, key: str, name: str, train: QuestionSet | None) -> str:
                 f"{key}={name}: of {question.question_id} it says {verdict!r}; let it say one of "
                 f"{', '.join(get_args(Verdict))}"
             )
+    if key == "algorithm.estimator":
+        two = AdvantageInputs(
+            rewards=torch.tensor([1.0, 0.0]),
+            mask=torch.ones(2, 1, dtype=torch.bool),
+            log_ratios=torch.zeros(2, 1),
+            groups=["one", "other"],
+            kl_coef=0.0,
+        )
+        ADVANTAGE_ESTIMATORS[name](two)
     source = PLUGIN_KEYS[key].source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
 

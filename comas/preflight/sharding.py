@@ -73,9 +73,9 @@ def settle_sharding(
         if plan.gpu_peak <= plan.gpu_free and plan.host <= USABLE_SHARE * machine.host_bytes
     ]
     if not fitting and len(possible) > 1:
-        raise ValueError(_nothing_fits(plans, config, machine))
+        raise ValueError(_nothing_fits(plans, machine))
     plan = (fitting or plans)[0]
-    line = f"update: {_in_words(plan.choice, config)}; {_need(plan, config, machine)}"
+    line = f"update: {_in_words(plan.choice, config)}; {_need(plan, machine)}"
     return _settled(config, plan.choice), line if fitting else f"{line}: perhaps too much"
 
 
@@ -204,24 +204,18 @@ def _in_words(choice: Sharding, config: Config) -> str:
     return f"ZeRO-{choice.zero_stage}{adam} ({why})"
 
 
-def _need(plan: UpdateMemory, config: Config, machine: Machine) -> str:
-    """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; ...``, and what is left to a
-    rollout engine that shares the GPU while the policy's states wait in host memory."""
-    words = (
+def _need(plan: UpdateMemory, machine: Machine) -> str:
+    """``a GPU needs 28.7 GiB for states, up to 61.8 of 71.0 in all; ...``"""
+    return (
         f"a GPU needs {gib(plan.gpu_states)} GiB for states, up to {gib(plan.gpu_peak)} of "
         f"{gib(plan.gpu_free)} in all; the host {gib(plan.host)} of {gib(machine.host_bytes)} GiB"
     )
-    if config.cluster.placement == "disaggregated":
-        return words
-    sharers = config.cluster.policies_per_gpu
-    share = (USABLE_SHARE - sharers * PROCESS_BYTES / machine.gpu_bytes) / sharers
-    return f"{words}; rollout.gpu_memory_utilization has room up to {share:.2f}"
 
 
-def _nothing_fits(plans: Sequence[UpdateMemory], config: Config, machine: Machine) -> str:
+def _nothing_fits(plans: Sequence[UpdateMemory], machine: Machine) -> str:
     tried = [
         f"ZeRO-{plan.choice.zero_stage}{' with offloaded Adam' * plan.choice.adam_offload}: "
-        f"{_need(plan, config, machine)}"
+        f"{_need(plan, machine)}"
         for plan in plans
     ]
     return (

@@ -11,7 +11,7 @@ from comas.interaction import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.prepared import Sizes
-from comas.types import ROLES, Discussion, Generation, Question, Rewards, Role, TurnKey
+from comas.types import ROLES, Discussion, Generation, Question, Rewards, TurnKey
 from comas.verification.solutions import Verdicts
 
 
@@ -29,14 +29,16 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_steps=config.training.num_steps,
     )
     num_discussions = config.rollout.batch_size * config.interaction.prompt_reuse
-    turns = _turns_of_one_discussion(config)
+    said = silent_discussions(config, num_questions=2)[0].turns
+    roles = Counter(turn.role for turn in said if not turn.is_given)
+    turns = {role: roles[role] for role in ROLES if role in roles}
     num_turns = num_discussions * sum(turns.values())
     samples_per_agent = num_turns / config.society.num_agents
     if isinstance(config.algorithm, Dpo):
         samples_per_agent = 2 * config.rollout.batch_size  # a pair of each question
     agents = Counter(config.policy_of_agent)
     samples = [round(samples_per_agent * agents[p]) for p in range(config.num_policies)]
-    own = list(zip(samples, config.update_every, strict=True))
+    updates = list(zip(samples, config.update_every, strict=True))
     validate_every, save_every = config.training.validate_every, config.training.save_every
     return Sizes(
         num_questions=num_questions,
@@ -47,10 +49,11 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
         num_turns=num_turns,
         samples_per_policy=tuple(samples),
         optimizer_steps_per_policy=tuple(
-            _optimizer_steps(config, n, num_steps=every) for n, every in own
+            _optimizer_steps(config, n, num_steps=every) for n, every in updates
         ),
         num_optimizer_steps=tuple(
-            _optimizer_steps_of_run(config, n, every=every, num_steps=num_steps) for n, every in own
+            _optimizer_steps_of_run(config, n, every=every, num_steps=num_steps)
+            for n, every in updates
         ),
         num_validations=1 + math.ceil(num_steps / validate_every),
         num_checkpoints=math.ceil(num_steps / save_every),
@@ -58,7 +61,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
 
 
 def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
-    """The derived sizes in plain words, one line per subject."""
+    """Return the derived sizes in plain words, one line per subject."""
     turns = sizes.turns_per_discussion
     size = config.optimization.train_batch_size
     batch = "the whole buffer" if size is None else f"{size} samples"
@@ -84,26 +87,25 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
     ]
 
 
-def silent_discussions(config: Config, *, num_questions: int, step: int = 0) -> list[Discussion]:
-    """The discussions of a step of so many questions, with every turn and who has it.
+def silent_discussions(config: Config, *, num_questions: int) -> list[Discussion]:
+    """Return the discussions of so many questions, with every turn and who has it.
 
     Not to be called while an event loop runs.
     """
     return asyncio.run(
         run_discussions(
-            [Question(f"{step}/{number}", "math", "") for number in range(num_questions)],
+            [Question(str(number), "math", "") for number in range(num_questions)],
             generate=_stay_silent,
             num_agents=config.society.num_agents,
             rules=config.interaction,
             seed=config.seed,
-            step=step,
+            step=0,
         )
     )
 
 
 def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards:
-    """What the reward scheme makes of discussions in which nobody says anything; raises what
-    it raises."""
+    """Return what the reward scheme makes of discussions in which nobody says anything."""
     unanswered: Verdicts = {
         (discussion.discussion_id, turn.turn_id): "unanswered"
         for discussion in discussions
@@ -119,21 +121,17 @@ async def _stay_silent(agent_index: int, prompt: str, *, turn: TurnKey, seed: in
 
 
 def _optimizer_steps(config: Config, samples_per_step: int, *, num_steps: int) -> int:
-    """Optimiser steps of one update, on the samples of so many steps."""
+    """Return the optimiser steps of one update, on the samples of so many steps."""
     batch = config.optimization.train_batch_size
     in_an_epoch = num_optimizer_steps(samples_per_step * num_steps, batch)
     return config.optimization.epochs_per_buffer * in_an_epoch
 
 
-def _optimizer_steps_of_run(
-    config: Config, samples_per_step: int, *, every: int, num_steps: int
-) -> int:
-    """The last step has an update, too, if it is no multiple of ``every``."""
-    if every == 0:
-        return 0
-    num_whole, rest = divmod(num_steps, every)
-    whole = _optimizer_steps(config, samples_per_step, num_steps=every)
-    return num_whole * whole + _optimizer_steps(config, samples_per_step, num_steps=rest)
+def _optimizer_steps_of_run(config: Config, samples: int, *, every: int, num_steps: int) -> int:
+    """Return those of all updates, of which the last step has one whatever ``every`` is."""
+    num_whole, rest = divmod(num_steps, every) if every else (0, 0)
+    whole = _optimizer_steps(config, samples, num_steps=every)
+    return num_whole * whole + _optimizer_steps(config, samples, num_steps=rest)
 
 
 def _adapted(config: Config) -> str:
@@ -173,12 +171,6 @@ def _describe_updates(config: Config) -> list[str]:
                 "checkpoint, and no folder under models/"
             )
     return lines
-
-
-def _turns_of_one_discussion(config: Config) -> dict[Role, int]:
-    turns = silent_discussions(config, num_questions=2)[0].turns
-    roles = Counter(turn.role for turn in turns if not turn.is_given)
-    return {role: roles[role] for role in ROLES if role in roles}
 
 
 def _each(counts: tuple[int, ...]) -> str:

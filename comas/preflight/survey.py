@@ -105,10 +105,10 @@ def survey_run(config: Config) -> Findings:
     machine = _find_machine(config, needs)
     device = machine.device
     if device == "cuda" and not machine.is_imagined:
-        needs += checks.gpu_kind_needs(config, machine)
+        needs += checks.allocator_needs(config)
     inputs = find_inputs(config, needs, device=device)
     train = None if inputs.train is None else inputs.train.questions
-    folders = {name: model.folder for name, model in inputs.models.items()}
+    folders = {name: model.folder for name, model in inputs.models.items() if model.folder}
     questions = () if train is None else train.questions
     needs += length_needs(config, folders=folders, questions=questions)
     needs += held_out_need(config, inputs)
