@@ -15,12 +15,11 @@ from comas.utils.files import locked
 from comas.verification import Verifier
 from evaluation.config import EvaluationConfig
 from evaluation.grading import grade_folder
-from evaluation.identity import check_identity, write_identity
 from evaluation.inference_log import ANSWERS, FAILURES, IN_USE, read_inference
 from evaluation.models import LocalModel, RemoteModel, Target
 from evaluation.plan import EvaluationPlan
 from evaluation.report import write_summary
-from evaluation.results import SUMMARY, Column
+from evaluation.results import SUMMARY, Column, check_identity, write_identity
 from evaluation.runner import run_inference
 from evaluation.server import ServerError, Servers, serve
 

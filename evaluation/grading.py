@@ -12,7 +12,6 @@ import comas.verification
 from comas.utils.progress import progress_bar
 from comas.verification import Grader, Verifier
 from comas.verification.verifiers import GRADERS as VERIFIERS_OF
-from evaluation.identity import fingerprint
 from evaluation.inference_log import (
     ANSWERS,
     FAILURES,
@@ -29,6 +28,7 @@ from evaluation.results import (
     Evaluation,
     GradedAnswer,
     Tally,
+    fingerprint,
     read_evaluation,
     write_evaluation,
 )

@@ -30,7 +30,7 @@ from comas.utils.model_folder import (
 )
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
 from evaluation.client import Endpoint, fault_of_address, proxy_of
-from evaluation.identity import fingerprint
+from evaluation.results import fingerprint
 from evaluation.types import UNCHANGED_CHAT, ChatRules
 
 MAX_CONTEXT = 32768

@@ -17,15 +17,6 @@ from evaluation.accuracy import columns_of, in_words
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.client import RequestOptions, with_system_prompt
 from evaluation.config import Command, EvaluationConfig
-from evaluation.identity import (
-    SAMPLING,
-    SETUP_FILES,
-    TASKS,
-    TITLE,
-    Identity,
-    check_identity,
-    fingerprint,
-)
 from evaluation.models import (
     CONTEXT_SHARE_OF_REPLY,
     LocalModel,
@@ -34,7 +25,17 @@ from evaluation.models import (
     find_target,
 )
 from evaluation.report import Results, read_results
-from evaluation.results import Column, graded_columns
+from evaluation.results import (
+    SAMPLING,
+    SETUP_FILES,
+    TASKS,
+    TITLE,
+    Column,
+    Identity,
+    check_identity,
+    fingerprint,
+    graded_columns,
+)
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
 from evaluation.types import BenchmarkTask, ChatRules, Setup
@@ -92,7 +93,14 @@ def make_plan(command: Command) -> EvaluationPlan:
         target = find_target(command.path, weights=config.weights, chat=chat)
     results = Path(config.results)
     tasks = _all_tasks(config, target)
-    requests = _request_options(config, target)
+    requests = RequestOptions(
+        temperature=config.temperature,
+        max_tokens=target.max_tokens(config.max_tokens),
+        concurrency=config.concurrency,
+        timeout_s=config.timeout_s,
+        system_prompt=target.system_prompt,
+    )
+    runs_programs = any(task.form == "coding" for own in tasks.values() for task in own)
     setups = {SETUPS.label(name): SETUPS[name] for name in config.setups or SETUPS}
     columns = [Column(setup, name) for setup in setups for name in tasks]
     plan = EvaluationPlan(
@@ -106,7 +114,7 @@ def make_plan(command: Command) -> EvaluationPlan:
         requests=requests,
         identity=_identity(target, tasks, config=config, requests=requests),
         baseline=None if config.baseline is None else results / config.baseline,
-        isolation=_isolation(config, tasks),
+        isolation=settle_isolation(config.sandbox, key="sandbox") if runs_programs else None,
         notes=_notes(config, requests, target),
     )
     check_identity(plan.folder, plan.identity)
@@ -226,24 +234,6 @@ def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[Bench
         else:
             tasks[BENCHMARKS[name].name] = benchmark_tasks(name, data=data, limit=config.limit)
     return tasks
-
-
-def _isolation(
-    config: EvaluationConfig, tasks: Mapping[str, Sequence[BenchmarkTask]]
-) -> Isolation | None:
-    if all(task.form != "coding" for of_benchmark in tasks.values() for task in of_benchmark):
-        return None
-    return settle_isolation(config.sandbox, key="sandbox")
-
-
-def _request_options(config: EvaluationConfig, target: Target) -> RequestOptions:
-    return RequestOptions(
-        temperature=config.temperature,
-        max_tokens=target.max_tokens(config.max_tokens),
-        concurrency=config.concurrency,
-        timeout_s=config.timeout_s,
-        system_prompt=target.system_prompt,
-    )
 
 
 def _notes(config: EvaluationConfig, requests: RequestOptions, target: Target) -> tuple[str, ...]:

@@ -16,8 +16,7 @@ from comas.utils.files import explaining_errors, write_text
 from comas.verification import Grader
 from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
-from evaluation.identity import read_sampling
-from evaluation.results import SUMMARY, Column, Subject, read_subjects
+from evaluation.results import SUMMARY, Column, Subject, read_sampling, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
     DIFFERENCE_LEGEND,

@@ -14,9 +14,8 @@ from matplotlib.image import imread
 
 from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
-from evaluation.identity import write_identity
 from evaluation.report import accuracy_figure, compare
-from evaluation.results import read_subjects
+from evaluation.results import read_subjects, write_identity
 
 
 def accuracy(*by_seed: str, questions: str = "q"):

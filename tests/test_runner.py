@@ -125,14 +125,6 @@ def test_retries_end(tmp_path):
     assert len(read_failures(tmp_path / "failures.jsonl")) == 4
 
 
-def test_no_proxy_comes_between_this_machine_and_itself(tmp_path, monkeypatch):
-    for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-    monkeypatch.delenv("no_proxy", raising=False)
-    with ScriptedServer(model) as server:
-        assert run(server.base_url, tmp_path, num_retries=0).num_done == 4
-
-
 class RefusingProxy(BaseHTTPRequestHandler):
     """It wants another password."""
 

@@ -6,9 +6,7 @@ import asyncio
 import dataclasses
 import json
 import os
-import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -30,7 +28,6 @@ from evaluation.models import LocalModel, find_remote, read_model
 from evaluation.server import ServerError, Servers, exceptions_in, serve
 from evaluation.server_command import (
     Slot,
-    choose_ports,
     groups_of,
     plan_slots,
     server_arguments,
@@ -106,18 +103,6 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     assert replies(servers, prompts, seeds=seeds, at_once=1) == together
     # The model's own generation_config would make every reply greedy.
     assert len(set(together)) == 16
-
-
-@pytest.mark.stack
-@pytest.mark.slow
-def test_a_server_whose_model_vllm_refuses_shows_why(model, tmp_path):
-    folder = shutil.copytree(model.folder, tmp_path / "model")
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**config, "model_type": "unheard-of"}))
-    with pytest.raises(ServerError, match="died with exit status 1") as error:
-        served(read_model(folder), tmp_path).__enter__()
-    assert "unheard-of" in str(error.value)
-    assert str(tmp_path / "server.log") in str(error.value)
 
 
 @pytest.mark.usefixtures("told")
@@ -376,16 +361,6 @@ def test_whoever_of_them_is_killed_takes_the_whole_server_along(stubborn, killed
 
 
 # ---------------------------------------------------------------- where servers run
-
-
-def test_a_port_in_use_is_an_error_that_names_it():
-    assert len(set(choose_ports(5, first=None))) == 5  # else they differ
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(ValueError, match=f"127.0.0.1:{port} cannot be used"):
-            choose_ports(1, first=port)
 
 
 GPU_CASES = [
