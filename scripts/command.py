@@ -6,8 +6,7 @@ import dataclasses
 import sys
 from typing import TypeVar
 
-from omegaconf import OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from comas.config import ConfigError, load
 
 Arguments = TypeVar("Arguments")
 
@@ -19,7 +18,6 @@ def read_arguments(kind: type[Arguments], *, about: str) -> Arguments:
     value that does not fit ends it with status 2, after an error that lists the keys.
     """
     given = sys.argv[1:]
-    defaults = OmegaConf.structured(kind)
     keys = "\n".join(
         ["Keys and their defaults:", *(f"  {f.name}={f.default}" for f in dataclasses.fields(kind))]  # type: ignore[arg-type]
     )
@@ -27,10 +25,9 @@ def read_arguments(kind: type[Arguments], *, about: str) -> Arguments:
         sys.stdout.write(f"{about}\n{keys}\n")
         raise SystemExit(0)
     try:
-        return OmegaConf.to_object(OmegaConf.merge(defaults, OmegaConf.from_dotlist(given)))  # type: ignore[return-value]
-    except OmegaConfBaseException as error:
-        reason = str(error).splitlines()[0]
-        sys.stderr.write(f"error: {' '.join(given)}: {reason}\n{keys}\n")
+        return load(kind, None, given)
+    except ConfigError as error:
+        sys.stderr.write(f"error: {' '.join(given)}: {error}\n{keys}\n")
         raise SystemExit(2) from None
 
 

@@ -18,6 +18,7 @@ from peft import PeftModel
 from test_policy_engine import (
     OPTIMIZATION,
     POLICY,
+    REINFORCE_PP,
     largest_difference,
     make_samples,
     plain_updates,
@@ -25,7 +26,7 @@ from test_policy_engine import (
 )
 from transformers import AutoModelForCausalLM
 
-from comas.config.schema import Lora, Optimization, Policy
+from comas.config.schema import Lora, Policy, ReinforcePP
 from comas.engines.policy.family import FamilyTrainer
 from comas.types import TrainingSample
 
@@ -49,14 +50,15 @@ def make_family(
     *,
     policies: Sequence[int] = (0, 1),
     lora: Lora = LORA,
-    optimization: Optimization = STEPS,
+    algorithm: ReinforcePP = REINFORCE_PP,
     **changes: Any,
 ) -> FamilyTrainer:
     policy: Policy = replace(POLICY, lora=lora, **changes)
     return FamilyTrainer(
         str(model),
         policy=policy,
-        optimizations=dict.fromkeys(policies, optimization),
+        algorithm=algorithm,
+        optimizations=dict.fromkeys(policies, STEPS),
         num_optimizer_steps=dict.fromkeys(policies),
         temperature=1.0,
         max_response_tokens=15,
@@ -146,7 +148,7 @@ def test_recomputed_activations_give_the_same_gradients(qwen2: Path) -> None:
 
 
 def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
-    family = make_family(qwen2, optimization=replace(STEPS, kl_coef=0.1, train_batch_size=None))
+    family = make_family(qwen2, algorithm=ReinforcePP(kl_coef=0.1))
     first = family.update(buffers(), step=0)
     assert first[0].kl == first[1].kl == 0.0
     second = family.update({1: buffers()[1]}, step=1)
@@ -154,7 +156,7 @@ def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
     assert second[1].kl != 0.0
     whole = make_family(qwen2, lora=Lora(), policies=(1,))
     reference = torch.cat(whole.trainers[1].response_logprobs(samples))
-    before = make_family(qwen2, optimization=replace(STEPS, kl_coef=0.1, train_batch_size=None))
+    before = make_family(qwen2, algorithm=ReinforcePP(kl_coef=0.1))
     before.update(buffers(), step=0)
     policy = torch.cat(before.trainers[1].response_logprobs(samples))
     assert second[1].kl == pytest.approx((policy - reference).mean().item(), abs=1e-6)

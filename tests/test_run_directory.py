@@ -53,7 +53,7 @@ def test_a_new_run_has_a_folder_of_its_own_with_its_config_that_latest_points_at
     date, time, name = first.path.name.split("-", 2)
     assert (len(date), len(time), name) == (8, 6, "test")
     [start] = json.loads((first.path / "versions.json").read_text())
-    assert start["python"].startswith("3.") and "omegaconf" in start["packages"]
+    assert start["python"].startswith("3.") and "pydantic" in start["packages"]
     assert start["command"] == sys.argv
 
 

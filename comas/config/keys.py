@@ -80,7 +80,7 @@ def keys_of(schema: type, settings: Mapping[str, Any] | None = None) -> dict[str
         else:
             make = declared.default_factory
             default = declared.default if make is dataclasses.MISSING else make()
-            keys[declared.name] = Key(kind, default, **declared.metadata)
+            keys[declared.name] = Key(kind, default, declared.metadata.get("rules", Rules()))
     return keys
 
 
