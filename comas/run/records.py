@@ -188,11 +188,13 @@ def _key(discussion_id: str, turn_id: str) -> Record:
 
 
 def _said(turn: Turn) -> Record:
-    return {
-        "prompt_token_ids": list(turn.generation.prompt_token_ids),
-        "response_token_ids": list(turn.generation.response_token_ids),
-        "logprobs": _rounded(turn.generation.rollout_logprobs),
+    said = turn.generation
+    record = {
+        "prompt_token_ids": list(said.prompt_token_ids),
+        "response_token_ids": list(said.response_token_ids),
+        "logprobs": _rounded(said.rollout_logprobs),
     }
+    return record if said.sampled is None else record | {"sampled": list(said.sampled)}
 
 
 def _gained(advantages: Sequence[float] | None) -> Record:

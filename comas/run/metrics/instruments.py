@@ -123,8 +123,7 @@ def entropy(values: Iterable[object]) -> float | None:
 def _lengths(turns: Sequence[Turn]) -> Metrics:
     """Mean tokens of the responses in each role."""
     lengths = {
-        role: [len(t.generation.response_token_ids) for t in turns if t.role == role]
-        for role in ROLES
+        role: [t.generation.num_sampled_tokens for t in turns if t.role == role] for role in ROLES
     }
     return {f"response_length/{role}": fmean(of) for role, of in lengths.items() if of}
 

@@ -113,13 +113,13 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
     for role in roles:
         metrics[f"truncated_rate/{role}"] = _truncated_rate(t for t, _ in turns if t.role == role)
     metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
-    metrics["response_length"] = _mean([len(t.generation.response_token_ids) for t, _ in turns])
+    metrics["response_length"] = _mean([t.generation.num_sampled_tokens for t, _ in turns])
     metrics |= _thinking_metrics("", [turn for turn, _ in turns])
     metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t, _ in turns)
-    metrics["tokens/response"] = sum(len(t.generation.response_token_ids) for t, _ in turns)
+    metrics["tokens/response"] = sum(t.generation.num_sampled_tokens for t, _ in turns)
     for agent in range(num_agents):
         spoken = [(turn, reward) for turn, reward in turns if turn.agent_index == agent]
-        lengths = [len(turn.generation.response_token_ids) for turn, _ in spoken]
+        lengths = [turn.generation.num_sampled_tokens for turn, _ in spoken]
         for role in roles:
             metrics[f"agent_{agent}/reward/{role}"] = _mean_reward(spoken, role)
         metrics[f"agent_{agent}/spelt_marks"] = sum(t.generation.spells_mark for t, _ in spoken)
@@ -263,7 +263,7 @@ def _thinking_metrics(prefix: str, turns: Iterable[Turn]) -> Metrics:
     """Mean tokens of thinking and answer, and the share that was cut off before its answer, of the
     responses of models that have thinking marks; nothing if there are none."""
     lengths = [
-        (thinking, len(turn.generation.response_token_ids), turn.generation.finish_reason)
+        (thinking, turn.generation.num_sampled_tokens, turn.generation.finish_reason)
         for turn in turns
         if (thinking := turn.generation.num_thinking_tokens) is not None
     ]
