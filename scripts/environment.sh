@@ -114,36 +114,15 @@ count_packages() {
   find "$VENV"/lib/python*/site-packages -maxdepth 1 -name '*.dist-info' | wc -l
 }
 
-# Prints a line about THERE of TOTAL packages after ELAPSED seconds. All downloads come before all but
-# the first package, so what is left follows from the seconds since DOWNLOADED, when they ended, and
-# only once a fifth is there.
-tell_packages() {
-  local there=$1 total=$2 elapsed=$3 downloaded=$4 left more=""
-  if ((there * 20 <= total)); then
-    more=", downloading the others"
-  elif ((there * 5 >= total && there < total)); then
-    left=$(((elapsed - downloaded) * (total - there) / there))
-    more=", $((left / 60 + 1)) min left at this pace"
-    if ((left < 60)); then
-      more=", less than a minute left at this pace"
-    fi
-  fi
-  echo "environment: $elapsed s so far, $there of $total packages installed$more"
-}
-
 # Tells every ten seconds how many of TOTAL packages are there beside those that were there BEFORE.
 # Ends when this shell is gone.
 tell_progress() {
-  local total=$1 before=$2 start=$SECONDS elapsed there downloaded=0 idle
+  local total=$1 before=$2 start=$SECONDS idle
   exec {idle}<> <(:)
   # Not sleep, a process that would stay behind.
   while ! read -rt "$SECONDS_BETWEEN_LINES" -u "$idle" && kill -0 $$ 2>/dev/null; do
-    elapsed=$((SECONDS - start))
-    there=$(($(count_packages) - before))
-    if ((there * 20 <= total)); then
-      downloaded=$elapsed
-    fi
-    tell_packages "$there" "$total" "$elapsed" "$downloaded"
+    echo "environment: $((SECONDS - start)) s so far, $(($(count_packages) - before)) of $total" \
+      "packages installed"
   done
 }
 
