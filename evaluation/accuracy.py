@@ -70,7 +70,7 @@ class Difference:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the interval lies on one side of 0, and is of ``FEWEST_TASKS`` or more: where all
+        """True if the interval lies on one side of 0, and is of ``FEWEST_TASKS`` or more: where all
         of a few tasks differ alike, the bootstrap's has no width."""
         return self.num_common >= FEWEST_TASKS and (self.low > 0 or self.high < 0)
 

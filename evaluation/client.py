@@ -36,7 +36,7 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a model is served.
+    """A model at the address where it is served.
 
     Example: ``Endpoint("http://127.0.0.1:8000/v1", "agent_0")``
     """
@@ -55,7 +55,8 @@ class Endpoint:
 
 
 def fault_of_address(base_url: str) -> tuple[str, str] | None:
-    """What is wrong with an endpoint's address, and the remedy; neither shows what it holds."""
+    """Return the fault of an endpoint's address and the remedy, neither of which shows what it
+    holds; None if there is no fault."""
     try:
         url = URL(base_url)
     except ValueError:
@@ -80,7 +81,7 @@ def proxy_of(base_url: str) -> str | None:
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """How models are asked. The defaults but ``num_retries`` are those of the published results."""
+    """Options of requests. The defaults but ``num_retries`` are those of the published results."""
 
     temperature: float = 0.7
     max_tokens: int = 2048
@@ -132,7 +133,7 @@ class _Completion(BaseModel):
 
 @dataclass(frozen=True)
 class Reply:
-    """What a model said."""
+    """A reply of a model."""
 
     text: str
     """Without what it thought."""
@@ -223,7 +224,7 @@ def with_system_prompt(messages: Sequence[Message], text: str | None) -> Sequenc
 
 
 def _prompt(model: Endpoint, messages: Sequence[Message]) -> tuple[str, dict[str, object]]:
-    """Where a chat is sent, and as what."""
+    """Return the path that a chat is sent to, and the part of the body that holds it."""
     if model.chats is None:
         kwargs = {"chat_template_kwargs": model.template_kwargs} if model.template_kwargs else {}
         return "chat/completions", {"messages": messages, **kwargs}

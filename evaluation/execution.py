@@ -80,7 +80,7 @@ def _compared(plan: EvaluationPlan, baseline: Path) -> str:
 
 
 def _has_open_tasks(plan: EvaluationPlan) -> bool:
-    """Whether anything is left to ask; otherwise no server is needed."""
+    """Return True if anything is left to ask; otherwise no server is needed."""
     for subject, column in plan.cells:
         answers = read_inference(plan.answers_folder(subject, column) / ANSWERS)
         done = {(answer.task_id, answer.seed) for answer in answers}
@@ -146,7 +146,7 @@ async def _answer(
 
 
 async def watched(work: Coroutine[Any, Any, T], servers: Servers) -> T:
-    """What ``work`` comes to. Raises ServerError as soon as a server of ours dies or hangs."""
+    """Return the result of ``work``. Raises ServerError when a server of ours dies or hangs."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(servers.watch())
     try:

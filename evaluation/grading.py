@@ -151,7 +151,7 @@ def _judge(
 ) -> dict[AnswerKey, GradedAnswer]:
     items = [(asked[key].form, responses[key], asked[key].gold) for key in keys]
     # The verifier judges equal items once, and here what two graders share as strict alone.
-    own = {
+    todo = {
         grader: [
             item
             for item in dict.fromkeys(items)
@@ -159,9 +159,9 @@ def _judge(
         ]
         for grader, forms in VERIFIERS_OF.items()
     }
-    with progress_bar("grading", unit="verdict", total=sum(map(len, own.values()))) as bar:
-        pending = {g: verifier.submit(own[g], grader=g, on_verdict=bar.update) for g in GRADERS}
-        verdicts = {g: dict(zip(own[g], pending[g].result(), strict=True)) for g in GRADERS}
+    with progress_bar("grading", unit="verdict", total=sum(map(len, todo.values()))) as bar:
+        pending = {g: verifier.submit(todo[g], grader=g, on_verdict=bar.update) for g in GRADERS}
+        verdicts = {g: dict(zip(todo[g], pending[g].result(), strict=True)) for g in GRADERS}
     return {
         key: GradedAnswer(
             *key,

@@ -1,4 +1,4 @@
-"""What is evaluated: the models behind a path or an endpoint, and the subjects they make up."""
+"""The target of an evaluation: models behind a path or an endpoint, and their subjects."""
 
 import hashlib
 import os
@@ -77,7 +77,7 @@ class LocalModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What distinguishes it from other models."""
+        """The JSON values that distinguish it from other models."""
         return {"fingerprint": self.fingerprint} | self.chat.identity
 
 
@@ -92,9 +92,9 @@ class RemoteModel:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What distinguishes it from other models."""
-        own = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
-        return own | self.chat.identity
+        """The JSON values that distinguish it from other models."""
+        endpoint = {"base_url": self.endpoint.base_url, "model": self.endpoint.model}
+        return endpoint | self.chat.identity
 
 
 Model = LocalModel | RemoteModel
@@ -102,7 +102,7 @@ Model = LocalModel | RemoteModel
 
 @dataclass(frozen=True)
 class Target:
-    """What an evaluation is of.
+    """The models and subjects of an evaluation.
 
     Example, a run of two agents: two models, and the subjects ``{"agent_0": (0,), "agent_1":
     (1,), "society": (0, 1)}``.
@@ -123,7 +123,7 @@ class Target:
     prompts: str | None = None
     """The run's own file of prompts, as the run keeps it."""
     is_quickstart: bool = False
-    """Whether those are the questions of the quick-start."""
+    """True if those are the questions of the quick-start."""
 
     def max_tokens(self, wanted: int) -> int:
         """``wanted``, or less if a model's context is short; the same for all subjects."""
@@ -198,8 +198,8 @@ def read_model(folder: Path) -> LocalModel:
     """
     if (adapter := adapter_of(folder)) is not None:
         base = read_model(_folder_of(adapter.base))
-        own = hashlib.sha256(f"{base.fingerprint} {_fingerprint(folder)}".encode()).hexdigest()
-        return replace(base, fingerprint=own, adapter=folder, adapter_rank=adapter.rank)
+        digest = hashlib.sha256(f"{base.fingerprint} {_fingerprint(folder)}".encode()).hexdigest()
+        return replace(base, fingerprint=digest, adapter=folder, adapter_rank=adapter.rank)
     try:
         check_model_folder(folder)
     except ValueError as error:
@@ -238,8 +238,8 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
         models = tuple(threads.map(read_model, folders))
     marks = chat.thinking_marks or config.rollout.thinking_marks
     rules = [
-        ChatRules({**own, **chat.template_kwargs}, marks, config.interaction.quote_reasoning)
-        for own in config.chat_template_kwargs
+        ChatRules({**kwargs, **chat.template_kwargs}, marks, config.interaction.quote_reasoning)
+        for kwargs in config.chat_template_kwargs
     ]
     policies = config.policy_of_agent
     subjects: dict[str, tuple[int, ...]] = {
@@ -249,7 +249,7 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
         subjects["society"] = tuple(policies)
     return Target(
         title=f"the {weights} agents of {from_here(run)}",
-        models=tuple(replace(model, chat=own) for model, own in zip(models, rules, strict=True)),
+        models=tuple(replace(model, chat=each) for model, each in zip(models, rules, strict=True)),
         subjects=subjects,
         held_out=locations[config.data.validation],
         held_out_rules=held_out_rules(config),
@@ -260,8 +260,8 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
 
 
 def kept_prompts(run: Path, config: Config) -> str | None:
-    """Where a run keeps the text of its file of prompts, whatever has become of the file; None: it
-    has none of its own. Raises ValueError where it is gone."""
+    """Return the run's copy of its file of prompts, whatever has become of the file; None if it has
+    none of its own. Raises ValueError where it is gone."""
     if config.interaction.prompts is None:
         return None
     kept = kept_source(run, location_of(config.interaction.prompts))
@@ -308,7 +308,7 @@ class _Listing(BaseModel):
 
 
 def _listed_models(base_url: str, api_key: str) -> list[_Listed]:
-    """What an endpoint says it serves. Raises ValueError when it does not say."""
+    """Return the models that an endpoint lists. Raises ValueError when it does not say."""
     try:
         reply = httpx.get(
             f"{base_url.rstrip('/')}/models",

@@ -1,4 +1,4 @@
-"""What an evaluation is going to do: found and checked before anything is started."""
+"""The plan of an evaluation, found and checked before anything is started."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
@@ -74,7 +74,7 @@ class EvaluationPlan:
         return [(s, column) for s in self.target.subjects for column in self.columns_of(s)]
 
     def answers_folder(self, subject: str, column: Column) -> Path:
-        """Where the answers of a subject in one column are kept."""
+        """Return the folder of the answers of a subject in one column."""
         return column.folder(self.folder / subject)
 
 
@@ -100,7 +100,7 @@ def make_plan(command: Command) -> EvaluationPlan:
         timeout_s=config.timeout_s,
         system_prompt=target.system_prompt,
     )
-    runs_programs = any(task.form == "coding" for own in tasks.values() for task in own)
+    runs_programs = any(task.form == "coding" for drawn in tasks.values() for task in drawn)
     setups = {SETUPS.label(name): SETUPS[name] for name in config.setups or SETUPS}
     columns = [Column(setup, name) for setup in setups for name in tasks]
     plan = EvaluationPlan(
@@ -278,7 +278,6 @@ def _identity(
         "limit": config.limit,
         "draw_seed": DRAW_SEED,
         TASKS: {
-            name: fingerprint([astuple(task) for task in of_benchmark])
-            for name, of_benchmark in tasks.items()
+            name: fingerprint([astuple(task) for task in drawn]) for name, drawn in tasks.items()
         },
     }

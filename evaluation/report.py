@@ -60,7 +60,7 @@ class Results:
     subjects: Sequence[Subject]
     rows: Sequence[Row]
     sampling: Mapping[str, Any]
-    """How the models were sampled: temperature and the like."""
+    """The sampling of the models: temperature and the like."""
 
 
 def read_results(folder: Path, *, name: str) -> Results:
@@ -154,9 +154,9 @@ def _asked_differently(everyone: Sequence[Results]) -> list[str]:
     keys = dict.fromkeys(key for results in everyone for key in results.sampling)
     values = {key: [results.sampling.get(key) for results in everyone] for key in keys}
     return [
-        f"{key}: " + ", ".join(f"{r.name} {v}" for r, v in zip(everyone, of_key, strict=True))
-        for key, of_key in values.items()
-        if any(value != of_key[0] for value in of_key)
+        f"{key}: " + ", ".join(f"{r.name} {v}" for r, v in zip(everyone, found, strict=True))
+        for key, found in values.items()
+        if any(value != found[0] for value in found)
     ]
 
 
@@ -171,8 +171,8 @@ def _graded_differently(everyone: Sequence[Results]) -> list[str]:
     return [
         f"{name}: judged by other graders than the present ones, at least in part; rerun its "
         "evaluation, which judges its answers again"
-        for name, of_results in graders.items()
-        if of_results != {GRADERS_FINGERPRINT}
+        for name, found in graders.items()
+        if found != {GRADERS_FINGERPRINT}
     ]
 
 

@@ -43,13 +43,13 @@ class Column(NamedTuple):
     benchmark: str
 
     def folder(self, subject: Path) -> Path:
-        """Where a subject's folder has its answers and their evaluation."""
+        """Return the folder of the answers and their evaluation."""
         return subject / self.benchmark / self.setup
 
 
 @dataclass(frozen=True)
 class GradedAnswer:
-    """What the graders say of the answer to one task under one seed."""
+    """The verdicts of the graders on the answer to one task under one seed."""
 
     task_id: str
     seed: int
@@ -246,7 +246,7 @@ def write_identity(folder: Path, identity: Identity) -> None:
 
 
 def read_sampling(folder: Path) -> Mapping[str, Any]:
-    """How the answers in ``results/NAME``, or in ``results/NAME/<subject>``, were sampled.
+    """Return the sampling options of the answers in ``results/NAME`` or one of its subjects.
 
     Raises ValueError when another version of this program wrote them.
     """

@@ -98,7 +98,7 @@ async def run_inference(
 
 @dataclass
 class _Run:
-    """What the workers of one session share."""
+    """The state that the workers of one session share."""
 
     setup: Setup
     client: Client

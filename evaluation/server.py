@@ -163,7 +163,7 @@ class _Server:
     log_path: Path
     start_timeout_s: float
     is_lost: bool = False
-    """Whether it died or hangs."""
+    """True if it died or hangs."""
     num_restarts: int = 0
     _last_progress: tuple[float, ...] | None = None
 
@@ -176,7 +176,7 @@ class _Server:
         self._stop()
 
     def endpoint_of(self, model: LocalModel, chats: ChatEncoder) -> Endpoint:
-        """Where a model of this server is asked, by what name, and how."""
+        """Return the endpoint of a model of this server."""
         name = str(model.adapter or model.folder)
         return Endpoint(
             f"http://{HOST}:{self.port}/v1",
@@ -279,7 +279,7 @@ class _Server:
         return reply is not None and reply.is_success
 
     def _get(self, path: str) -> httpx.Response | None:
-        """What it answers; None: it does not."""
+        """Return its answer; None if there is none."""
         try:
             return httpx.get(
                 f"http://{HOST}:{self.port}{path}",

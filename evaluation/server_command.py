@@ -1,4 +1,4 @@
-"""What vLLM's servers are started with: GPUs, ports, command lines, environments."""
+"""GPUs, ports, command lines and environments of vLLM's servers."""
 
 import json
 import os
@@ -24,7 +24,7 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Slot:
-    """What a server may use: its GPUs (none on CPU), and this share of their memory."""
+    """The GPUs that a server may use (none on CPU), and the share of their memory."""
 
     gpus: tuple[str, ...] = ()
     memory_share: float = 0.0

@@ -70,7 +70,7 @@ def cost_table(name: str, subjects: Sequence[Subject]) -> str:
 
 
 def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
-    """What is missing from the results of folder ``name``, one sentence per column."""
+    """Return what is missing from the results of folder ``name``, one sentence per column."""
     found = []
     for subject in subjects:
         for (setup, benchmark), evaluation in subject.evaluations.items():
@@ -144,7 +144,7 @@ def _cost_cells(cost: Cost) -> list[str]:
 
 
 def _reasons(evaluation: Evaluation) -> list[str]:
-    """What keeps a column from being complete.
+    """Return the reasons why a column is not complete.
 
     Example: ``["490/500 answered", "3 failed (failures.jsonl)", "7 not asked yet"]``
     """

@@ -45,7 +45,7 @@ class ChatRules:
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What is said here, of what makes replies differ."""
+        """The rules that are set; they make replies differ."""
         return {name: value for name, value in vars(self).items() if value}
 
 
@@ -84,7 +84,8 @@ class Answer:
 
 
 def role_of(label: str) -> str:
-    """What a call is: ``r0.s0.e0`` an evaluation; in other setups, ``sample 2`` a sample."""
+    """Return the role of a call: ``r0.s0.e0`` is an evaluation; in other setups, ``sample 2`` is a
+    sample."""
     last = label.rpartition(".")[2]
     return ROLE_OF_LETTER.get(last[0], "") if "." in label else label.split()[0]
 
@@ -98,7 +99,7 @@ class OverlongPromptError(RequestError):
 
 
 class Ask(Protocol):
-    """How a setup asks the model of a speaker; it never learns where that model runs."""
+    """Asks the model of a speaker for a setup, which never learns where that model runs."""
 
     num_models: int
     """How many models share the speakers' parts."""

@@ -1,4 +1,4 @@
-"""What a benchmark is: a dataset, the form of its answers, how many tasks are drawn."""
+"""A benchmark: a dataset, the form of its answers, how many tasks are drawn."""
 
 from dataclasses import dataclass
 from pathlib import Path

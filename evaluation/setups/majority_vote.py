@@ -20,12 +20,12 @@ from evaluation.types import Ask, BenchmarkTask, Setup
 
 @dataclass(frozen=True)
 class Ballot:
-    """How votes are counted for one form of answer."""
+    """The way to count votes for one form of answer."""
 
     read: Callable[[str], str | None]
     """The answer in a response, or None."""
     agree: Callable[[str, str], bool]
-    """Whether two answers are the same."""
+    """Returns True if two answers are the same."""
 
 
 async def answer(task: BenchmarkTask, ask: Ask) -> str:
