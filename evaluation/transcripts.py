@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from comas.run.pages.page import Details, PageTable, PageTurn, Source, Thread
+from comas.run.pages.page import Details, PageSource, PageTable, PageTurn, Thread
 from comas.types import Message
 from comas.utils.files import from_here
 from evaluation.inference_log import ANSWERS, read_inference
@@ -11,7 +11,7 @@ from evaluation.results import Column, Evaluation, GradedAnswer, Subject, read_s
 from evaluation.types import Answer, Call, role_of
 
 
-def results_source(folder: Path) -> Source:
+def results_source(folder: Path) -> PageSource:
     """The transcripts of a results folder, as scripts/evaluate_model.sh writes it.
 
     Raises ValueError when nothing is graded there, or a file is damaged.
@@ -32,7 +32,7 @@ def results_source(folder: Path) -> Source:
                 details.setdefault(chunk, {})[thread.id] = {
                     call.label: {"prompt": _prompt(call.messages)} for call in answer.calls
                 }
-    return Source(
+    return PageSource(
         name=folder.resolve().name,
         path=str(from_here(folder)),
         threads=threads,

@@ -15,7 +15,7 @@ from page_runs import discussion, verdicts_of, write_run
 from pydantic import TypeAdapter
 
 from comas.run.pages.discussions import disagreements, thread_of
-from comas.run.pages.page import Source, page_text
+from comas.run.pages.page import PageSource, page_text
 from comas.run.pages.run_report import report_source, result_in_words, run_rows, run_source
 from comas.run.provenance import version_of
 from comas.run.records import discussion_record
@@ -35,7 +35,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def source(run: Path) -> Source:
+def source(run: Path) -> PageSource:
     return run_source(run)
 
 
@@ -76,7 +76,7 @@ def test_the_disagreements_are_of_both_kinds_about_different_questions_and_the_l
 def test_a_page_needs_nothing_from_elsewhere_and_is_not_broken_by_what_a_model_says(source):
     attack = Question("math/1", "math", "</script><script>alert(1)</script>{{page.css}}")
     hostile = thread(discussion(1, question=attack))
-    text = page_text([source, Source("other", "/other", [hostile])])
+    text = page_text([source, PageSource("other", "/other", [hostile])])
     assert "alert(1)" not in text
     assert embedded(text)["page-data"][1]["threads"][0]["question"] == attack.text
     assert not re.findall(r"""(?:src|href)=["'](?!data:)""", text)

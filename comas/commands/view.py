@@ -9,7 +9,7 @@ from pathlib import Path
 
 from comas.config.paths import find, here, tried
 from comas.run.pages.live import LiveRun
-from comas.run.pages.page import Source, write_page
+from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import HOST, LiveServer
 from comas.utils.invocation import CommandParser
@@ -67,7 +67,7 @@ def follow(folders: Sequence[Path], *, steps: set[int] | None, port: int) -> Non
         server.serve_forever()
 
 
-def read_source(folder: Path, *, steps: set[int] | None) -> Source:
+def read_source(folder: Path, *, steps: set[int] | None) -> PageSource:
     """A run's folder has metrics.jsonl; any other is taken for results.
 
     Raises ValueError when it is neither.

@@ -52,7 +52,7 @@ class PluginError(ValueError):
 
 
 @dataclass(frozen=True)
-class Source:
+class PluginFile:
     """The file in which a plug-in is defined, and at which line."""
 
     path: Path
@@ -119,7 +119,7 @@ class Registry(dict[str, Entry]):
         except PluginError:
             return None
 
-    def source_of(self, name: str) -> Source | None:
+    def source_of(self, name: str) -> PluginFile | None:
         """Where a plug-in is defined; None for what is shipped, or is no Python file.
 
         Raises PluginError as a look-up does.
@@ -132,7 +132,7 @@ class Registry(dict[str, Entry]):
         if text is None:
             return None
         assert module.__file__ is not None
-        return Source(Path(module.__file__), text, _line_of(attribute, text))
+        return PluginFile(Path(module.__file__), text, _line_of(attribute, text))
 
     def label(self, name: str) -> str:
         """A short name, for folders and tables: ``label("my.py:TWICE") == "TWICE"``."""

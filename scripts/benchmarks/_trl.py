@@ -19,7 +19,7 @@ NUM_GENERATIONS = 2
 
 
 @dataclass(frozen=True)
-class Job:
+class TrlTraining:
     """A model to train, and how."""
 
     model: str
@@ -49,7 +49,7 @@ class StepTimes(TrainerCallback):
         self.seconds.append(time.perf_counter() - self._start)
 
 
-def train(job: Job) -> dict[str, Any]:
+def train(job: TrlTraining) -> dict[str, Any]:
     """Seconds of every step, and the mean number of tokens of a response."""
     torch.set_num_threads(job.num_threads)
     messages = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
@@ -92,5 +92,5 @@ def train(job: Job) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    result = train(Job(**json.load(sys.stdin)))
+    result = train(TrlTraining(**json.load(sys.stdin)))
     sys.stdout.write("\n" + json.dumps(result) + "\n")

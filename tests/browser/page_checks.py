@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, ViewportSize, expect, sync_playwr
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
 from comas.run.pages.live import LiveRun
-from comas.run.pages.page import Source, write_page
+from comas.run.pages.page import PageSource, write_page
 from comas.run.pages.run_report import run_source
 from comas.run.pages.server import LiveServer
 from comas.types import Question
@@ -77,7 +77,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(tmp_path_factory: pytest.TempPathFactory) -> PageSource:
     """A question in steps 1 and 3, answered better the second time; another in step 2."""
     steps = {
         1: [discussion(1, answer="61", score="3")],
@@ -88,7 +88,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
 
 
 @pytest.fixture(scope="module")
-def path(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def path(source: PageSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("page") / "view.html"
     write_page(path, [source])
     return path
@@ -293,7 +293,7 @@ def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(
 
 def test_two_runs_on_a_page_are_told_apart_and_share_questions(browser, source, tmp_path: Path):
     path = tmp_path / "two.html"
-    write_page(path, [source, Source("other", "/other", source.threads)])
+    write_page(path, [source, PageSource("other", "/other", source.threads)])
     for page in opened(browser, path):
         page.keyboard.press("d")
         assert count(page) == "6 of 6 discussions"
@@ -330,7 +330,7 @@ def test_what_one_looks_for_is_found(page: Page):
 
 
 @pytest.fixture(scope="module")
-def three(source: Source, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def three(source: PageSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run under three names."""
     path = tmp_path_factory.mktemp("three") / "three.html"
     others = [replace(source, name=name, path=f"/{name}") for name in ("other", "third")]

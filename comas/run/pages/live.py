@@ -16,7 +16,7 @@ from comas.config.schema import Config
 from comas.run.directory import CONFIG, NUM_STEPS, trained_steps
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import discussion_files, read_threads, step_of
-from comas.run.pages.page import Details, Source
+from comas.run.pages.page import Details, PageSource
 from comas.run.pages.run_report import (
     result_in_words,
     rounded,
@@ -53,11 +53,11 @@ class LiveRun:
         self._steps = steps
         self._config = read(Config, run / CONFIG, [])[0]
 
-    def source(self) -> Source:
+    def source(self) -> PageSource:
         """Return what the page begins with, from which it asks for all that there is by now: no
         drawings, as it draws curves of its own."""
         rows = self._rows()
-        return Source(
+        return PageSource(
             name=self._run.name,
             path=str(from_here(self._run)),
             threads=(),

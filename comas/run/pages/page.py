@@ -64,7 +64,7 @@ class Thread:
     labels: Mapping[str, str]
     """What else tells it from others, such as ``{"setup": "debate"}``."""
     chunk: str
-    """The key in ``Source.details`` that has its prompts and tokens."""
+    """The key in ``PageSource.details`` that has its prompts and tokens."""
     turns: tuple[PageTurn, ...]
     gold: str = ""
     """The reference answer; empty: it is not known."""
@@ -85,7 +85,7 @@ Details = dict[str, dict[str, dict[str, Any]]]
 
 
 @dataclass(frozen=True)
-class Source:
+class PageSource:
     """One run, or the results of one evaluation."""
 
     name: str
@@ -106,12 +106,12 @@ class Source:
     """Of a run that is followed: ``mark`` (up to where it is known) and ``progress``."""
 
 
-def write_page(path: Path, sources: Sequence[Source]) -> None:
+def write_page(path: Path, sources: Sequence[PageSource]) -> None:
     """Write the page of ``sources``; raises FileError when ``path`` cannot be written."""
     files.write_text(path, page_text(sources))
 
 
-def page_text(sources: Sequence[Source]) -> str:
+def page_text(sources: Sequence[PageSource]) -> str:
     """The HTML, in which all data is compressed."""
     data: dict[str, Any] = {
         "page-data": [_without_details(source) for source in sources],
@@ -127,7 +127,7 @@ def page_text(sources: Sequence[Source]) -> str:
     )
 
 
-def _without_details(source: Source) -> dict[str, Any]:
+def _without_details(source: PageSource) -> dict[str, Any]:
     shown = {name: value for name, value in vars(source).items() if name != "details"}
     for name in ("threads", "tables"):
         shown[name] = [asdict(item) for item in shown[name]]

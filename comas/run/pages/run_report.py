@@ -14,7 +14,7 @@ from comas.run.directory import CONFIG
 from comas.run.metrics.reward_effectiveness import SCORE_LABELS, TRUTH_LABELS
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
-from comas.run.pages.page import PageTable, Source, write_page
+from comas.run.pages.page import PageSource, PageTable, write_page
 from comas.run.provenance import version_of
 from comas.run.records import Row, read_rows
 from comas.run.stopping import best_step, stop_reason
@@ -44,7 +44,7 @@ def report(run: Path) -> Path:
     return path
 
 
-def report_source(run: Path) -> Source:
+def report_source(run: Path) -> PageSource:
     """Return the run with its report, and the threads that the report points at.
 
     Raises ValueError when ``run`` is no run's folder or holds no step yet.
@@ -52,7 +52,7 @@ def report_source(run: Path) -> Source:
     rows = run_rows(run)
     config = read(Config, run / CONFIG, [])[0]  # an older version may have had other keys
     worth_a_look = disagreements(run)
-    return Source(
+    return PageSource(
         name=run.resolve().name,
         path=str(from_here(run)),
         threads=worth_a_look,
@@ -69,7 +69,7 @@ def report_source(run: Path) -> Source:
     )
 
 
-def run_source(run: Path, *, steps: Collection[int] | None = None) -> Source:
+def run_source(run: Path, *, steps: Collection[int] | None = None) -> PageSource:
     """The run with the discussions of ``steps`` (None: of all), and those of its report.
 
     Raises ValueError when ``run`` is no run's folder, holds no step yet or none of ``steps``, or
