@@ -12,7 +12,7 @@ from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Data
 from comas.interaction.prompts import SOLUTION, fill
-from comas.preflight import checks
+from comas.preflight import checks, survey
 from comas.preflight.checks import checkpoint_bytes, needed_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.inputs import held_out_rules, training_rules
@@ -150,6 +150,20 @@ def test_segments_that_break_vllms_sleep_are_a_fault_where_engines_sleep():
     config = paper()
     config.cluster = dataclasses.replace(config.cluster, placement="disaggregated")
     assert list(checks.allocator_needs(config, asked)) == []
+
+
+def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
+    monkeypatch.setattr(survey, "read_gpus", lambda: GOOD)
+    monkeypatch.setattr(survey, "describe_machine", lambda device: EIGHT_A100)
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    settings = ["cluster.device=cuda", f"saves={tmp_path}"]
+    needs = {
+        need.subject: need for need in survey.survey_run(load_config(QUICKSTART, settings)).needs
+    }
+    assert needs["GPU allocator"].fault is not None
+    # 0.95 of 79 GiB, less 2 GiB for each of two processes of each of two policies.
+    assert needs["GPU memory, update"].present == "67.0 GiB"
+    assert needs["host memory"].present == "1000.0 GiB"
 
 
 # ---------------------------------------------------------------- lengths and questions

@@ -39,7 +39,7 @@ def allocator_needs(config: Config, environment: Mapping[str, str] = os.environ)
 
 
 def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kept: int) -> Need:
-    """Disk of the run's folder. ``sizes`` are the parameters of the trained policies, None where
+    """Return the disk of the run's folder. ``sizes`` are the parameters of the trained policies, None where
     unknown; a resumed run has ``num_kept`` checkpoints already."""
     known = [size or 0 for size in sizes]
     needed = needed_bytes(known, config, num_kept=num_kept)
@@ -57,7 +57,7 @@ def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kep
 
 
 def checkpoint_bytes(sizes: Sequence[int], config: Config) -> int:
-    """Size of one checkpoint of trained policies with so many parameters each.
+    """Return the bytes of one checkpoint of trained policies with so many parameters each.
 
     It holds Adam's two moments and the float32 weights, and below ZeRO-3 the model's own weights
     (without ZeRO in float32 these are the float32 weights).
@@ -72,20 +72,20 @@ def checkpoint_bytes(sizes: Sequence[int], config: Config) -> int:
 
 
 def needed_bytes(sizes: Sequence[int], config: Config, *, num_kept: int) -> int:
-    """Free disk that a run needs whose trained policies have so many parameters each.
+    """Return the free disk that a run needs whose trained policies have so many parameters each.
 
     The checkpoints that are kept, the best among them, and the one that is being written, less
     ``num_kept`` that a resumed run has already; the trained agents' models; records.
     """
     num_best = int(config.training.keep_best is not None)
     num_checkpoints = max(1, config.training.keep_checkpoints + num_best + 1 - num_kept)
-    of_policy = dict(zip(config.trained_policies, sizes, strict=True))
-    models = BYTES[config.policy.dtype] * sum(of_policy.get(p, 0) for p in config.policy_of_agent)
+    parameters = dict(zip(config.trained_policies, sizes, strict=True))
+    models = BYTES[config.policy.dtype] * sum(parameters.get(p, 0) for p in config.policy_of_agent)
     return num_checkpoints * checkpoint_bytes(sizes, config) + models + RECORDS_BYTES
 
 
 def store_need(config: Config, *, free: int) -> Need:
-    """Shared memory for Ray's object store, which is slow where it has to use the disk."""
+    """Return the shared memory for Ray's object store, which is slow on a disk."""
     needed = config.cluster.object_store_mib * MIB
     doubt = None
     if free < needed:
@@ -101,7 +101,7 @@ def store_need(config: Config, *, free: int) -> Need:
 
 
 def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
-    """What a run on "cuda" needs: a driver that its torch can use, and GPUs for every policy."""
+    """Return the driver that torch can use, and GPUs for every policy."""
     placement = plan_policy(config, device="cuda")
     in_all = gpus_in_all(placement, len(config.families))
     wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"

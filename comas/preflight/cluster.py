@@ -15,7 +15,7 @@ from comas.utils.files import PARTIAL, explaining_errors
 
 
 def cluster_machine(config: Config, address: str) -> Machine:
-    """What every node of the Ray cluster at ``address`` has for the engines.
+    """Return what every node of the Ray cluster at ``address`` has for the engines.
 
     Raises:
         ValueError: there is no GPU where "cuda" is wanted; the cluster cannot be joined, or its
@@ -30,7 +30,7 @@ def cluster_machine(config: Config, address: str) -> Machine:
 
 
 def device_of(nodes: Sequence[Node], *, wanted: str) -> Device:
-    """The device of the engines; "auto" is cuda where a node has GPUs.
+    """Return the device of the engines; "auto" is cuda where a node has GPUs.
 
     Raises ValueError when "cuda" is wanted and no node has any.
     """
@@ -44,7 +44,7 @@ def device_of(nodes: Sequence[Node], *, wanted: str) -> Device:
 
 
 def engine_nodes(nodes: Sequence[Node], device: Device) -> list[Node]:
-    """The nodes that engines may be placed on: a head node without GPUs holds none of theirs."""
+    """Return the nodes for engines: a head node without GPUs holds none of theirs."""
     return [node for node in nodes if (node.num_gpus if device == "cuda" else node.num_cpus)]
 
 
@@ -71,12 +71,12 @@ def check_shared(saves: Path, nodes: Sequence[Node]) -> None:
 
 
 def read_token(path: Path) -> str | None:
-    """What ``check_shared`` wrote, where it can be read."""
+    """Return what ``check_shared`` wrote, where it can be read."""
     return path.read_text() if path.is_file() else None
 
 
 def least_of(machines: Sequence[Machine]) -> Machine:
-    """A machine to plan for, whichever of these an engine gets: of everything what all have, and
+    """Return a machine to plan for, whichever of these an engine gets: of everything what all have, and
     as many GPUs as any, for they share the host's memory."""
     first = machines[0]
     return dataclasses.replace(

@@ -47,7 +47,7 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
 
 
 def describe_changes(path: Path, config: Config) -> list[str]:
-    """What ``path`` changes from the file that it is based on, one line per section, and what
+    """Return what ``path`` changes from its base, one line per section, and what
     ``config`` changes from ``path``, one line per key."""
     lines = []
     file = read_files(path)[-1]
@@ -68,7 +68,7 @@ def _values(path: Path | None) -> Config:
 
 
 def choose_config() -> tuple[Path, str]:
-    """The configuration of a run that names none, and why, in plain words."""
+    """Return the configuration of a run that names none, and why, in plain words."""
     missing = _missing_for(load_config(PAPER_CONFIG, []))
     if not missing:
         return PAPER_CONFIG, (

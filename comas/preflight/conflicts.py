@@ -88,7 +88,7 @@ def _generated_questions(config: Config) -> Iterator[Conflict]:
 
 
 def _chats(config: Config) -> Iterator[Conflict]:
-    """What no chat template is given from outside, and adapters that would share two templates."""
+    """Variables that no chat template is given from outside, and adapters that would need two."""
     yield from kwargs_conflicts("rollout.chat_template_kwargs", config.rollout.chat_template_kwargs)
     yield from marks_conflicts("rollout.thinking_marks", config.rollout.thinking_marks)
     key, per_policy = "society.chat_template_kwargs", config.society.chat_template_kwargs

@@ -29,7 +29,7 @@ def describe_run(found: Findings) -> list[str]:
 
 
 def describe_placement(config: Config, *, device: Device) -> list[str]:
-    """Which engine runs on which slot: a line for each GPU, on a CPU for each policy.
+    """Return which engine runs on which slot: a line for each GPU, on a CPU for each policy.
 
     Example: ``GPU 2 (group 1)  policy 1 (agent 1): rollout engine 0, rank 0``
     """

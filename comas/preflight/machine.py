@@ -74,12 +74,12 @@ def driver_version(text: str) -> str | None:
 
 
 def needed_driver(gpus: Gpus) -> int:
-    """The oldest driver for this torch, or for the pinned one where this is the CPU's build."""
+    """Return the oldest driver for this torch, or for the pinned one where this is the CPU's build."""
     return OLDEST_DRIVERS.get(gpus.cuda or PINNED_CUDA, OLDEST_DRIVERS[PINNED_CUDA])
 
 
 def why_unusable(gpus: Gpus) -> str:
-    """Why torch sees no GPU here, and what to do about it."""
+    """Return why torch sees no GPU here, and what to do about it."""
     oldest = needed_driver(gpus)
     if gpus.driver is None:
         return (
@@ -105,20 +105,19 @@ def why_unusable(gpus: Gpus) -> str:
 
 
 def choose_device(wanted: str, gpus: Gpus) -> Device:
-    """The device to run on; "auto" is cuda where torch sees a GPU. Whether the GPUs of one that is
-    named are there, the preflight tells."""
+    """Return the device to run on; "auto" is cuda where torch sees a GPU."""
     return "cuda" if wanted == "cuda" or (wanted == "auto" and gpus.num_usable > 0) else "cpu"
 
 
 def why_on_cpu(wanted: str, gpus: Gpus) -> str | None:
-    """Why "auto" is the CPU, although there is an NVIDIA driver; None where that is not so."""
+    """Return why "auto" is the CPU, although there is an NVIDIA driver; None where that is not so."""
     if wanted != "auto" or gpus.num_usable > 0 or gpus.driver is None:
         return None
     return f"everything runs on the CPU: {why_unusable(gpus)}"
 
 
 def describe_machine(device: Device) -> Machine:
-    """This machine, as a run on ``device`` sees it; for "cuda", torch has to see a GPU."""
+    """Return this machine, as a run on ``device`` sees it; for "cuda", torch has to see a GPU."""
     if device == "cpu":
         return Machine(device, 0, 0, host_bytes(), has_cuda_compiler=False)
     import torch
@@ -143,7 +142,7 @@ def imagined_machine(num_gpus: int) -> Machine:
 def host_bytes(
     groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
 ) -> int:
-    """Memory of the machine, or what a container, a batch job or another control group around this
+    """Return the memory of the machine, or what a container, a batch job or another control group around this
     process may use of it."""
     limits = (path.read_text().strip() for path in _group_limits(groups, mounted))
     physical = psutil.virtual_memory().total
@@ -151,7 +150,7 @@ def host_bytes(
 
 
 def _group_limits(groups: Path, mounted: Path) -> Iterator[Path]:
-    """The files with the limits of a process's control groups, of both versions, and of those
+    """Yield the files with the limits of a process's control groups, of both versions, and of those
     around them: a container sees its own as the outermost."""
     for line in groups.read_text().splitlines() if groups.is_file() else ():
         _, kinds, group = line.split(":", 2)
@@ -164,7 +163,7 @@ def _group_limits(groups: Path, mounted: Path) -> Iterator[Path]:
 
 
 def free_bytes(folder: Path) -> int:
-    """Free disk where ``folder`` is or would be made.
+    """Return the free disk where ``folder`` is or would be made.
 
     Raises OSError when it is no folder, or cannot be written.
     """
@@ -177,7 +176,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def settle_isolation(wanted: str | None, *, key: str) -> Isolation:
-    """What runs model-written programs here; None requires namespaces where the machine has them.
+    """Return what runs model-written programs here; None requires namespaces where the machine has them.
 
     Warns of all that is missing where programs may run without them.
 

@@ -238,8 +238,8 @@ def _offloaded(part: float, stage: int) -> float:
     if stage < 3:
         return 20 * part
     groups, rest = divmod(part, GATHERED_ELEMENTS)
-    of_groups = groups * _pinned(4 * GATHERED_ELEMENTS) + _pinned(4 * rest)
-    return 12 * part + _pinned(4 * part) + of_groups
+    pinned = groups * _pinned(4 * GATHERED_ELEMENTS) + _pinned(4 * rest)
+    return 12 * part + _pinned(4 * part) + pinned
 
 
 def _pinned(num_bytes: float) -> int:

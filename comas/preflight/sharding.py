@@ -134,7 +134,7 @@ def _is_sound(choice: Sharding, config: Config, machine: Machine) -> bool:
 def update_memory(
     config: Config, shapes: Sequence[ModelShape], choice: Sharding, machine: Machine
 ) -> UpdateMemory:
-    """Return the memory of an update under ``choice`` of models with these ``shapes``."""
+    """Return the most memory of an update under ``choice`` of models with these ``shapes``."""
     shares_gpu = config.cluster.placement == "colocated"
     needs = (rank_memory(shape, config, choice, shares_gpu=shares_gpu) for shape in shapes)
     rank = max(needs, key=lambda need: need.peak)
@@ -144,7 +144,8 @@ def update_memory(
     num_groups = min(len(config.trained_families) * placement.num_parts, room)
     engine = config.rollout.gpu_memory_utilization * machine.gpu_bytes if shares_gpu else 0
     sharers = config.cluster.policies_per_gpu
-    peak = on_one_gpu(config, rank=rank.peak, engine=engine)
+    # Of policies that share a GPU others are updated as well, or their engines are awake.
+    peak = rank.peak + (sharers - 1) * max(rank.peak, engine)
     if shares_gpu and config.policy.lora.rank is not None:
         # Adapters and their base stay on a GPU while its engine samples.
         peak = max(peak, sharers * (rank.states + engine))
@@ -152,30 +153,11 @@ def update_memory(
     return UpdateMemory(
         choice,
         rank,
-        gpu_states=on_one_gpu(config, rank=rank.states, engine=0),
+        gpu_states=sharers * rank.states,
         gpu_peak=peak,
         gpu_free=USABLE_SHARE * machine.gpu_bytes - num_processes * PROCESS_BYTES,
         host=num_groups * placement.ranks_of_a_group * rank.host,
     )
-
-
-def on_one_gpu(config: Config, *, rank: float, engine: float) -> float:
-    """Return the most that any GPU holds while one of its policies is updated, if an updating rank
-    holds ``rank`` and an engine that is awake meanwhile holds ``engine``.
-
-    Those of frozen policies are awake, and those of others that are updated in other steps.
-    """
-    sharers = config.cluster.policies_per_gpu
-    every = [{config.update_every[policy] for policy in family} - {0} for family in config.families]
-    sums = []
-    for start in range(0, len(every), sharers):
-        group = every[start : start + sharers]
-        intervals = [steps for steps in group if steps]
-        are_together = len(set(map(frozenset, intervals))) == 1
-        trained = rank if are_together else max(rank, engine)
-        if intervals:
-            sums.append(len(intervals) * trained + (len(group) - len(intervals)) * engine)
-    return max(sums)
 
 
 def _settled(config: Config, choice: Sharding) -> Config:

@@ -144,7 +144,7 @@ def _adapted(config: Config) -> str:
 
 
 def _describe_ends(training: Training) -> list[str]:
-    """What is kept of the best validation, and what ends the run before its last step."""
+    """Return what is kept of the best validation, and what ends the run early."""
     lines = []
     if training.keep_best is not None:
         lines.append(f"best: the checkpoint of the highest {training.keep_best} is kept as well")
@@ -155,7 +155,7 @@ def _describe_ends(training: Training) -> list[str]:
 
 
 def _describe_updates(config: Config) -> list[str]:
-    """Which policy is updated when, where it is not each of them in every step."""
+    """Return which policy is updated when, unless it is each of them in every step."""
     if set(config.update_every) == {1}:
         return []
     in_words = {0: "never", 1: "every step"}
