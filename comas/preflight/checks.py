@@ -39,8 +39,8 @@ def allocator_needs(config: Config, environment: Mapping[str, str] = os.environ)
 
 
 def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kept: int) -> Need:
-    """Return the disk of the run's folder. ``sizes`` are the parameters of the trained policies, None where
-    unknown; a resumed run has ``num_kept`` checkpoints already."""
+    """Return the disk of the run's folder. ``sizes`` are the parameters of the trained policies,
+    None where unknown; a resumed run has ``num_kept`` checkpoints already."""
     known = [size or 0 for size in sizes]
     needed = needed_bytes(known, config, num_kept=num_kept)
     checkpoint = in_words(checkpoint_bytes(known, config)) if None not in sizes else "unknown"

@@ -76,8 +76,8 @@ def read_token(path: Path) -> str | None:
 
 
 def least_of(machines: Sequence[Machine]) -> Machine:
-    """Return a machine to plan for, whichever of these an engine gets: of everything what all have, and
-    as many GPUs as any, for they share the host's memory."""
+    """Return a machine to plan for, whichever of these an engine gets: of everything what all have,
+    and as many GPUs as any, for they share the host's memory."""
     first = machines[0]
     return dataclasses.replace(
         first,

@@ -74,7 +74,7 @@ def driver_version(text: str) -> str | None:
 
 
 def needed_driver(gpus: Gpus) -> int:
-    """Return the oldest driver for this torch, or for the pinned one where this is the CPU's build."""
+    """Return the oldest driver for this torch, or, of the CPU's build, for the pinned one."""
     return OLDEST_DRIVERS.get(gpus.cuda or PINNED_CUDA, OLDEST_DRIVERS[PINNED_CUDA])
 
 
@@ -110,7 +110,7 @@ def choose_device(wanted: str, gpus: Gpus) -> Device:
 
 
 def why_on_cpu(wanted: str, gpus: Gpus) -> str | None:
-    """Return why "auto" is the CPU, although there is an NVIDIA driver; None where that is not so."""
+    """Return why "auto" is the CPU although there is an NVIDIA driver, or None."""
     if wanted != "auto" or gpus.num_usable > 0 or gpus.driver is None:
         return None
     return f"everything runs on the CPU: {why_unusable(gpus)}"
@@ -142,8 +142,8 @@ def imagined_machine(num_gpus: int) -> Machine:
 def host_bytes(
     groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
 ) -> int:
-    """Return the memory of the machine, or what a container, a batch job or another control group around this
-    process may use of it."""
+    """Return the memory of the machine, or what a container, a batch job or another control group
+    around this process may use of it."""
     limits = (path.read_text().strip() for path in _group_limits(groups, mounted))
     physical = psutil.virtual_memory().total
     return min([physical, *(int(limit) for limit in limits if limit != "max")])
@@ -176,7 +176,7 @@ def free_bytes(folder: Path) -> int:
 
 
 def settle_isolation(wanted: str | None, *, key: str) -> Isolation:
-    """Return what runs model-written programs here; None requires namespaces where the machine has them.
+    """Return what runs model-written programs; None requires namespaces where there are any.
 
     Warns of all that is missing where programs may run without them.
 
