@@ -9,17 +9,20 @@ from pathlib import Path
 from comas.config.paths import names_file
 from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
-from comas.engines.cluster.supervision import LostEngineError
+from comas.engines.cluster.recoveries import LostEngineError, Recoveries
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.dry_run import describe_run
 from comas.preflight.needs import faults_of
 from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory
+from comas.run.bookkeeping import save_models
+from comas.run.directory import BEST
 from comas.run.guards import closing_line
 from comas.run.pages.run_report import report
+from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
-from comas.train import export_best, train
+from comas.train import agents_of, train
 from comas.utils.files import from_here, in_command
 from comas.utils.invocation import CommandParser, start_of
 from comas.utils.terminal import (
@@ -56,7 +59,7 @@ def main(arguments: Sequence[str]) -> int:
         run = RunDirectory.open(config) if config.resume else RunDirectory.create(config)
         with run, blaming_plugins():
             if options.export_best:
-                log.info("the best agents are in %s", from_here(export_best(config, prepared, run)))
+                log.info("the best agents are in %s", from_here(_export_best(prepared, run)))
                 return 0
             log.info("run directory: %s", from_here(run.path))
             for line in sizes:
@@ -64,7 +67,7 @@ def main(arguments: Sequence[str]) -> int:
             log.info(prepared.sharding)
             for doubt in prepared.doubts:
                 log.warning(doubt)
-            train(config, prepared, run)
+            train(prepared, run)
             page = report(run.path)
         log.info("report: %s", from_here(page))
         log.info("every discussion, as a page: %s %s", start_of("view"), in_command(run.path))
@@ -126,6 +129,21 @@ def _configure(arguments: Sequence[str]) -> Config:
         for line in describe_changes(path, config):
             log.info(line)
     return config
+
+
+def _export_best(prepared: Prepared, run: RunDirectory) -> Path:
+    """Write the models of the best checkpoint into ``best/``, beside those of the newest; returns
+    that folder.
+
+    Raises:
+        ValueError: there is no such checkpoint.
+        EngineError: engines failed.
+    """
+    step, checkpoint = run.best_checkpoint()
+    with agents_of(prepared, Recoveries(0)) as agents:
+        agents.load_checkpoint(checkpoint, step=step)
+        save_models(prepared, run, agents, step=step, name=BEST)
+    return run.path / BEST
 
 
 def _offer_to_continue(run: RunDirectory | None) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,38 +17,43 @@ from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
-from comas.run.ahead import AHEAD, Batch, Ready, Rollouts, read_ahead
-from comas.types import RewardedDiscussion, Rewards
+from comas.run.ahead import AHEAD, Batches
+from comas.types import Discussion, RewardedDiscussion, Rewards
 from comas.utils.files import FileError
+from comas.verification.solutions import Verdicts
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 
 
-def batch_of(rewards: Rewards) -> Batch:
-    return Batch(rewards, dict)
+def verdicts_of(discussions: Sequence[Discussion]) -> Callable[[], Verdicts]:
+    return lambda: {(d.discussion_id, t.turn_id): "correct" for d in discussions for t in d.turns}
+
+
+def sample(step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
+    raise AssertionError(f"batch {step} was not saved")
 
 
 class Loop:
     """The driver's loop with nothing in it but who does what; what it did is in ``told``."""
 
-    def __init__(self, lead: int, *, after: int = 0, ready: Sequence[Ready] = ()) -> None:
+    def __init__(self, lead: int, *, checkpoint: tuple[int, Path] | None = None) -> None:
         self.told: list[str] = []
-        self.served = after
-        self.rollouts = Rollouts(
-            self.sample, batch_of, lead=lead, num_steps=5, after=after, ready=ready
+        self.served = 0 if checkpoint is None else checkpoint[0]
+        self.batches = Batches(
+            self.sample, verdicts_of, lead=lead, num_steps=5, checkpoint=checkpoint
         )
 
-    def sample(self, step: int) -> Batch:
+    def sample(self, step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
         self.told.append(f"sample {step} by {self.served}")
-        return batch_of(Rewards([], {"of": step}))
+        return Rewards([], {"of": step}), dict
 
     def step(self, step: int) -> int:
-        batch, staleness = self.rollouts.take(step)
+        batch = self.batches.take(step)
         assert batch.rewards.metrics == {"of": step}
         self.told.append(f"update {step}")
-        self.rollouts.go_ahead(step)
+        self.batches.sample_ahead(step)
         self.served = step
-        return staleness
+        return batch.staleness
 
 
 def test_without_a_lead_sampling_and_training_take_turns():
@@ -80,8 +85,8 @@ def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_pat
     whole, first = Loop(lead), Loop(lead)
     expected = [whole.step(step) for step in range(1, 6)]
     found = [first.step(step) for step in (1, 2)]
-    first.rollouts.save(tmp_path)
-    second = Loop(lead, after=2, ready=read_ahead(tmp_path))
+    first.batches.save(tmp_path)
+    second = Loop(lead, checkpoint=(2, tmp_path))
     assert found + [second.step(step) for step in (3, 4, 5)] == expected
     assert first.told + second.told == whole.told
 
@@ -95,18 +100,23 @@ def test_what_waits_survives_its_file_to_the_last_bit(tmp_path: Path):
     )
     said = discussion(replace(solution, generation=sampled))
     rewards = Rewards([RewardedDiscussion(said, (1 / 3,))], {"a/b": 0.1 + 0.2, "c": None})
-    rollouts = Rollouts(lambda step: batch_of(rewards), batch_of, lead=1, num_steps=5)
-    rollouts.take(1)
-    rollouts.save(tmp_path)
+    batches = Batches(lambda step: (rewards, dict), verdicts_of, lead=1, num_steps=5)
+    batches.take(1)
+    batches.save(tmp_path)
     assert not (tmp_path / AHEAD).exists()
-    assert read_ahead(tmp_path) == []
-    rollouts.go_ahead(1)
-    rollouts.save(tmp_path)
-    [ready] = read_ahead(tmp_path)
-    assert json.dumps(asdict(ready)) == json.dumps(asdict(Ready(2, 0, rewards)), default=list)
+    batches.sample_ahead(1)
+    batches.save(tmp_path)
+
+    def resumed() -> Batches:
+        return Batches(sample, verdicts_of, lead=1, num_steps=5, checkpoint=(1, tmp_path))
+
+    batch = resumed().take(2)
+    assert (batch.step, batch.sampled_after, batch.staleness) == (2, 0, 1)
+    assert json.dumps(asdict(batch.rewards)) == json.dumps(asdict(rewards), default=list)
+    assert batch.wait_for_verdicts() == {("d", "r0.s0"): "correct"}
     (tmp_path / AHEAD).write_text("[{}]")
     with pytest.raises(FileError, match=r"ahead\.json is damaged: .*Resume an earlier one"):
-        read_ahead(tmp_path)
+        resumed()
 
 
 def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weights():

@@ -92,7 +92,7 @@ def run_of(folder: Path, names: list[str], *overrides: str) -> Path:
     ]
     prepared = prepare(load_config(QUICKSTART, keys))
     with RunDirectory.create(prepared.config) as directory:
-        train(prepared.config, prepared, directory)
+        train(prepared, directory)
     return directory.path
 
 

@@ -292,7 +292,7 @@ def train(
 ) -> tuple[Path, list[LostAgents]]:
     societies = []
 
-    def lost_agents(config: Any, prepared: Any, recoveries: Recoveries) -> LostAgents:
+    def lost_agents(prepared: Any, recoveries: Recoveries) -> LostAgents:
         societies.append(LostAgents(lost_in, recoveries))
         return societies[-1]
 
@@ -311,7 +311,7 @@ def train(
     )
     with RunDirectory.create(config) as run:
         try:
-            driver.train(config, prepare(config), run)
+            driver.train(prepare(config), run)
         finally:
             monkeypatch.undo()
     return run.path, societies

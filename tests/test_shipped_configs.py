@@ -267,7 +267,7 @@ def test_a_config_makes_a_step_on_the_whole_stack(name: str, tiny: Path, caplog)
     config = tiny_run(CONFIGS / f"{name}.yaml", tiny)
     prepared = prepare(config)
     with RunDirectory.create(prepared.config) as run:
-        driver.train(prepared.config, prepared, run)
+        driver.train(prepared, run)
     # Random models say nothing that can be read, which does not pass in silence.
     assert [record for record in caplog.records if record.name == "comas.run.guards"]
     start, step = rows = read_rows(run.path / "metrics.jsonl")

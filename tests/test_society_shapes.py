@@ -248,7 +248,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     prepared = prepare(load_config(QUICKSTART, overrides))
     with RunDirectory.create(prepared.config) as directory:
-        train(prepared.config, prepared, directory)
+        train(prepared, directory)
     return directory.path
 
 

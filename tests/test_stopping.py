@@ -13,6 +13,7 @@ from config_faults import only_fault
 from scripted_agents import ScriptedAgents
 from small_runs import REPOSITORY, record, rows_of, write_records
 
+from comas import __main__ as command
 from comas import train as driver
 from comas.config.faults import ConfigError
 from comas.engines.cluster.recoveries import Recoveries
@@ -20,7 +21,7 @@ from comas.preflight.checks import needed_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import prepare
-from comas.run import RunDirectory
+from comas.run import RunDirectory, bookkeeping
 from comas.run.directory import BEST, trained_steps
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
@@ -251,13 +252,13 @@ def play(
         value = ACCURACIES[generate.__self__.weights]
         return {ACCURACY: value, **{f"agent_{agent}/{ACCURACY}": value for agent in range(2)}}
 
-    monkeypatch.setattr(driver, "validate_agents", validate)
+    monkeypatch.setattr(bookkeeping, "validate_agents", validate)
     monkeypatch.setattr(driver, "agents_of", lambda *_: KilledAgents(killed_in))
     resumes = any(argument.startswith("resume=") for argument in arguments)
     asked = load_config(None if resumes else QUICKSTART, arguments)
     with RunDirectory.open(asked) if resumes else RunDirectory.create(asked) as run:
         try:
-            driver.train(asked, prepare(asked), run)
+            driver.train(prepare(asked), run)
         except KeyboardInterrupt:
             assert killed_in is not None
     return run.path
@@ -382,9 +383,8 @@ def test_a_condition_ends_a_run_with_a_last_validation_and_a_checkpoint(saves, m
 @pytest.mark.stack
 def test_the_models_of_the_best_checkpoint_are_written_on_request(saves, monkeypatch):
     path = play(monkeypatch, [f"saves={saves}", "name=exported", *ENDING_EARLY])
-    asked = load_config(None, [f"resume={path}"])
-    with RunDirectory.open(asked) as run:
-        assert driver.export_best(asked, prepare(asked), run) == path / BEST
+    monkeypatch.setattr(command, "agents_of", lambda *_: KilledAgents(None))
+    assert command.main(["--export-best", f"resume={path}"]) == 0
     assert (path / "best/agent_1/weights").read_text() == "3"
     assert "for 3 steps" in (path / "best/agent_1/README.md").read_text()
     assert (trained_steps(path), trained_steps(path, name=BEST)) == (6, 3)

@@ -21,26 +21,20 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from comas.types import Rewards
+from comas.types import Discussion, Rewards
 from comas.utils.files import read_json, write_text
 from comas.verification.solutions import Verdicts
 
 AHEAD = "ahead.json"
 """Of a checkpoint: the batches that later steps will train on."""
 
-
-@dataclass(frozen=True)
-class Batch:
-    """The discussions of one step with their rewards, and what the verifier will say of them."""
-
-    rewards: Rewards
-    wait_for_verdicts: Callable[[], Verdicts]
-    """Those on the solutions."""
+WaitForVerdicts = Callable[[], Verdicts]
+"""Waits for the verdicts on all solutions of a batch."""
 
 
 @dataclass(frozen=True)
-class Ready:
-    """A batch that waits for its step."""
+class _Saved:
+    """Of a batch what a checkpoint holds."""
 
     step: int
     sampled_after: int
@@ -48,62 +42,83 @@ class Ready:
     rewards: Rewards
 
 
-_READY = TypeAdapter(list[Ready])
+_SAVED = TypeAdapter(list[_Saved])
 
 
-class Rollouts:
+@dataclass(frozen=True)
+class Batch(_Saved):
+    """The discussions of a step with their rewards, and what the verifier will say of them."""
+
+    wait_for_verdicts: WaitForVerdicts
+
+    @property
+    def staleness(self) -> int:
+        """How many updates its agents had not had yet."""
+        return self.step - 1 - self.sampled_after
+
+
+class Batches:
     """The batch of every step, sampled when its step comes or up to ``lead`` steps before.
 
-    Example: with a lead of 1, ``take(1)`` samples batch 1; ``go_ahead(1)``, while the policies are
-    updated on it, batch 2, which ``take(2)`` returns at once.
+    Example: with a lead of 1, ``take(1)`` samples batch 1; ``sample_ahead(1)``, while the policies
+    are updated on it, batch 2, which ``take(2)`` returns at once. With a lead of 0 nothing is
+    sampled ahead.
     """
 
     def __init__(
         self,
-        sample: Callable[[int], Batch],
-        judge: Callable[[Rewards], Batch],
+        sample: Callable[[int], tuple[Rewards, WaitForVerdicts]],
+        verify: Callable[[Sequence[Discussion]], WaitForVerdicts],
         *,
         lead: int,
         num_steps: int,
-        after: int = 0,
-        ready: Sequence[Ready] = (),
+        checkpoint: tuple[int, Path] | None = None,
     ) -> None:
-        """``sample`` makes the batch of a step; ``judge`` that of ``ready`` rewards, which the
-        checkpoint of step ``after`` held."""
+        """``sample`` makes the rewarded discussions of a step. Those that ``checkpoint`` (step,
+        folder) holds for later ones are verified anew.
+
+        Raises FileError when they are damaged.
+        """
         self._sample = sample
         self._lead = lead
         self._num_steps = num_steps
-        self._waiting = deque((one, judge(one.rewards)) for one in ready)
-        self._last = after + len(ready)
+        after, folder = checkpoint or (0, None)
+        self._waiting = deque(
+            Batch(**vars(saved), wait_for_verdicts=verify(_discussions(saved.rewards)))
+            for saved in _read(folder)
+        )
+        self._last = after + len(self._waiting)
 
-    def take(self, step: int) -> tuple[Batch, int]:
-        """The batch of ``step``, and its staleness: how many updates its agents had not had yet."""
+    def take(self, step: int) -> Batch:
+        """Return the batch of ``step``."""
         self._sample_up_to(step, done=step - 1)
-        ready, batch = self._waiting.popleft()
-        assert ready.step == step, "steps are taken in order"
-        return batch, step - 1 - ready.sampled_after
+        batch = self._waiting.popleft()
+        assert batch.step == step, "steps are taken in order"
+        return batch
 
-    def go_ahead(self, step: int) -> None:
+    def sample_ahead(self, step: int) -> None:
         """Sample what may be sampled while the policies are updated on the batch of ``step``."""
         self._sample_up_to(min(step + self._lead, self._num_steps), done=step - 1)
 
     def save(self, folder: Path) -> None:
         """Write into a checkpoint what its step leaves waiting."""
         if self._waiting:
-            text = json.dumps([asdict(ready) for ready, _ in self._waiting], default=list)
+            waiting = [_Saved(b.step, b.sampled_after, b.rewards) for b in self._waiting]
+            text = json.dumps([asdict(saved) for saved in waiting], default=list)
             write_text(folder / AHEAD, text)
 
     def _sample_up_to(self, last: int, *, done: int) -> None:
         while self._last < last:
-            batch = self._sample(self._last + 1)
             self._last += 1
-            self._waiting.append((Ready(self._last, done, batch.rewards), batch))
+            self._waiting.append(Batch(self._last, done, *self._sample(self._last)))
 
 
-def read_ahead(checkpoint: Path) -> list[Ready]:
-    """What ``Rollouts.save`` wrote into a checkpoint; nothing, where nothing waited.
+def _read(folder: Path | None) -> list[_Saved]:
+    """Return what ``Batches.save`` wrote into a checkpoint; nothing, where nothing waited."""
+    if folder is None or not (folder / AHEAD).exists():
+        return []
+    return read_json(folder / AHEAD, _SAVED, remedy="Resume an earlier one")
 
-    Raises FileError when it is damaged.
-    """
-    path = checkpoint / AHEAD
-    return read_json(path, _READY, remedy="Resume an earlier one") if path.exists() else []
+
+def _discussions(rewards: Rewards) -> list[Discussion]:
+    return [item.discussion for item in rewards.discussions]

@@ -3,38 +3,29 @@ to go on."""
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any, Self
 
 from tqdm import tqdm
 
-from comas.config.schema import Config
+from comas.engines.cluster.agents import Agents
 from comas.policy_optimization.samples import advantages_by_turn
-from comas.run.ahead import Batch
-from comas.run.checkpoints import Begin, CheckpointWriter
-from comas.run.directory import RunDirectory
+from comas.run.ahead import Batch, Batches
+from comas.run.checkpoints import CheckpointWriter
+from comas.run.directory import MODELS, RunDirectory
 from comas.run.guards import UpdateGuard, Watch, mismatch_limit
 from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
+from comas.run.model_cards import write_model_cards
+from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
 from comas.run.stopping import Stopping
-from comas.types import AnswerKey, Metrics, TrainingSample, UpdateStats
+from comas.run.validation import validate_agents
+from comas.types import Metrics, TrainingSample, UpdateStats
+from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class StepOutcome:
-    """What one step made."""
-
-    step: int
-    batch: Batch
-    staleness: int
-    """Updates that the agents had not had yet as they discussed."""
-    buffers: Mapping[int, Sequence[TrainingSample]]
-    """Policy -> what it was updated on."""
-    stats: Mapping[int, UpdateStats]
-    clock: Stopwatch
 
 
 class Bookkeeping:
@@ -42,32 +33,31 @@ class Bookkeeping:
 
     def __init__(
         self,
-        config: Config,
+        prepared: Prepared,
         run: RunDirectory,
         bar: tqdm,
         *,
-        validate: Callable[[], Metrics],
-        begin_checkpoint: Begin,
-        take_recoveries: Callable[[int], Metrics],
-        answers: AnswerKey,
+        agents: Agents,
+        verifier: Verifier,
+        batches: Batches,
     ) -> None:
-        """``validate`` is called where a validation is due, ``begin_checkpoint`` where a checkpoint
-        is; ``take_recoveries`` says what was started again before a step. ``answers`` are written
-        beside the discussions, and go nowhere else."""
+        """``bar`` shows the steps, and knows how many there are."""
         earlier = read_rows(run.path / METRICS)
-        self._config = config
+        config = prepared.config
+        self._prepared = prepared
         self._run = run
         self._bar = bar
-        self._validate = validate
-        self._take_recoveries = take_recoveries
-        self._answers = answers
+        self._agents = agents
+        self._verifier = verifier
+        self._batches = batches
+        self._step = 0
         self._updates = UpdateGuard()
         # Of samples that are older than the weights, log-probs have to differ.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
         self._watch = Watch(earlier, mismatch_limit=limit)
         self._stopping = Stopping(config, earlier)
         self._checkpoints = CheckpointWriter(
-            run.checkpoint_folder, begin_checkpoint, timeout_s=config.cluster.call_timeout_s
+            run.checkpoint_folder, self._begin_checkpoint, timeout_s=config.cluster.call_timeout_s
         )
 
     def __enter__(self) -> Self:
@@ -77,61 +67,104 @@ class Bookkeeping:
     def __exit__(self, *error: Any) -> None:
         self._checkpoints.__exit__(*error)
 
-    def reason_to_end(self) -> str | None:
-        """Return why the run ends before its last step; None: it goes on."""
-        return self._stopping.reason()
+    def steps(self, *, after: int) -> Iterator[int]:
+        """Yield every step after ``after``, until the run has made all of them or ends early; the
+        agents are validated as they are before the first."""
+        self._step = after
+        if after == 0:
+            self._report(self._validate())
+        while self._step < self._bar.total and self._stopping.reason() is None:
+            self._step += 1
+            self._clock = Stopwatch()
+            yield self._step
+        if self._step < self._bar.total:
+            reason = self._stopping.reason()
+            log.warning("ended after step %d of %d: %s", self._step, self._bar.total, reason)
 
-    def begin(self) -> None:
-        """Validate the agents as they are before the first step."""
-        self._report(0, self._validate())
+    def lap(self, phase: str) -> None:
+        """End a phase of the step, such as rollout_s, which began when the one before ended."""
+        self._clock.lap(phase)
 
-    def enter(self, outcome: StepOutcome) -> None:
-        """Take down a step, after which a run that is killed goes on with the next.
+    def enter(
+        self,
+        batch: Batch,
+        buffers: Mapping[int, Sequence[TrainingSample]],
+        stats: Mapping[int, UpdateStats],
+    ) -> None:
+        """Take down the step, after which a run that is killed goes on with the next; ``buffers``
+        is policy -> what it was updated on.
 
         Raises RuntimeError when updates have changed nothing, or had no gradient that is finite,
         too often in a row.
         """
-        step, batch, due = outcome.step, outcome.batch, outcome.buffers
-        rewards = batch.rewards
+        config, rewards = self._prepared.config, batch.rewards
+        times = self._clock.times()
         self._updates.check(
-            due, outcome.stats, rewards.discussions, policy_of_agent=self._config.policy_of_agent
+            buffers, stats, rewards.discussions, policy_of_agent=config.policy_of_agent
         )
         verdicts = batch.wait_for_verdicts()
-        metrics = step_metrics(rewards, due, outcome.stats, verdicts, config=self._config)
-        metrics |= {"rollout/staleness": outcome.staleness, **outcome.clock.times()}
+        metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
+        metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)
-        if self._is_due(self._config.training.validate_every, step, metrics):
+        if self._is_due(config.training.validate_every, metrics):
             metrics |= self._validate()
         # Before anything of this step is on record: at most one step can be lost.
         self._checkpoints.wait()
         self._run.save_discussions(
-            step,
+            self._step,
             rewards.discussions,
             verdicts=verdicts,
-            answers=self._answers,
+            answers=self._prepared.train.answers,
         )
         self._run.save_tokens(
-            step,
+            self._step,
             [item.discussion for item in rewards.discussions],
-            advantages=advantages_by_turn(due, outcome.stats),
+            advantages=advantages_by_turn(buffers, stats),
         )
-        self._report(step, metrics | self._take_recoveries(step))
-        if self._is_due(self._config.training.save_every, step) or self._stopping.is_best():
-            self._checkpoints.save(step)
+        self._report(metrics | self._agents.recoveries.take_metrics(self._step))
+        if self._is_due(config.training.save_every) or self._stopping.is_best():
+            self._checkpoints.save(self._step)
 
-    def _is_due(self, every: int, step: int, metrics: Metrics | None = None) -> bool:
+    def save_models(self) -> None:
+        """Write every agent's model as it is after the last step that was made."""
+        save_models(self._prepared, self._run, self._agents, step=self._step)
+
+    def _validate(self) -> Metrics:
+        return validate_agents(
+            self._prepared.validation,
+            self._prepared.probe,
+            self._prepared.config,
+            generate=self._agents.generate,
+            verifier=self._verifier,
+        )
+
+    def _begin_checkpoint(self, folder: Path) -> list[Future[None]]:
+        self._batches.save(folder)
+        return self._agents.save_checkpoint(folder)
+
+    def _is_due(self, every: int, metrics: Metrics | None = None) -> bool:
         """True if what is done ``every`` so many steps, and after the last, is done after
-        ``step``; that may be the last by its ``metrics``, which are not on record yet."""
-        row = None if metrics is None else {"step": step, **metrics}
+        this one; that may be the last by its ``metrics``, which are not on record yet."""
+        row = None if metrics is None else {"step": self._step, **metrics}
         ends = self._stopping.reason(row) is not None
-        return is_due(step, every=every, num_steps=step if ends else self._bar.total)
+        return is_due(self._step, every=every, num_steps=self._step if ends else self._bar.total)
 
-    def _report(self, step: int, metrics: Metrics) -> None:
-        """Write a step's metrics, and show the most telling."""
-        self._stopping.see(self._run.log_metrics(step, metrics))
-        for line in step_lines(step, self._bar.total, metrics):
+    def _report(self, metrics: Metrics) -> None:
+        """Write the step's metrics, and show the most telling."""
+        self._stopping.see(self._run.log_metrics(self._step, metrics))
+        for line in step_lines(self._step, self._bar.total, metrics):
             log.info(line)
-        self._bar.update(step - self._bar.n)
+        self._bar.update(self._step - self._bar.n)
+
+
+def save_models(
+    prepared: Prepared, run: RunDirectory, agents: Agents, *, step: int, name: str = MODELS
+) -> None:
+    """Write every agent's model after ``step``, with a card that says how it came about."""
+    with run.models_folder(step, name=name) as folder:
+        agents.save_models(folder)
+        rows = [row for row in read_rows(run.path / METRICS) if row["step"] <= step]
+        write_model_cards(folder, prepared, rows=rows, num_steps=step)
 
 
 def is_due(step: int, *, every: int, num_steps: int) -> bool:

@@ -65,7 +65,7 @@ def main(arguments: Arguments) -> None:
     prepared = prepare(load_config(QUICKSTART_CONFIG, overrides))
     config = prepared.config
     turns: dict[str, list[Numbers]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
-    with agents_of(config, prepared, Recoveries(0)) as agents:
+    with agents_of(prepared, Recoveries(0)) as agents:
         agents.sync_weights()
         num_steps = arguments.steps + 1
         for first in range(1, arguments.repeats * num_steps, num_steps):
@@ -96,7 +96,7 @@ def train(
     seconds, discussions = [], []
     for step in steps:
         started = time.perf_counter()
-        discussions.append(discuss(config, agents, prepared, step=step))
+        discussions.append(discuss(prepared, agents, step=step))
         rewards = REWARD_SCHEMES[config.reward.scheme](discussions[-1], evidence={})
         buffers = collect_samples(
             rewards.discussions,
