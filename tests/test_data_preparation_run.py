@@ -106,11 +106,17 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copi
     assert "left out 8 coding: it is easy" in table
 
 
-def test_every_benchmark_has_its_records(built):
+def test_every_benchmark_has_its_records_and_every_file_its_checksum(built):
     counts = {path.stem: len(records(path)) for path in (built / "benchmarks").iterdir()}
     assert counts == {**dict.fromkeys(script.BENCHMARKS, 1), "gpqa": 4}
     assert records(built / "benchmarks/gpqa.jsonl")[0]["id"] == "gpqa-00000"
     assert {record["task"] for record in records(built / "benchmarks/mmlu.jsonl")} == {"choice"}
+    files = json.loads((built / "checksums.json").read_text())["files"]
+    found = {name: sha256(text).hexdigest() for name, text in contents(built).items()}
+    del found["checksums.json"]
+    assert {name: entry["sha256"] for name, entry in files.items()} == found
+    train = files["train.jsonl"]
+    assert (train["recipe"]["seed"], train["origin"]) == (0, "local copy")
 
 
 def test_two_builds_are_the_same_byte_for_byte_and_another_seed_leaves_the_benchmarks(
@@ -122,15 +128,6 @@ def test_two_builds_are_the_same_byte_for_byte_and_another_seed_leaves_the_bench
     assert ids(tmp_path / "other/train.jsonl") != ids(built / "train.jsonl")
     name = "benchmarks/gpqa.jsonl"
     assert contents(tmp_path / "other")[name] == contents(built)[name]
-
-
-def test_the_checksums_are_those_of_the_files(built):
-    files = json.loads((built / "checksums.json").read_text())["files"]
-    found = {name: sha256(text).hexdigest() for name, text in contents(built).items()}
-    del found["checksums.json"]
-    assert {name: entry["sha256"] for name, entry in files.items()} == found
-    assert files["train.jsonl"]["recipe"]["seed"] == 0
-    assert files["train.jsonl"]["origin"] == "local copy"
 
 
 def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies, tmp_path):
@@ -156,14 +153,10 @@ def planted_copies(folder: Path) -> None:
     """Copies in which questions repeat a benchmark's or each other's."""
     write_all(folder)
     quiet_lake = "On a quiet lake in the north seven boats with red sails go round the old island"
-    write_records(
-        folder / "HuggingFaceH4/MATH-500/test.jsonl",
-        [{"problem": "What is  $2\\pi$ halved?", "answer": "\\pi"}],
-    )
-    write_records(
-        folder / "xw27/scibench/atkins.json",
-        [{"problem_text": f"{quiet_lake}. Find p.", "answer_number": "1", "unit": " "}],
-    )
+    math_500 = [{"problem": "What is  $2\\pi$ halved?", "answer": "\\pi"}]
+    write_records(folder / "HuggingFaceH4/MATH-500/test.jsonl", math_500)
+    scibench = [{"problem_text": f"{quiet_lake}. Find p.", "answer_number": "1", "unit": " "}]
+    write_records(folder / "xw27/scibench/atkins.json", scibench)
     rows = [math_row(number) for number in range(1, 9) if number % 3]
     rows[1]["problem"] = "what is $2 \\pi$, halved"  # as in MATH-500
     rows[3]["problem"] = rows[2]["problem"].upper()  # as another of its own
