@@ -403,6 +403,8 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("algorithm=grpo", "is a section, not a key"),
         ("algorithm.group_by=[role]", "is no key of this type of algorithm"),
         ("algorithm.role_weights=[0.1]", "must be a mapping of names to numbers"),
+        ("verification.verifiers.physics=math", "must be one of math, coding, science"),
+        ("verification.verifiers.math=guess", "is not a known name"),
         ("algorithm.role_weights.scorer=0.1", "must be one of solution, evaluation, scoring"),
         ("algorithm.role_weights.scoring=-1", "must be at least 0"),
         ("algorithm.role_weights={scoring: .inf}", "must be finite"),

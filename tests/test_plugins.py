@@ -207,6 +207,7 @@ def test_a_plugin_neither_ends_the_command_nor_fails_without_its_line(
 ):
     path = written(tmp_path / "ends.py", text)
     name = f"[{path}:x]" if key == "logging.trackers" else f"{path}:x"
+    key = "verification.verifiers.math" if key == "verification.verifiers" else key
     with pytest.raises(ConfigError) as caught:
         load_config(None, ["algorithm.name=custom", f"{key}={name}"])
     [fault] = [f for f in caught.value.faults if f.settings[0].key == key]
@@ -230,7 +231,7 @@ def test_a_plugin_neither_ends_the_command_nor_fails_without_its_line(
             "from comas.interaction.criticism import Criticism\n"
             "async def y(submission):\n    {}\n\nx = Criticism(y, outcome='scores')\n",
         ),
-        ("verification.math", "def x(response, gold):\n    {}\n"),
+        ("verification.verifiers.math", "def x(response, gold):\n    {}\n"),
     ],
 )
 def test_a_dry_run_outlives_a_plugin_that_ends_the_process(
@@ -262,7 +263,7 @@ def test_a_dry_run_outlives_a_plugin_that_ends_the_process(
             "x = Criticism(lambda submission: None, outcome='scores')\n",
             "it returned NoneType, which cannot be awaited",
         ),
-        ("verification.math", None, "it says None; let it say one of correct, wrong"),
+        ("verification.verifiers.math", None, "it says None; let it say one of correct, wrong"),
     ],
 )
 def test_what_returns_something_else_is_told_what_it_should_return(
@@ -326,7 +327,7 @@ def arguments_of(tmp_path: Path, *overrides: str) -> list[str]:
 
 def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplog):
     path = worked_example(tmp_path)
-    chosen = [f"reward.scheme={path}:brief_reward", f"verification.math={path}:same_text"]
+    chosen = [f"reward.scheme={path}:brief_reward", f"verification.verifiers.math={path}:same_text"]
     assert main(arguments_of(tmp_path, *chosen)) == 0, caplog.text
     digest = digest_of(path.read_text())[:12]
     for name in ("brief_reward", "same_text"):
@@ -346,7 +347,7 @@ def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplo
 
 def test_a_dry_run_says_what_a_plugin_does_wrong(tmp_path, caplog):
     path = written(tmp_path / "fixed.py", CONSTANT + "\n\ndef none(*asked):\n    pass\n")
-    chosen = [f"reward.scheme={path}:broken", f"verification.math={path}:none"]
+    chosen = [f"reward.scheme={path}:broken", f"verification.verifiers.math={path}:none"]
     assert main(arguments_of(tmp_path, *chosen)) == EXIT_FAULT
     assert f"{path}, line 9 (broken): TypeError: list indices must be integers" in caplog.text
     assert "of gsm8k-0 it says None; let it say one of correct, wrong" in caplog.text
@@ -465,7 +466,7 @@ def test_the_worked_example_trains_from_outside_the_checkout(tmp_path, society):
         "validation.num_questions=6",
         "data.probe=null",
         f"reward.scheme={path}:brief_reward",
-        f"verification.math={path}:same_text",
+        f"verification.verifiers.math={path}:same_text",
         "algorithm.name=custom",
         f"algorithm.estimator={written(tmp_path / 'half.py', HALF)}:half",
     ]

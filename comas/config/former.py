@@ -18,6 +18,11 @@ RENAMED = {
     "rollout.gpu_memory_share": "rollout.gpu_memory_utilization",
     "rollout.max_concurrent_requests": "rollout.max_num_seqs",
     "training.eval_every": "training.validate_every",
+    "verification.math": "verification.verifiers.math",
+    "verification.science": "verification.verifiers.science",
+    "verification.coding": "verification.verifiers.coding",
+    "verification.choice": "verification.verifiers.choice",
+    "verification.reasoning": "verification.verifiers.reasoning",
 }
 """Former key -> what to write instead."""
 

@@ -2,8 +2,10 @@
 
 import dataclasses
 import difflib
+import operator
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -230,16 +232,18 @@ def _impossible_paths(
 ) -> Iterator[Fault]:
     """Make paths whole, where they lead to something; those that cannot be followed are faults."""
     for name, setting in settings.items():
-        leads_to = keys[name].rules.leads_to if name in keys else None
-        if leads_to is None or values[name] is None:
+        owner = owner_of(name, keys)
+        leads_to = None if owner is None else keys[owner].rules.leads_to
+        if owner is None or leads_to is None:
             continue
+        *above, last = [owner, *parts(name.removeprefix(owner))]
+        held = reduce(operator.getitem, above, values)
+        given = held.get(last)
         try:
-            given = values[name]
-            values[name] = (
-                [whole(entry, leads_to, setting.folder) for entry in given]
-                if isinstance(given, list)
-                else whole(given, leads_to, setting.folder)
-            )
+            if isinstance(given, list):
+                held[last] = [whole(entry, leads_to, setting.folder) for entry in given]
+            elif isinstance(given, str):
+                held[last] = whole(given, leads_to, setting.folder)
         except PathError as error:
             yield Fault((setting,), str(error), "name a file or folder that is there")
 

@@ -20,7 +20,7 @@ from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
-from comas.types import ALL_DOMAINS, DOMAINS
+from comas.types import DOMAINS
 from comas.verification.forms import Verdict
 from comas.verification.verifiers import VERIFIERS
 
@@ -30,10 +30,10 @@ PLUGIN_KEYS: dict[str, Registry[Any]] = {
     "reward.scheme": REWARD_SCHEMES,
     "algorithm.estimator": ADVANTAGE_ESTIMATORS,
     "algorithm.loss": LOSSES,
-    **{f"verification.{domain}": VERIFIERS for domain in ALL_DOMAINS},
+    "verification.verifiers": VERIFIERS,
     "logging.trackers": TRACKERS,
 }
-"""Key -> the registry in which its value, or each of its values, is a name."""
+"""Key -> the registry in which its value, or each of its values or entries, is a name."""
 
 
 def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
@@ -43,8 +43,12 @@ def named_plugins(config: Config) -> Iterator[tuple[str, Registry[Any], str]]:
         if key not in keys:
             continue
         value = attrgetter(key)(config)
-        for name in value if isinstance(value, list) else [value]:
-            yield key, registry, name
+        if isinstance(value, dict):
+            yield from ((f"{key}.{entry}", registry, name) for entry, name in value.items())
+        else:
+            yield from (
+                (key, registry, name) for name in (value if isinstance(value, list) else [value])
+            )
 
 
 def user_sources(config: Config) -> dict[str, str]:
@@ -63,17 +67,21 @@ def plugin_needs(config: Config, train: QuestionSet | None) -> list[Need]:
     needs = Checklist()
     for key, registry, name in named_plugins(config):
         if name not in registry:
-            needs.find(f"{key} {name}", "a plug-in", partial(_try, config, key, name, train))
+            needs.find(
+                f"{key} {name}", "a plug-in", partial(_try, config, key, registry, name, train)
+            )
     return needs
 
 
-def _try(config: Config, key: str, name: str, train: QuestionSet | None) -> str:
+def _try(
+    config: Config, key: str, registry: Registry[Any], name: str, train: QuestionSet | None
+) -> str:
     """Call a reward on discussions in which nobody says anything, a verifier on the first answer
     of its domain, an estimator on two samples; return where the plug-in is defined."""
-    section, _, domain = key.partition(".")
+    section, _, domain = key.rpartition(".")
     if key == "reward.scheme":
         silent_rewards(config, silent_discussions(config, num_questions=2))
-    asked = () if train is None or section != "verification" else train.questions
+    asked = () if train is None or section != "verification.verifiers" else train.questions
     question = next((question for question in asked if question.domain == domain), None)
     if train is not None and question is not None:
         gold = train.answers[question.question_id]
@@ -92,7 +100,7 @@ def _try(config: Config, key: str, name: str, train: QuestionSet | None) -> str:
             kl_coef=0.0,
         )
         ADVANTAGE_ESTIMATORS[name](two)
-    source = PLUGIN_KEYS[key].source_of(name)
+    source = registry.source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
 
 

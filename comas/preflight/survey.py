@@ -158,7 +158,7 @@ def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolati
         wanted = config.verification.sandbox
         find = partial(settle_isolation, wanted, key="verification.sandbox")
         isolation = needs.find("sandbox for programs", wanted or "as strict as can be", find)
-    if "reasoning" in domains and config.verification.reasoning == "reasoning":
+    if "reasoning" in domains and config.verifiers["reasoning"] == "reasoning":
         golds = [
             questions.answers[question.question_id]
             for questions in known

@@ -77,19 +77,14 @@ class Validation:
 
 @dataclass
 class Verification:
-    """How answers are judged: the verifier of each domain is a name in
-    ``comas.verification.verifiers.VERIFIERS``, or a plug-in."""
+    """How answers are judged."""
 
-    math: str = key("math", leads_to="plug-in")
-    """Verifier of math; math_verify: math-verify on the whole response, as most of the field."""
-    science: str = key("science", leads_to="plug-in")
-    """Verifier of science."""
-    coding: str = key("coding", leads_to="plug-in")
-    """Verifier of coding."""
-    choice: str = key("choice", leads_to="plug-in")
-    """Verifier of choice."""
-    reasoning: str = key("reasoning", leads_to="plug-in")
-    """Verifier of reasoning."""
+    verifiers: dict[str, str] = key(
+        {}, one_of=ALL_DOMAINS, leads_to="plug-in", example={"math": "math_verify"}
+    )
+    """Domain -> name in ``comas.verification.verifiers.VERIFIERS``, or a plug-in; that of the
+    domain's own name where it is not named. math_verify is math-verify on the whole response, as
+    most of the field has it."""
     sandbox: str | None = key(
         None, one_of=("require_namespaces", "allow_degraded"), example="require_namespaces"
     )

@@ -11,6 +11,7 @@ from comas.config.schema.engines import Cluster, Policy, Rollout
 from comas.config.schema.interaction import Interaction, Reward, Society
 from comas.config.schema.optimization import Optimization
 from comas.config.schema.questions import Data, Validation, Verification
+from comas.types import ALL_DOMAINS
 
 Entry = TypeVar("Entry", str, int, float, dict[str, Any])
 """What a list of the society holds for each policy."""
@@ -151,13 +152,7 @@ class Config:
     @property
     def verifiers(self) -> dict[str, str]:
         """Domain -> the name of its verifier."""
-        return {
-            "math": self.verification.math,
-            "science": self.verification.science,
-            "coding": self.verification.coding,
-            "choice": self.verification.choice,
-            "reasoning": self.verification.reasoning,
-        }
+        return {domain: domain for domain in ALL_DOMAINS} | self.verification.verifiers
 
     @property
     def families(self) -> list[tuple[int, ...]]:
