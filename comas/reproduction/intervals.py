@@ -9,7 +9,7 @@ from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import NamedTuple
 
-from scipy import stats
+from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 
@@ -39,5 +39,5 @@ def interval(differences: Sequence[float]) -> Interval:
     mean, num = fmean(differences), len(differences)
     if num < 2:
         return Interval(mean, -inf, inf)
-    half = float(stats.t.ppf(0.5 + CONFIDENCE / 2, num - 1)) * stdev(differences) / sqrt(num)
+    half = float(stdtrit(num - 1, 0.5 + CONFIDENCE / 2)) * stdev(differences) / sqrt(num)
     return Interval(mean, mean - half, mean + half)
