@@ -21,7 +21,7 @@ interruption the same command goes on, also within a run.
   only=[comas,muted]   these experiments alone
   seeds=[0,1]          other seeds
   num_steps=5          shorter runs, to try a study out
-  experiments.mine="mine.yaml optimization.kl_coef=0.1"
+  experiments.mine="mine.yaml algorithm.kl_coef=0.1"
                        one more experiment: a configuration, and settings
   metrics=[reward/solution]     what is compared, by its name in metrics.jsonl
   saves=DIR            where the runs are (saves/studies/NAME, by the name of the study's file)
