@@ -82,7 +82,7 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
         "| all agents | 20.0 | 90.0 | 25.0 | 75.0 |",
         "| all agents, math | - | - | 25.0 | 75.0 |",
         "| agent 0 | - | 80.0 | 50.0 | 62.5 |",
-        "  estimator: reinforce_pp",
+        "  name: reinforce_pp",
         "`reward.scheme: interaction`",
     ):
         assert line in first.text
@@ -99,8 +99,12 @@ def test_a_card_names_the_datasets_behind_prepared_questions(prepared, tmp_path)
     assert first.data.to_dict()["datasets"] == ["KodCode/Light"]
 
 
-def test_a_system_prompt_is_part_of_the_cards_chat(prepared, tmp_path):
-    rollout = dataclasses.replace(prepared.config.rollout, system_prompt='Say "yes".')
+def test_a_system_prompt_and_the_templates_variables_are_part_of_the_cards_code(prepared, tmp_path):
+    rollout = dataclasses.replace(
+        prepared.config.rollout,
+        system_prompt='Say "yes".',
+        chat_template_kwargs={"enable_thinking": False},
+    )
     config = dataclasses.replace(prepared.config, rollout=rollout)
     first, _ = cards(dataclasses.replace(prepared, config=config), tmp_path / "models")
     [chat] = re.findall(r"^messages = (.*)$", first.text, re.M)
@@ -108,14 +112,6 @@ def test_a_system_prompt_is_part_of_the_cards_chat(prepared, tmp_path):
         {"role": "system", "content": 'Say "yes".'},
         {"role": "user", "content": "1 + 1?"},
     ]
-
-
-def test_the_variables_of_the_chat_template_are_part_of_the_cards_code(prepared, tmp_path):
-    rollout = dataclasses.replace(
-        prepared.config.rollout, chat_template_kwargs={"enable_thinking": False}
-    )
-    config = dataclasses.replace(prepared.config, rollout=rollout)
-    first, _ = cards(dataclasses.replace(prepared, config=config), tmp_path / "models")
     assert "return_dict=True, **{'enable_thinking': False}\n" in first.text
     assert "extra_body={'chat_template_kwargs': {'enable_thinking': False}})" in first.text
 

@@ -12,19 +12,12 @@ from waiting import wait_until
 from comas.utils.processes import command_line, is_alive, is_resource_tracker, name
 
 
-def test_a_process_that_lives_is_described():
-    this = psutil.Process()
-    assert command_line(this)[0] == this.cmdline()[0]
-    assert name(this) == this.name()
-    assert is_alive(this)
-    assert not is_resource_tracker(this)
-
-
 @pytest.mark.parametrize("is_waited_for", [False, True])
 def test_a_process_that_has_ended_has_no_words_and_is_not_alive(is_waited_for):
     child = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=-1)
     process = psutil.Process(child.pid)
-    assert is_alive(process)
+    assert is_alive(process) and name(process) == process.name()
+    assert not is_resource_tracker(process)
     assert child.stdin is not None
     child.stdin.close()
     if is_waited_for:

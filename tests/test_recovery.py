@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ import psutil
 import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 from scripted_agents import ScriptedAgents
+from small_runs import REPOSITORY, rows_of
 
 from comas import train as driver
 from comas.__main__ import exit_status
@@ -38,8 +38,6 @@ from comas.preflight.survey import prepare
 from comas.run import RunDirectory
 from comas.types import TrainingSample, UpdateStats
 from comas.utils.files import FileError, last_lines
-
-REPOSITORY = Path(__file__).parents[1]
 
 
 class ScriptedRay:
@@ -317,9 +315,8 @@ def train(
     return run.path, societies
 
 
-def rows_of(run: Path) -> list[dict[str, Any]]:
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows]
+def untimed(run: Path) -> list[dict[str, Any]]:
+    return [{k: v for k, v in row.items() if not k.startswith("time/")} for row in rows_of(run)]
 
 
 @pytest.mark.stack
@@ -327,7 +324,7 @@ def test_a_society_that_is_lost_goes_on_from_its_newest_checkpoint(saves, monkey
     undisturbed, [_] = train(saves, monkeypatch, "undisturbed", [])
     disturbed, societies = train(saves, monkeypatch, "disturbed", [1, 4, 5])
     assert [society.loaded for society in societies] == [[], [], [2], [4]]
-    expected, found = rows_of(undisturbed), rows_of(disturbed)
+    expected, found = untimed(undisturbed), untimed(disturbed)
     restarts = [row.pop("recovery/society_restarts", None) for row in found]
     assert restarts == [None, 1, 0, 1, 0, 1, 0]
     assert found == [
