@@ -524,6 +524,16 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "the shortest response cannot be longer than the longest",
             "set rollout.min_response_tokens to 8 or less",
         ),
+        (
+            "interaction.criticism=no_scoring reward.scheme=judgment",
+            "no_scoring wants at least 2",
+            "set interaction.num_evaluations to 2",
+        ),
+        (
+            "interaction.criticism=no_evaluation interaction.num_evaluations=2",
+            "no_evaluation wants no more than 1",
+            "set interaction.num_evaluations to 1",
+        ),
     ],
 )
 def test_keys_that_exclude_each_other_are_told_with_the_remedy(
