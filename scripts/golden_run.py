@@ -92,7 +92,7 @@ def compare(
 
 
 def holds(new: Any, old: Any) -> bool:
-    """Whether ``new`` has all values of ``old``; what it says besides changes none of them."""
+    """True if ``new`` has all values of ``old``; what it says besides changes none of them."""
     if isinstance(old, dict) and isinstance(new, dict):
         return all(key in new and holds(new[key], value) for key, value in old.items())
     if isinstance(old, list) and isinstance(new, list):

@@ -59,7 +59,7 @@ def find_adapters(folder: Path) -> list[Path]:
 
 
 def is_merged(adapter: Path, output: Path) -> bool:
-    """Whether ``output`` is there, and is what ``merge`` has made of ``adapter``.
+    """True if ``output`` is there, and is what ``merge`` has made of ``adapter``.
 
     Raises ValueError when something else is there: by its card, the model of another adapter or of
     an earlier step, or no whole model.

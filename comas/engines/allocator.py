@@ -17,7 +17,7 @@ EXPANDABLE = "expandable_segments:True"
 
 
 def is_wsl() -> bool:
-    """Whether this is Windows' subsystem for Linux."""
+    """True if this is Windows' subsystem for Linux."""
     return "microsoft" in platform.uname().release.lower()
 
 
@@ -32,7 +32,7 @@ def rank_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str
 
 
 def has_expandable_segments(environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether a process with this environment has them."""
+    """True if a process with this environment has them."""
     return any(EXPANDABLE in environment.get(name, "") for name in VARIABLES)
 
 

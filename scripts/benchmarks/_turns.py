@@ -96,7 +96,7 @@ class Report:
     def add(self, heading: str, turns: Turns, *, ratios: Sequence[Ratio] = ()) -> None:
         """Tell the medians of all numbers, and ``ratios`` with their marks."""
         width = max(map(len, turns))
-        names = list(dict.fromkeys(name for own in turns.values() for name in own[0]))
+        names = list(dict.fromkeys(name for measured in turns.values() for name in measured[0]))
         say(f"{heading}; median of {max(map(len, turns.values()))}")
         say(" ".join([" " * width, *(f"{name:>13}" for name in names)]))
         for way, measured in turns.items():

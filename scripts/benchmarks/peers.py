@@ -106,7 +106,7 @@ def train(
         agents.begin_update(dict(enumerate(buffers)), step=step)()
         agents.sync_weights()
         seconds.append(time.perf_counter() - started)
-    turns = [turn for of_step in discussions[1:] for d in of_step for turn in d.turns]
+    turns = [turn for held in discussions[1:] for d in held for turn in d.turns]
     mean_tokens = fmean(len(turn.generation.response_token_ids) for turn in turns)
     return numbers(seconds[1:], mean_tokens), discussions
 

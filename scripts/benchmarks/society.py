@@ -117,7 +117,7 @@ def _compare(config: Config, sampler: Sampler, batch: Sequence[Question], report
         num_warm_ups=0,
         measure=measured,
     )
-    driver_ms = median(own["driver, ms"] for own in turns["barrier-free"])
+    driver_ms = median(numbers["driver, ms"] for numbers in turns["barrier-free"])
     line = f"driver: {driver_ms:.3f} ms for each response"
     report.add_mark(line, driver_ms, at_most=DRIVER_MARK_MS)
 

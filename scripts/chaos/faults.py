@@ -1,4 +1,4 @@
-"""What can happen to a run. A new fault is one function and one line in FAULTS."""
+"""Faults that can happen to a run. A new fault is one function and one line in FAULTS."""
 
 import itertools
 import shutil

@@ -83,7 +83,7 @@ class Trial(ABC):
             )
 
     def has_ended(self) -> bool:
-        """Whether the driver's process has."""
+        """True if the driver's process has ended."""
         return self.driver.poll() is not None
 
     def wait_until_beyond(self, step: int) -> bool:

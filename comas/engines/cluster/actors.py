@@ -53,7 +53,7 @@ class Engine:
         return self.actor.call.remote(method, *arguments, **named)
 
     def is_named_in(self, text: str) -> bool:
-        """Whether ``text`` names this engine, and not only one whose name begins alike.
+        """True if ``text`` names this engine, and not only one whose name begins alike.
 
         Example: "rank 0 of policy 1" is not named in "rank 0 of policy 12 failed".
         """
@@ -104,7 +104,7 @@ def interface_of(address: str) -> str:
     Raises ValueError when none of this machine has it.
     """
     for name, addresses in psutil.net_if_addrs().items():
-        if any(own.address == address for own in addresses):
+        if any(one.address == address for one in addresses):
             return name
     raise ValueError(
         f"cluster.nodes_per_policy: no network interface of this node has the address {address} by "
@@ -160,7 +160,7 @@ class RolloutActor:
         )
 
     async def call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """What ``method`` of the ``RolloutEngine`` returns."""
+        """Call ``method`` of the ``RolloutEngine``."""
         return await getattr(self._engine, method)(*arguments, **named)
 
     async def heartbeat(self) -> None:
@@ -218,7 +218,7 @@ class UpdateCalls:
 
 
 def _of_engine(workers_before: int, init_info: dict[str, Any]) -> dict[str, Any]:
-    """What an engine is told, when so many workers belong to those before it. For NCCL, vLLM gives
+    """Return the information for an engine with so many workers before it. For NCCL, vLLM gives
     all engines the same rank, and tells only data-parallel ones apart, and an engine's workers."""
     if "rank_offset" not in init_info:
         return init_info
@@ -254,7 +254,7 @@ class PolicyActor:
     rank: int
     num_optimizer_steps: Mapping[int, int | None]
     plugin_texts: Mapping[str, str]
-    """What the driver has read of the files of plug-ins."""
+    """Texts of plug-ins' files, as the driver has read them."""
     _send: Callable[[Collection[int]], None] = field(init=False, repr=False)
     """Sends the weights of policies to the engines, a whole update."""
 
@@ -306,7 +306,7 @@ class PolicyActor:
         )
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
-        """What ``method`` of the ``FamilyTrainer`` returns."""
+        """Call ``method`` of the ``FamilyTrainer``."""
         with blaming_plugins():
             return getattr(self._trainer, method)(*arguments, **named)
 
@@ -320,7 +320,7 @@ class PolicyActor:
 
     @ray.method(concurrency_group=WRITING)
     def write_checkpoint(self) -> None:
-        """What ``FamilyTrainer.write_checkpoint`` does, while other calls go on."""
+        """Call ``FamilyTrainer.write_checkpoint``, while other calls go on."""
         self._trainer.write_checkpoint()
 
     def connect(self, engines: Sequence[ActorHandle]) -> None:

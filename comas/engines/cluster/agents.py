@@ -268,22 +268,22 @@ class Agents:
         """
         if self._are_behind:
             raise error
-        standing = next(own for own in self._rollouts if own.name == lost.name)
+        standing = next(engine for engine in self._rollouts if engine.name == lost.name)
         if standing != lost:
             return standing  # It was started again with another of its policy.
         self._launch.check_nodes()
         self.recoveries.count("engine", error)
         log.warning("%s", error)
         self._report(error)
-        of_policy = serving(lost.policies, self._rollouts)
+        engines = serving(lost.policies, self._rollouts)
         # The sync goes to all of them, so it has to be known now who else is lost.
-        gone = [own for own in of_policy if own == lost or not self._is_alive(own)]
-        names = ", ".join(own.name for own in gone)
+        gone = [engine for engine in engines if engine == lost or not self._is_alive(engine)]
+        names = ", ".join(engine.name for engine in gone)
         log.warning("started again, to be asked again what was left unanswered: %s", names)
         if self._shares_gpus and serving(lost.policies, self._ranks):
-            others = [own for own in of_policy if own not in gone]
+            others = [engine for engine in engines if engine not in gone]
             self._call_all(others, "going to sleep", lambda engine: engine.call("sleep"))
-        new = [self._start_in_place_of(own) for own in gone]
+        new = [self._start_in_place_of(engine) for engine in gone]
         self._send_present_weights(lost.policies, new)
         return new[gone.index(lost)]
 

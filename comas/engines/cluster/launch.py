@@ -282,8 +282,8 @@ class Launch:
         places: dict[str, list[str]] = {}
         for number, family in enumerate(self._config.families):
             parts = range(self._placement.num_parts)
-            own = {nodes_of_groups[self._placement.group_of(number, part)] for part in parts}
-            for node_id in sorted(own):
+            nodes = {nodes_of_groups[self._placement.group_of(number, part)] for part in parts}
+            for node_id in sorted(nodes):
                 places.setdefault(node_id, []).extend(map(str, family))
         addresses = {node.node_id: node.address for node in self._nodes}
         by_node = [f"{addresses[node]}: {', '.join(held)}" for node, held in places.items()]
@@ -359,7 +359,7 @@ class Launch:
         """Without what would keep groups on the loopback interface, where they span nodes."""
         if self._config.cluster.nodes_per_policy == 1:
             return environment
-        return {name: own for name, own in environment.items() if name not in LOOPBACK_GROUPS}
+        return {name: value for name, value in environment.items() if name not in LOOPBACK_GROUPS}
 
     def _created(self, name: str, family: tuple[int, ...]) -> Engine:
         self._actors[name] = self._creators[name]()

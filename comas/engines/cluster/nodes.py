@@ -178,7 +178,7 @@ def own_address() -> str:
 def on_nodes(
     nodes: Sequence[Node], function: Callable[..., Result], *arguments: Any
 ) -> list[Result]:
-    """What ``function`` returns on each of ``nodes``, where it sees all GPUs.
+    """Return the results of ``function`` on each of ``nodes``, where it sees all GPUs.
 
     Raises:
         ValueError: it cannot be run on one of them, or raises there.
@@ -223,7 +223,7 @@ class RayProcesses:
         self._frozen_since: dict[psutil.Process, float] = {}
 
     def are_sound(self) -> bool:
-        """Whether all are there, and none is frozen at this moment."""
+        """True if all are there, and none is frozen at this moment."""
         return all(_state(process) == "running" for process in self._processes)
 
     def check(self) -> None:

@@ -98,13 +98,13 @@ class Sampler:
     async def _replace_lost(self) -> None:
         """Blocks the loop while an engine starts, as there is nothing else for it to do."""
         try:
-            while any(own.num_asked for own in self._clients if own not in self._lost):
+            while any(c.num_asked for c in self._clients if c not in self._lost):
                 await asyncio.sleep(_MOMENT_S)
             while self._lost:
                 client = next(iter(self._lost))
                 engine = self._restart(client.engine, self._lost[client])
                 new = self._client_of(engine)
-                self._set_clients([new if own is client else own for own in self._clients])
+                self._set_clients([new if c is client else c for c in self._clients])
                 del self._lost[client]
         finally:
             self._lost.clear()

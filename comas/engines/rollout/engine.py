@@ -39,7 +39,7 @@ class _Prompt(NamedTuple):
 
 
 _Result = list[RequestOutput] | RolloutEngineError | None
-"""What a step finished, what broke the engine, or the end of a conversation."""
+"""Outputs that a step finished, an error that broke the engine, or the end of a conversation."""
 
 
 class RolloutEngine:

@@ -71,7 +71,7 @@ class EngineThread:
             raise RolloutEngineError(self._failure)
 
     def has_moved(self) -> bool:
-        """Whether the thread has done something since the last call of this, or has nothing to
+        """True if the thread has done something since the last call of this, or has nothing to
         do."""
         seen, self._num_seen = self._num_seen, self._num_moves
         return self._is_idle or seen < self._num_seen

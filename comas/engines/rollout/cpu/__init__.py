@@ -1,4 +1,4 @@
-"""What rollout engines need on a CPU alone: the way of new weights, LoRA adapters, models that fit.
+"""Needs of rollout engines on a CPU alone: the way of new weights, LoRA adapters, models that fit.
 
 * ``shared_weights``, ``weight_receiver``: the only way to new weights without a GPU. Through Ray's
   object store a sync of 98 M parameters takes 3.3 to 4 times as long (0.99 and 0.96 s instead of

@@ -82,8 +82,8 @@ class DenseAdapters(PunicaWrapperCPU):
         inner *= self._owner_of_tokens(num_slots, x.dtype)
         start = 0
         for part, (weight, size) in enumerate(zip(layer.second, output_slices, strict=True)):
-            own = inner[:, part].flatten(1)
-            y[:, start : start + size] += _custom_ops.onednn_mm(weight, own, None)
+            weighted = inner[:, part].flatten(1)
+            y[:, start : start + size] += _custom_ops.onednn_mm(weight, weighted, None)
             start += size
 
     def _owner_of_tokens(self, num_slots: int, dtype: torch.dtype) -> torch.Tensor:

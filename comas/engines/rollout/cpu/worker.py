@@ -1,4 +1,4 @@
-"""What vLLM's worker on a CPU needs before it loads a model, in whichever process it is.
+"""Set-up of vLLM's worker on a CPU before it loads a model, in whichever process it is.
 
 vLLM imports this module there, because ``CpuWorker`` is named as the extension of its worker.
 """
