@@ -20,30 +20,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import nn
 
-# ---------------------------------------------------------------------------- settings
-
-
-@dataclass(frozen=True)
-class Settings:
-    """One training run; in brackets the paper's symbols."""
-
-    num_agents: int = 2
-    """Agents [l], each with weights of its own."""
-    num_rounds: int = 2
-    """Rounds of a discussion [m], each of one solution with one evaluation and its scoring."""
-    horizon: int = 1
-    """Earlier rounds that solver and evaluator are shown [kappa]."""
-    batch_size: int = 64
-    """Discussions per step."""
-    num_steps: int = 30
-    learning_rate: float = 5e-4
-    clip_epsilon: float = 0.2
-    """Bounds of the probability ratio [epsilon]."""
-    kl_coef: float = 0.05
-    """Weight of the KL penalty [beta]."""
-    num_teaching_steps: int = 400
-    seed: int = 0
-
+NUM_AGENTS, NUM_ROUNDS, HORIZON = 2, 2, 1
+"""l, m and kappa in the paper: agents, rounds of a discussion, earlier rounds that are shown."""
+BATCH_SIZE, NUM_STEPS, NUM_TEACHING_STEPS, SEED = 64, 30, 400, 0
+LEARNING_RATE, CLIP_EPSILON, KL_COEF = 5e-4, 0.2, 0.05
 
 # ---------------------------------------------------------------------------- words
 
@@ -54,7 +34,6 @@ END = "<end>"
 STRUCTURE = (PROBLEM, SOLUTION, EVALUATION, *ASKED.values(), END)
 """Words of which prompts are built. Trap: an agent can say them, and one that is quoted with them
 would write a prompt's structure, such as an evaluation of its own solution."""
-
 WAYS: dict[str, Callable[[int, int], int]] = {
     "I add:": lambda left, right: left + right,
     "I subtract:": lambda left, right: abs(left - right),
@@ -63,17 +42,13 @@ WAYS: dict[str, Callable[[int, int], int]] = {
 """What a solution begins with, and what then is in its box. Only the first way is right."""
 APPROVAL = "No mistakes."
 ACCUSATIONS = {"I subtract:": "Mistake: subtracted.", "I take the first:": "Mistake: one left out."}
-"""What there is to be said of the wrong ways."""
 REMARKS = [APPROVAL, *ACCUSATIONS.values()]
 SCORES = [f"<score>{score}</score>" for score in (1, 2, 3)]
-DIGITS = [str(digit) for digit in range(6)]
 BOXES = [f"\\boxed{{{number}}}" for number in range(11)]
-VOCABULARY = [*STRUCTURE, "+", *DIGITS, *WAYS, *BOXES, *REMARKS, *SCORES]
+VOCABULARY = [*STRUCTURE, "+", *map(str, range(6)), *WAYS, *BOXES, *REMARKS, *SCORES]
 """A word is a token."""
 TOKEN_IDS = {word: token_id for token_id, word in enumerate(VOCABULARY)}
-
-MAX_RESPONSE_TOKENS = 4
-MAX_TOKENS = 32
+MAX_RESPONSE_TOKENS, MAX_TOKENS = 4, 32
 
 Question = tuple[int, int]
 """Two digits to be added."""
@@ -93,7 +68,7 @@ class Turn:
 
     @property
     def is_truncated(self) -> bool:
-        """Whether the response reached its limit before its end; such a turn is not trained."""
+        """True if the response reached its limit before its end; such a turn is not trained."""
         return self.response[-1] != END
 
     @property
@@ -108,10 +83,6 @@ class Discussion:
 
     question: Question
     turns: list[Turn] = field(default_factory=list)
-
-    def rounds(self) -> list[tuple[Turn, Turn, Turn]]:
-        """(solution, evaluation, scoring) of each round so far."""
-        return list(zip(self.turns[0::3], self.turns[1::3], self.turns[2::3], strict=True))
 
 
 # ---------------------------------------------------------------------------- the model
@@ -166,10 +137,10 @@ def sample(
     return said
 
 
-# ---------------------------------------------------------------------------- the discussion
+# ---------------------------------------------------------------------------- the method
 
 
-def prompt_of(role: str, discussion: Discussion, *, horizon: int) -> list[str]:
+def prompt_of(role: str, discussion: Discussion, *, horizon: int = HORIZON) -> list[str]:
     """What the next speaker of a discussion reads (section 3 of the paper).
 
     A solution is s = u(q, h_q), an evaluation e = u(q, h_q, s), a scoring t = u(q, s, e): it sees
@@ -193,46 +164,31 @@ def draw_speakers(rng: random.Random, *, num_agents: int, num_rounds: int) -> li
 
 
 def discuss(
-    questions: Sequence[Question], policies: Sequence[Policy], settings: Settings, *, step: int
+    questions: Sequence[Question], policies: Sequence[Policy], *, step: int
 ) -> list[Discussion]:
-    """Discuss every question of a batch: ``num_rounds`` times a solution, an evaluation of it, and
+    """Discuss every question of a batch: ``NUM_ROUNDS`` times a solution, an evaluation of it, and
     a scoring of that; all discussions take the same turn at once."""
     discussions = [Discussion(question) for question in questions]
     speakers = [
         draw_speakers(
-            random.Random(f"{settings.seed}/{step}/{place}"),
-            num_agents=settings.num_agents,
-            num_rounds=settings.num_rounds,
+            random.Random(f"{SEED}/{step}/{place}"), num_agents=NUM_AGENTS, num_rounds=NUM_ROUNDS
         )
         for place in range(len(questions))
     ]
-    rng = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
-    for round_index in range(settings.num_rounds):
+    rng = torch.Generator().manual_seed(SEED * 1_000_003 + step)
+    for round_index in range(NUM_ROUNDS):
         for place, role in enumerate(ASKED):
-            asked = [drawn[round_index][place] for drawn in speakers]
-            ask_all(role, discussions, asked, policies, horizon=settings.horizon, rng=rng)
+            for agent, policy in enumerate(policies):
+                asked = [
+                    discussion
+                    for discussion, drawn in zip(discussions, speakers, strict=True)
+                    if drawn[round_index][place] == agent
+                ]
+                prompts = [prompt_of(role, discussion) for discussion in asked]
+                answers = sample(policy, prompts, rng=rng)
+                for discussion, prompt, answer in zip(asked, prompts, answers, strict=True):
+                    discussion.turns.append(Turn(role, agent, prompt, *answer))
     return discussions
-
-
-def ask_all(
-    role: str,
-    discussions: Sequence[Discussion],
-    speakers: Sequence[int],
-    policies: Sequence[Policy],
-    *,
-    horizon: int,
-    rng: torch.Generator,
-) -> None:
-    """Add one turn of ``role`` to each discussion, by the agent that ``speakers`` names for it."""
-    for agent_index, policy in enumerate(policies):
-        own = [one for one, i in zip(discussions, speakers, strict=True) if i == agent_index]
-        prompts = [prompt_of(role, discussion, horizon=horizon) for discussion in own]
-        answers = sample(policy, prompts, rng=rng)
-        for discussion, prompt, (response, logprobs) in zip(own, prompts, answers, strict=True):
-            discussion.turns.append(Turn(role, agent_index, prompt, response, logprobs))
-
-
-# ---------------------------------------------------------------------------- the rewards
 
 
 def parse_score(text: str) -> int | None:
@@ -249,16 +205,14 @@ def reward(discussion: Discussion) -> None:
 
     Nobody looks at the right answer: solver and evaluator divide one point as the scorer says.
     """
-    for solution, evaluation, scoring in discussion.rounds():
+    turns = iter(discussion.turns)
+    for solution, evaluation, scoring in zip(turns, turns, turns, strict=True):
         score = parse_score(" ".join(scoring.response))
         if score is None:
             solution.reward, evaluation.reward, scoring.reward = 0.0, 0.0, -1.0
         else:
             solution.reward = (score - 1) / 2
             evaluation.reward, scoring.reward = 1.0 - solution.reward, 0.0
-
-
-# ---------------------------------------------------------------------------- the update
 
 
 def response_logprobs(policy: Policy, buffer: Sequence[Turn]) -> torch.Tensor:
@@ -285,7 +239,7 @@ def response_mask(buffer: Sequence[Turn]) -> torch.Tensor:
 
 
 def advantages(
-    rewards: torch.Tensor, log_ratios: torch.Tensor, mask: torch.Tensor, *, kl_coef: float
+    rewards: torch.Tensor, log_ratios: torch.Tensor, mask: torch.Tensor, *, kl_coef: float = KL_COEF
 ) -> torch.Tensor:
     """Advantages [N, T] of REINFORCE++, from rewards [N] and log(pi_theta / pi_ref) [N, T].
 
@@ -308,64 +262,43 @@ def clipped_surrogate(
     old_logprobs: torch.Tensor,
     advantages: torch.Tensor,
     mask: torch.Tensor,
-    *,
-    clip_epsilon: float,
 ) -> torch.Tensor:
     """The clipped surrogate (equation 11) as a loss, its mean over all response tokens::
 
     -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)        rho = pi_theta / pi_old
     """
     ratio = (logprobs - old_logprobs).exp()
-    clipped = ratio.clamp(1 - clip_epsilon, 1 + clip_epsilon)
-    gain = torch.minimum(ratio * advantages, clipped * advantages)
-    return -gain[mask].mean()
-
-
-def update(
-    policy: Policy,
-    reference: Policy,
-    optimizer: torch.optim.Optimizer,
-    buffer: Sequence[Turn],
-    settings: Settings,
-) -> float:
-    """One optimiser step on all that one agent said in a step, in any role; returns the loss."""
-    mask = response_mask(buffer)
-    logprobs = response_logprobs(policy, buffer)
-    with torch.no_grad():
-        log_ratios = logprobs - response_logprobs(reference, buffer)
-    gains = advantages(
-        torch.tensor([turn.reward for turn in buffer]), log_ratios, mask, kl_coef=settings.kl_coef
-    )
-    loss = clipped_surrogate(
-        logprobs, rollout_logprobs(buffer), gains, mask, clip_epsilon=settings.clip_epsilon
-    )
-    optimizer.zero_grad()
-    loss.backward()
-    nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
-    optimizer.step()
-    return loss.item()
+    clipped = ratio.clamp(1 - CLIP_EPSILON, 1 + CLIP_EPSILON)
+    return -torch.minimum(ratio * advantages, clipped * advantages)[mask].mean()
 
 
 def co_evolve(
-    policies: Sequence[Policy], questions: Sequence[Question], settings: Settings
+    policies: Sequence[Policy], questions: Sequence[Question]
 ) -> Iterator[list[Discussion]]:
-    """CoMAS: discuss, reward, update each agent on its own buffer D_k; yields each step's
-    discussions."""
+    """CoMAS: discuss, reward, update each agent on its own buffer D_k, that is on all that it said
+    in any role; yields each step's discussions."""
     reference = copy.deepcopy(policies[0])  # all agents begin as the same model
     optimizers = [
-        torch.optim.AdamW(p.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95))
-        for p in policies
+        torch.optim.AdamW(p.parameters(), lr=LEARNING_RATE, betas=(0.9, 0.95)) for p in policies
     ]
-    for step in range(1, settings.num_steps + 1):
-        rng = random.Random(f"{settings.seed}/{step}")
-        batch = rng.choices(questions, k=settings.batch_size)
-        discussions = discuss(batch, policies, settings, step=step)
+    for step in range(1, NUM_STEPS + 1):
+        batch = random.Random(f"{SEED}/{step}").choices(questions, k=BATCH_SIZE)
+        discussions = discuss(batch, policies, step=step)
         for discussion in discussions:
             reward(discussion)
         said = [turn for discussion in discussions for turn in discussion.turns]
-        for agent_index, policy in enumerate(policies):
-            buffer = [t for t in said if t.agent_index == agent_index and not t.is_truncated]
-            update(policy, reference, optimizers[agent_index], buffer, settings)
+        for agent, (policy, optimizer) in enumerate(zip(policies, optimizers, strict=True)):
+            buffer = [turn for turn in said if turn.agent_index == agent and not turn.is_truncated]
+            mask, logprobs = response_mask(buffer), response_logprobs(policy, buffer)
+            rewards = torch.tensor([turn.reward for turn in buffer])
+            with torch.no_grad():
+                log_ratios = logprobs - response_logprobs(reference, buffer)
+            gains = advantages(rewards, log_ratios, mask)
+            loss = clipped_surrogate(logprobs, rollout_logprobs(buffer), gains, mask)
+            optimizer.zero_grad()
+            loss.backward()
+            nn.utils.clip_grad_norm_(policy.parameters(), 1.0)
+            optimizer.step()
         yield discussions
 
 
@@ -377,49 +310,36 @@ SLIPS = 0.1
 """Share of evaluations and scorings that say anything at all."""
 
 
-def solve(question: Question, way: str) -> list[str]:
-    """The solution of ``question`` by that way."""
-    return [way, BOXES[WAYS[way](*question)]]
-
-
-def evaluate(way: str, rng: random.Random) -> str:
-    """How an untrained agent evaluates a solution: it names the mistake, with slips."""
-    return rng.choice(REMARKS) if rng.random() < SLIPS else ACCUSATIONS.get(way, APPROVAL)
-
-
-def score(way: str, evaluation: str, rng: random.Random) -> str:
-    """How it scores: it checks the accusation, and believes every approval."""
-    if rng.random() < SLIPS:
-        return rng.choice(SCORES)
-    return SCORES[0] if evaluation == ACCUSATIONS.get(way) else SCORES[2]
-
-
 def demonstration(rng: random.Random) -> Turn:
     """A turn of a made-up discussion, from which a model learns to speak. Critics are shown right
-    and wrong solutions, and true and false evaluations, equally often."""
+    and wrong solutions, and true and false evaluations, equally often; an evaluator names the
+    mistake, and a scorer checks the accusation and believes every approval."""
     discussion = Discussion((rng.randrange(6), rng.randrange(6)))
     for _ in range(rng.choice((1, 2))):
         way, remark = rng.choice(list(WAYS)), rng.choice(REMARKS)
-        for response in (solve(discussion.question, way), [remark], [score(way, remark, rng)]):
-            role = list(ASKED)[len(discussion.turns) % 3]
-            prompt = prompt_of(role, discussion, horizon=1)
+        verdict = SCORES[0] if remark == ACCUSATIONS.get(way) else SCORES[2]
+        verdict = rng.choice(SCORES) if rng.random() < SLIPS else verdict
+        solution = [way, BOXES[WAYS[way](*discussion.question)]]
+        for role, response in zip(ASKED, (solution, [remark], [verdict]), strict=True):
+            prompt = prompt_of(role, discussion)
             discussion.turns.append(Turn(role, 0, prompt, [*response, END], []))
     turn = rng.choice(discussion.turns[-3:])
     if turn.role == "solution":
         [way] = rng.choices(list(HABITS), list(HABITS.values()))
-        turn.response = [*solve(discussion.question, way), END]
+        turn.response = [way, BOXES[WAYS[way](*discussion.question)], END]
     elif turn.role == "evaluation":
-        turn.response = [evaluate(way, rng), END]
+        slips = rng.random() < SLIPS
+        turn.response = [rng.choice(REMARKS) if slips else ACCUSATIONS.get(way, APPROVAL), END]
     return turn
 
 
-def teach(settings: Settings) -> Policy:
+def teach() -> Policy:
     """A model that has learnt to speak, with these habits: plain next-token prediction."""
-    torch.manual_seed(settings.seed)
-    rng = random.Random(settings.seed)
+    torch.manual_seed(SEED)
+    rng = random.Random(SEED)
     policy = Policy()
     optimizer = torch.optim.AdamW(policy.parameters(), lr=3e-3, weight_decay=0.0)
-    for _ in range(settings.num_teaching_steps):
+    for _ in range(NUM_TEACHING_STEPS):
         buffer = [demonstration(rng) for _ in range(64)]
         loss = -response_logprobs(policy, buffer)[response_mask(buffer)].mean()
         optimizer.zero_grad()
@@ -428,60 +348,43 @@ def teach(settings: Settings) -> Policy:
     return policy
 
 
-NUM_SAMPLES = 10
-
-
 def accuracy(policy: Policy, questions: Sequence[Question], *, is_greedy: bool) -> float:
-    """Share of right answers that one agent gives alone, ``NUM_SAMPLES`` times to each question."""
-    questions = list(questions) * NUM_SAMPLES
-    prompts = [prompt_of("solution", Discussion(question), horizon=0) for question in questions]
+    """Share of right answers that one agent gives alone, ten times to each question."""
+    questions = list(questions) * 10
+    prompts = [prompt_of("solution", Discussion(question)) for question in questions]
     rng = torch.Generator().manual_seed(0)
     answers = sample(policy, prompts, rng=rng, is_greedy=is_greedy)
-    right = [
-        BOXES[sum(question)] in words
-        for question, (words, _) in zip(questions, answers, strict=True)
-    ]
-    return sum(right) / len(right)
+    said = zip(questions, answers, strict=True)
+    return sum(BOXES[sum(question)] in words for question, (words, _) in said) / len(questions)
 
 
-def report(
-    step: int,
-    policies: Sequence[Policy],
-    held_out: Sequence[Question],
-    discussions: Sequence[Discussion] = (),
-) -> float:
-    """Print a line about a step; returns the greedy accuracy, mean over agents."""
-    greedy, sampled = (
-        sum(accuracy(policy, held_out, is_greedy=how) for policy in policies) / len(policies)
-        for how in (True, False)
-    )
-    line = f"step {step:2}  held-out accuracy {greedy:.2f} greedy, {sampled:.2f} sampled"
-    for role in ASKED if discussions else ():
-        rewards = [t.reward for one in discussions for t in one.turns if t.role == role]
-        line += f"  {role} {sum(rewards) / len(rewards):+.2f}"
-    print(line)
-    return greedy
-
-
-def main(settings: Settings) -> tuple[float, float]:
-    """Teach, co-evolve and report; returns the greedy held-out accuracy before and after."""
+def main() -> None:
+    """Teach, co-evolve and report."""
     pairs = [(left, right) for left in range(6) for right in range(1, 6)]
-    random.Random(settings.seed).shuffle(pairs)
+    random.Random(SEED).shuffle(pairs)
     held_out, questions = pairs[:10], pairs[10:]
     print("teaching a tiny model to discuss sums, with bad habits ...")
-    taught = teach(settings)
-    policies = [copy.deepcopy(taught) for _ in range(settings.num_agents)]
-    before = after = report(0, policies, held_out)
-    for step, discussions in enumerate(co_evolve(policies, questions, settings), start=1):
-        if step % 5 == 0 or step == settings.num_steps:
-            after = report(step, policies, held_out, discussions)
+    taught = teach()
+    policies = [copy.deepcopy(taught) for _ in range(NUM_AGENTS)]
+
+    def report(step: int) -> None:
+        greedy, sampled = (
+            sum(accuracy(policy, held_out, is_greedy=how) for policy in policies) / NUM_AGENTS
+            for how in (True, False)
+        )
+        print(f"step {step:2}  held-out accuracy {greedy:.2f} greedy, {sampled:.2f} sampled")
+
+    report(0)
+    for step, discussions in enumerate(co_evolve(policies, questions), start=1):
+        last = discussions[-1]
+        if step % 5 == 0:
+            report(step)
     print("the last discussion: what each agent read and said, and its reward")
-    for turn in discussions[-1].turns:
+    for turn in last.turns:
         said = " ".join([*turn.prompt, "->", *turn.response])
         print(f"  agent {turn.agent_index}  {turn.reward:+.1f}  {said}")
-    return before, after
 
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(Settings())
+    main()

@@ -12,7 +12,6 @@ from comas.config.schema import Config, Interaction
 from comas.interaction import (
     SCHEDULES,
     UNCRITICISED_SCHEDULES,
-    open_discussions,
 )
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
 from comas.policy_optimization.samples import collect_samples
@@ -128,13 +127,6 @@ def test_exchanged_evaluations_come_from_the_same_place_of_a_discussion_of_the_d
     # The only program has nobody to exchange with: it is evaluated, and not scored.
     alone = of_question(discussions, "code/1/copy0")
     assert [t.turn_id for t in alone.turns] == ["r0.s0", "r0.s0.e0", "r1.s0", "r1.s0.e0"]
-
-
-def test_partners_are_about_the_next_question_of_the_domain():
-    rules = Interaction(prompt_reuse=2)
-    opened = open_discussions(QUESTIONS, generate=speak, rules=rules, seed=0, step=1)
-    partners = [opened.index(d.partner) if d.partner else None for d in opened]
-    assert partners == [2, 3, 4, 5, 0, 1, None, None]
 
 
 @pytest.mark.parametrize("schedule", CRITICISED)

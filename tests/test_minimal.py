@@ -24,8 +24,6 @@ from comas.policy_optimization.losses import Targets, surrogate_loss
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation.interaction_reward import interaction_reward
 
-SETTINGS = minimal.Settings(batch_size=12, num_steps=1)
-
 
 @pytest.fixture(scope="module")
 def policies() -> list[minimal.Policy]:
@@ -36,9 +34,9 @@ def policies() -> list[minimal.Policy]:
 @pytest.fixture(scope="module")
 def discussions(policies) -> list[minimal.Discussion]:
     """Discussions of untrained models, half of whose scorings are given a score."""
-    held = minimal.discuss([(1, 2), (3, 4)] * 6, policies, SETTINGS, step=1)
+    held = minimal.discuss([(1, 2), (3, 4)] * 6, policies, step=1)
     for number, discussion in enumerate(held):
-        *_, scoring = discussion.rounds()[number % 2]
+        scoring = discussion.turns[3 * (number % 2) + 2]
         said = [minimal.SCORES[number % 3], minimal.END]
         scoring.response, scoring.logprobs = said, [-1.0, -0.5]
         minimal.reward(discussion)
@@ -61,15 +59,6 @@ def test_both_draw_the_same_speakers():
     ]
 
 
-def test_both_put_the_same_turns_into_an_agents_buffer(discussions):
-    for agent_index in range(2):
-        prompts = [turn.prompt for turn in buffer_of(discussions, agent_index)]
-        assert prompts
-        assert [as_ids(prompt) for prompt in prompts] == [
-            sample.prompt_token_ids for sample in samples_of(discussions, agent_index)
-        ]
-
-
 def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policies):
     policy, reference = policies
     own = buffer_of(discussions, agent_index=0)
@@ -80,14 +69,14 @@ def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policie
     log_ratios = (logprobs - minimal.response_logprobs(reference, own)).detach()
     rewards = torch.tensor([sample.reward for sample in samples])
 
-    advantages = minimal.advantages(rewards, log_ratios, mask, kl_coef=0.05)
+    advantages = minimal.advantages(rewards, log_ratios, mask)
     whole = reinforce_pp(AdvantageInputs(rewards, mask, log_ratios * mask, (), kl_coef=0.05))
     torch.testing.assert_close(advantages, whole, rtol=0, atol=1e-6)
 
     # A policy that has moved since it spoke: some of its ratios are clipped.
     old = rollout_logprobs(samples) + 0.5 * torch.sin(torch.arange(mask.shape[1]))
     losses = (
-        minimal.clipped_surrogate(logprobs, old, advantages, mask, clip_epsilon=0.2),
+        minimal.clipped_surrogate(logprobs, old, advantages, mask),
         surrogate_loss(
             logprobs,
             targets=Targets(mask, whole, old, None, None, rollout_logprobs(samples)),

@@ -1,13 +1,16 @@
-"""The reward as a prediction of correctness, counted by hand."""
+"""What rewards and accusations say of correctness, counted by hand."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import pytest
 from builders import discussion, turn
 
-from comas.run.metrics.reward_effectiveness import reward_effectiveness
+from comas.interaction.prompts import APPROVALS
+from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.pages.run_report import scores_tables
-from comas.types import RewardedDiscussion
+from comas.types import Discussion, Question, RewardedDiscussion
 
 SOLUTION = "r0.s0"
 
@@ -132,3 +135,51 @@ def test_scorings_are_counted_over_the_last_steps_and_where_nobody_scores_there_
     assert table.title == "Scorings of solutions, steps 1 to 2"
     assert ("score 3", "6 (75%)", "2 (25%)") in table.rows
     assert scores_tables([{"step": 1, f"{key}/correct": None}]) == []
+
+
+# ---------------------------------------------------------------- false accusations
+
+LOST = "Mistake: a carry is lost."
+RATE, ACCEPTED = "evaluation/false_accusation_rate", "scoring/false_accusations_accepted"
+
+
+def criticised(name: str, *criticism: tuple[str, str | None]) -> Discussion:
+    """One solution with these evaluations, each scored or not."""
+    turns = [turn("r0.s0")]
+    for i, (evaluation, score) in enumerate(criticism):
+        turns.append(turn(f"r0.s0.e{i}", evaluation))
+        if score is not None:
+            turns.append(turn(f"r0.s0.e{i}.t0", f"<score>{score}</score>"))
+    return discussion(*turns, name=name)
+
+
+def test_only_accusations_of_correct_solutions_count():
+    approval = (APPROVALS["math"], "1")
+    discussions = [
+        criticised("a", (LOST, "1"), approval),
+        criticised("b", (LOST, "3"), (LOST, "2"), approval),
+        criticised("c", (LOST, "4"), ("Never scored.", None)),
+        criticised("wrong", (LOST, "1")),
+        criticised("failed", (LOST, "1")),
+    ]
+    verdicts = {(name, "r0.s0"): "correct" for name in "abc"}
+    verdicts |= {("wrong", "r0.s0"): "wrong", ("failed", "r0.s0"): "failed"}
+    metrics = false_accusations(discussions, verdicts=verdicts)
+    # Of six scored evaluations two approve. Of four accusations one is accepted; the score of
+    # one cannot be read.
+    assert metrics == {RATE: 4 / 6, ACCEPTED: 1 / 4}
+
+
+def test_where_nobody_accuses_nothing_is_accepted():
+    approved = criticised("a", (APPROVALS["math"], "3"))
+    metrics = false_accusations([approved], verdicts={("a", "r0.s0"): "correct"})
+    assert metrics == {RATE: 0.0, ACCEPTED: None}
+    assert false_accusations([], verdicts={}) == {RATE: None, ACCEPTED: None}
+
+
+@pytest.mark.parametrize("domain", ["math", "choice", "reasoning"])
+def test_only_the_approval_of_its_domain_is_one(domain):
+    for text, rate in ((APPROVALS[domain], 0.0), (APPROVALS["coding"], 1.0)):
+        told = replace(criticised("a", (text, "3")), question=Question("q", domain, "?"))
+        metrics = false_accusations([told], verdicts={("a", "r0.s0"): "correct"})
+        assert metrics[RATE] == rate
