@@ -163,9 +163,9 @@ def set_partners(discussions: Sequence[OpenDiscussion]) -> None:
         circles[question.domain][question.question_id].append(discussion)
     for circle in circles.values():
         questions = list(circle.values())
-        for own, others in zip(questions, questions[1:] + questions[:1], strict=True):
-            for place, discussion in enumerate(own):
-                discussion.partner = None if others is own else others[place % len(others)]
+        for copies, others in zip(questions, questions[1:] + questions[:1], strict=True):
+            for place, discussion in enumerate(copies):
+                discussion.partner = None if others is copies else others[place % len(others)]
 
 
 def turn_id_of(role: Role, index: int, *, parent: Turn | None, round_index: int = 0) -> str:

@@ -24,8 +24,8 @@ def flipped_reward(discussions: Sequence[Discussion]) -> Rewards:
     """
 
     def triple_of(_: Discussion, __: Turn, score: int | None) -> RewardTriple:
-        own = rewards_of_score(score)
-        return RewardTriple(own.evaluation, own.solution, own.scoring)
+        paid = rewards_of_score(score)
+        return RewardTriple(paid.evaluation, paid.solution, paid.scoring)
 
     return reward_by_scoring(discussions, triple_of)
 
@@ -62,18 +62,18 @@ def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Reward
     roles: tuple[Role, ...] = ("solution", "evaluation")
     for role in roles:
         places = [
-            (own, place)
-            for own, discussion in zip(dealt, discussions, strict=True)
-            for place, turn in enumerate(discussion.turns)
-            if turn.role == role and own[place] is not None
+            (row, column)
+            for row, discussion in enumerate(discussions)
+            for column, turn in enumerate(discussion.turns)
+            if turn.role == role and dealt[row][column] is not None
         ]
-        values = [own[place] for own, place in places]
+        values = [dealt[row][column] for row, column in places]
         rng.shuffle(values)
-        for (own, place), value in zip(places, values, strict=True):
-            own[place] = value
+        for (row, column), value in zip(places, values, strict=True):
+            dealt[row][column] = value
     rewarded = [
-        RewardedDiscussion(discussion, tuple(own))
-        for discussion, own in zip(discussions, dealt, strict=True)
+        RewardedDiscussion(discussion, tuple(values))
+        for discussion, values in zip(discussions, dealt, strict=True)
     ]
     return Rewards(rewarded, rewards.metrics)
 

@@ -40,8 +40,8 @@ def rewards_of_score(score: int | None) -> RewardTriple:
     """
     if score is None:
         return RewardTriple(0.0, 0.0, INVALID_SCORING_REWARD)
-    of_solution = (score - 1) / 2
-    return RewardTriple(of_solution, 1.0 - of_solution, 0.0)
+    solution = (score - 1) / 2
+    return RewardTriple(solution, 1.0 - solution, 0.0)
 
 
 def reward_by_scoring(
