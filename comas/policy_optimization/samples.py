@@ -32,9 +32,9 @@ def collect_samples(
             truncated = turn.generation.finish_reason == "length"
             if reward is None or (mask_truncated and truncated):
                 continue
+            assert not turn.is_given, f"{turn.turn_id}: nobody said it, so it has no reward"
             if turn.generation.num_sampled_tokens == 0:
                 continue
-            assert not turn.is_given, f"{turn.turn_id}: nobody said it, so it has no reward"
             sample = _sample(item, turn, reward)
             buffers[policy_of_agent[turn.agent_index]].append(sample)
     return buffers
