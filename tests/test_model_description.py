@@ -109,6 +109,6 @@ def test_a_tokenizer_that_version_4_wrote_stays_as_it_is() -> None:
 
 
 def test_a_card_names_the_versions_that_were_tried() -> None:
-    """After an upgrade of the pins: run the slow test below, then change the card."""
+    """After an upgrade of the pins: load an exported model with that version, then change the card."""
     card = (Path(model_cards.__file__).parent / "model_card.md").read_text()
     assert f"tried with 4.57.6 and {transformers.__version__}" in card
