@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import sysconfig
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,6 +112,47 @@ def test_a_tokenizer_that_version_4_wrote_stays_as_it_is() -> None:
 
 
 def test_a_card_names_the_versions_that_were_tried() -> None:
-    """After an upgrade of the pins: load an exported model with that version, then change the card."""
+    """After an upgrade of the pins: run the slow test below, then change the card."""
     card = (Path(model_cards.__file__).parent / "model_card.md").read_text()
     assert f"tried with 4.57.6 and {transformers.__version__}" in card
+
+
+SAY = """
+import sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, __version__
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
+model = AutoModelForCausalLM.from_pretrained(sys.argv[1], torch_dtype="auto").double()
+ids = torch.tensor([tokenizer(sys.argv[2]).input_ids * 8])
+chat = tokenizer.apply_chat_template([{"role": "user", "content": sys.argv[2]}], tokenize=False)
+torch.save((__version__, ids, chat, model(ids).logits.log_softmax(-1)), sys.argv[3])
+"""
+
+
+@pytest.fixture(scope="module")
+def older_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with transformers 4.57, from the package index, and this environment's torch."""
+    venv = tmp_path_factory.mktemp("older") / "venv"
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    subprocess.run([venv / "bin/pip", "install", "-q", "transformers==4.57.*"], check=True)
+    [packages] = venv.glob("lib/python3*/site-packages")
+    (packages / "zz_torch.pth").write_text(sysconfig.get_path("purelib"))
+    return venv / "bin/python"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", [*ROPE, "qwen2", "llama"])
+def test_transformers_4_57_says_the_same(
+    older_python: Path, society: Path, tmp_path: Path, agent: str
+) -> None:
+    """Of models with other positions than the default, and of the quick-start's."""
+    base = save_base(tmp_path / "base", agent) if agent in ROPE else society / "models" / agent
+    save_whole(base, tmp_path / "agent_0")
+    said = []
+    for python in (Path(sys.executable), older_python):
+        command = [python, "-c", SAY, tmp_path / "agent_0", TEXT, tmp_path / "said.pt"]
+        subprocess.run(command, check=True)
+        said.append(torch.load(tmp_path / "said.pt"))
+    (here, *ours), (there, *theirs) = said
+    assert here.startswith("5.") and there.startswith("4.57.")
+    assert torch.equal(ours[0], theirs[0]) and ours[1] == theirs[1]
+    torch.testing.assert_close(theirs[2], ours[2])
