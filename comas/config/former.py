@@ -1,8 +1,8 @@
 """Keys that this repository had before, and what became of them."""
 
 RENAMED = {
-    "optimization.estimator": "algorithm.name",
-    "optimization.loss": "algorithm.name",
+    "optimization.estimator": "algorithm.name (of others: algorithm.estimator under name=custom)",
+    "optimization.loss": "algorithm.name (of others: algorithm.loss under name=custom)",
     "optimization.group_by": "algorithm.group_by",
     "optimization.role_weights": "algorithm.role_weights",
     "optimization.kl_coef": "algorithm.kl_coef (dpo: algorithm.beta)",
