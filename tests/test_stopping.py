@@ -255,10 +255,11 @@ def play(
     monkeypatch.setattr(bookkeeping, "validate_agents", validate)
     monkeypatch.setattr(driver, "agents_of", lambda *_: KilledAgents(killed_in))
     resumes = any(argument.startswith("resume=") for argument in arguments)
-    asked = load_config(None if resumes else QUICKSTART, arguments)
-    with RunDirectory.open(asked) if resumes else RunDirectory.create(asked) as run:
+    prepared = prepare(load_config(None if resumes else QUICKSTART, arguments))
+    begin = RunDirectory.open if resumes else RunDirectory.create
+    with begin(prepared.config) as run:
         try:
-            driver.train(prepare(asked), run)
+            driver.train(prepared, run)
         except KeyboardInterrupt:
             assert killed_in is not None
     return run.path

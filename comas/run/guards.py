@@ -173,8 +173,9 @@ class Shown:
     def warning(self, rewarded: Iterable[RewardedDiscussion]) -> str:
         """Return what is shown, an example among ``rewarded``, and the remedy."""
         said = self._example(rewarded)
-        names = ", ".join(self.trends)
-        return f"{names}: {self}{f', such as {said}' if said else ''}; {self.sign.remedy}"
+        names = dict.fromkeys(re.sub(r"^agent_\d+/", "", name) for name in self.trends)
+        shown = next(iter(self.trends)) if len(self.trends) == 1 else ", ".join(names)
+        return f"{shown}: {self}{f', such as {said}' if said else ''}; {self.sign.remedy}"
 
     def _example(self, rewarded: Iterable[RewardedDiscussion]) -> str | None:
         is_one, subjects = self.sign.is_example, set(map(self._subject, self.trends))
