@@ -11,7 +11,6 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from openrlhf_import import openrlhf_module
 
 from comas.config.schema import Custom, Grpo, ReinforcePP
 from comas.config.schema.algorithm import GROUP_KEYS
@@ -24,6 +23,7 @@ from comas.policy_optimization.advantages import (
     token_returns,
 )
 from comas.policy_optimization.batching import response_mask
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.types import TrainingSample
 
 IDEAS = [name for name, value in vars(ideas).items() if isinstance(value, AdvantageEstimator)]

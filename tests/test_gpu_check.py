@@ -111,12 +111,12 @@ def test_an_interpreter_without_the_packages_is_told_their_pins(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.util as util\n"
         "found = util.find_spec\n"
-        "gone = ('deepspeed', 'yaml')\n"
+        "gone = ('deepspeed', 'openrlhf', 'yaml')\n"
         "util.find_spec = lambda name, *rest: None if name in gone else found(name, *rest)\n"
     )
     told = shell(f"python={sys.executable}", "device=cpu", PYTHONPATH=str(tmp_path))
     assert (told.returncode, told.stdout) == (2, "")
-    pins = "deepspeed==0.19.8 pyyaml==6.0.3"
+    pins = "deepspeed==0.19.8 openrlhf==0.11.2 pyyaml==6.0.3"
     assert told.stderr.startswith(f"error: {sys.executable} lacks {pins}. Install them")
 
 

@@ -13,7 +13,6 @@ import torch
 from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
-from openrlhf_import import openrlhf_module
 
 from comas.config.schema import Custom, ReinforcePP
 from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS, GROUP_KEYS
@@ -36,6 +35,7 @@ from comas.policy_optimization.losses import (
     approximate_kl,
     surrogate_loss,
 )
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import (
     collect_samples,
     group_keys,

@@ -10,10 +10,10 @@ import builders
 import pytest
 import torch
 from builders import QUESTION, discuss
-from openrlhf_import import openrlhf_module
 
 from comas.interaction.prompts import RATING, fill
 from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss, preference_pairs
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config

@@ -21,6 +21,9 @@ MAINS = {
 }
 """Subcommand -> what it calls. Imported only then: vLLM and Ray take seconds."""
 
+NOT_INSTALLED_WITH_IT = ("openrlhf", "vllm")
+"""What training needs and a wheel cannot ask for: see setup.py."""
+
 
 def main() -> NoReturn:
     """Run the subcommand that the command line names, and exit with its status."""
@@ -40,10 +43,11 @@ def start(arguments: Sequence[str]) -> int:
     parser.add_argument("command", choices=MAINS, help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.command == "train" and find_spec("vllm") is None:
+    missing = [name for name in NOT_INSTALLED_WITH_IT if find_spec(name) is None]
+    if missing and given.command == "train":
         sys.stderr.write(
-            "error: comas train needs vllm, which pip does not bring by itself (there is a "
-            "build for CUDA and one for CPUs): see README.md, As a package\n"
+            f"error: comas train needs {' and '.join(missing)}, which pip does not bring by "
+            "itself: see README.md, As a package\n"
         )
         return EXIT_FAULT
     return resolve_name(MAINS[given.command])(given.arguments)

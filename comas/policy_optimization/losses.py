@@ -17,6 +17,7 @@ from comas.config.plugins import Registry, check_call
 from comas.config.schema import Algorithm, Custom, Dpo, Grpo, ReinforcePP
 from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import StepTotals
+from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss
 from comas.types import TrainingSample
 
@@ -251,13 +252,15 @@ def aggregate(
     token_mean: over all tokens; sequence_mean: over the means of the responses; constant_length:
     the sum over all tokens by what they would be if every response had the greatest length.
     """
-    weights = mask.to(losses.dtype)
-    if aggregation == "sequence_mean":
-        means = (losses * weights).sum(dim=1) / (weights.sum(dim=1) + 1e-8)
-        return means.sum() / totals.num_samples * totals.num_ranks
     longest = totals.num_samples * totals.max_response_tokens
-    num_tokens = longest if aggregation == "constant_length" else totals.num_tokens
-    return (losses * weights).sum() / num_tokens * totals.num_ranks
+    return openrlhf_module("loss").aggregate_loss(
+        losses,
+        mask.to(losses.dtype),
+        token_level_loss=aggregation != "sequence_mean",
+        dp_size=totals.num_ranks,
+        batch_num_tokens=longest if aggregation == "constant_length" else totals.num_tokens,
+        global_batch_size=totals.num_samples,
+    )
 
 
 def log_ratios(
@@ -277,14 +280,9 @@ def approximate_kl(
 ) -> torch.Tensor:
     """Per-token estimate of KL(pi_theta || pi_ref), between -10 and 10, with r = log(pi_theta /
     pi_ref): k1 = r, k2 = r^2 / 2, k3 = exp(-r) - 1 + r (Schulman; DeepSeekMath has the last)."""
-    ratio = logprobs.float() - reference_logprobs.float()
-    if estimator == "k2":
-        ratio = ratio**2 / 2.0
-    elif estimator == "k3":
-        # Below -10, k3 exceeds the final bound: an overflowing exp() has the gradient 0 * inf.
-        ratio = ratio.clamp(min=-10)
-        ratio = (-ratio).exp() - 1 + ratio
-    return ratio.clamp(min=-10, max=10)
+    return openrlhf_module("utils").compute_approx_kl(
+        logprobs, reference_logprobs, kl_estimator=estimator
+    )
 
 
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:

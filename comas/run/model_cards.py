@@ -27,7 +27,7 @@ RECIPE = (
     *("algorithm", "optimization", "training"),
 )
 """Sections of the configuration that decide what is learnt from given questions."""
-PACKAGES = ("torch", "transformers", "vllm", "deepspeed")
+PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf")
 OWN_LICENCE = {"license": "mit"}
 """Licence of the quick-start's models, which this code makes from nothing."""
 QUESTION = "What is 48 + 23?"

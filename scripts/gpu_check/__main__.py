@@ -8,7 +8,7 @@ from pathlib import Path
 REQUIREMENTS = Path("requirements.txt")
 NEEDED = (
     "deepspeed", "huggingface_hub", "jinja2", "latex2sympy2_extended", "markdown_it",
-    "math_verify", "pebble", "peft", "pint", "psutil", "pydantic", "ray",
+    "math_verify", "openrlhf", "pebble", "peft", "pint", "psutil", "pydantic", "ray",
     "safetensors", "sympy", "tokenizers", "torch", "tqdm", "transformers", "vllm", "yaml",
 )  # fmt: skip
 """Modules that the checks and the engines import."""

@@ -31,7 +31,7 @@ RESULTS = {
     "train/accuracy": "Accuracy in training",
 }
 """Measures of what a run came to, the best first."""
-PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "ray")
+PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf", "ray")
 
 
 def report(run: Path) -> Path:
