@@ -111,6 +111,19 @@ def test_no_answer_within_the_limit_is_an_error_that_names_engine_and_turn():
     assert "cluster.call_timeout_s" in str(error)
 
 
+def test_the_limit_counts_from_when_a_request_was_asked():
+    client = client_of(ScriptedEngine(), call_timeout_s=0.4)
+
+    async def scenario() -> list[Any]:
+        answers = []
+        for _ in range(6):
+            answers += await ask_all(client, "a")
+            await asyncio.sleep(0.1)
+        return answers
+
+    assert asyncio.run(scenario()) == [spoken("a")] * 6
+
+
 class BeatingEngine(ScriptedEngine):
     """Gives ``num_heartbeats`` signs of life, 0.05 s apart, and then the answer, if it has one."""
 
@@ -144,6 +157,17 @@ def test_an_engine_that_gives_no_sign_of_life_is_lost_long_before_its_time_limit
 def test_signs_of_life_let_an_answer_take_longer_than_their_limit():
     client = client_of(BeatingEngine(num_heartbeats=12, answer=echo), heartbeat_timeout_s=0.3)
     assert asyncio.run(ask_all(client, "a")) == [spoken("a")]
+
+
+def test_silence_while_nobody_asks_is_no_silence():
+    client = client_of(ScriptedEngine(), heartbeat_timeout_s=0.1)
+
+    async def scenario() -> list[Any]:
+        before = await ask_all(client, "a")
+        await asyncio.sleep(0.4)
+        return before + await ask_all(client, "b")
+
+    assert asyncio.run(scenario()) == [spoken("a"), spoken("b")]
 
 
 def test_a_lost_ray_is_noticed_while_answers_are_waited_for():

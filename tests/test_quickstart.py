@@ -22,6 +22,7 @@ from comas.data import load_questions
 from comas.quickstart import build, build_society
 from comas.quickstart.examples import discussion_examples
 from comas.quickstart.muon import Muon
+from comas.quickstart.probe import probe_records
 from comas.quickstart.questions import (
     FUNCTIONS,
     Problem,
@@ -230,15 +231,18 @@ def test_every_scoring_can_be_parsed() -> None:
     assert {number: parse_score(text) for number, text in SCORINGS.items()} == {1: 1, 2: 2, 3: 3}
 
 
-def test_lessons_are_those_that_numbers_were_measured_with() -> None:
+def test_questions_and_lessons_are_those_that_numbers_were_measured_with() -> None:
     """Any change of them makes another society, with other numbers."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256(repr(probe_records(seed=0)).encode())
+    for held_out in (False, True):
+        rows = records(seed=0, held_out=held_out, num_per_domain=100)
+        digest.update(repr(rows).encode())
     for model in HABITS:
         rng = Random(0)
         for _ in range(400):
             for example in discussion_examples(rng, Mixture(), model):
                 digest.update(repr((example.messages, example.response)).encode())
-    assert digest.hexdigest()[:12] == "f6109da5a81f"
+    assert digest.hexdigest()[:12] == "3f6d0beea664"
 
 
 def test_worked_discussions_never_show_a_held_out_question() -> None:
