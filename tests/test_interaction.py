@@ -95,11 +95,14 @@ def test_a_deal_that_does_not_divide_differs_by_at_most_one():
     assert sorted(counts.values()) == [2, 3, 3]
 
 
-def test_sequential_draws_every_agent_about_equally_often():
+def test_sequential_draws_every_agent_about_equally_often_for_every_role():
     speakers = draw_speakers(Random(1), num_agents=4, rules=Interaction(num_rounds=4000))
-    solvers = Counter(s.solver for s in speakers)
+    critics = [critic for speaker in speakers for critic in speaker.critics]
+    solvers = Counter(speaker.solver for speaker in speakers)
     # Binomial(4000, 1/4): mean 1000, standard deviation 27; 5 of them is 137.
-    assert all(abs(count - 1000) < 137 for count in solvers.values())
+    for drawn in (solvers, *map(Counter, zip(*critics, strict=True))):
+        assert drawn.keys() == set(range(4))
+        assert all(abs(count - 1000) < 137 for count in drawn.values())
 
 
 def test_each_role_is_played_by_the_agent_that_was_drawn_for_it(monkeypatch):
