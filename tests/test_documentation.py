@@ -19,6 +19,7 @@ from comas.config.schema import Config, Interaction
 from comas.data.preparation import Item
 from comas.interaction import hold, open_discussions
 from comas.policy_optimization.advantages import AdvantageInputs
+from comas.policy_optimization.losses import LossInputs
 from comas.run.metrics.step import step_lines
 from comas.types import Generation, Question, TurnKey
 from evaluation.types import BenchmarkTask, Message
@@ -96,6 +97,12 @@ def test_the_recipes_do_what_they_say():
     )
     expected = [[0.0, 0.0], [-1.0, 0.0], [-0.5, -0.5], [0.0, 0.0]]
     assert made["best_of_group"](inputs).tolist() == expected
+
+    ratios, ones = torch.tensor([[1.44, 1.0]]), torch.ones(1, 2)
+    losses = made["gspo"](LossInputs(ratios.log(), 0 * ones, ones, ones.bool(), (0.2, 0.1)))
+    assert losses.tolist() == [pytest.approx([-1.1, -1.1])]  # their geometric mean 1.2, clipped
+    losses = made["gspo"](LossInputs(ratios.log(), 0 * ones, ones, ones.bool(), (0.2, 0.3)))
+    assert losses.tolist() == [pytest.approx([-1.2, -1.2])]
 
     responses = (r"\boxed{Yes}", r"\boxed{no}", "yes")
     verdicts = [made["verify_yes_no"](response, "yes") for response in responses]
