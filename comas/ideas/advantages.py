@@ -84,7 +84,7 @@ at_grpo = AdvantageEstimator(
 """AT-GRPO of Stronger-MAS (arXiv 2510.11062): GRPO in groups of like prompts. The paper samples a
 tree of K responses to each prompt; here the copies of a discussion take their place, which have
 histories of their own after the first round. With ``interaction.prompt_reuse=1`` every solution
-would be alone, which the preflight refuses."""
+would be alone, and teach nothing."""
 
 
 def _rae(inputs: AdvantageInputs) -> torch.Tensor:
