@@ -1,4 +1,4 @@
-"""What is kept of a run, and what a resume needs: ``saves/<date>-<time>-<name>/``."""
+"""The records of a run, and all that a resume needs: ``saves/<date>-<time>-<name>/``."""
 
 from comas.run.checkpoints import CheckpointWriter
 from comas.run.directory import RunDirectory

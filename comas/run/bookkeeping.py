@@ -1,5 +1,5 @@
-"""What a run does about a step that is over: it measures, watches, writes down and decides whether
-to go on."""
+"""Bookkeeping of a step that is over: measure it, watch it, write it down and decide whether to go
+on."""
 
 import logging
 import math

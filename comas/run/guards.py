@@ -1,4 +1,4 @@
-"""What a run watches itself for: what ends it, and the signs of harm that it warns of."""
+"""Checks of a run on itself: conditions that end it, and signs of harm that it warns of."""
 
 import logging
 import re
@@ -284,7 +284,7 @@ LOST_SIGNALS = (
         lambda turn: True,
     ),
 )
-"""What leaves a run without a signal; a cause comes before what follows from it."""
+"""Signs that a run has no learning signal; a cause comes before its consequences."""
 
 TRENDS = (
     Sign(
@@ -315,7 +315,7 @@ TRENDS = (
         "algorithm.clip_epsilon_high",
     ),
 )
-"""What comes over time, and is told once in a run."""
+"""Signs that develop over time; each is reported once in a run."""
 
 
 def mismatch_limit(config: Config) -> float:

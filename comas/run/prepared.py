@@ -1,4 +1,4 @@
-"""What a run begins with, once preflight has checked it."""
+"""The inputs of a run, as preflight has checked them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a run needs, checked."""
+    """The checked inputs of a run."""
 
     config: Config
     """The run's configuration, with everything decided that it leaves to the machine."""
@@ -59,4 +59,4 @@ class Prepared:
     sources: Mapping[str, str]
     """Whole path -> text of the user's own files that the run depends on."""
     doubts: Sequence[str]
-    """What may be too little, by estimate."""
+    """Warnings about what is too little by estimate."""

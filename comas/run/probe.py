@@ -1,4 +1,4 @@
-"""What the judges make of planted solutions: a fixed probe, asked at every validation.
+"""A fixed probe of the judges: planted solutions that they score at every validation.
 
 The rewards of a society that sees no answer say how much solvers and judges agree, not who is
 right. The probe says it: the same solutions with known mistakes, the same seeds, whatever the

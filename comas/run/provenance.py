@@ -1,4 +1,4 @@
-"""What a run ran with: code, packages, machine."""
+"""The provenance of a run: code, packages, machine."""
 
 import importlib.metadata
 import json

@@ -1,5 +1,5 @@
-"""What a run writes, for people and other programs: its log, and of each step metrics, discussions
-and tokens."""
+"""The records of a run, for people and other programs: its log, and of each step metrics,
+discussions and tokens."""
 
 import gzip
 import json

@@ -1,4 +1,5 @@
-"""What lies beside a model's weights, in a form that transformers 4 and 5 read alike.
+"""Configuration and tokenizer files beside a model's weights, in a form that transformers 4 and 5
+read alike.
 
 Version 5 moves RoPE's base into ``rope_parameters``, where version 4 does not look, and names
 tokenizers by a class that version 4 does not have.

@@ -23,13 +23,13 @@ MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
 """Weights, tokenizer and configuration: all that is downloaded, and all that decides what a
 model says."""
 CARD = "README.md"
-"""What a model says of itself: where it comes from, and its licence."""
+"""The model card: where the model comes from, and its licence."""
 NEEDED = {
     "config.json": ("config.json",),
     "tokenizer.json or tokenizer_config.json": ("tokenizer.json", "tokenizer_config.json"),
     "*.safetensors": ("*.safetensors",),
 }
-"""What a folder needs, in words -> patterns of files, any of which will do."""
+"""Required file, in words -> patterns of files, any of which will do."""
 LICENCE_KEYS = ("license", "license_name", "license_link")
 """Keys of a card's metadata."""
 OBJECTS = (

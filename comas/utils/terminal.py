@@ -1,4 +1,4 @@
-"""What the commands of this project share at a terminal: messages, signals, exit statuses."""
+"""Messages, signals and exit statuses that all commands of this project share."""
 
 import atexit
 import functools

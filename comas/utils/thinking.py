@@ -1,4 +1,4 @@
-"""What a reasoning model thinks, told from what it answers by the marks around its thinking."""
+"""Telling the thinking of a reasoning model from its answer, by the marks around it."""
 
 import re
 from collections.abc import Collection
@@ -38,7 +38,7 @@ class ThinkingMarks:
     start: str
     end: str
     opens: bool = False
-    """Whether the chat template itself begins the response with an open ``start``."""
+    """True if the chat template itself begins the response with an open ``start``."""
 
     def split(self, response: str) -> Said:
         """A response as thinking and answer. An ``end`` without a ``start`` ends thinking that

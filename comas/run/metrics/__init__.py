@@ -1,1 +1,1 @@
-"""What is computed from a run: the metrics of a step, reward effectiveness, figures, summaries."""
+"""Computed from a run: the metrics of a step, reward effectiveness, figures, summaries."""

@@ -1,5 +1,5 @@
-"""What each metric of metrics.jsonl means, by the tables of metrics.md beside this file: they are a
-page of the documentation, and pages of runs take their captions from them."""
+"""The meaning of each metric of metrics.jsonl, read from the tables of metrics.md beside this file:
+they are a page of the documentation, and pages of runs take their captions from them."""
 
 import re
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ PLACEHOLDERS = {
     "truth": "correct|incorrect",
     "mistake": "[^/]+",
 }
-"""What stands for a ``<placeholder>`` of a pattern."""
+"""Placeholder of a pattern -> regular expression that matches its values."""
 
 
 @dataclass(frozen=True)

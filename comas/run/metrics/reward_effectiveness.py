@@ -1,5 +1,4 @@
-"""What the society gave itself beside what the verifier says, after the fact: nothing here reaches
-a reward.
+"""Rewards compared with the verifier's verdicts, after the fact: nothing here reaches a reward.
 
 Reward effectiveness (section 5 of the paper) reads the reward as a prediction of correctness.
 """

@@ -1,4 +1,4 @@
-"""What a step's discussions and updates say, as flat names with slashes."""
+"""The metrics of a step, computed from its discussions and updates, under names with slashes."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ UPDATE_METRICS = {
     "rollout_mismatch/ratio_max": "rollout_ratio_max",
     "rollout_mismatch/corrected_share": "corrected_share",
 }
-"""What each agent's row says of its policy's update, and the attribute of ``UpdateStats``."""
+"""Metric of an agent's policy -> the attribute of ``UpdateStats`` that holds it."""
 LONG_STEP_S = 100
 """From so many seconds on, a tenth of one says nothing."""
 

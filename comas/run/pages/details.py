@@ -1,4 +1,4 @@
-"""What the agents of a run read and said, token by token, in readable form."""
+"""Prompts and responses of a run's agents, token by token, in readable form."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -15,7 +15,7 @@ from comas.run.pages.page import PageTurn, Thread
 from comas.utils.files import read_lines
 
 APPROVALS, ACCUSATIONS = (3, "correct"), (1, "incorrect")
-"""What judges decide: scores, and judgments where nobody scores."""
+"""Decisions of judges: scores, and judgments where nobody scores."""
 UNREADABLE = "unreadable"
 """Stands for the score of a scoring in which there is none."""
 

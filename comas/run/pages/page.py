@@ -40,14 +40,14 @@ class PageTurn:
     verdict: str | None
     """On the solution that the turn is, or is about."""
     scores: tuple[int | str | None, ...]
-    """What the turn gave or was given; None: one that could not be read."""
+    """Scores that the turn gave or was given; None: one that could not be read."""
     finish: str
     num_prompt_tokens: int
     num_response_tokens: int
     thinking: str = ""
-    """What it thought before it said ``text``."""
+    """The thinking before ``text``."""
     signs: tuple[str, ...] = ()
-    """What somebody may look for, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
+    """Properties to filter by, such as ``"truncated"`` (``comas.run.pages.discussions``)."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Thread:
     question: str
     domain: str | None
     labels: Mapping[str, str]
-    """What else tells it from others, such as ``{"setup": "debate"}``."""
+    """Further properties that tell it from others, such as ``{"setup": "debate"}``."""
     chunk: str
     """The key in ``PageSource.details`` that has its prompts and tokens."""
     turns: tuple[PageTurn, ...]
@@ -101,7 +101,7 @@ class PageSource:
     rows: Sequence[Mapping[str, Any]] = ()
     """The metrics of a run, of which the page draws curves."""
     result: str = ""
-    """What a run came to, in a sentence."""
+    """The result of a run, in a sentence."""
     live: Mapping[str, Any] | None = None
     """Of a run that is followed: ``mark`` (up to where it is known) and ``progress``."""
 

@@ -22,7 +22,7 @@ from comas.utils.files import from_here
 
 REPORT = "report.html"
 BASE = Path("configs/comas.yaml")
-"""What a run's settings are compared with."""
+"""The configuration that a run's settings are compared with."""
 TABLE_STEPS = 10
 """Last steps that the table of scores counts."""
 RESULTS = {

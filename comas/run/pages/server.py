@@ -87,7 +87,7 @@ ANSWERS: Mapping[str, Callable[[Runs, Query], tuple[str, str]]] = {
     "new": _news,
     "details": _details,
 }
-"""What an address ends in, after the key -> (kind, text) of the answer."""
+"""Last part of an address, after the key -> (kind, text) of the answer."""
 
 
 class _Handler(BaseHTTPRequestHandler):
