@@ -12,8 +12,8 @@ what changed in each, and by how much more than in one of them, runs of the same
 the environment (.venv) where there is none. What is finished is never made again: after an
 interruption the same command goes on, also within a run.
 
-  STUDY         a YAML file, of yours or one that is shipped (studies/...). Without it:
-                studies/quickstart.yaml, the paper's experiments with tiny agents, 3 to 4 hours on
+  STUDY         a YAML file, of yours or one that is shipped (configs/studies/...). Without it:
+                configs/studies/quickstart.yaml, the paper's experiments with tiny agents, 3 to 4 hours on
                 two CPU cores. Commit a study before its first run: the report names the code.
   --list        only say which runs there are, and how far they are
   --report      only write the report, of the runs that are finished

@@ -37,7 +37,7 @@ from comas.run.directory import INPUTS, inputs_as_json
 from comas.utils.files import FileError
 from comas.utils.terminal import EXIT_FAULT
 
-STUDIES = sorted((REPOSITORY / "studies").glob("*.yaml"))
+STUDIES = sorted((REPOSITORY / "configs/studies").glob("*.yaml"))
 GREEDY, SAMPLED, REWARD = "validation/greedy/accuracy", "validation/accuracy", "reward/solution"
 TWO = ["only=[comas,muted]", "seeds=[0,1]"]
 

@@ -18,7 +18,7 @@ from comas.utils.terminal import command, run_command
 
 log = logging.getLogger("comas")
 
-QUICKSTART = "studies/quickstart.yaml"
+QUICKSTART = "configs/studies/quickstart.yaml"
 
 
 @command(
