@@ -14,7 +14,7 @@ import pytest
 import torch
 from config_faults import every_key
 
-from comas.config.keys import keys_of, owner_of
+from comas.config.keys import keys_of
 from comas.config.schema import Config, Interaction
 from comas.data.preparation import Item
 from comas.interaction import hold, open_discussions
