@@ -18,7 +18,8 @@ from comas.config.schema import Data
 from comas.interaction.prompts import location_of
 from comas.preflight.inputs import held_out_rules, locate
 from comas.quickstart import QUICKSTART_PREFIX
-from comas.run.directory import BEST, MODELS, SOURCES, kept_source, read_inputs
+from comas.run.directory import BEST, MODELS
+from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.utils.files import faults_in_words, from_here, in_command
 from comas.utils.invocation import start_of
 from comas.utils.model_folder import (

@@ -16,7 +16,7 @@ from comas.preflight.inputs import locate
 from comas.preflight.survey import prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records
-from comas.run.directory import INPUTS, inputs_as_json, read_inputs
+from comas.run.seals import INPUTS, inputs_as_json, read_inputs
 from evaluation.models import find_target
 from evaluation.tasks import held_out_tasks
 

@@ -33,7 +33,7 @@ from comas.reproduction.results import (
 )
 from comas.reproduction.runs import PlannedRun, make_runs, plan_runs
 from comas.reproduction.study import Study, find_conflicts
-from comas.run.directory import INPUTS, inputs_as_json
+from comas.run.seals import INPUTS, inputs_as_json
 from comas.utils.files import FileError
 from comas.utils.terminal import EXIT_FAULT
 

@@ -22,9 +22,9 @@ from comas.config import ConfigError
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.checkpoints import look_for_key, user_key
-from comas.run.directory import read_inputs, trained_steps
+from comas.run.directory import trained_steps
 from comas.run.provenance import git_state
+from comas.run.seals import look_for_key, read_inputs, user_key
 from comas.utils.files import FileError
 
 

@@ -32,7 +32,7 @@ from comas.interaction.prompts import (
 )
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import prompt_needs
-from comas.run.directory import kept_source
+from comas.run.seals import kept_source
 from comas.types import Question
 from evaluation.models import kept_prompts
 from evaluation.tasks import held_out_tasks

@@ -12,7 +12,7 @@ from comas.config.sources import read_files, read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.conflicts import find_conflicts
 from comas.preflight.machine import read_gpus, why_unusable
-from comas.run.directory import CONFIG, check_origin
+from comas.run.seals import CONFIG, check_origin
 from comas.utils.invocation import start_of
 from comas.utils.model_folder import is_here
 

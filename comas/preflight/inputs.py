@@ -24,8 +24,8 @@ from comas.quickstart.build import (
     recipe_sources,
 )
 from comas.quickstart.probe import NUM_PROBE_ITEMS
-from comas.run.directory import read_inputs
 from comas.run.prepared import Sizes
+from comas.run.seals import read_inputs
 from comas.types import DOMAINS, Device
 from comas.utils.chat import ChatEncoder, check_system_prompt
 from comas.utils.model_folder import (

@@ -28,8 +28,8 @@ from comas.preflight.memory import GIB, ModelShape, in_words, trained_parameters
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of
 from comas.preflight.plugins import plugin_needs, prompt_needs, user_sources
 from comas.preflight.sharding import memory_needs, settle_sharding
-from comas.run.checkpoints import look_for_key
 from comas.run.prepared import Prepared, Sizes
+from comas.run.seals import look_for_key
 from comas.types import Device
 from comas.verification.reasoning_gym import try_tasks
 from comas.verification.sandbox import Isolation

@@ -22,8 +22,9 @@ from comas.preflight.inputs import society_folder
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reproduction.results import read_result
 from comas.reproduction.study import Study
-from comas.run.directory import read_inputs, trained_steps
+from comas.run.directory import trained_steps
 from comas.run.records import METRICS, read_rows
+from comas.run.seals import read_inputs
 
 log = logging.getLogger(__name__)
 

@@ -2,48 +2,37 @@
 
 Loading a checkpoint runs code that lies in it (DeepSpeed unpickles its files), and a flipped byte
 in an optimiser's state, or a checkpoint under another step's name, trains on without a word. So a
-checkpoint names its run, its step and the SHA-256 of its files, signed with the user's key, which
-is kept outside of it.
+checkpoint names its run, its step and the SHA-256 of its files, signed with the user's key.
 """
 
 import hashlib
-import hmac
-import json
 import logging
-import os
 import re
-import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from pydantic import TypeAdapter
 
+from comas.run.seals import SEAL_NAME, DamagedError, key_path, read_signed, write_signed
 from comas.utils import files
-from comas.utils.files import MAX_LISTED_FAULTS, FileError, read_json, written_aside
+from comas.utils.files import MAX_LISTED_FAULTS, written_aside
 from comas.utils.progress import progress_bar
 
 logger = logging.getLogger(__name__)
 
-SEAL_NAME = "seal.json"
-KEY_BYTES = 32
 GRACE_S = 120.0
 """How long a run that failed still waits for its last checkpoint, in seconds."""
 
 _STEP_NAME = re.compile(r"step_(\d+)(?:\.jsonl(?:\.gz)?)?")
-_KEY_REMEDY = "Set XDG_STATE_HOME to a folder that you can write to"
 
 Begin = Callable[[Path], Sequence[Future[None]]]
 """Copies the states that belong into a folder, and begins to write them there; the futures end as
 their parts of it are on the disk."""
-
-
-class DamagedError(ValueError):
-    """Something is not what was written there."""
 
 
 class ForeignError(ValueError):
@@ -244,7 +233,6 @@ class _Seal:
 
 
 _SEAL = TypeAdapter(_Seal)
-_OBJECT = TypeAdapter(dict[str, Any])
 
 
 def check_seal(folder: Path, key: bytes, *, run: str, step: int) -> None:
@@ -289,116 +277,3 @@ def _digests(folder: Path) -> dict[str, str]:
     names = [str(path.relative_to(folder)) for path in paths]
     with ThreadPoolExecutor() as threads:
         return dict(zip(names, threads.map(digest, paths), strict=True))
-
-
-def write_signed(path: Path, content: Mapping[str, Any], key: bytes) -> None:
-    """Write ``content`` as JSON, with its ``signature`` under ``key``."""
-    signed = {**content, "signature": _signature(content, key)}
-    files.write_text(path, json.dumps(signed, indent=1))
-
-
-def read_signed(path: Path, kind: TypeAdapter[Any], key: bytes | None) -> tuple[Any, bool]:
-    """Return what ``write_signed`` wrote, as ``kind``, and whether the signature is that of
-    ``key``.
-
-    Raises DamagedError where it cannot be read.
-    """
-    try:
-        content = read_json(path, _OBJECT, remedy="")
-        found = kind.validate_python(content)
-        said = str(content.pop("signature")).encode()
-    except (ValueError, KeyError) as error:
-        raise DamagedError(f"{path} cannot be read") from error
-    is_ours = key is not None and hmac.compare_digest(_signature(content, key).encode(), said)
-    return found, is_ours
-
-
-def _signature(content: Mapping[str, Any], key: bytes) -> str:
-    return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
-
-
-# ---------------------------------------------------------------- the user's key
-
-
-def key_path() -> Path:
-    """Return where this user's key is: below ``XDG_STATE_HOME``, or ~/.local/state.
-
-    Raises FileError where there is neither.
-    """
-    try:
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError as error:
-        raise FileError(
-            f"the key that seals runs has no place: HOME is not set, and user {os.getuid()} "
-            f"is not in the system's list of users. {_KEY_REMEDY}"
-        ) from error
-    return Path(state).absolute() / "comas/seal.key"
-
-
-def read_key() -> bytes | None:
-    """Return this user's key; None where there is none yet.
-
-    Raises FileError, with the path and what to do, when it cannot be read or is damaged: an empty
-    key is known to everybody.
-    """
-    path = key_path()
-    with _key_errors(path):
-        if not path.exists():
-            return None
-        key = path.read_bytes()
-    if len(key) != KEY_BYTES:
-        raise FileError(
-            f"the key that seals runs, {path}, is damaged: it has {len(key)} bytes, not "
-            f"{KEY_BYTES}. Bring it back from a copy, or delete it: another is made, and runs that "
-            "were begun with the lost one need resume_foreign=true"
-        )
-    return key
-
-
-def user_key() -> bytes:
-    """Return this user's key, which is made where there is none; raises FileError where it can
-    neither be read nor made."""
-    path = key_path()
-    if read_key() is None:
-        with _key_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            aside = path.with_name(f".{path.name}-{os.getpid()}")
-            try:
-                aside.touch(mode=0o600)
-                aside.write_bytes(secrets.token_bytes(KEY_BYTES))
-                files.sync(aside)  # or a crash of the machine may leave the name and no key
-                with suppress(FileExistsError):
-                    os.link(aside, path)  # whoever is first: two runs may make it at once
-                files.sync(path.parent)
-            finally:
-                aside.unlink(missing_ok=True)
-    key = read_key()
-    assert key is not None
-    return key
-
-
-def look_for_key() -> str:
-    """Return in words whether this user's key is there or still to be made; nothing is made.
-
-    Raises FileError where it can neither be read nor made.
-    """
-    if read_key() is not None:
-        return "here"
-    path = key_path()
-    existing = next(folder for folder in path.parents if folder.exists())
-    with _key_errors(path):
-        os.listdir(existing)  # raises where it is a file
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise PermissionError(None, f"{existing} cannot be written")
-    return "made at the start"
-
-
-@contextmanager
-def _key_errors(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise FileError(
-            f"the key that seals runs, {path}, can neither be read nor made: "
-            f"{error.strerror}. {_KEY_REMEDY}"
-        ) from error

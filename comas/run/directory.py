@@ -13,8 +13,6 @@ saves/20250131-094500-comas/
 """
 
 import dataclasses
-import hashlib
-import json
 import logging
 import os
 import secrets
@@ -24,30 +22,13 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Any, Self
-
-import yaml
-from pydantic import TypeAdapter
+from typing import Self
 
 from comas.config import changed_keys, config_as_yaml, load
-from comas.config.faults import one_line
-from comas.config.keys import leaves
-from comas.config.loading import Changes, changed_values
 from comas.config.plugins import digest_of
 from comas.config.schema import Config
-from comas.config.yaml_texts import parse
-from comas.run.checkpoints import (
-    SEAL_NAME,
-    Checkpoints,
-    DamagedError,
-    key_path,
-    read_key,
-    read_signed,
-    step_name,
-    steps_in,
-    user_key,
-    write_signed,
-)
+from comas.run import seals
+from comas.run.checkpoints import Checkpoints, step_name, steps_in
 from comas.run.provenance import note_process
 from comas.run.records import (
     METRICS,
@@ -73,19 +54,11 @@ from comas.utils.files import (
     json_lines,
     locked,
     new_folder,
-    read_json,
     written_aside,
 )
 
 logger = logging.getLogger(__name__)
 
-CONFIG = "config.yaml"
-INPUTS = "inputs.json"
-"""Where the run found the models and questions that ``CONFIG`` names: a name such as
-``quickstart/models/qwen2`` leads elsewhere when the recipe behind it changes, but a run goes on
-with what it began with."""
-SOURCES = "sources"
-"""The folder that keeps the user's own files as they were; nothing in it is ever run."""
 CHECKPOINTS, DROPPED = "checkpoints", "dropped"
 MODELS, BEST = "models", "best"
 """The folders of the models after the last step, and of those of the best checkpoint."""
@@ -111,14 +84,11 @@ class RunDirectory:
         """Use ``create`` or ``open``."""
         self.path = path
         self._config = config
-        self._key = user_key()  # Here, as the first checkpoint would be too late to miss it.
-        self._origin = read_origin(path, self._key)[0] or Origin(secrets.token_hex(16))
+        self._key = seals.user_key()  # Here, as the first checkpoint would be too late to miss it.
+        self._origin = seals.read_origin(path, self._key)[0] or seals.Origin(secrets.token_hex(16))
         self._dropped: Path | None = None
         self._checkpoints = Checkpoints(
-            path / CHECKPOINTS,
-            run=self._origin.run,
-            key=self._key,
-            foreign=config.resume_foreign,
+            path / CHECKPOINTS, run=self._origin.run, key=self._key, foreign=config.resume_foreign
         )
         with ExitStack() as stack:
             stack.enter_context(locked(path, remedy=IN_USE))
@@ -132,8 +102,7 @@ class RunDirectory:
     @classmethod
     def create(cls, config: Config) -> Self:
         """Make ``saves/<date>-<time>-<name>/`` and let ``saves/latest`` point at it."""
-        stem = f"{datetime.now():%Y%m%d-%H%M%S}-{config.name}"
-        run = cls(new_folder(Path(config.saves), stem), config)
+        run = cls(new_folder(Path(config.saves), f"{_now()}-{config.name}"), config)
         run.keep_settings({})
         return run
 
@@ -149,16 +118,16 @@ class RunDirectory:
         """
         assert config.resume is not None
         path = Path(config.resume).resolve()
-        before = _as_kept(load(Config, path / CONFIG, []))
+        before = _as_kept(load(Config, path / seals.CONFIG, []))
         changes = changed_keys(before, _as_kept(config))
-        origin, _ = read_origin(path, user_key())
+        origin, _ = seals.read_origin(path, seals.user_key())
         if origin is not None:
-            changes = {**edits(path, origin), **changes}
+            changes = {**seals.edits(path, origin), **changes}
         if not config.resume_changed:
-            refuse_changes(path, changes)
+            seals.refuse_changes(path, changes)
         run = cls(path, config)
         if changes:
-            logger.warning("this run goes on with other settings: %s", in_words(changes))
+            logger.warning("this run goes on with other settings: %s", seals.in_words(changes))
         return run
 
     def keep_settings(
@@ -168,15 +137,16 @@ class RunDirectory:
         that it names were found, and the user's own files that it depends on (whole path -> text);
         of a resumed run, when it has loaded. Earlier texts of such files stay."""
         digests = {path: digest_of(text) for path, text in sources.items()}
-        texts = {self.path / SOURCES / kept_name(p, digests[p]): t for p, t in sources.items()}
-        if texts:
-            with explaining_errors(self.path):
-                (self.path / SOURCES).mkdir(exist_ok=True)
-            files.write_texts(texts)
+        if sources:
+            folder = self.path / seals.SOURCES
+            with explaining_errors(folder):
+                folder.mkdir(exist_ok=True)
+            names = {path: seals.kept_name(path, digests[path]) for path in sources}
+            files.write_texts({folder / names[path]: text for path, text in sources.items()})
         self._origin = dataclasses.replace(
             self._origin,
             config=config_as_yaml(_as_kept(self._config)),
-            inputs=inputs_as_json(self.path, locations),
+            inputs=seals.inputs_as_json(self.path, locations),
             sources=digests,
         )
         files.write_texts({self.path / name: text for name, text in self._origin.texts.items()})
@@ -330,9 +300,7 @@ class RunDirectory:
             return f"this run has made all of its {num_steps} steps"
         rows = [row for row in read_rows(self.path / METRICS) if row["step"] <= trained]
         reason = stop_reason(self._config, rows)
-        if reason is None:
-            return None
-        return (
+        return reason and (
             f"this run ended after step {trained} of {num_steps}: {reason}. To go on all the same, "
             "add resume_changed=true and another value of that key"
         )
@@ -348,25 +316,22 @@ class RunDirectory:
         later = [row for row in rows if row["step"] > step]
         paths = list(self._paths_after(step))
         if later or paths:
-            if self._dropped is None:
-                stem = f"{datetime.now():%Y%m%d-%H%M%S}"
-                self._dropped = new_folder(self.path / DROPPED, stem)
+            self._dropped = self._dropped or new_folder(self.path / DROPPED, _now())
             with explaining_errors(self._dropped):
                 self._drop(later, paths, self._dropped)
+            what = f"came after step {step}" if step >= 0 else "it had, as this run begins again,"
+            logger.info("what %s is now in %s", what, from_here(self._dropped))
         files.write_text(
             self.path / METRICS, json_lines(row for row in rows if row["step"] <= step)
         )
         for tracker in self._trackers:
             tracker.begin_anew()
-        if later or paths:
-            what = f"came after step {step}" if step >= 0 else "it had, as this run begins again,"
-            logger.info("what %s is now in %s", what, from_here(self._dropped or self.path))
 
     # ------------------------------------------------------------ inside
 
     def _seal(self) -> None:
         """Write the seal alone: the files that it tells of may have been edited since."""
-        write_signed(self.path / SEAL_NAME, dataclasses.asdict(self._origin), self._key)
+        seals.write_signed(self.path / seals.SEAL_NAME, dataclasses.asdict(self._origin), self._key)
 
     def _drop(self, rows: Sequence[Row], paths: Sequence[Path], aside: Path) -> None:
         log = aside / METRICS
@@ -404,6 +369,10 @@ class RunDirectory:
         note_process(self.path)
 
 
+def _now() -> str:
+    return f"{datetime.now():%Y%m%d-%H%M%S}"
+
+
 def _as_kept(config: Config) -> Config:
     """``config`` without what is said of one resume only."""
     return dataclasses.replace(config, resume=None, resume_changed=False, resume_foreign=False)
@@ -431,143 +400,3 @@ def _point_latest_at(run: Path) -> None:
         files.remove(aside)
         aside.symlink_to(run.name)
         aside.replace(latest)
-
-
-# ---------------------------------------------------------------- what it was begun with
-
-
-@dataclasses.dataclass(frozen=True)
-class Origin:
-    """What the seal of a run says: a resume acts on the files that it tells of before any
-    checkpoint is looked at (``CONFIG`` may name a Ray cluster to join)."""
-
-    run: str
-    """Made up as the run begins, and kept wherever its folder is moved."""
-    config: str = ""
-    """The text of config.yaml."""
-    inputs: str = ""
-    """The text of inputs.json."""
-    newest_checkpoint: int | None = None
-    """The step of the one that was written last; None: there was none yet."""
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Whole path -> SHA-256 of the user's own files that the run depends on (plug-ins)."""
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """The contents of the files that are sealed, by their names."""
-        return {CONFIG: self.config, INPUTS: self.inputs}
-
-
-_ORIGIN = TypeAdapter(Origin)
-_INPUTS = TypeAdapter(dict[str, str])
-
-
-def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None]:
-    """Return what the seal of a run says, if it can be read, and why it is not to be relied on."""
-    path = run / SEAL_NAME
-    if not path.is_file():
-        return None, f"{run} has no seal"
-    try:
-        origin, is_ours = read_signed(path, _ORIGIN, key)
-    except DamagedError as error:
-        return None, str(error)
-    return origin, None if is_ours else f"{run} was not sealed with the key in {key_path()}"
-
-
-def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> None:
-    """Ask whose run this is, and whether its files were edited, before anybody acts on them.
-
-    Raises ValueError, with the key that lets the run go on all the same.
-    """
-    origin, doubt = read_origin(run, read_key())
-    if doubt is not None:
-        if not resume_foreign:
-            raise ValueError(
-                f"resume: {doubt}, and going on acts on its config.yaml and runs code in its "
-                "checkpoints. If you trust whoever wrote it, add resume_foreign=true"
-            )
-        logger.warning("going on as resume_foreign=true asks: %s", doubt)
-    if origin is not None and not resume_changed:
-        refuse_changes(run, edits(run, origin))
-
-
-def edits(run: Path, origin: Origin) -> Changes:
-    """Return what was changed by hand since the seal was written, the user's own files included;
-    raises ValueError where a file cannot be read."""
-    changes: dict[str, tuple[str, str]] = {}
-    for name, sealed in origin.texts.items():
-        path = run / name
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
-        if text != sealed:
-            changes |= changed_values(_values(sealed, path), _values(text, path))
-    for source, sealed in origin.sources.items():  # which are read, never run
-        is_here = Path(source).is_file()
-        now = hashlib.sha256(Path(source).read_bytes()).hexdigest() if is_here else "gone"
-        if now != sealed:
-            kept = f"sha256 {sealed[:12]}, kept as {SOURCES}/{kept_name(source, sealed)}"
-            changes[source] = (kept, f"sha256 {now[:12]}" if is_here else now)
-    return changes
-
-
-def kept_source(run: Path, path: Path) -> Path | None:
-    """Return where a run keeps the text of the user's file at ``path``; None: it does not."""
-    origin, _ = read_origin(run, None)
-    digest = None if origin is None else origin.sources.get(str(path))
-    kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
-    return kept if kept is not None and kept.is_file() else None
-
-
-def kept_name(path: str, digest: str) -> str:
-    """Under what name a run keeps a source: ``my.py -> 1a2b3c4d5e6f-my.py``."""
-    return f"{digest[:12]}-{Path(path).name}"
-
-
-def refuse_changes(run: Path, changes: Changes) -> None:
-    """Raise ValueError unless there are none."""
-    if changes:
-        raise ValueError(
-            f"resume: {run} was begun with other settings ({in_words(changes)}); leave them as "
-            "they were, or add resume_changed=true to go on with the new ones"
-        )
-
-
-def in_words(changes: Changes) -> str:
-    """``seed: 0 -> 1; training.num_steps: null -> 60``"""
-    return "; ".join(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
-
-
-def _values(text: str, path: Path) -> dict[str, Any]:
-    """The leaves of a YAML or JSON file."""
-    try:
-        values, _ = parse(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"resume: {path} is not YAML: {one_line(error)}. Mend it") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"resume: {path} does not hold names with values. Mend it")
-    return leaves(values)
-
-
-def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
-    """The file's text: the location of every name that leads to a file or folder, and not to the
-    hub.
-
-    What lies beside the run, under the same ``saves``, may be moved together with it.
-    """
-    noted = {}
-    for name, location in locations.items():
-        path = Path(location).resolve()
-        if path.exists():
-            is_beside = path.is_relative_to(run.parent)
-            noted[name] = os.path.relpath(path, run) if is_beside else str(path)
-    return json.dumps(noted, indent=1) + "\n"
-
-
-def read_inputs(run: Path) -> dict[str, str]:
-    """Name -> location, as ``inputs_as_json`` notes them; a run of an older version has none.
-
-    Raises FileError when the file is damaged.
-    """
-    path = run / INPUTS
-    remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
-    noted = read_json(path, _INPUTS, remedy=remedy) if path.is_file() else {}
-    return {name: os.path.normpath(run / location) for name, location in noted.items()}

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from comas.config.schema import Config
-from comas.run.directory import read_inputs
 from comas.run.pages.page import Details, Thread
 from comas.run.records import TOKENS, read_tokens
+from comas.run.seals import read_inputs
 from comas.utils.model_folder import folder_of
 
 NOT_WRITTEN = (

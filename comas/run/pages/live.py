@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from comas.config.loading import read
 from comas.config.schema import Config
-from comas.run.directory import CONFIG, NUM_STEPS, trained_steps
+from comas.run.directory import NUM_STEPS, trained_steps
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import discussion_files, read_threads, step_of
 from comas.run.pages.page import Details, PageSource
@@ -24,6 +24,7 @@ from comas.run.pages.run_report import (
     versions_tables,
 )
 from comas.run.records import METRICS, Row, read_rows
+from comas.run.seals import CONFIG
 from comas.run.stopping import stop_reason
 from comas.utils.files import from_here
 

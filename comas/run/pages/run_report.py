@@ -10,13 +10,13 @@ from typing import Any
 from comas.config import changed_keys
 from comas.config.loading import read
 from comas.config.schema import Config
-from comas.run.directory import CONFIG
 from comas.run.metrics.reward_effectiveness import SCORE_LABELS, TRUTH_LABELS
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
 from comas.run.pages.page import PageSource, PageTable, write_page
 from comas.run.provenance import version_of
 from comas.run.records import Row, read_rows
+from comas.run.seals import CONFIG
 from comas.run.stopping import best_step, stop_reason
 from comas.utils.files import from_here
 

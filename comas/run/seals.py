@@ -1,0 +1,302 @@
+"""Seals: files of a run are signed with this user's key, which is kept outside of its folder.
+
+A resume acts on the folder's config.yaml and runs code that lies in its checkpoints, so it asks
+first whose they are, and whether somebody edited them since.
+"""
+
+import dataclasses
+import hashlib
+import hmac
+import json
+import logging
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import TypeAdapter
+
+from comas.config.faults import one_line
+from comas.config.keys import leaves
+from comas.config.loading import Changes, changed_values
+from comas.config.yaml_texts import parse
+from comas.utils import files
+from comas.utils.files import FileError, read_json
+
+logger = logging.getLogger(__name__)
+
+SEAL_NAME = "seal.json"
+CONFIG = "config.yaml"
+INPUTS = "inputs.json"
+"""Where the run found the models and questions that ``CONFIG`` names: a name such as
+``quickstart/models/qwen2`` leads elsewhere when the recipe behind it changes, but a run goes on
+with what it began with."""
+SOURCES = "sources"
+"""The folder that keeps the user's own files as they were; nothing in it is ever run."""
+KEY_BYTES = 32
+
+_KEY_REMEDY = "Set XDG_STATE_HOME to a folder that you can write to"
+_OBJECT = TypeAdapter(dict[str, Any])
+
+
+class DamagedError(ValueError):
+    """Something is not what was written there."""
+
+
+# ---------------------------------------------------------------- the user's key
+
+
+def key_path() -> Path:
+    """Return where this user's key is: below ``XDG_STATE_HOME``, or ~/.local/state.
+
+    Raises FileError where there is neither.
+    """
+    try:
+        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
+    except RuntimeError as error:
+        raise FileError(
+            f"the key that seals runs has no place: HOME is not set, and user {os.getuid()} "
+            f"is not in the system's list of users. {_KEY_REMEDY}"
+        ) from error
+    return Path(state).absolute() / "comas/seal.key"
+
+
+def read_key() -> bytes | None:
+    """Return this user's key; None where there is none yet.
+
+    Raises FileError, with the path and what to do, when it cannot be read or is damaged: an empty
+    key is known to everybody.
+    """
+    path = key_path()
+    with _key_errors(path):
+        if not path.exists():
+            return None
+        key = path.read_bytes()
+    if len(key) != KEY_BYTES:
+        raise FileError(
+            f"the key that seals runs, {path}, is damaged: it has {len(key)} bytes, not "
+            f"{KEY_BYTES}. Bring it back from a copy, or delete it: another is made, and runs that "
+            "were begun with the lost one need resume_foreign=true"
+        )
+    return key
+
+
+def user_key() -> bytes:
+    """Return this user's key, which is made where there is none; raises FileError where it can
+    neither be read nor made."""
+    path = key_path()
+    if read_key() is None:
+        with _key_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            aside = path.with_name(f".{path.name}-{os.getpid()}")
+            try:
+                aside.touch(mode=0o600)
+                aside.write_bytes(secrets.token_bytes(KEY_BYTES))
+                files.sync(aside)  # or a crash of the machine may leave the name and no key
+                with suppress(FileExistsError):
+                    os.link(aside, path)  # whoever is first: two runs may make it at once
+                files.sync(path.parent)
+            finally:
+                aside.unlink(missing_ok=True)
+    key = read_key()
+    assert key is not None
+    return key
+
+
+def look_for_key() -> str:
+    """Return in words whether this user's key is there or still to be made; nothing is made.
+
+    Raises FileError where it can neither be read nor made.
+    """
+    if read_key() is not None:
+        return "here"
+    path = key_path()
+    existing = next(folder for folder in path.parents if folder.exists())
+    with _key_errors(path):
+        os.listdir(existing)  # raises where it is a file
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise PermissionError(None, f"{existing} cannot be written")
+    return "made at the start"
+
+
+@contextmanager
+def _key_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FileError(
+            f"the key that seals runs, {path}, can neither be read nor made: "
+            f"{error.strerror}. {_KEY_REMEDY}"
+        ) from error
+
+
+# ---------------------------------------------------------------- signed files
+
+
+def write_signed(path: Path, content: Mapping[str, Any], key: bytes) -> None:
+    """Write ``content`` as JSON, with its ``signature`` under ``key``."""
+    signed = {**content, "signature": _signature(content, key)}
+    files.write_text(path, json.dumps(signed, indent=1))
+
+
+def read_signed(path: Path, kind: TypeAdapter[Any], key: bytes | None) -> tuple[Any, bool]:
+    """Return what ``write_signed`` wrote, as ``kind``, and whether the signature is that of
+    ``key``.
+
+    Raises DamagedError where it cannot be read.
+    """
+    try:
+        content = read_json(path, _OBJECT, remedy="")
+        found = kind.validate_python(content)
+        said = str(content.pop("signature")).encode()
+    except (ValueError, KeyError) as error:
+        raise DamagedError(f"{path} cannot be read") from error
+    is_ours = key is not None and hmac.compare_digest(_signature(content, key).encode(), said)
+    return found, is_ours
+
+
+def _signature(content: Mapping[str, Any], key: bytes) -> str:
+    return hmac.new(key, json.dumps(content, sort_keys=True).encode(), hashlib.sha256).hexdigest()
+
+
+# ---------------------------------------------------------------- what it was begun with
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """Contents of a run's seal: a resume acts on the files that it tells of before any checkpoint
+    is looked at (``CONFIG`` may name a Ray cluster to join)."""
+
+    run: str
+    """Made up as the run begins, and kept wherever its folder is moved."""
+    config: str = ""
+    """The text of config.yaml."""
+    inputs: str = ""
+    """The text of inputs.json."""
+    newest_checkpoint: int | None = None
+    """The step of the one that was written last; None: there was none yet."""
+    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Whole path -> SHA-256 of the user's own files that the run depends on (plug-ins)."""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The contents of the files that are sealed, by their names."""
+        return {CONFIG: self.config, INPUTS: self.inputs}
+
+
+_ORIGIN = TypeAdapter(Origin)
+_INPUTS = TypeAdapter(dict[str, str])
+
+
+def read_origin(run: Path, key: bytes | None) -> tuple[Origin | None, str | None]:
+    """Return what the seal of a run says, if it can be read, and why it is not to be relied on."""
+    path = run / SEAL_NAME
+    if not path.is_file():
+        return None, f"{run} has no seal"
+    try:
+        origin, is_ours = read_signed(path, _ORIGIN, key)
+    except DamagedError as error:
+        return None, str(error)
+    return origin, None if is_ours else f"{run} was not sealed with the key in {key_path()}"
+
+
+def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> None:
+    """Ask whose run this is, and whether its files were edited, before anybody acts on them.
+
+    Raises ValueError, with the key that lets the run go on all the same.
+    """
+    origin, doubt = read_origin(run, read_key())
+    if doubt is not None:
+        if not resume_foreign:
+            raise ValueError(
+                f"resume: {doubt}, and going on acts on its config.yaml and runs code in its "
+                "checkpoints. If you trust whoever wrote it, add resume_foreign=true"
+            )
+        logger.warning("going on as resume_foreign=true asks: %s", doubt)
+    if origin is not None and not resume_changed:
+        refuse_changes(run, edits(run, origin))
+
+
+def edits(run: Path, origin: Origin) -> Changes:
+    """Return what was changed by hand since the seal was written, the user's own files included;
+    raises ValueError where a file cannot be read."""
+    changes: dict[str, tuple[str, str]] = {}
+    for name, sealed in origin.texts.items():
+        path = run / name
+        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
+        if text != sealed:
+            changes |= changed_values(_values(sealed, path), _values(text, path))
+    for source, sealed in origin.sources.items():  # which are read, never run
+        is_here = Path(source).is_file()
+        now = hashlib.sha256(Path(source).read_bytes()).hexdigest() if is_here else "gone"
+        if now != sealed:
+            kept = f"sha256 {sealed[:12]}, kept as {SOURCES}/{kept_name(source, sealed)}"
+            changes[source] = (kept, f"sha256 {now[:12]}" if is_here else now)
+    return changes
+
+
+def kept_source(run: Path, path: Path) -> Path | None:
+    """Return where a run keeps the text of the user's file at ``path``; None: it does not."""
+    origin, _ = read_origin(run, None)
+    digest = None if origin is None else origin.sources.get(str(path))
+    kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
+    return kept if kept is not None and kept.is_file() else None
+
+
+def kept_name(path: str, digest: str) -> str:
+    """Under what name a run keeps a source: ``my.py -> 1a2b3c4d5e6f-my.py``."""
+    return f"{digest[:12]}-{Path(path).name}"
+
+
+def refuse_changes(run: Path, changes: Changes) -> None:
+    """Raise ValueError unless there are none."""
+    if changes:
+        raise ValueError(
+            f"resume: {run} was begun with other settings ({in_words(changes)}); leave them as "
+            "they were, or add resume_changed=true to go on with the new ones"
+        )
+
+
+def in_words(changes: Changes) -> str:
+    """``seed: 0 -> 1; training.num_steps: null -> 60``"""
+    return "; ".join(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
+
+
+def _values(text: str, path: Path) -> dict[str, Any]:
+    """The leaves of a YAML or JSON file."""
+    try:
+        values, _ = parse(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        raise ValueError(f"resume: {path} is not YAML: {one_line(error)}. Mend it") from error
+    if not isinstance(values, dict):
+        raise ValueError(f"resume: {path} does not hold names with values. Mend it")
+    return leaves(values)
+
+
+def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
+    """The file's text: the location of every name that leads to a file or folder, and not to the
+    hub.
+
+    What lies beside the run, under the same ``saves``, may be moved together with it.
+    """
+    noted = {}
+    for name, location in locations.items():
+        path = Path(location).resolve()
+        if path.exists():
+            is_beside = path.is_relative_to(run.parent)
+            noted[name] = os.path.relpath(path, run) if is_beside else str(path)
+    return json.dumps(noted, indent=1) + "\n"
+
+
+def read_inputs(run: Path) -> dict[str, str]:
+    """Name -> location, as ``inputs_as_json`` notes them; a run of an older version has none.
+
+    Raises FileError when the file is damaged.
+    """
+    path = run / INPUTS
+    remedy = "Delete it to have the names of config.yaml looked up anew (with resume_changed=true)"
+    noted = read_json(path, _INPUTS, remedy=remedy) if path.is_file() else {}
+    return {name: os.path.normpath(run / location) for name, location in noted.items()}
