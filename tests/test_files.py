@@ -19,7 +19,7 @@ from comas.utils.files import (
     locked,
     read_json,
     read_lines,
-    write_texts,
+    write_files,
 )
 
 TRIES_TO_LOCK = """
@@ -51,13 +51,13 @@ def test_an_error_says_what_is_short_room_or_inodes(
     monkeypatch.setattr(os, "statvfs", lambda folder: os.statvfs_result(seen))
     (tmp_path / "file").touch()
     with pytest.raises(FileError, match=room):
-        write_texts({tmp_path / "file/within": "text"})
+        write_files({tmp_path / "file/within": "text"})
 
 
 def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path):
     (tmp_path / "a").write_text("old")
     with pytest.raises(FileError, match=r"cannot write .*missing/b: No such file"):
-        write_texts({tmp_path / "a": "new", tmp_path / "missing" / "b": "new"})
+        write_files({tmp_path / "a": "new", tmp_path / "missing" / "b": "new"})
     assert (tmp_path / "a").read_text() == "old"
 
 
@@ -65,7 +65,7 @@ def test_a_file_is_replaced_at_once(tmp_path):
     path = tmp_path / "a"
     path.write_text("old")
     with path.open() as reader:
-        write_texts({path: "new"})
+        write_files({path: "new"})
         assert reader.read() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]

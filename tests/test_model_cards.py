@@ -15,9 +15,8 @@ from tiny_models import save_tiny_model
 from comas.data.preparation.manifest import Entry, Manifest
 from comas.preflight.configuration import load_config
 from comas.preflight.survey import prepare
-from comas.run.model_cards import write_model_cards
+from comas.run.model_cards import licence_of, write_model_cards
 from comas.run.prepared import Prepared
-from comas.utils.model_folder import licence_of
 
 QWEN_LICENCE = {"license": "other", "license_name": "qwen-research", "license_link": "https://x"}
 ROWS = [

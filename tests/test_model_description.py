@@ -19,7 +19,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from comas.engines.policy.weights import save_model
 from comas.run import model_cards
-from comas.utils.model_description import copy_tokenizer, tokenizer_for_both_versions
+from comas.utils.model_description import copy_tokenizer
 from scripts.merge_models import main
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | {
@@ -102,13 +102,18 @@ def test_an_exported_tokenizer_says_what_the_base_s_says(tmp_path: Path, family:
     assert found.chat_template == own.chat_template
 
 
-def test_a_tokenizer_that_version_4_wrote_stays_as_it_is() -> None:
+def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path: Path) -> None:
     said = {
         "tokenizer_class": "Qwen2Tokenizer",
         "additional_special_tokens": ["<|im_start|>"],
         "extra_special_tokens": {"image_token": "<image>"},
     }
-    assert tokenizer_for_both_versions(said) == said
+    base, folder = tmp_path / "base", tmp_path / "copy"
+    for each in (base, folder):
+        each.mkdir()
+    (base / "tokenizer_config.json").write_text(json.dumps(said))
+    copy_tokenizer(base, folder)
+    assert json.loads((folder / "tokenizer_config.json").read_text()) == said
 
 
 def test_a_card_names_the_versions_that_were_tried() -> None:

@@ -22,7 +22,7 @@ from comas.config.schema import Cluster, Config, Society
 from comas.engines.cluster import supervision
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.launch import Launch
+from comas.engines.cluster.launch import Launch, last_lines
 from comas.engines.cluster.nodes import RayProcesses
 from comas.engines.cluster.recoveries import GivenUpError, Recoveries
 from comas.engines.cluster.supervision import (
@@ -37,7 +37,7 @@ from comas.preflight.configuration import load_config
 from comas.preflight.survey import prepare
 from comas.run import RunDirectory
 from comas.types import TrainingSample, UpdateStats
-from comas.utils.files import FileError, last_lines
+from comas.utils.files import FileError
 
 
 class ScriptedRay:

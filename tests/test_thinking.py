@@ -15,13 +15,14 @@ from small_runs import REPOSITORY, make_run
 from transformers import PreTrainedTokenizerBase
 
 from comas.config import ConfigError
+from comas.preflight.chats import RESERVED_KWARGS
 from comas.preflight.configuration import load_config
 from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.run.metrics.step import rollout_metrics
 from comas.run.pages.discussions import thread_of
 from comas.run.records import discussion_record
 from comas.types import Generation, Question, RewardedDiscussion, TurnKey
-from comas.utils.chat import RESERVED_KWARGS, ChatEncoder
+from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import Said, ThinkingMarks
 from evaluation.client import Endpoint, _prompt, _read_reply
 from evaluation.models import find_target

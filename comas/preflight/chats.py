@@ -3,7 +3,13 @@
 from collections.abc import Collection, Iterator, Sequence
 
 from comas.config.faults import Conflict
-from comas.utils.chat import RESERVED_KWARGS
+
+RESERVED_KWARGS = frozenset(
+    {"conversation", "messages", "chat_template", "add_generation_prompt", "tokenizer_kwargs"}
+    | {"continue_final_message", "tokenize", "padding", "truncation", "max_length"}
+    | {"return_tensors", "return_dict", "return_assistant_tokens_mask"}
+)
+"""Arguments of ``apply_chat_template`` that are for its caller, or make the prompt."""
 
 
 def kwargs_conflicts(key: str, template_kwargs: Collection[str]) -> Iterator[Conflict]:

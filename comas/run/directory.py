@@ -142,14 +142,14 @@ class RunDirectory:
             with explaining_errors(folder):
                 folder.mkdir(exist_ok=True)
             names = {path: seals.kept_name(path, digests[path]) for path in sources}
-            files.write_texts({folder / names[path]: text for path, text in sources.items()})
+            files.write_files({folder / names[path]: text for path, text in sources.items()})
         self._origin = dataclasses.replace(
             self._origin,
             config=config_as_yaml(_as_kept(self._config)),
             inputs=seals.inputs_as_json(self.path, locations),
             sources=digests,
         )
-        files.write_texts({self.path / name: text for name, text in self._origin.texts.items()})
+        files.write_files({self.path / name: text for name, text in self._origin.texts.items()})
         self._seal()
 
     def __enter__(self) -> Self:
@@ -214,7 +214,7 @@ class RunDirectory:
         """
         if self._config.logging.tokens:
             path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
-            files.write_bytes(path, compressed(token_records(discussions, advantages)))
+            files.write_files({path: compressed(token_records(discussions, advantages))})
 
     # ------------------------------------------------------------ checkpoints and models
 

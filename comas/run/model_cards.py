@@ -6,6 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 from huggingface_hub import ModelCard, ModelCardData
 
 from comas.config.schema import Config
@@ -19,7 +20,7 @@ from comas.run.prepared import Prepared
 from comas.run.provenance import describe_process, version_of
 from comas.run.records import Row
 from comas.run.validation import GREEDY, SAMPLED
-from comas.utils.model_folder import CARD, hub_name_of, licence_of
+from comas.utils.model_folder import CARD, may_be_hub_name
 
 TEMPLATE = Path(__file__).with_name("model_card.md")
 RECIPE = (
@@ -30,6 +31,8 @@ RECIPE = (
 PACKAGES = ("torch", "transformers", "vllm", "deepspeed", "openrlhf")
 OWN_LICENCE = {"license": "mit"}
 """Licence of the quick-start's models, which this code makes from nothing."""
+LICENCE_KEYS = ("license", "license_name", "license_link")
+"""Keys of a card's metadata."""
 QUESTION = "What is 48 + 23?"
 
 
@@ -56,7 +59,7 @@ def _card_data(prepared: Prepared, agent: int) -> ModelCardData:
     """Return what the hub reads of a card."""
     base = _base(prepared.config, agent)
     return ModelCardData(
-        base_model=hub_name_of(base),
+        base_model=base if may_be_hub_name(base) and not Path(base).is_dir() else None,
         datasets=_hub_datasets(prepared),
         library_name="transformers" if prepared.config.policy.lora.rank is None else "peft",
         pipeline_tag="text-generation",
@@ -122,6 +125,19 @@ def _licence(prepared: Prepared, base: str) -> dict[str, Any]:
     """Return what a card says of the licence, in the hub's words; empty where nobody states one."""
     is_own = base.startswith(QUICKSTART_PREFIX)
     return OWN_LICENCE if is_own else licence_of(prepared.locations[base])
+
+
+def licence_of(model: str) -> dict[str, Any]:
+    """The licence that the card of a model on this machine states, under the hub's keys.
+
+    Example: ``{"license": "other", "license_name": "qwen-research"}``; empty: it states none.
+    """
+    inside = Path(model) / CARD
+    path = inside if Path(model).is_dir() else huggingface_hub.try_to_load_from_cache(model, CARD)
+    if not isinstance(path, str | Path) or not Path(path).is_file():
+        return {}
+    stated = ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
+    return {key: value for key, value in stated.items() if key in LICENCE_KEYS}
 
 
 def _licence_in_words(licence: Mapping[str, Any]) -> str:

@@ -13,13 +13,6 @@ from jinja2 import TemplateError
 from comas.types import Message
 from comas.utils.thinking import ThinkingMarks, known_marks
 
-RESERVED_KWARGS = frozenset(
-    {"conversation", "messages", "chat_template", "add_generation_prompt", "tokenizer_kwargs"}
-    | {"continue_final_message", "tokenize", "padding", "truncation", "max_length"}
-    | {"return_tensors", "return_dict", "return_assistant_tokens_mask"}
-)
-"""Arguments of ``apply_chat_template`` that are for its caller, or make the prompt."""
-
 TEMPLATE_DATE = "26 Jul 2024"
 """The date that Llama-3's chat template itself falls back to."""
 
@@ -66,11 +59,22 @@ class ChatEncoder:
         self._tokenizer = tokenizer
         # Llama-3's template would print the day of the run: no prompt may depend on it.
         self._template_kwargs = {"date_string": TEMPLATE_DATE, **(template_kwargs or {})}
-        _check_template_kwargs(tokenizer, template_kwargs or {}, folder=folder)
+        for name in template_kwargs or {}:
+            if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template)):
+                raise ValueError(
+                    f"chat_template_kwargs: the chat template in {folder} reads no {name}: leave "
+                    "it out"
+                )
         written = _written_by_template(tokenizer, self._template_kwargs)
         self.thinking = _thinking_marks(tokenizer, written[-1], wanted=thinking_marks)
         """The model's thinking marks; None: it has none."""
-        self._special_marks = _special_marks(tokenizer, self.thinking)
+        thinking_marks = (self.thinking.start, self.thinking.end) if self.thinking else ()
+        self._special_marks = {
+            token_id: token.content
+            for token_id, token in tokenizer.added_tokens_decoder.items()
+            if token.special and token.content in thinking_marks
+        }
+        """Token id -> thinking mark, of those that decoding would leave out."""
         marks = _marks(tokenizer, written)
         normalised = {self._normalised(mark).strip("▁ ") for mark in marks}
         self._marks = _pattern(marks | normalised)
@@ -98,12 +102,21 @@ class ChatEncoder:
 
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
         """The texts of responses, without special tokens but for thinking marks."""
-        if self._special_marks:
-            return [self._decode_with_marks(response) for response in responses]
-        # Some tokenizers "clean up" spaces by default ("a != b" to "a!= b"): text stays as sampled.
-        return self._tokenizer.batch_decode(
-            responses, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
+
+        def text_of(ids: list[int]) -> str:
+            # Some tokenizers "clean up" spaces by default ("a != b" to "a!= b"), which would not
+            # be the text as sampled.
+            return self._tokenizer.decode(
+                ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+            )
+
+        return [
+            "".join(
+                "".join(map(self._special_marks.__getitem__, ids)) if is_mark else text_of([*ids])
+                for is_mark, ids in groupby(response, key=self._special_marks.__contains__)
+            )
+            for response in responses
+        ]
 
     @property
     def has_special_marks(self) -> bool:
@@ -122,16 +135,6 @@ class ChatEncoder:
             range(len(response)),
             text.count(end),
             key=lambda length: self.decode([response[:length]])[0].count(end),
-        )
-
-    def _decode_with_marks(self, response: Sequence[int]) -> str:
-        return "".join(
-            "".join(map(self._special_marks.__getitem__, ids))
-            if is_mark
-            else self._tokenizer.decode(
-                list(ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
-            )
-            for is_mark, ids in groupby(response, key=self._special_marks.__contains__)
         )
 
     def spells_mark(self, text: str) -> bool:
@@ -192,16 +195,6 @@ def template_fault(
     return f"it leaves out the {dropped[0]} message" if dropped else None
 
 
-def _check_template_kwargs(
-    tokenizer: Any, template_kwargs: Mapping[str, Any], *, folder: Path
-) -> None:
-    for name in template_kwargs:
-        if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template)):
-            raise ValueError(
-                f"chat_template_kwargs: the chat template in {folder} reads no {name}: leave it out"
-            )
-
-
 def _thinking_marks(
     tokenizer: Any, begins_response: str, *, wanted: Sequence[str] | None
 ) -> ThinkingMarks | None:
@@ -212,15 +205,6 @@ def _thinking_marks(
     start, end = marks
     opens = begins_response.rfind(start) > begins_response.rfind(end)
     return ThinkingMarks(start, end, opens)
-
-
-def _special_marks(tokenizer: Any, thinking: ThinkingMarks | None) -> dict[int, str]:
-    """Token id -> thinking mark, of those that decoding would leave out."""
-    if thinking is None:
-        return {}
-    added = tokenizer.added_tokens_decoder.items()
-    marks = (thinking.start, thinking.end)
-    return {i: token.content for i, token in added if token.special and token.content in marks}
 
 
 def _marks(tokenizer: Any, pieces: Sequence[str]) -> set[str]:

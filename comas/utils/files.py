@@ -12,10 +12,10 @@ import reprlib
 import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import Any, TextIO, TypeVar
+from typing import Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -43,21 +43,16 @@ def explaining_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        existing = next(folder for folder in path.absolute().parents if folder.exists())
+        system = os.statvfs(next(each for each in path.absolute().parents if each.exists()))
+        room = f"{system.f_bavail * system.f_frsize >> 20} MiB"
+        # A file system may have room and still take no more files; some count no inodes at all.
+        if system.f_files > 0 and system.f_favail < FEW_INODES:
+            room += f", but only {system.f_favail} inodes,"
         raise FileError(
-            f"cannot write {path}: {error.strerror} ({_room_at(existing)} are free there). Free "
+            f"cannot write {path}: {error.strerror} ({room} are free there). Free "
             "space there or make it writable, or choose another folder; what was finished before "
             "stays"
         ) from error
-
-
-def _room_at(folder: Path) -> str:
-    """``889 MiB, but only 5 inodes,``: a file system may have room and still take no more files."""
-    system = os.statvfs(folder)
-    room = f"{system.f_bavail * system.f_frsize >> 20} MiB"
-    # Some count no inodes at all.
-    is_short = system.f_files > 0 and system.f_favail < FEW_INODES
-    return f"{room}, but only {system.f_favail} inodes," if is_short else room
 
 
 def from_here(path: Path) -> Path:
@@ -79,23 +74,14 @@ def in_command(path: Path) -> str:
 
 def write_text(path: Path, text: str) -> None:
     """Replace ``path`` by ``text`` at once: no reader ever sees a part of it."""
-    write_texts({path: text})
+    write_files({path: text})
 
 
-def write_texts(texts: Mapping[Path, str]) -> None:
-    """Replace files (path -> text) in this order, none of them before all are on the disk."""
-    _write_all({path: text.encode() for path, text in texts.items()})
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Replace ``path`` by ``content`` at once, as ``write_text`` does."""
-    _write_all({path: content})
-
-
-def _write_all(contents: Mapping[Path, bytes]) -> None:
+def write_files(contents: Mapping[Path, str | bytes]) -> None:
+    """Replace files (path -> content) in this order, none of them before all are on the disk."""
     for path, content in contents.items():
         with explaining_errors(path), _partial(path).open("wb") as file:
-            file.write(content)
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
     for path in contents:
@@ -117,8 +103,9 @@ def written_aside(folder: Path) -> Iterator[Path]:
     try:
         yield partial
     except Exception:
-        with explaining_errors(folder):
-            _check_room(partial)
+        with explaining_errors(folder):  # torch says of a full disk "unexpected pos"
+            (partial / "probe").write_bytes(bytes(PROBE_BYTES))
+            sync(partial / "probe")
         raise
     else:
         with explaining_errors(folder):
@@ -160,18 +147,6 @@ def remove(path: Path) -> None:
 
 def _partial(path: Path) -> Path:
     return path.with_name(PARTIAL + path.name)
-
-
-def _check_room(folder: Path) -> None:
-    """Raise OSError unless some more can be written: torch says of a full disk "unexpected pos"."""
-    probe = folder / "probe"
-    try:
-        with probe.open("wb") as file:
-            file.write(bytes(PROBE_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        probe.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:
@@ -233,21 +208,6 @@ def read_json(path: Path, kind: TypeAdapter[T], *, remedy: str) -> T:
         raise FileError(f"{path} is damaged: {faults_in_words(error)}. {remedy}") from error
 
 
-def last_lines(path: Path, *, num: int = 10) -> list[str]:
-    """The last lines of a log that may be large; one that says what is known if it cannot be read.
-
-    Meant for reports on something else, which it must not hide.
-    """
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 200 * num))
-            text = file.read().decode(errors="replace")
-    except OSError as error:
-        return [f"its log cannot be read here: {path}: {error.strerror}"]
-    lines = [line[:200] for line in text.splitlines() if line.strip()]
-    return [f"the end of {path}:", *lines[-num:]]
-
-
 def faults_in_words(error: ValueError) -> str:
     """Describe, key by key, what is wrong with JSON that should have had another shape.
 
@@ -288,37 +248,28 @@ def locked(folder: Path, *, remedy: str, waits: bool = False) -> Iterator[None]:
     with explaining_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     path = folder.resolve() / LOCK_NAME
+    in_use = f"{path.parent} is being written by process {{}}: {remedy}"
     # Trap: a process loses its lock when it closes any handle of the file, so it opens only one.
     if path in _held:
-        raise _in_use(path, str(os.getpid()), remedy)
-    with _lock(path, remedy, waits=waits):
+        raise FileError(in_use.format(os.getpid()))
+    with ExitStack() as stack:
+        with explaining_errors(path):
+            file = stack.enter_context(path.open("a+", encoding="utf-8"))
+            try:
+                # Not flock: forked workers would inherit it, and one that outlives us would keep it
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip()
+                if not waits:
+                    raise FileError(in_use.format(holder)) from None
+                log.info("Waiting for process %s, which is writing %s", holder, path.parent)
+                fcntl.lockf(file, fcntl.LOCK_EX)
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
         _held.add(path)
         try:
             yield
         finally:
             _held.remove(path)
-
-
-def _lock(path: Path, remedy: str, *, waits: bool) -> TextIO:
-    """Lock ``path`` until the returned file is closed."""
-    with explaining_errors(path):
-        file = path.open("a+", encoding="utf-8")
-        try:
-            # Not flock: forked workers would inherit it, and one that outlives us would keep it.
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            holder = file.read().strip()
-            if not waits:
-                file.close()
-                raise _in_use(path, holder, remedy) from None
-            log.info("Waiting for process %s, which is writing %s", holder, path.parent)
-            fcntl.lockf(file, fcntl.LOCK_EX)
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-    return file
-
-
-def _in_use(path: Path, holder: str, remedy: str) -> FileError:
-    return FileError(f"{path.parent} is being written by process {holder}: {remedy}")

@@ -7,7 +7,6 @@ tokenizers by a class that version 4 does not have.
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -40,18 +39,27 @@ def describe_as(base: Path, folder: Path) -> None:
     base_config = json.loads((base / "config.json").read_text())
     is_same = base_config.get("architectures") == written["architectures"]
     config = {**base_config, "dtype": written["dtype"]} if is_same else written
-    write_text(folder / "config.json", _in_json(for_both_versions(config)))
+    _write_json(folder / "config.json", for_both_versions(config))
     copy_tokenizer(base, folder)
 
 
 def copy_tokenizer(base: Path, folder: Path) -> None:
-    """Copy ``base``'s tokenizer files and generation settings."""
+    """Copy ``base``'s tokenizer files and generation settings; ``tokenizer_config.json`` under
+    names that transformers 4 knows and version 5 still reads."""
     for pattern in COPIED_FILES:
         for source in base.glob(pattern):
             shutil.copyfile(source, folder / source.name)
     path = folder / "tokenizer_config.json"
-    if path.is_file():
-        _rewrite(path, tokenizer_for_both_versions)
+    if not path.is_file():
+        return
+    said = json.loads(path.read_text())
+    changed = dict(said)
+    if said.get("tokenizer_class") == "TokenizersBackend":
+        changed["tokenizer_class"] = "PreTrainedTokenizerFast"
+    if isinstance(said.get("extra_special_tokens"), list):
+        changed["additional_special_tokens"] = changed.pop("extra_special_tokens")
+    if changed != said:
+        _write_json(path, changed)
 
 
 def for_both_versions(config: Json) -> Json:
@@ -72,22 +80,5 @@ def for_both_versions(config: Json) -> Json:
     return changed
 
 
-def tokenizer_for_both_versions(said: Json) -> Json:
-    """``tokenizer_config.json`` with names that transformers 4 knows and version 5 still reads."""
-    changed = dict(said)
-    if said.get("tokenizer_class") == "TokenizersBackend":
-        changed["tokenizer_class"] = "PreTrainedTokenizerFast"
-    if isinstance(said.get("extra_special_tokens"), list):
-        changed["additional_special_tokens"] = changed.pop("extra_special_tokens")
-    return changed
-
-
-def _rewrite(path: Path, change: Callable[[Json], Json]) -> None:
-    """Write what ``change`` makes of the JSON object in ``path``, if that is anything else."""
-    said = json.loads(path.read_text())
-    if (changed := change(said)) != said:
-        write_text(path, _in_json(changed))
-
-
-def _in_json(value: Json) -> str:
-    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+def _write_json(path: Path, value: Json) -> None:
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")

@@ -30,8 +30,6 @@ NEEDED = {
     "*.safetensors": ("*.safetensors",),
 }
 """Required file, in words -> patterns of files, any of which will do."""
-LICENCE_KEYS = ("license", "license_name", "license_link")
-"""Keys of a card's metadata."""
 OBJECTS = (
     *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
@@ -101,24 +99,6 @@ def is_here(model: str) -> bool:
     if Path(model).is_dir():
         return True
     return isinstance(huggingface_hub.try_to_load_from_cache(model, "config.json"), str)
-
-
-def hub_name_of(model: str) -> str | None:
-    """``model`` where it is a name on the hub; None for a folder or an embedded model."""
-    return model if may_be_hub_name(model) and not Path(model).is_dir() else None
-
-
-def licence_of(model: str) -> dict[str, Any]:
-    """The licence that the card of a model on this machine states, under the hub's keys.
-
-    Example: ``{"license": "other", "license_name": "qwen-research"}``; empty: it states none.
-    """
-    inside = Path(model) / CARD
-    path = inside if Path(model).is_dir() else huggingface_hub.try_to_load_from_cache(model, CARD)
-    if not isinstance(path, str | Path) or not Path(path).is_file():
-        return {}
-    stated = huggingface_hub.ModelCard.load(path, ignore_metadata_errors=True).data.to_dict()
-    return {key: value for key, value in stated.items() if key in LICENCE_KEYS}
 
 
 def folder_of(model: str) -> Path:

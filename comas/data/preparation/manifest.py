@@ -10,7 +10,7 @@ from typing import Any, Self
 from pydantic import ConfigDict, TypeAdapter
 
 from comas.config.keys import leaves
-from comas.utils.files import read_json, write_texts
+from comas.utils.files import read_json, write_files
 
 FILE_NAME = "checksums.json"
 _STRICT = ConfigDict(extra="forbid")
@@ -97,7 +97,7 @@ class Manifest:
         texts = {self._folder / name: text for name, (text, _) in contents.items()}
         for path in texts:
             path.parent.mkdir(parents=True, exist_ok=True)
-        write_texts({self._folder / FILE_NAME: manifest} | texts)
+        write_files({self._folder / FILE_NAME: manifest} | texts)
 
 
 def checksum(text: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -55,7 +56,6 @@ from comas.engines.rollout.vllm_options import (
     WeightTransfer,
     engine_environment,
 )
-from comas.utils.files import last_lines
 from comas.utils.processes import end_process, end_processes
 from comas.utils.terminal import deferred_signals
 
@@ -364,3 +364,18 @@ class Launch:
     def _created(self, name: str, family: tuple[int, ...]) -> Engine:
         self._actors[name] = self._creators[name]()
         return Engine(name, family, self._actors[name])
+
+
+def last_lines(path: Path, *, num: int = 10) -> list[str]:
+    """The last lines of a log that may be large; one that says what is known if it cannot be read.
+
+    Meant for reports on something else, which it must not hide.
+    """
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - 200 * num))
+            text = file.read().decode(errors="replace")
+    except OSError as error:
+        return [f"its log cannot be read here: {path}: {error.strerror}"]
+    lines = [line[:200] for line in text.splitlines() if line.strip()]
+    return [f"the end of {path}:", *lines[-num:]]
