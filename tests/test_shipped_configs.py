@@ -46,7 +46,7 @@ from comas.types import (
 from comas.verification.forms import Verdict
 
 CONFIGS = REPOSITORY / "configs"
-FILES = sorted(CONFIGS.rglob("*.yaml"))
+FILES = sorted(set(CONFIGS.rglob("*.yaml")) - set(CONFIGS.glob("studies/*")))
 SMALL = (
     "rollout.batch_size=2",
     "rollout.max_prompt_tokens=3000",
