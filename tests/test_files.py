@@ -10,14 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from pydantic import TypeAdapter
 
 from comas.utils.files import (
     FileError,
     append_lines,
-    json_lines,
     locked,
-    read_json,
     read_lines,
     write_files,
 )
@@ -74,10 +71,6 @@ def test_a_file_is_replaced_at_once(tmp_path):
 # ---------------------------------------------------------------- JSON lines
 
 
-def test_json_lines_keep_letters_readable():
-    assert json_lines([{"a": "Ça"}, {"b": 1}]) == '{"a": "Ça"}\n{"b": 1}\n'
-
-
 @pytest.mark.parametrize("whole", [b"", b"1\n2\n"])
 def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp_path, whole):
     path = tmp_path / "log.jsonl"
@@ -89,24 +82,6 @@ def test_a_line_that_a_kill_cut_off_is_not_read_and_the_next_one_replaces_it(tmp
     assert path.read_bytes() == whole
     append_lines(path, [b"4"])
     assert path.read_bytes() == whole + b"4\n"
-
-
-def test_a_damaged_line_is_named_with_the_remedy(tmp_path):
-    path = tmp_path / "log.jsonl"
-    path.write_bytes(b"1\n[2\n3\n")
-    with pytest.raises(FileError, match=r"log.jsonl, line 2 is damaged: .*\. Delete it$"):
-        numbers(path)
-
-
-@pytest.mark.parametrize(
-    ("text", "fault"),
-    [("{", "Invalid JSON: EOF"), ("[1]", "be an object"), ('{"a": []}', "a: ")],
-)
-def test_a_damaged_file_is_named_with_the_remedy(tmp_path, text, fault):
-    path = tmp_path / "inputs.json"
-    path.write_text(text)
-    with pytest.raises(FileError, match=rf"inputs\.json is damaged: .*{fault}.*\. Delete it$"):
-        read_json(path, TypeAdapter(dict[str, int]), remedy="Delete it")
 
 
 def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path):

@@ -45,14 +45,16 @@ def test_short_work_says_nothing(caplog, capsys):
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_time_left_follows_from_what_was_counted(caplog):
-    with progress_bar("rollout", unit="turn", total=288) as bar:
-        assert str(bar).startswith("rollout: 0/288 turns, 00:0") and "left" not in str(bar)
-        bar.update(96)
-        bar.start_t -= 100  # seconds: a third of the work
-        assert bar.format_dict["left"] == "03:20"
+@pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:27")])
+def test_the_time_left_follows_from_what_was_counted_here(caplog, initial: int, left: str):
+    with progress_bar("rollout", unit="turn", total=288, initial=initial) as bar:
+        assert str(bar).startswith(f"rollout: {initial}/288 turns, 00:0") and "left" not in str(bar)
+        bar.set_postfix(failed=1, refresh=False)
+        bar.update(96 - initial)
+        bar.start_t -= 100  # seconds
         wait_until(lambda: caplog.messages)
-    assert caplog.messages[0] == "rollout: 96/288 turns, 01:40 so far, 03:20 left"
+    told = f"rollout: 96/288 turns, 01:40 so far, {left} left, failed=1"
+    assert caplog.messages[0] == told
 
 
 @pytest.mark.usefixtures("quick")
@@ -65,16 +67,6 @@ def test_on_a_terminal_a_bar_is_shown_while_it_lasts(monkeypatch, caplog):
     assert "updating: 00:00 so far" in shown
     assert not after.strip()  # wiped away
     assert not caplog.messages
-
-
-@pytest.mark.usefixtures("quick")
-def test_what_was_done_before_tells_nothing_of_the_time_left_and_what_failed_is_said(caplog):
-    with progress_bar("agent_0/gsm8k", unit="task", total=30, initial=10) as bar:
-        bar.set_postfix(failed=1, refresh=False)
-        bar.update(10)
-        bar.start_t -= 60
-        wait_until(lambda: caplog.messages)
-    assert caplog.messages[0] == "agent_0/gsm8k: 20/30 tasks, 01:00 so far, 01:00 left, failed=1"
 
 
 @pytest.mark.usefixtures("quick")

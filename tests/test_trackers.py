@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -40,11 +41,15 @@ print({"wandb", "tensorboard"} & set(sys.modules))
     assert said.splitlines()[-1] == "set()"
 
 
-def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config: Config):
+def tensorboard_of(run: RunDirectory) -> Any:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    return EventAccumulator(str(run.path / "tensorboard")).Reload()
+
+
+def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config: Config):
     def scalars() -> list[tuple[int, float]]:
-        events = EventAccumulator(str(run.path / "tensorboard")).Reload()
+        events = tensorboard_of(run)
         assert events.Tags()["scalars"] == ["a/b"]
         return [(event.step, event.value) for event in events.Scalars("a/b")]
 
@@ -86,13 +91,10 @@ def train(run: RunDirectory) -> None:
 
 
 def test_tensorboard_gets_a_table_of_the_last_discussions(config: Config):
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
     config.logging.tensorboard = True
     with RunDirectory.create(config) as run:
         train(run)
-    events = EventAccumulator(str(run.path / "tensorboard")).Reload()
-    [text] = events.Tensors("discussions/text_summary")
+    [text] = tensorboard_of(run).Tensors("discussions/text_summary")
     header, _, first, second, third = text.tensor_proto.string_val[0].decode().splitlines()
     assert text.step == 2
     assert header == (
