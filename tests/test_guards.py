@@ -27,9 +27,9 @@ from comas.types import (
 )
 
 
-def said(agent: int, *, cut: bool = False) -> Turn:
-    generation = Generation((1,), (2,), "?", (-0.1,), "length" if cut else "stop", 1)
-    return Turn(f"r0.s{agent}", None, 0, "solution", agent, "Solve it", generation)
+def said(agent: int, text: str = "?", *, role: str = "solution", cut: bool = False) -> Turn:
+    generation = Generation((1,), (2,), text, (-0.1,), "length" if cut else "stop", 1)
+    return Turn(f"r0.s{agent}", None, 0, role, agent, "Solve it", generation)  # type: ignore[arg-type]
 
 
 def discussed(*turns: Turn, reward: float | None) -> RewardedDiscussion:
@@ -158,9 +158,8 @@ def test_each_sign_is_told_once_with_what_to_look_at(name, values, step, said, c
 def test_what_came_over_time_and_was_told_before_a_resume_is_not_told_again(caplog):
     rows = series("response_length", *[10.0] * 10, *[40.0] * 20)
     assert told(rows, caplog, seen_before=20) == []
-    assert (
-        len(told(rows, caplog, seen_before=15)) == 1
-    )  # the first steps are still those of the run
+    # The first steps are still those of the run:
+    assert len(told(rows, caplog, seen_before=15)) == 1
 
 
 def test_steps_without_a_value_are_passed_over(caplog):
@@ -170,11 +169,6 @@ def test_steps_without_a_value_are_passed_over(caplog):
 
 
 # ---------------------------------------------------------------- steps without a signal
-
-
-def spoken(text: str, *, role: str = "solution", cut: bool = False, agent: int = 0) -> Turn:
-    generation = Generation((1,), (2,), text, (-0.1,), "length" if cut else "stop", 1)
-    return Turn("r0.s0", None, 0, role, agent, "Solve it", generation)  # type: ignore[arg-type]
 
 
 TRICKS = "I agree.\n\x1b[2J\u202e" + 300 * "So it goes. " + "\r\nThe end\x07"
@@ -188,43 +182,43 @@ MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
     [
         (
             {"scoring/invalid_rate": 0.5},
-            spoken(TRICKS, role="scoring"),
+            said(0, TRICKS, role="scoring"),
             "no score can be read in 50% of all scorings",
             ("<score>1</score>", MODELS, MOST_TOKENS, "interaction.prompts"),
         ),
         (
             {"judgment/invalid_rate": 1.0},
-            spoken(TRICKS, role="evaluation"),
+            said(0, TRICKS, role="evaluation"),
             "no judgment can be read in 100% of all evaluations",
             ("<judgment>correct</judgment>", MODELS, MOST_TOKENS, "interaction.prompts"),
         ),
         (
             {"agent_1/truncated_rate": 0.91, "agent_0/truncated_rate": 0.49},
-            spoken(TRICKS, agent=1, cut=True),
+            said(1, TRICKS, cut=True),
             "half of the responses or more are cut off: agent 1 91%",
             (MOST_TOKENS, MODELS, "rollout.chat_template_kwargs", "algorithm.mask_truncated"),
         ),
         (
             {"truncated_rate/solution": 1.0, "truncated_rate/scoring": 0.1},
-            spoken(TRICKS, cut=True),
+            said(0, TRICKS, cut=True),
             "half of the responses or more are cut off: solutions 100%",
             (MOST_TOKENS, MODELS),
         ),
         (
             {"reward/spread": 1e-9},
-            spoken(TRICKS),
+            said(0, TRICKS),
             "no response has another reward than the others of its role and round",
             (MODELS, "interaction.prompts", "data.train", "reward.scheme"),
         ),
         (
             {"agent_0/policy/no_advantage_share": 1.0, "agent_1/policy/no_advantage_share": 1.0},
-            spoken(TRICKS),
+            said(0, TRICKS),
             "no response of agent 0 and agent 1 has an advantage over another",
             ("interaction.prompt_reuse", "algorithm.group_by", "algorithm.name"),
         ),
         (
             {"agent_0/policy/num_samples": 0},
-            spoken(TRICKS),
+            said(0, TRICKS),
             "nothing that agent 0 said is learnt from",
             ("algorithm.mask_truncated", MOST_TOKENS, "reward.scheme", "algorithm.name=dpo"),
         ),
@@ -234,7 +228,7 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
     row: dict[str, float], turn: Turn, says: str, remedies: tuple[str, ...], caplog
 ):
     is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
-    others = (spoken(READABLE, role=turn.role),) if is_picked else ()
+    others = (said(0, READABLE, role=turn.role),) if is_picked else ()
     rewarded = [discussed(*others, turn, reward=-1.0)]
     rows = [{"step": step, **row} for step in (1, 2)]
 

@@ -51,10 +51,6 @@ def newest(path: Path, *overrides: str) -> int | None:
     return None if found is None else found[0]
 
 
-def become_somebody_else(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "other"))
-
-
 # ---------------------------------------------------------------- nothing is lost
 
 
@@ -216,7 +212,7 @@ def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
     config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
 ):
     path = make_run(config, checkpoints=(4, 6), reached=6)
-    become_somebody_else(monkeypatch, tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     with pytest.raises(ValueError, match=r"was not sealed with .*resume_foreign=true"):
         newest(path)
     assert newest(path, "resume_foreign=true") == 6
@@ -224,9 +220,6 @@ def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
     damage(path / "checkpoints/step_0006/weights")
     assert newest(path, "resume_foreign=true") == 4
     assert "weights is not what was written" in caplog.text
-    damage(path / "checkpoints/step_0004/weights")
-    with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged"):
-        newest(path, "resume_foreign=true")
 
 
 def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
@@ -242,7 +235,7 @@ def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
     text = (path / "config.yaml").read_text().replace("seed: 0", "seed: 1")
     (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
     monkeypatch.setenv("RAY_ADDRESS", "10.6.6.6:6379")
-    become_somebody_else(monkeypatch, tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
     for arguments in ([], ["--dry-run"]):
         assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
         assert "was not sealed with the key in " in caplog.text

@@ -97,15 +97,12 @@ def test_what_a_killed_command_left_is_removed_by_the_next(outer: Path):
     stranger.wait()
 
 
-def test_a_long_name_gives_way_to_one_that_sockets_can_have(tmp_path: Path, monkeypatch):
-    long = tmp_path / "a-long-name-for-a-temporary-folder"
+def test_a_long_name_gives_way_to_one_that_sockets_can_have(outer: Path, monkeypatch):
+    long = outer / "a-long-name-for-a-temporary-folder"
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
-    monkeypatch.setattr(tempfile, "tempdir", None)
     with temporary_folder() as folder:
         assert folder.parent == Path("/tmp")
-    monkeypatch.undo()
-    tempfile.tempdir = None
 
 
 @pytest.mark.usefixtures("session_that_can_close")
