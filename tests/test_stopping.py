@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -179,13 +180,17 @@ def keeping_run(tmp_path: Path, values: Sequence[float]) -> Path:
     return run.path
 
 
+def kept(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").iterdir())
+
+
 def opened(path: Path) -> RunDirectory:
     return RunDirectory.open(load_config(None, [f"resume={path}"]))
 
 
 def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path):
     path = keeping_run(tmp_path, [0.1, 0.2, 0.6, 0.4, 0.5])
-    assert sorted(p.name for p in (path / "checkpoints").iterdir()) == ["step_0002", "step_0004"]
+    assert kept(path) == ["step_0002", "step_0004"]
     with opened(path) as run:
         assert run.best_checkpoint() == (2, path / "checkpoints/step_0002")
         found = run.latest_checkpoint()
@@ -320,17 +325,19 @@ def test_a_run_that_ends_early_is_finished_and_says_why(saves, monkeypatch, capl
     assert f"ended after step 6 of 8: {reason}" in caplog.text
     assert trained_steps(path) == 6
     assert (path / "models/agent_0/weights").read_text() == "6"
-    kept = sorted(p.name for p in (path / "checkpoints").iterdir())
-    assert kept == ["step_0003", "step_0006"]
+    assert kept(path) == ["step_0003", "step_0006"]
     asked = load_config(path / "config.yaml", [])
     assert stop_reason(asked, read_rows(path / "metrics.jsonl")) is not None
     sizes = dict(report_source(path).tables[1].rows)
     assert sizes["ended early, by"].startswith(reason)
     assert sizes[f"step of the best {ACCURACY}"] == 3
+    whole = left_by(path)
     caplog.clear()
     play(monkeypatch, [f"resume={path}"])
     assert f"nothing to train: this run ended after step 6 of 8: {reason}" in caplog.text
-    assert trained_steps(path) == 6
+    shutil.rmtree(path / "models")  # are written again, and no step more is trained
+    play(monkeypatch, [f"resume={path}"])
+    assert left_by(path) == whole
 
 
 @pytest.mark.stack
@@ -351,22 +358,18 @@ def test_a_run_that_was_killed_ends_as_one_that_nobody_disturbed(
 
 
 @pytest.mark.stack
-def test_a_run_that_lost_its_models_at_its_early_end_writes_them_and_trains_no_more(
+def test_a_run_that_ended_early_gives_its_best_models_and_goes_on_with_other_settings(
     saves, monkeypatch
 ):
-    path = play(monkeypatch, [f"saves={saves}", "name=cut", *ENDING_EARLY])
-    expected = left_by(path)
-    (path / "models").rename(saves / "models-of-cut")
-    play(monkeypatch, [f"resume={path}"])
-    assert left_by(path) == expected
-
-
-@pytest.mark.stack
-def test_a_run_that_ended_early_goes_on_with_other_settings(saves, monkeypatch):
     path = play(monkeypatch, [f"saves={saves}", "name=on", *ENDING_EARLY])
+    monkeypatch.setattr(command, "agents_of", lambda *_: KilledAgents(None))
+    assert command.main(["--export-best", f"resume={path}"]) == 0
+    assert (path / "best/agent_1/weights").read_text() == "3"
+    assert "for 3 steps" in (path / "best/agent_1/README.md").read_text()
+    assert (trained_steps(path), trained_steps(path, name=BEST)) == (6, 3)
     play(monkeypatch, [f"resume={path}", "resume_changed=true", "training.patience=null"])
     assert trained_steps(path) == 8
-    assert sorted(p.name for p in (path / "checkpoints").iterdir()) == ["step_0007", "step_0008"]
+    assert kept(path) == ["step_0007", "step_0008"]
 
 
 @pytest.mark.stack
@@ -377,15 +380,5 @@ def test_a_condition_ends_a_run_with_a_last_validation_and_a_checkpoint(saves, m
     told = rows_of(path)
     assert [row["step"] for row in told] == [0, 1, 2, 3]
     assert [row["step"] for row in told if ACCURACY in row] == [0, 3]
-    assert [p.name for p in (path / "checkpoints").iterdir()] == ["step_0003"]
+    assert kept(path) == ["step_0003"]
     assert trained_steps(path) == 3
-
-
-@pytest.mark.stack
-def test_the_models_of_the_best_checkpoint_are_written_on_request(saves, monkeypatch):
-    path = play(monkeypatch, [f"saves={saves}", "name=exported", *ENDING_EARLY])
-    monkeypatch.setattr(command, "agents_of", lambda *_: KilledAgents(None))
-    assert command.main(["--export-best", f"resume={path}"]) == 0
-    assert (path / "best/agent_1/weights").read_text() == "3"
-    assert "for 3 steps" in (path / "best/agent_1/README.md").read_text()
-    assert (trained_steps(path), trained_steps(path, name=BEST)) == (6, 3)
