@@ -15,7 +15,7 @@ from pydantic import BaseModel, ValidationError
 from comas.config import Config, load
 from comas.config.paths import find, tried
 from comas.config.schema import Data
-from comas.interaction.prompts import location_of
+from comas.interaction.wording import location_of
 from comas.preflight.inputs import held_out_rules, locate
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS

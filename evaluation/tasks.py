@@ -9,7 +9,8 @@ from pydantic import TypeAdapter
 
 from comas.config.schema import Data
 from comas.data import RECORDS, Faulty, Record, load_questions, read_records
-from comas.interaction.prompts import SOLUTION, fill, wording_of
+from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.wording import wording_of
 from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.types import BenchmarkTask

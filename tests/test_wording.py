@@ -24,12 +24,9 @@ from comas.interaction.prompts import (
     SHIPPED_FILE,
     SOLUTION,
     HistoryItem,
-    WordingError,
-    faults_of_text,
     fill,
-    read_wording,
-    wording_of,
 )
+from comas.interaction.wording import WordingError, faults_of_text, read_wording, wording_of
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import prompt_needs
 from comas.run.seals import kept_source

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from random import Random
 
 from comas.config.schema import Interaction
-from comas.interaction.prompts import HistoryItem, Template, fill, wording_of
+from comas.interaction.prompts import HistoryItem, Template, fill
+from comas.interaction.wording import wording_of
 from comas.types import (
     ROLE_LETTERS,
     Discussion,

@@ -16,7 +16,7 @@ from comas.config.paths import tried
 from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, PolicyGradient
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
-from comas.interaction.prompts import WordingError, quoted_in, wording_of
+from comas.interaction.wording import WordingError, quoted_in, wording_of
 from comas.preflight.chats import kwargs_conflicts, marks_conflicts
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins

@@ -8,7 +8,8 @@ from pydantic import TypeAdapter
 from tokenizers import Tokenizer
 
 from comas.config.schema import Config
-from comas.interaction.prompts import SOLUTION, fill, wording_of
+from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.wording import wording_of
 from comas.preflight.needs import Need
 from comas.types import Question
 from comas.utils.files import read_json

@@ -12,7 +12,7 @@ from comas.config.plugins import Registry
 from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.interaction import CRITICISMS, SCHEDULES
-from comas.interaction.prompts import location_of, read_wording
+from comas.interaction.wording import location_of, read_wording
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.policy_optimization.advantages import AdvantageInputs
 from comas.preflight.needs import Checklist, Need

@@ -14,7 +14,8 @@ from comas.config.yaml_texts import dump
 from comas.data import QuestionSet
 from comas.data.preparation.manifest import Manifest
 from comas.data.rows import HUB, source_of
-from comas.interaction.prompts import SOLUTION, fill, wording_of
+from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.wording import wording_of
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.prepared import Prepared
 from comas.run.provenance import describe_process, version_of

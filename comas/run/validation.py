@@ -11,7 +11,8 @@ from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
 from comas.interaction import run_discussions
-from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill, wording_of
+from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
+from comas.interaction.wording import wording_of
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics

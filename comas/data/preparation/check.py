@@ -15,7 +15,8 @@ from comas.config.paths import PathError, names_file, whole
 from comas.config.schema import Config, Data
 from comas.data import DataError, Faulty, Record, grouped, read_questions, reasoning_gym
 from comas.data.preparation.record_set import is_decimal_number
-from comas.interaction.prompts import SOLUTION, WordingError, fill, wording_of
+from comas.interaction.prompts import SOLUTION, fill
+from comas.interaction.wording import WordingError, wording_of
 from comas.types import Domain
 from comas.utils.chat import chat_messages
 from comas.utils.invocation import CommandParser, start_of
