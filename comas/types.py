@@ -6,6 +6,7 @@ Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import Literal, Protocol, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
@@ -89,6 +90,13 @@ class Generation:
     def num_sampled_tokens(self) -> int:
         """Response tokens that the policy sampled."""
         return len(self.response_token_ids) if self.sampled is None else sum(self.sampled)
+
+    @property
+    def sampled_logprobs(self) -> Sequence[float]:
+        """Log-probabilities of the sampled response tokens alone."""
+        if self.sampled is None:
+            return self.rollout_logprobs
+        return list(compress(self.rollout_logprobs, self.sampled))
 
 
 TurnKey = tuple[str, str]

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from builders import discussion, turn
 
+from comas.ideas.confident_majority import confidence
 from comas.run.metrics.instruments import (
     Rewarded,
     entropy,
@@ -64,6 +65,25 @@ def test_noise_its_skew_and_its_self_bias_are_those_counted_by_hand():
             "instruments/self_bias": covariance / norms,
         }
     )
+
+
+def test_tokens_of_a_tool_make_no_solution_more_confident():
+    item = judged("a", solver=0, probability=0.25, reward=1.0)
+    generation = item.discussion.turns[0].generation
+    with_tool = replace(
+        generation, rollout_logprobs=(math.log(0.25), 0.0, 0.0), sampled=(True, False, False)
+    )
+    assert list(with_tool.sampled_logprobs) == [math.log(0.25)]
+    solution = replace(item.discussion.turns[0], generation=with_tool)
+    turns = (solution, *item.discussion.turns[1:])
+    spoken = replace(item, discussion=replace(item.discussion, turns=turns))
+    plain = judged("a", solver=0, probability=0.25, reward=1.0)
+    measured = [
+        instruments([first, *BATCH[1:]], verdicts=VERDICTS, num_agents=2)
+        for first in (spoken, plain)
+    ]
+    assert measured[0] == measured[1]
+    assert confidence(spoken.discussion, solution) == pytest.approx(0.25)
 
 
 def test_a_reward_that_is_always_true_has_no_noise_and_no_direction_of_it():

@@ -220,6 +220,7 @@ def test_a_plugin_neither_ends_the_command_nor_fails_without_its_line(
     [
         ("reward.scheme", "def x(discussions):\n    {}\n"),
         ("algorithm.estimator", "def x(inputs):\n    {}\n"),
+        ("algorithm.loss", "def x(inputs):\n    {}\n"),
         ("interaction.schedule", "def x(discussions, *, num_agents, rules, rng):\n    {}\n"),
         (
             "interaction.schedule",
@@ -253,6 +254,11 @@ def test_a_dry_run_outlives_a_plugin_that_ends_the_process(
             "Tensor [2]; let",
         ),
         (
+            "algorithm.loss",
+            "def x(inputs):\n    return inputs.logprobs.sum()\n",
+            "it returned Tensor []; let it return a loss for each",
+        ),
+        (
             "interaction.schedule",
             "def x(discussions, **rest):\n    pass\n",
             "it made NoneType; let",
@@ -274,6 +280,18 @@ def test_what_returns_something_else_is_told_what_it_should_return(
         name = f"{written(tmp_path / 'other.py', definition)}:x"
     assert main(arguments_of(tmp_path, "algorithm.name=custom", f"{key}={name}")) == EXIT_FAULT
     assert key.partition(".")[0] in caplog.text and said in caplog.text
+
+
+def test_an_estimator_is_tried_with_the_groups_that_it_asks_for(tmp_path, caplog):
+    groups = "for agent, question in inputs.groups:\n        assert (agent, question) != (0, 0)"
+    path = written(
+        tmp_path / "grouped.py",
+        "from comas.policy_optimization import AdvantageEstimator\n\n"
+        f"def f(inputs):\n    {groups}\n    return inputs.on_every_token(inputs.rewards)\n\n"
+        "x = AdvantageEstimator(f, ('agent_index', 'question_id'))\n",
+    )
+    arguments = arguments_of(tmp_path, "algorithm.name=custom", f"algorithm.estimator={path}:x")
+    assert main(arguments) == 0, caplog.text
 
 
 def test_what_a_plugin_forks_may_end_itself(tmp_path):

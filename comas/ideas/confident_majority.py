@@ -18,7 +18,7 @@ from comas.types import Discussion, Turn
 def confidence(_: Discussion, solution: Turn) -> float:
     """Return the geometric mean of the probabilities of a solution's tokens, as they were
     sampled."""
-    logprobs = solution.generation.rollout_logprobs
+    logprobs = solution.generation.sampled_logprobs
     return math.exp(fmean(logprobs)) if logprobs else 0.0
 
 

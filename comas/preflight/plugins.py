@@ -9,18 +9,19 @@ import torch
 
 from comas.config.keys import keys_of
 from comas.config.plugins import Registry
-from comas.config.schema import Config
+from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
 from comas.interaction import CRITICISMS, SCHEDULES
 from comas.interaction.wording import location_of, read_wording
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
-from comas.policy_optimization.advantages import AdvantageInputs
+from comas.policy_optimization.advantages import compute_advantages
+from comas.policy_optimization.losses import LossInputs
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import silent_discussions, silent_rewards
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
-from comas.types import DOMAINS
+from comas.types import DOMAINS, TrainingSample
 from comas.verification.forms import Verdict
 from comas.verification.verifiers import VERIFIERS
 
@@ -77,7 +78,7 @@ def _try(
     config: Config, key: str, registry: Registry[Any], name: str, train: QuestionSet | None
 ) -> str:
     """Call a reward on discussions in which nobody says anything, a verifier on the first answer
-    of its domain, an estimator on two samples; return where the plug-in is defined."""
+    of its domain, an estimator and a loss on two samples; return where the plug-in is defined."""
     section, _, domain = key.rpartition(".")
     if key == "reward.scheme":
         silent_rewards(config, silent_discussions(config, num_questions=2))
@@ -92,14 +93,22 @@ def _try(
                 f"{', '.join(get_args(Verdict))}"
             )
     if key == "algorithm.estimator":
-        two = AdvantageInputs(
-            rewards=torch.tensor([1.0, 0.0]),
+        assert isinstance(config.algorithm, Custom)
+        one, other = (
+            TrainingSample(agent, "a", "a", "r0.s0", 0, "solution", (1,), (2,), (0.0,), 1.0 - agent)
+            for agent in range(2)
+        )
+        compute_advantages(
+            [one, other],
             mask=torch.ones(2, 1, dtype=torch.bool),
             log_ratios=torch.zeros(2, 1),
-            groups=["one", "other"],
-            kl_coef=0.0,
+            algorithm=config.algorithm,
+            memory={},
         )
-        ADVANTAGE_ESTIMATORS[name](two)
+    if key == "algorithm.loss":
+        two = torch.zeros(2, 1, requires_grad=True)
+        mask = torch.ones(2, 1, dtype=torch.bool)
+        LOSSES[name](LossInputs(two, two.detach(), two.detach() + 1, mask, (0.2, 0.2)))
     source = registry.source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
 

@@ -178,7 +178,7 @@ def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Me
 def _solutions(rewarded: Iterable[RewardedDiscussion], verdicts: Verdicts) -> Iterable[Rewarded]:
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
-            logprobs = turn.generation.rollout_logprobs
+            logprobs = turn.generation.sampled_logprobs
             if turn.role != "solution" or turn.is_given or reward is None or not logprobs:
                 continue
             verdict = verdicts.get((item.discussion.discussion_id, turn.turn_id), "failed")
