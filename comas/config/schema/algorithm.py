@@ -14,7 +14,7 @@ CORRECTIONS = ("none", "ratio", "tis", "icepop", "seq_mask_tis")
 
 
 @dataclass
-class Sampled:
+class AnyAlgorithm:
     """The keys of every type."""
 
     name: str = key("reinforce_pp")
@@ -29,7 +29,7 @@ class Sampled:
 
 
 @dataclass
-class PolicyGradient(Sampled):
+class PolicyGradient(AnyAlgorithm):
     """The keys of every type whose loss is over advantages."""
 
     role_weights: dict[str, float] = key({}, one_of=ROLES, at_least=0, example={"scoring": 0.1})
@@ -95,7 +95,7 @@ class Custom(PolicyGradient):
 
 
 @dataclass
-class Dpo(Sampled):
+class Dpo(AnyAlgorithm):
     """DPO (arXiv 2305.18290): the response of the highest reward against that of the lowest, among
     an agent's responses to the same prompt."""
 
