@@ -4,10 +4,10 @@ The data flows one way:
 Question -> Discussion -> RewardedDiscussion -> TrainingSample -> UpdateStats.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from typing import Literal, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
 Role = Literal["solution", "evaluation", "scoring"]
@@ -103,14 +103,30 @@ TurnKey = tuple[str, str]
 """(discussion_id, turn_id), which identifies a turn within a batch."""
 
 
-class Generate(Protocol):
-    """Asks an agent for a response; the caller does not know which engine answers."""
+class Request(NamedTuple):
+    """What an agent is asked for: one response to a prompt, which it sees as a user's message.
 
-    async def __call__(
-        self, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        """Sample one response for ``turn``; returns None if the prompt is over the limit."""
-        ...
+    Example: ``Request(2, "What is 48 + 23?", ("step1/math/17/copy0", "r0.s0"), "solution", 7)``
+    """
+
+    agent_index: int
+    prompt: str
+    turn: TurnKey
+    """Names the request in errors, and tells plug-ins that wrap ``Generate`` what it is for."""
+    role: Role
+    seed: int
+    """Below 2^63."""
+    temperature: float | None = None
+    """None: ``rollout.temperature``. At 0 the likeliest token is taken, and log-probs are those
+    at temperature 1."""
+    adapter: int | None = None
+    """The policy whose LoRA adapter answers, as the sampler fills it in; None: the engine's own
+    weights."""
+
+
+Generate = Callable[[Request], Awaitable[Generation | None]]
+"""Asks an agent for a response; the caller does not know which engine answers. None: the prompt is
+over the limit. Whatever wraps one is one as well."""
 
 
 @dataclass(frozen=True)

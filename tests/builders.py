@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from comas.config.schema import Interaction
 from comas.interaction import run_discussions
@@ -16,9 +17,9 @@ from comas.types import (
     Generate,
     Generation,
     Question,
+    Request,
     TrainingSample,
     Turn,
-    TurnKey,
 )
 
 QUESTION = Question("q", "math", "?")
@@ -53,11 +54,18 @@ def sample(**fields: object) -> TrainingSample:
     return replace(solution, **fields)  # type: ignore[arg-type]
 
 
-async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+def request(
+    prompt: str = "", *, agent: int = 0, turn_id: str = "r0.s0", seed: int = 0, **more: Any
+) -> Request:
+    """What agent 0 is asked for."""
+    return Request(agent, prompt, ("d", turn_id), "solution", seed, **more)
+
+
+async def speak(request: Request) -> Generation:
     """An agent who names the turn and its seed, and says what closes a scoring or a judgment."""
     closing = "<score>3</score> <judgment>correct</judgment>"
-    text = f"{'/'.join(turn)} by {agent} under seed {seed}. {closing}"
-    return generation(text, num_tokens=3)
+    said = f"{'/'.join(request.turn)} by {request.agent_index} under seed {request.seed}"
+    return generation(f"{said}. {closing}", num_tokens=3)
 
 
 def discuss(

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import builders
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
@@ -21,7 +22,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 from comas.config.schema import Cluster, Lora, Rollout
 from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.policy.weights import CHUNK_BYTES, Shard, weight_metadata, weight_shards
-from comas.engines.rollout.connection import Request
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
@@ -88,8 +88,8 @@ class Bench:
         adapter: int | None = None,
     ) -> Generation | None:
         """As the driver asks, over a connection."""
-        request = Request(prompt, seed, temperature, adapter)
-        return await self.client.ask(request, turn=("d", "r0.s0"))
+        asked = builders.request(prompt, seed=seed, temperature=temperature, adapter=adapter)
+        return await self.client.ask(asked)
 
     async def until_in_flight(self, num: int) -> None:
         while len(self.engine._prompts) < num:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from comas.engines.cluster.recoveries import Recoveries
-from comas.types import Generation, TrainingSample, TurnKey, UpdateStats
+from comas.types import Generation, Request, TrainingSample, UpdateStats
 
 
 class ScriptedAgents:
@@ -29,16 +29,8 @@ class ScriptedAgents:
     def __exit__(self, *error: object) -> None:
         pass
 
-    async def generate(
-        self,
-        agent: int,
-        prompt: str,
-        *,
-        turn: TurnKey,
-        seed: int,
-        temperature: float | None = None,
-    ) -> Generation:
-        text = f"\\boxed{{{seed}{self.served}}} <score>1</score>"
+    async def generate(self, request: Request) -> Generation:
+        text = f"\\boxed{{{request.seed}{self.served}}} <score>1</score>"
         return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
 
     def begin_update(

@@ -64,7 +64,9 @@ def generate(agents: Agents, agent: int, *, seed: int = 0) -> list[Generation]:
     async def all_prompts() -> list[Generation | None]:
         return await asyncio.gather(
             *(
-                agents.generate(agent, prompt, turn=("d", f"r{i}.s0"), seed=seed + i)
+                agents.generate(
+                    builders.request(prompt, agent=agent, turn_id=f"r{i}.s0", seed=seed + i)
+                )
                 for i, prompt in enumerate(PROMPTS)
             )
         )

@@ -102,9 +102,9 @@ def test_the_prompts_of_the_ablations_show_the_format_that_is_read(domain):
 def test_a_muted_evaluator_is_not_asked_and_approves_of_everything():
     asked: list[str] = []
 
-    async def listen(agent, prompt, *, turn, seed):
-        asked.append(turn[1])
-        return await speak(agent, prompt, turn=turn, seed=seed)
+    async def listen(request):
+        asked.append(request.turn[1])
+        return await speak(request)
 
     discussions = discuss(listen, criticism="muted")
     assert not [turn_id for turn_id in asked if turn_id.endswith(".e0")]
@@ -136,9 +136,10 @@ def test_discussions_that_exchange_never_wait_for_a_turn_that_nobody_is_asked_fo
 ):
     """Each of two discussions lacks a turn that the other would wait for."""
 
-    async def refuse(agent, prompt, *, turn, seed):
-        is_refused = turn[1] == overlong or (turn[1] == "r0.s1.e0" and "sum/2" in turn[0])
-        return None if is_refused else await speak(agent, prompt, turn=turn, seed=seed)
+    async def refuse(request):
+        name, turn_id = request.turn
+        is_refused = turn_id == overlong or (turn_id == "r0.s1.e0" and "sum/2" in name)
+        return None if is_refused else await speak(request)
 
     discussions = discuss(refuse, schedule=schedule, criticism="exchanged")
     for discussion in discussions:
@@ -149,10 +150,10 @@ def test_discussions_that_exchange_never_wait_for_a_turn_that_nobody_is_asked_fo
 
 
 def test_an_error_ends_discussions_that_wait_for_each_other():
-    async def break_down(agent, prompt, *, turn, seed):
-        if turn == ("step1/sum/2/copy0", "r1.s0.e0"):
+    async def break_down(request):
+        if request.turn == ("step1/sum/2/copy0", "r1.s0.e0"):
             raise ConnectionError("engine 1 died")
-        return await speak(agent, prompt, turn=turn, seed=seed)
+        return await speak(request)
 
     with pytest.raises(ConnectionError, match="engine 1 died"):
         discuss(break_down, criticism="exchanged")

@@ -53,9 +53,8 @@ def test_others_are_drawn_evenly_and_never_the_agent_itself():
 
 
 def test_an_agent_argues_on_without_what_another_could_not_say():
-    async def refuse(agent, prompt, *, turn, seed):
-        is_refused = turn[1] in ("r0.s0", "r0.s1")
-        return None if is_refused else await speak(agent, prompt, turn=turn, seed=seed)
+    async def refuse(request):
+        return None if request.turn[1] in ("r0.s0", "r0.s1") else await speak(request)
 
     ids = [t.turn_id for t in debate(refuse, num_agents=3)[0].turns]
     assert ids == ["r0.s2", "r1.s0", "r1.s1", "r1.s2"]

@@ -21,7 +21,7 @@ from comas.interaction import hold, open_discussions
 from comas.policy_optimization.advantages import AdvantageInputs
 from comas.policy_optimization.losses import LossInputs
 from comas.run.metrics.step import step_lines
-from comas.types import Generation, Question, TurnKey
+from comas.types import Generation, Question, Request
 from evaluation.types import BenchmarkTask, Message
 
 REPOSITORY = Path(__file__).parents[1]
@@ -122,7 +122,7 @@ def test_the_recipes_do_what_they_say():
     assert asked == [("answer 0", 1), ("answer 1", 3)]
 
 
-async def say_two(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+async def say_two(request: Request) -> Generation:
     return Generation((1,), (2,), "2", (-0.5,), "stop", policy_version=0)
 
 

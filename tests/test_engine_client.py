@@ -7,14 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any
 
+from builders import request
 from ray.exceptions import ActorDiedError
 
 from comas.config.schema import Cluster
 from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import LostEngineError
-from comas.engines.rollout.connection import Endpoint, Orders, Request, receive, send
-from comas.types import Generation
+from comas.engines.rollout.connection import Endpoint, Orders, receive, send
+from comas.types import Generation, Request
 
 Answer = Callable[[int, Request], Generation | None]
 
@@ -64,10 +65,7 @@ def client_of(engine: ScriptedEngine, **limits: float) -> EngineClient:
 
 async def ask_all(client: EngineClient, *prompts: str) -> list[Any]:
     return await asyncio.gather(
-        *(
-            client.ask(Request(prompt, seed=0), turn=("d", f"r{i}.s0"))
-            for i, prompt in enumerate(prompts)
-        ),
+        *(client.ask(request(prompt, turn_id=f"r{i}.s0")) for i, prompt in enumerate(prompts)),
         return_exceptions=True,
     )
 
@@ -78,7 +76,7 @@ def test_requests_of_one_moment_go_in_one_message_and_each_gets_its_answer():
     answers = asyncio.run(ask_all(client, "a", "overlong", "b"))
     assert answers == [spoken("a"), None, spoken("b")]
     assert [list(orders.requests.values()) for orders in engine.orders] == [
-        [Request("a", 0), Request("overlong", 0), Request("b", 0)]
+        [request(text, turn_id=f"r{i}.s0") for i, text in enumerate(("a", "overlong", "b"))]
     ]
     assert client.num_asked == 0
 
@@ -89,7 +87,7 @@ def test_a_cancelled_request_is_told_and_the_others_are_answered():
 
     async def scenario() -> None:
         task = asyncio.create_task(ask_all(client, "a"))
-        asked = asyncio.create_task(client.ask(Request("b", 0), turn=("d", "r0.s0")))
+        asked = asyncio.create_task(client.ask(request("b")))
         while not engine.orders:
             await asyncio.sleep(0.001)
         asked.cancel()
@@ -256,13 +254,10 @@ def test_what_a_lost_engine_left_unanswered_is_asked_of_the_one_in_its_place():
     sampler = sampler_of([lost, sound], policy_of_agent=[0, 1], restart=restart)
 
     async def ask() -> list[Generation | None]:
-        said = [
-            await sampler.generate(0, f"early {i}", turn=("d", f"r{i}.s0"), seed=i)
-            for i in range(2)
-        ]
+        said = [await sampler.generate(request(f"early {i}", turn_id=f"r{i}.s0")) for i in range(2)]
         return said + await asyncio.gather(
             *(
-                sampler.generate(agent, f"late {agent}", turn=("d", f"r2.s{agent}"), seed=agent)
+                sampler.generate(request(f"late {agent}", agent=agent, turn_id=f"r2.s{agent}"))
                 for agent in (0, 0, 1)
             )
         )
@@ -286,7 +281,7 @@ def test_an_engine_that_cannot_be_replaced_fails_whoever_waits_for_it():
     )
 
     async def ask() -> list[Any]:
-        asked = (sampler.generate(0, "a", turn=("d", f"r{i}.s0"), seed=i) for i in range(3))
+        asked = (sampler.generate(request("a", turn_id=f"r{i}.s0")) for i in range(3))
         return await asyncio.gather(*asked, return_exceptions=True)
 
     for _ in range(2):
@@ -300,7 +295,7 @@ def test_an_agent_s_requests_go_to_the_least_busy_engine_of_its_policy():
     async def ask() -> list[Generation | None]:
         return await asyncio.gather(
             *(
-                sampler.generate(agent, f"of agent {agent}", turn=("d", f"r{i}.s0"), seed=i)
+                sampler.generate(request(f"of agent {agent}", agent=agent, turn_id=f"r{i}.s0"))
                 for i, agent in enumerate((0, 1, 1, 1, 1))
             )
         )

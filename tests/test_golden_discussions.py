@@ -16,7 +16,7 @@ import pytest
 from comas.config.schema import Interaction
 from comas.interaction import run_discussions
 from comas.run.validation import answer_alone
-from comas.types import Generation, Question, TurnKey
+from comas.types import Generation, Question, Request
 from evaluation.runner import request_seed
 from evaluation.setups.discussion import answer
 from evaluation.types import BenchmarkTask
@@ -32,9 +32,9 @@ def fingerprint(prompt: str) -> str:
     return hashlib.blake2b(prompt.encode(), digest_size=6).hexdigest()
 
 
-async def say_the_seed(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+async def say_the_seed(request: Request) -> Generation:
     """So later prompts, which quote it, depend on the seeds as well."""
-    text = f"agent {agent_index} says {seed}"
+    text = f"agent {request.agent_index} says {request.seed}"
     return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
 
 

@@ -17,7 +17,7 @@ from comas.interaction import SCHEDULES, open_discussions, schedules
 from comas.interaction.criticism import Critics
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION
 from comas.interaction.schedules import Speakers, deal, draw_speakers
-from comas.types import Discussion, Generation, Question, TurnKey
+from comas.types import Discussion, Generation, Question, Request
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(4)]
 ALL_SCHEDULES = pytest.mark.parametrize("schedule", sorted(SCHEDULES))
@@ -33,14 +33,13 @@ class ScriptedAgents:
         self.limit = limit
         self.seeds: list[int] = []
 
-    async def __call__(
-        self, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        if len(prompt) > self.limit:
+    async def __call__(self, request: Request) -> Generation | None:
+        if len(request.prompt) > self.limit:
             return None
-        self.seeds.append(seed)
-        await asyncio.sleep(self.delay(agent_index, prompt))
-        return generation(f"agent {agent_index} says {seed} " + "at length " * 30)
+        self.seeds.append(request.seed)
+        await asyncio.sleep(self.delay(request.agent_index, request.prompt))
+        said = f"agent {request.agent_index} says {request.seed} "
+        return generation(said + "at length " * 30)
 
 
 def discuss(agents: ScriptedAgents | None = None, **rules) -> list[Discussion]:
@@ -171,11 +170,11 @@ def test_no_role_waits_for_the_slowest_discussion():
     finished: list[str] = []
 
     class HeldBack(ScriptedAgents):
-        async def __call__(self, agent_index, prompt, *, turn, seed):
-            if "What is 0 + 0?" in prompt:
+        async def __call__(self, request):
+            if "What is 0 + 0?" in request.prompt:
                 await release.wait()
-            generation = await super().__call__(agent_index, prompt, turn=turn, seed=seed)
-            if turn[1] == "r2.s0.e0.t0":  # the last of its discussion
+            generation = await super().__call__(request)
+            if request.turn[1] == "r2.s0.e0.t0":  # the last of its discussion
                 finished.append("held" if release.is_set() else "free")
                 if len(finished) == 3:
                     release.set()
@@ -208,7 +207,7 @@ def test_a_skipped_prompt_leaves_out_what_would_build_on_it():
 
 def test_an_error_of_an_engine_ends_the_batch():
     class Broken(ScriptedAgents):
-        async def __call__(self, agent_index, prompt, *, turn, seed):
+        async def __call__(self, request):
             raise ConnectionError("engine 1 died")
 
     with pytest.raises(ConnectionError, match="engine 1 died"):

@@ -97,9 +97,8 @@ def test_the_answer_key_never_reaches_a_reward(tmp_path: Path, answer: str):
     data = load_questions(tmp_path / "train.jsonl")
     assert data.answers["q"] == answer
 
-    async def speak(agent, prompt, *, turn, seed):
-        text = boxed("8" if turn[0].endswith("copy0") else "9")
-        return generation(text)
+    async def speak(request):
+        return generation(boxed("8" if request.turn[0].endswith("copy0") else "9"))
 
     rules = {"criticism": "none", "num_rounds": 1, "prompt_reuse": 3}
     discussions = discuss(data.questions, speak, num_agents=1, **rules)

@@ -11,7 +11,7 @@ from comas.data.probe import ProbeItem, load_probe
 from comas.data.rows import DataError
 from comas.quickstart.probe import NUM_PROBE_ITEMS, probe_records
 from comas.run.probe import ask_probe
-from comas.types import Generation, TurnKey
+from comas.types import Generation, Request
 
 LINE = {
     "id": "wrong",
@@ -46,12 +46,12 @@ SAYS = {
 def probe(*, overlong: str = "") -> tuple[dict[str, float | None], list[tuple[str, int]]]:
     asked = []
 
-    async def generate(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation | None:
-        item, role = turn[0].removeprefix("probe/"), turn[1].rpartition("/")[0]
-        asked.append((prompt, seed))
+    async def generate(request: Request) -> Generation | None:
+        item, role = request.turn[0].removeprefix("probe/"), request.turn[1].rpartition("/")[0]
+        asked.append((request.prompt, request.seed))
         if item == overlong:
             return None
-        text = SAYS[agent][item, role]
+        text = SAYS[request.agent_index][item, role]
         return Generation((1,), (2,), text, (-0.5,), "stop", policy_version=0)
 
     return ask_probe([RIGHT, WRONG], generate=generate, num_agents=2, seed=7), asked

@@ -8,6 +8,7 @@ import logging
 import sys
 import time
 
+import builders
 import pytest
 from waiting import wait_until
 
@@ -86,10 +87,10 @@ def test_several_bars_without_a_terminal_do_not_move_its_cursor(caplog):
 
 
 def test_every_answer_is_counted_and_passed_on():
-    async def generate(agent_index, prompt, *, turn, seed):
-        return (agent_index, prompt, turn, seed)
+    async def generate(request):
+        return request
 
     with progress_bar("rollout", unit="turn", total=2) as bar:
-        answer = counted(generate, bar)(1, "1 + 1?", turn=("d", "r0.s0"), seed=7)
-        assert asyncio.run(answer) == (1, "1 + 1?", ("d", "r0.s0"), 7)
+        asked = builders.request("1 + 1?", temperature=0.0)
+        assert asyncio.run(counted(generate, bar)(asked)) == asked
         assert bar.n == 1

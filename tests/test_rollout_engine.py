@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import ray
 import torch
+from builders import request
 from tiny_models import END_OF_TURN, byte_tokenizer
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
@@ -30,7 +31,6 @@ from comas.config.schema import Rollout
 from comas.engines.allocator import EXPANDABLE, VARIABLES
 from comas.engines.cluster.actors import UpdateCalls
 from comas.engines.rollout import weight_transfer
-from comas.engines.rollout.connection import Request
 from comas.engines.rollout.cpu.shared_weights import (
     SharedMemoryWeightSender,
     WeightMetadata,
@@ -74,7 +74,7 @@ def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() 
         rollout = replace(ROLLOUT, system_prompt=system_prompt)
         chats = ChatEncoder(tokenizer, folder=Path("folder"))
         engine = SimpleNamespace(_chats=chats, _rollout=rollout)
-        [token_ids] = RolloutEngine._encode(engine, [Request("1 + 1?", seed=0)])
+        [token_ids] = RolloutEngine._encode(engine, [request("1 + 1?")])
         return tokenizer.decode(token_ids)
 
     asked = "<|im_start|>user\n1 + 1?<|im_end|>\n<|im_start|>assistant\n"

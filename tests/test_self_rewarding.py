@@ -21,7 +21,7 @@ from comas.preflight.memory import tokens_at_once
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.reward_formulation.self_rewarding import parse_rating
-from comas.types import DOMAINS, Discussion, Generation, TrainingSample, TurnKey
+from comas.types import DOMAINS, Discussion, Generation, Request, TrainingSample
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
@@ -49,9 +49,10 @@ def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Dis
     asked = []
     texts = iter(closings)
 
-    async def speak(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-        asked.append((agent, turn[1], prompt))
-        text = next(texts) if ".e" in turn[1] else f"solution of {agent}"
+    async def speak(request: Request) -> Generation:
+        agent = request.agent_index
+        asked.append((agent, request.turn[1], request.prompt))
+        text = next(texts) if request.role == "evaluation" else f"solution of {agent}"
         return Generation((1, agent), (3, 4), text, (-0.5,) * 2, "stop", policy_version=1)
 
     settings = {"criticism": "self_rated", "num_rounds": 1, "prompt_reuse": 1} | rules

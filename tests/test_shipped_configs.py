@@ -39,6 +39,7 @@ from comas.types import (
     Generation,
     Metrics,
     Question,
+    Request,
     TrainingSample,
     TurnKey,
     UpdateStats,
@@ -119,11 +120,9 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file: Path):
 # ---------------------------------------------------------------- a step from a script
 
 
-async def read_from_script(
-    agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-) -> Generation:
+async def read_from_script(request: Request) -> Generation:
     """A response that can be read as any role's, with another content for another seed."""
-    drawn = Random(seed)
+    drawn = Random(request.seed)
     text = (
         rf"So \boxed{{{drawn.randint(2, 3)}}} <score>{drawn.randint(1, 3)}</score> "
         f"<judgment>{drawn.choice(['correct', 'incorrect'])}</judgment> "
@@ -132,7 +131,7 @@ async def read_from_script(
     return Generation((1, 2), (3, 4, 5), text, (-0.5,) * 3, "stop", policy_version=1)
 
 
-async def say_nothing(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+async def say_nothing(request: Request) -> Generation:
     """A response that answers nothing and cannot be read as any role's."""
     return Generation((1, 2), (3, 4, 5), "As you like.", (-0.5,) * 3, "stop", policy_version=1)
 

@@ -29,9 +29,9 @@ from comas.train import train
 from comas.types import (
     Generation,
     Question,
+    Request,
     RewardedDiscussion,
     TrainingSample,
-    TurnKey,
     UpdateStats,
 )
 from evaluation.models import find_target
@@ -182,14 +182,12 @@ def test_text_crosses_between_agents_and_token_ids_never_do(schedule, policy_of_
 
     heard: list[tuple[int, str]] = []
 
-    async def generate(
-        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        heard.append((agent_index, prompt))
-        policy = policy_of_agent[agent_index]
-        text = f"<agent {agent_index}> <score>2</score>"
+    async def generate(request: Request) -> Generation | None:
+        heard.append((request.agent_index, request.prompt))
+        policy = policy_of_agent[request.agent_index]
+        text = f"<agent {request.agent_index}> <score>2</score>"
         ids = encode(policy, text)
-        return Generation(encode(policy, prompt), ids, text, (-0.5,) * len(ids), "stop", 0)
+        return Generation(encode(policy, request.prompt), ids, text, (-0.5,) * len(ids), "stop", 0)
 
     questions = [Question(f"q{i}", "math", "What is 1 + 1?") for i in range(4)]
     rules = {"schedule": schedule, "num_rounds": 3, "prompt_reuse": 2}

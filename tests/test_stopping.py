@@ -27,7 +27,7 @@ from comas.run.directory import BEST, trained_steps
 from comas.run.pages.run_report import report_source
 from comas.run.records import read_rows
 from comas.run.stopping import Condition, Stopping, best_step, parse_condition, stop_reason
-from comas.types import TrainingSample, UpdateStats
+from comas.types import Request, TrainingSample, UpdateStats
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 ACCURACY = "validation/accuracy"
@@ -277,9 +277,9 @@ def test_gold_answers_are_on_record_and_reach_neither_prompts_nor_rewards(
     prompts: list[str] = []
     generate = ScriptedAgents.generate
 
-    async def noting(self: ScriptedAgents, agent: int, prompt: str, **asked: Any) -> Any:
-        prompts.append(prompt)
-        return await generate(self, agent, prompt, **asked)
+    async def noting(self: ScriptedAgents, request: Request) -> Any:
+        prompts.append(request.prompt)
+        return await generate(self, request)
 
     monkeypatch.setattr(ScriptedAgents, "generate", noting)
     sizes = ("rollout.batch_size=2", "training.num_steps=2", "cluster.device=cpu")

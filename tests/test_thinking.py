@@ -21,7 +21,7 @@ from comas.reward_formulation.interaction_reward import interaction_reward
 from comas.run.metrics.step import rollout_metrics
 from comas.run.pages.discussions import thread_of
 from comas.run.records import discussion_record
-from comas.types import Generation, Question, RewardedDiscussion, TurnKey
+from comas.types import Generation, Question, Request, RewardedDiscussion
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import Said, ThinkingMarks
 from evaluation.client import Endpoint, _prompt, _read_reply
@@ -144,12 +144,11 @@ def thought(text: str, *, thinking: int, whole: int, ended: str = "stop"):
     return replace(of_model, thinking_text="<think>8</think>", num_thinking_tokens=thinking)
 
 
-async def think(agent: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+async def think(request: Request) -> Generation:
     """A reasoning model as the engine answers for it: its text is the answer alone."""
-    text = f"{turn[1]} <score>3</score>"
-    return replace(
-        generation(text), thinking_text=f"<think>secret {turn[1]} <score>1</score></think>"
-    )
+    turn_id = request.turn[1]
+    said = generation(f"{turn_id} <score>3</score>")
+    return replace(said, thinking_text=f"<think>secret {turn_id} <score>1</score></think>")
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])

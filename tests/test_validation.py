@@ -20,20 +20,19 @@ from comas.run.validation import (
     validate,
     validate_discussions,
 )
-from comas.types import Discussion, Generate, Generation, Question, TurnKey
+from comas.types import Discussion, Generate, Generation, Question, Request, TurnKey
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(3)]
 
 
 def ask(*, num_agents: int = 2, seed: int = 0, overlong: str = "") -> list[list[str]]:
-    async def generate(
-        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        question = next(q for q in QUESTIONS if q.text in prompt)
+    async def generate(request: Request) -> Generation | None:
+        question = next(q for q in QUESTIONS if q.text in request.prompt)
         if question.question_id == overlong:
             return None
-        text = f"agent {agent_index}, {question.question_id}, seed {seed}"
-        return generation(text)
+        return generation(
+            f"agent {request.agent_index}, {question.question_id}, seed {request.seed}"
+        )
 
     return asyncio.run(answer_alone(QUESTIONS, generate=generate, num_agents=num_agents, seed=seed))
 
@@ -61,9 +60,9 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
     asked: list[TurnKey] = []
 
     def agents(right: set[str]) -> Generate:
-        async def say(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
-            asked.append(turn)
-            is_right = agent_index == 0 and turn[0].rpartition("/")[2] in right
+        async def say(request: Request) -> Generation:
+            asked.append(request.turn)
+            is_right = request.agent_index == 0 and request.turn[0].rpartition("/")[2] in right
             text = "right" if is_right else "false"
             return generation(text)
 
@@ -104,13 +103,11 @@ class Talk:
         self.scores = scores
         self.asked: dict[TurnKey, tuple[str, int]] = {}
 
-    async def __call__(
-        self, agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation:
-        self.asked[turn] = (prompt, seed)
-        solution = turn[1][:5]
+    async def __call__(self, request: Request) -> Generation:
+        self.asked[request.turn] = (request.prompt, request.seed)
+        solution = request.turn[1][:5]
         text = "right" if solution == "r1.s0" else "false"
-        if turn[1].endswith(".t0"):
+        if request.role == "scoring":
             text = f"<score>{self.scores[solution]}</score>"
         return generation(text)
 

@@ -16,6 +16,7 @@ from comas.types import (
     Generate,
     Generation,
     Question,
+    Request,
     Role,
     Turn,
 )
@@ -50,12 +51,14 @@ class OpenDiscussion:
         """The generator of the schedule's draws in this discussion."""
         self.partner: OpenDiscussion | None = None
         """Another one of the batch, about another question of the same domain."""
+        self.generate = generate
+        """Answers what is asked; a schedule may put another in its place, such as one that lets
+        agents use a tool."""
         self.tasks: asyncio.TaskGroup | None = None
         """Where its scorings run; None until it is held."""
         self._wording = wording_of(rules.prompts)
         self._discussion_id = discussion_id
         self._seed_text = seed_text
-        self._generate = generate
         self._turns: dict[str, Turn] = {}
         self._was_asked: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._num_overlong_prompts = 0
@@ -91,12 +94,9 @@ class OpenDiscussion:
                 wording=self._wording,
                 **self._texts_above(parent),
             )
-            generation = await self._generate(
-                agent,
-                prompt,
-                turn=(self._discussion_id, turn_id),
-                seed=sampling_seed(self._seed_text, turn_id),
-            )
+            seed = sampling_seed(self._seed_text, turn_id)
+            turn_key = self._discussion_id, turn_id
+            generation = await self.generate(Request(agent, prompt, turn_key, role, seed))
             if generation is not None:
                 parent_id = None if parent is None else parent.turn_id
                 turn = Turn(turn_id, parent_id, round_index, role, agent, prompt, generation)

@@ -11,7 +11,7 @@ from comas.interaction import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.prepared import Sizes
-from comas.types import ROLES, Discussion, Generation, Question, Rewards, TurnKey
+from comas.types import ROLES, Discussion, Generation, Question, Request, Rewards
 from comas.verification.solutions import Verdicts
 
 
@@ -116,7 +116,7 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)
 
 
-async def _stay_silent(agent_index: int, prompt: str, *, turn: TurnKey, seed: int) -> Generation:
+async def _stay_silent(request: Request) -> Generation:
     return Generation((0,), (0,), "", (0.0,), "stop", 0)
 
 

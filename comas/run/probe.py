@@ -14,7 +14,7 @@ from typing import NamedTuple
 from comas.data.probe import ProbeItem
 from comas.interaction.prompts import APPROVALS, EVALUATION, SCORING, SHIPPED, Wording, fill
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Generate, Metrics
+from comas.types import Generate, Metrics, Request
 from comas.utils.concurrency import run_all
 from comas.utils.seeds import sampling_seed
 
@@ -57,12 +57,14 @@ def ask_probe(
     queries = list(_queries_about(items, wording))
 
     async def answer(agent: int, query: Query) -> str:
-        generation = await generate(
+        request = Request(
             agent,
             query.prompt,
             turn=(f"{PREFIX}/{query.item.id}", f"{query.name}/agent_{agent}"),
+            role="evaluation" if query.name == "evaluation" else "scoring",
             seed=sampling_seed(seed, PREFIX, query.item.id, query.name, agent),
         )
+        generation = await generate(request)
         return "" if generation is None else generation.response_text
 
     async def answer_all(agent: int) -> list[tuple[str, bool]]:

@@ -2,10 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
 
 from comas.config.schema import Config
 from comas.data import QuestionSet
@@ -17,7 +16,7 @@ from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
 from comas.run.probe import ask_probe
-from comas.types import Discussion, Domain, Generate, Metrics, Question
+from comas.types import Discussion, Domain, Generate, Generation, Metrics, Question, Request
 from comas.utils.concurrency import run_all
 from comas.utils.progress import counted, progress_bar
 from comas.utils.seeds import sampling_seed
@@ -36,18 +35,15 @@ def validate_agents(
     probe: Sequence[ProbeItem],
     config: Config,
     *,
-    generate: Callable[..., Any],
+    generate: Generate,
     verifier: Verifier,
 ) -> Metrics:
-    """Return what the held-out questions and the probe show, and how long it took.
-
-    ``generate`` is a ``Generate`` that also takes a ``temperature``.
-    """
+    """Return what the held-out questions and the probe show, and how long it took."""
     started = time.monotonic()
-    sample: Generate = partial(generate, temperature=config.validation.temperature)
+    sample = at_temperature(generate, config.validation.temperature)
     ways = {SAMPLED: sample}
     if config.validation.greedy and config.validation.temperature > 0:
-        ways[GREEDY] = partial(generate, temperature=0.0)
+        ways[GREEDY] = at_temperature(generate, 0.0)
     num_answers = len(ways) * config.society.num_agents * len(held_out.questions)
     with progress_bar("validation", unit="answer", total=num_answers) as bar:
         ways = {prefix: counted(way, bar) for prefix, way in ways.items()}
@@ -67,6 +63,15 @@ def validate_agents(
                 held_out, config, generate=counted(sample, bar), verifier=verifier
             )
     return metrics | {"time/validation_s": time.monotonic() - started}
+
+
+def at_temperature(generate: Generate, temperature: float) -> Generate:
+    """Return ``generate`` at another temperature than the rollout's."""
+
+    async def sample(request: Request) -> Generation | None:
+        return await generate(request._replace(temperature=temperature))
+
+    return sample
 
 
 def validate(
@@ -182,12 +187,14 @@ async def answer_alone(
     """
 
     async def answer(agent: int, question: Question) -> str:
-        generation = await generate(
+        request = Request(
             agent,
             fill(SOLUTION, question.domain, question=question.text, wording=wording),
             turn=(f"{label}/{question.question_id}", f"agent_{agent}"),
+            role="solution",
             seed=sampling_seed(seed, "validation", question.question_id, agent),
         )
+        generation = await generate(request)
         return "" if generation is None else generation.response_text
 
     async def answer_all(agent: int) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from comas.types import Generate, Generation, TurnKey
+from comas.types import Generate, Generation, Request
 
 log = logging.getLogger(__name__)
 
@@ -101,14 +101,8 @@ class progress_bar(tqdm):  # noqa: N801  small as tqdm itself
 def counted(generate: Generate, bar: progress_bar) -> Generate:
     """``generate``, with each of its answers counted on ``bar``."""
 
-    async def count(
-        agent_index: int,
-        prompt: str,
-        *,
-        turn: TurnKey,
-        seed: int,
-    ) -> Generation | None:
-        generation = await generate(agent_index, prompt, turn=turn, seed=seed)
+    async def count(request: Request) -> Generation | None:
+        generation = await generate(request)
         bar.update()
         return generation
 

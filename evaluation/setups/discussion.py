@@ -13,7 +13,7 @@ from comas.interaction import SCHEDULES, hold
 from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import Discussion, Generation, Question, Turn, TurnKey
+from comas.types import Discussion, Generation, Question, Request, Turn
 from evaluation.types import Ask, BenchmarkTask, OverlongPromptError, Setup
 
 NUM_AGENTS_OF_ONE_MODEL = 4
@@ -26,11 +26,10 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     """Discuss the task, and pick a solution."""
     num_agents = ask.num_models if ask.num_models > 1 else NUM_AGENTS_OF_ONE_MODEL
 
-    async def generate(
-        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
+    async def generate(request: Request) -> Generation | None:
+        chat, label = [user(request.prompt)], request.turn[1]
         try:
-            text = await ask([user(prompt)], label=turn[1], speaker=agent_index)
+            text = await ask(chat, label=label, speaker=request.agent_index)
         except OverlongPromptError:
             return None
         # Nobody is trained on this: of a response, only its text is read.

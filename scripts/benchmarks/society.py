@@ -34,8 +34,7 @@ from comas.engines.cluster.sampler import Sampler
 from comas.engines.cluster.supervision import wait_for_all
 from comas.interaction import run_discussions
 from comas.quickstart.build import build_society
-from comas.types import Discussion, Generate, Generation, Question, TurnKey
-from comas.utils.concurrency import run_all
+from comas.types import Discussion, Generate, Generation, Question, Request, TurnKey
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, timed
 from scripts.command import read_arguments
 
@@ -127,23 +126,18 @@ async def rehearse(
 ) -> tuple[list[int], dict[str, Callable[[], Awaitable[object]]]]:
     """Hold the discussions once, which warms the engines up; returns the tokens of each response,
     and three ways to have exactly the same requests answered again."""
-    asked: dict[TurnKey, tuple[int, str, int]] = {}
+    asked: dict[TurnKey, Request] = {}
 
-    async def recorded(
-        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        asked[turn] = agent_index, prompt, seed
-        return await generate(agent_index, prompt, turn=turn, seed=seed)
+    async def recorded(request: Request) -> Generation | None:
+        asked[request.turn] = request
+        return await generate(request)
 
     discussions = await hold(generate=recorded)
     lengths = [len(t.generation.response_token_ids) for d in discussions for t in d.turns]
     return lengths, {
         "barrier-free": lambda: hold(generate=generate),
         "phase-by-phase": lambda: hold(generate=with_barriers(generate, discussions)),
-        "all at once": lambda: run_all(
-            generate(agent, prompt, turn=turn, seed=seed)
-            for turn, (agent, prompt, seed) in asked.items()
-        ),
+        "all at once": lambda: asyncio.gather(*map(generate, asked.values())),
     }
 
 
@@ -158,11 +152,9 @@ def with_barriers(generate: Generate, discussions: Sequence[Discussion]) -> Gene
     for phase in phases.values():
         barriers |= dict.fromkeys(phase, asyncio.Barrier(len(phase)))
 
-    async def held_back(
-        agent_index: int, prompt: str, *, turn: TurnKey, seed: int
-    ) -> Generation | None:
-        await barriers[turn].wait()
-        return await generate(agent_index, prompt, turn=turn, seed=seed)
+    async def held_back(request: Request) -> Generation | None:
+        await barriers[request.turn].wait()
+        return await generate(request)
 
     return held_back
 

@@ -21,7 +21,7 @@ from comas.preflight.memory import GIB, model_shape
 from comas.preflight.sharding import memory_needs, settle_sharding
 from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.run.metrics.step import Stopwatch
-from comas.types import Device, TrainingSample, UpdateStats
+from comas.types import Device, Request, TrainingSample, UpdateStats
 from comas.utils.processes import command_line
 from scripts.gpu_check.checks import PROMPT_TOKENS, Planned, Size
 from scripts.gpu_check.measures import memory_peak, model_flops
@@ -265,14 +265,16 @@ def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
     of it rewarded."""
     most = config.rollout.max_prompt_tokens // MOST_TOKENS_OF_A_SENTENCE
 
-    async def ask(agent: int, request: int) -> TrainingSample:
-        repeats = max(most * (1 + request % 8) // 8, 1)
-        generation = await agents.generate(
+    async def ask(agent: int, number: int) -> TrainingSample:
+        repeats = max(most * (1 + number % 8) // 8, 1)
+        request = Request(
             agent,
-            f"What is {request} + {step}? " * repeats,
-            turn=(f"check{request}", "r0.s0"),
-            seed=1000 * step + request,
+            f"What is {number} + {step}? " * repeats,
+            turn=(f"check{number}", "r0.s0"),
+            role="solution",
+            seed=1000 * step + number,
         )
+        generation = await agents.generate(request)
         assert generation is not None, "the prompt is over the limit"
         return TrainingSample(
             agent_index=agent,
@@ -284,7 +286,7 @@ def sample(agents: Agents, config: Config, size: Size, *, step: int) -> Buffers:
             prompt_token_ids=generation.prompt_token_ids,
             response_token_ids=generation.response_token_ids,
             rollout_logprobs=generation.rollout_logprobs,
-            reward=float(request % 2),
+            reward=float(number % 2),
         )
 
     async def ask_all() -> list[TrainingSample]:

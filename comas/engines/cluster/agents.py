@@ -25,7 +25,7 @@ from comas.engines.cluster.supervision import (
     future_of,
     wait_for_all,
 )
-from comas.types import Device, Generation, TrainingSample, TurnKey, UpdateStats
+from comas.types import Device, Generation, Request, TrainingSample, UpdateStats
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,8 @@ class Agents:
 
         with Agents(config, models=["models/qwen2", "models/llama"], device="cpu") as agents:
             agents.sync_weights()
-            generation = await agents.generate(0, "What is 1 + 1?", turn=("d", "r0.s0"), seed=7)
+            request = Request(0, "What is 1 + 1?", ("d", "r0.s0"), "solution", seed=7)
+            generation = await agents.generate(request)
     """
 
     def __init__(
@@ -88,26 +89,15 @@ class Agents:
             self._report(error)
         self._launch.stop()
 
-    async def generate(
-        self,
-        agent_index: int,
-        prompt: str,
-        *,
-        turn: TurnKey,
-        seed: int,
-        temperature: float | None = None,
-    ) -> Generation | None:
+    async def generate(self, request: Request) -> Generation | None:
         """Sample one response of an agent; None when the prompt is over the prompt limit.
 
-        ``turn`` tells an error's reader what was asked for. An engine that is lost is started
-        again with the same weights, and asked again.
+        An engine that is lost is started again with the same weights, and asked again.
 
         Raises:
             EngineError: the engine failed, or was lost too often.
         """
-        return await self._sampler.generate(
-            agent_index, prompt, turn=turn, seed=seed, temperature=temperature
-        )
+        return await self._sampler.generate(request)
 
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int

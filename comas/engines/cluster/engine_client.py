@@ -14,12 +14,11 @@ from comas.engines.rollout.connection import (
     Connection,
     Endpoint,
     Orders,
-    Request,
     listening,
     receive,
     send,
 )
-from comas.types import Generation, TurnKey
+from comas.types import Generation, Request, TurnKey
 from comas.utils.concurrency import run_all
 
 _MOMENT_S = 0.0005
@@ -69,7 +68,7 @@ class EngineClient:
         """Requests that have no answer yet."""
         return len(self._asked)
 
-    async def ask(self, request: Request, *, turn: TurnKey) -> Generation | None:
+    async def ask(self, request: Request) -> Generation | None:
         """The engine's answer to ``request``; None when the prompt is over the prompt limit.
 
         Cancelling makes the engine forget the request.
@@ -82,7 +81,7 @@ class EngineClient:
             self._start_conversation()
         number = next(self._numbers)
         answer = asyncio.get_running_loop().create_future()
-        self._asked[number] = _Asked(turn, answer, self._clock_s)
+        self._asked[number] = _Asked(request.turn, answer, self._clock_s)
         self._orders.requests[number] = request
         self._has_orders.set()
         try:

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.supervision import LostEngineError
-from comas.engines.rollout.connection import Request
-from comas.types import Generation, TurnKey
+from comas.types import Generation, Request
 
 _MOMENT_S = 0.01
 
@@ -49,32 +48,21 @@ class Sampler:
         self._lost: dict[EngineClient, LostEngineError] = {}
         self._replacing: asyncio.Task[None] | None = None
 
-    async def generate(
-        self,
-        agent_index: int,
-        prompt: str,
-        *,
-        turn: TurnKey,
-        seed: int,
-        temperature: float | None = None,
-    ) -> Generation | None:
+    async def generate(self, request: Request) -> Generation | None:
         """Sample one response of an agent; None when the prompt is over the prompt limit.
-
-        ``turn`` tells an error's reader what was asked for. ``temperature`` is
-        ``rollout.temperature`` unless given.
 
         Raises:
             EngineError: an engine failed, or was lost and could not be replaced.
         """
-        policy = self._policy_of_agent[agent_index]
-        adapter = policy if policy in self._adapters else None
-        request = Request(prompt, seed, temperature, adapter)
+        policy = self._policy_of_agent[request.agent_index]
+        if policy in self._adapters:
+            request = request._replace(adapter=policy)
         while True:
             if self._replacing is not None:
                 await asyncio.shield(self._replacing)
             client = self._least_busy(policy)
             try:
-                return await client.ask(request, turn=turn)
+                return await client.ask(request)
             except LostEngineError as error:
                 self._note_lost(client, error)
 

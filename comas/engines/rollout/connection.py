@@ -15,24 +15,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
-from comas.types import Generation
+from comas.types import Generation, Request
 
 _LENGTH = struct.Struct("!Q")
 
 Connection = tuple[StreamReader, StreamWriter]
-
-
-class Request(NamedTuple):
-    """One prompt to be answered, sent as one user message."""
-
-    prompt: str
-    seed: int
-    """Below 2^63."""
-    temperature: float | None = None
-    """None: ``rollout.temperature``. At 0 the likeliest token is taken, and log-probs are those
-    at temperature 1."""
-    adapter: int | None = None
-    """The policy whose LoRA adapter answers; None: the engine's own weights."""
 
 
 class Orders(NamedTuple):

@@ -17,11 +17,11 @@ from vllm.v1.engine.llm_engine import LLMEngine
 
 from comas.config.schema import Rollout
 from comas.engines.rollout.adapters import adapter_request, load_adapter
-from comas.engines.rollout.connection import Answers, Endpoint, Request, receive, send
+from comas.engines.rollout.connection import Answers, Endpoint, receive, send
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
-from comas.types import Device, Generation
+from comas.types import Device, Generation, Request
 from comas.utils.chat import ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
