@@ -44,7 +44,7 @@ def train(prepared: Prepared, run: RunDirectory) -> None:
         log.info("nothing to train: %s", finished)
         return
     run.note_num_steps(num_steps)
-    recoveries = Recoveries(prepared.config.cluster.max_recoveries)
+    recoveries = Recoveries()
     has_started = False
     with (
         Verifier(isolation=prepared.isolation, chosen=prepared.config.verifiers) as verifier,

@@ -9,7 +9,7 @@ from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
 from comas.config.paths import names_file
 from comas.config.plugins import PluginError, Registry
-from comas.preflight.chats import kwargs_conflicts, marks_conflicts
+from comas.preflight.chats import kwargs_conflicts
 from comas.utils.invocation import CommandParser, start_of
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.client import fault_of_address
@@ -40,9 +40,6 @@ class EvaluationConfig:
     """Tokens of a reply, at most. Models with a short context get less (see models.py)."""
     chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
     """Further variables of the chat template, over those that a run's agents were trained with."""
-    thinking_marks: list[str] | None = key(None, example=["<think>", "</think>"])
-    """Where thinking begins and ends, which nobody but its model reads; null: as in the run, or by
-    the model's tokenizer or chat template, of an endpoint <think> and </think>."""
     concurrency: int = key(32, at_least=1)
     """Requests of a subject in flight."""
     timeout_s: float = key(600.0, above=0)
@@ -121,7 +118,6 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     yield from _name_conflicts("benchmarks", config.benchmarks, BENCHMARKS, others=[HELD_OUT])
     yield from _name_conflicts("setups", config.setups, SETUPS, others=[])
     yield from kwargs_conflicts("chat_template_kwargs", config.chat_template_kwargs)
-    yield from marks_conflicts("thinking_marks", config.thinking_marks)
     if config.base_url is None:
         if config.model is not None:
             remedy = "give base_url as well, or leave it out"

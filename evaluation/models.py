@@ -180,13 +180,12 @@ def find_remote(base_url: str, *, model: str | None, chat: ChatRules = UNCHANGED
     model = listed[0].id if model is None else model
     context_length = next((each.max_model_len for each in listed if each.id == model), None)
     # Its tokenizer is not here; what its chat template opens, it closes by a mark alone.
-    start, end = chat.thinking_marks or KNOWN_MARKS[0]
     endpoint = Endpoint(
         base_url,
         model,
         api_key,
         template_kwargs=chat.template_kwargs,
-        thinking=ThinkingMarks(start, end),
+        thinking=ThinkingMarks(*KNOWN_MARKS[0]),
     )
     remote = RemoteModel(endpoint, context_length, chat)
     return Target(f"{model} at {base_url}", (remote,), {".": (0,)})
@@ -237,11 +236,10 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
     ]
     with ThreadPoolExecutor() as threads:
         models = tuple(threads.map(read_model, folders))
-    marks = chat.thinking_marks or config.rollout.thinking_marks
-    rules = [
-        ChatRules({**kwargs, **chat.template_kwargs}, marks, config.interaction.quote_reasoning)
-        for kwargs in config.chat_template_kwargs
-    ]
+    models = tuple(
+        replace(model, chat=ChatRules({**kwargs, **chat.template_kwargs}))
+        for model, kwargs in zip(models, config.chat_template_kwargs, strict=True)
+    )
     policies = config.policy_of_agent
     subjects: dict[str, tuple[int, ...]] = {
         f"agent_{agent}": (policy,) for agent, policy in enumerate(policies)
@@ -250,7 +248,7 @@ def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:
         subjects["society"] = tuple(policies)
     return Target(
         title=f"the {weights} agents of {from_here(run)}",
-        models=tuple(replace(model, chat=each) for model, each in zip(models, rules, strict=True)),
+        models=models,
         subjects=subjects,
         held_out=locations[config.data.validation],
         held_out_rules=held_out_rules(config),

@@ -85,7 +85,7 @@ def make_plan(command: Command) -> EvaluationPlan:
     results folder holds the results of another model, or when the baseline has nothing to compare.
     """
     config = command.config
-    chat = ChatRules(config.chat_template_kwargs, config.thinking_marks)
+    chat = ChatRules(config.chat_template_kwargs)
     if config.base_url is not None:
         target = find_remote(config.base_url, model=config.model, chat=chat)
     else:

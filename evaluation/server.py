@@ -148,7 +148,6 @@ def _encoder_of(model: LocalModel) -> ChatEncoder:
         load_tokenizer(model.folder),
         folder=model.folder,
         template_kwargs=model.chat.template_kwargs,
-        thinking_marks=model.chat.thinking_marks,
     )
 
 
@@ -183,7 +182,7 @@ class _Server:
             name,
             self.environment[KEY_VARIABLE],
             chats,
-            thinking=None if model.chat.quote_reasoning else chats.thinking,
+            thinking=chats.thinking,
         )
 
     def wait_until_ready(self, deadline: float) -> None:

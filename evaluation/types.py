@@ -38,10 +38,6 @@ class ChatRules:
 
     template_kwargs: Mapping[str, Any] = field(default_factory=dict)
     """Further variables of its chat template (``rollout.chat_template_kwargs``)."""
-    thinking_marks: Sequence[str] | None = None
-    """``rollout.thinking_marks``"""
-    quote_reasoning: bool = False
-    """``interaction.quote_reasoning``"""
 
     @property
     def identity(self) -> dict[str, Any]:

@@ -216,7 +216,7 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
 ):
     config = Config(seed=7)
     config.rollout.system_prompt, config.rollout.chat_template_kwargs = prompt, kwargs
-    config.rollout.thinking_marks, config.society.chat_template_kwargs = names, [kwargs, {}]
+    config.society.models, config.society.chat_template_kwargs = names, [kwargs, {}]
     config.optimization.learning_rate = rate
     with TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
@@ -353,7 +353,7 @@ def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path: Path
         ("bacth_size", "did you mean rollout.batch_size?"),
         ("temperature", "did you mean rollout.temperature or validation.temperature?"),
         ("policy.learning_rate", "did you mean optimization.learning_rate?"),
-        ("logging.zzzzzzzz", "the keys of this section: logging.wandb, logging.wandb_project"),
+        ("logging.zzzzzzzz", "the keys of this section: logging.wandb, logging.tensorboard"),
         ("qqq", "the keys and sections are: name, seed, saves, resume, resume_changed,"),
     ],
 )
@@ -370,7 +370,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("rollout.batch_size=true", "must be a whole number"),
         ("rollout.batch_size=null", "must be a whole number"),
         ("rollout.temperature=hot", "must be a number"),
-        ("validation.greedy=perhaps", "must be true or false"),
+        ("validation.discussions=perhaps", "must be true or false"),
         ("society.models=one", "must be a list of texts"),
         ("society.policy_of_agent=[a]", "must be a list of whole numbers, or null"),
         ("training.num_steps=many", "must be a whole number, or null"),

@@ -144,7 +144,7 @@ def test_an_engine_that_dies_or_freezes_right_after_its_start_is_lost_by_its_nam
         os.kill(where["rank 1 of policy 0"].pid, signal.SIGKILL)
         with pytest.raises(LostEngineError, match="rank 1 of policy 0 failed while being located"):
             started.locate(engines)
-        config.cluster.start_timeout_s = 1.0
+        config.cluster.call_timeout_s = 1.0
         os.kill(where["rank 2 of policy 0"].pid, signal.SIGSTOP)
         with pytest.raises(LostEngineError, match=r"while being located within 1 s from: rank 2 "):
             started.locate(engines[2:])

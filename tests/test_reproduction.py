@@ -110,12 +110,12 @@ def test_a_configuration_lies_beside_its_study(tmp_path: Path):
     (tmp_path / "mine.yaml").write_text("base: configs/quickstart.yaml\ntraining: {num_steps: 9}\n")
     study = replace(
         Study(),
-        experiments={"a": "mine.yaml training.num_steps=7 'logging.wandb_project=a b'"},
+        experiments={"a": "mine.yaml training.num_steps=7 'rollout.system_prompt=a b'"},
         num_steps=2,
     )
     run = plan_runs(study, tmp_path, tmp_path)[0]
     assert run.config == tmp_path / "mine.yaml"
-    assert load_config(run.config, run.overrides).logging.wandb_project == "a b"
+    assert load_config(run.config, run.overrides).rollout.system_prompt == "a b"
     assert load_config(run.config, run.overrides).training.num_steps == 2
 
 

@@ -51,6 +51,7 @@ from comas.engines.rollout.weight_transfer import (
     trainer_init_info,
 )
 from comas.utils.chat import ChatEncoder
+from comas.utils.thinking import ThinkingMarks
 
 pytestmark = pytest.mark.stack
 
@@ -82,27 +83,18 @@ def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() 
     assert encoded("Be careful.") == f"<|im_start|>system\nBe careful.<|im_end|>\n{asked}"
 
 
-@pytest.mark.parametrize(
-    ("quote_reasoning", "text", "thinking"),
-    [(False, "71", "<think>8</think>"), (True, "<think>8</think>71", "")],
-)
-def test_what_others_read_is_the_answer_unless_reasoning_is_quoted(
-    quote_reasoning: bool, text: str, thinking: str
-) -> None:
+def test_what_others_read_is_the_answer_and_all_is_trained() -> None:
     tokenizer = byte_tokenizer()
-    marks = ["<think>", "</think>"]
-    chats = ChatEncoder(tokenizer, folder=Path("folder"), thinking_marks=marks)
-    versions = {None: 3}
-    engine = SimpleNamespace(
-        _chats=chats, _policy_versions=versions, _quote_reasoning=quote_reasoning
-    )
+    chats = ChatEncoder(tokenizer, folder=Path("folder"))
+    chats.thinking = ThinkingMarks("<think>", "</think>")
+    engine = SimpleNamespace(_chats=chats, _policy_versions={None: 3})
     said = "<think>8</think>71"
     sampled = [*tokenizer.convert_tokens_to_ids(list(said)), END_OF_TURN]
     logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))
     completion = SimpleNamespace(token_ids=sampled, logprobs=logprobs, finish_reason="stop")
     prompt = SimpleNamespace(token_ids=[5], adapter=None)
     generation = RolloutEngine._as_generation(engine, completion, said, prompt)
-    assert (generation.response_text, generation.thinking_text) == (text, thinking)
+    assert (generation.response_text, generation.thinking_text) == ("71", "<think>8</think>")
     assert list(generation.response_token_ids) == sampled  # all of it is trained
     assert len(memoryview(generation.response_token_ids).tobytes()) == 4 * len(sampled)
     assert generation.num_thinking_tokens == 16  # letters of <think>8</think>

@@ -100,10 +100,6 @@ def test_the_marks_are_those_of_tokenizer_and_template(style, kwargs, marks):
     assert encoder(style, template_kwargs=kwargs).thinking == marks
 
 
-def test_marks_may_be_said_where_no_token_and_no_template_has_them():
-    assert encoder("gemma", thinking_marks=["<a>", "</a>"]).thinking == ThinkingMarks("<a>", "</a>")
-
-
 def test_a_variable_of_the_template_changes_the_prompt_and_another_is_refused():
     chat = [{"role": "user", "content": "48 + 23?"}]
     off = encoder("qwen 3", template_kwargs={"enable_thinking": False})
@@ -113,10 +109,9 @@ def test_a_variable_of_the_template_changes_the_prompt_and_another_is_refused():
         encoder("qwen 3", template_kwargs={"enable_thought": False})
 
 
-@pytest.mark.parametrize("style", ["qwen 3", "special marks", "gemma"])
+@pytest.mark.parametrize("style", ["qwen 3", "special marks"])
 def test_marks_stay_in_the_text_and_thinking_is_counted_to_its_end(style: str):
-    wanted = ["<a>", "</a>"] if style == "gemma" else None
-    chats = encoder(style, thinking_marks=wanted)
+    chats = encoder(style)
     start, end = chats.thinking.start, chats.thinking.end
 
     def ids(text: str) -> list[int]:
@@ -205,8 +200,6 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
         ("society.chat_template_kwargs=[{messages: 1}]", "messages: whoever asks decides it"),
         ("society.chat_template_kwargs=[{a: 1}, {}, {}]", "must have one entry, or 2"),
         ("society.chat_template_kwargs=[1]", "must be a list of mappings, or null"),
-        ("rollout.thinking_marks=[<think>]", "the mark before the thinking and another"),
-        ("rollout.thinking_marks=[a, a]", "the mark before the thinking and another"),
     ],
 )
 def test_what_no_chat_can_have_is_refused(override: str, said: str):
@@ -264,16 +257,10 @@ def test_an_endpoint_is_told_the_variables_of_its_chat_template():
 
 
 def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path: Path):
-    own = (
-        "society.chat_template_kwargs=[{enable_thinking: false}, {}]",
-        "rollout.thinking_marks=[<a>, </a>]",
-        "interaction.quote_reasoning=true",
-    )
-    run = str(make_run(tmp_path, *own))
+    run = str(make_run(tmp_path, "society.chat_template_kwargs=[{enable_thinking: false}, {}]"))
     models = find_target(run, weights="trained").models
     off, plain = (model.chat for model in models)
     assert (off.template_kwargs, plain.template_kwargs) == ({"enable_thinking": False}, {})
-    assert (list(off.thinking_marks), off.quote_reasoning) == (["<a>", "</a>"], True)
     assert models[0].identity["template_kwargs"] == {"enable_thinking": False}
     assert "template_kwargs" not in plain.identity
     over = find_target(run, weights="trained", chat=ChatRules({"enable_thinking": True})).models

@@ -52,6 +52,14 @@ GONE = {
     "optimization.rollout_ratio_bounds": "algorithm.rollout_correction says which they are",
     "optimization.mismatch_warning": "it is 0.1, and 0.01 where all is computed in float32",
     "optimization.final_lr_ratio": "cosine and linear fall to a tenth",
+    "training.patience": "training.stop_when ends a run, by any metric",
+    "logging.tokens": "they are always written",
+    "logging.wandb_project": "set WANDB_PROJECT in the environment",
+    "interaction.quote_reasoning": "what a model thinks is trained, and read by nobody else",
+    "rollout.thinking_marks": "they are those of the model's tokenizer or chat template",
+    "validation.greedy": "greedy answers are asked for as well, unless validation.temperature is 0",
+    "cluster.start_timeout_s": "it is half an hour, or cluster.call_timeout_s where that is less",
+    "cluster.max_recoveries": "it is 3",
 }
 """Former key -> why there is nothing to write."""
 

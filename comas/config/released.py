@@ -89,7 +89,7 @@ RELEASED: dict[str, Here] = {
     "colocate_all_models": Here("cluster.placement", "colocated or disaggregated"),
     "seed": Here("seed"),
     "use_wandb": Here("logging.wandb", "disabled, offline or online; the key: wandb login"),
-    "wandb_project": Here("logging.wandb_project"),
+    "wandb_project": Here(None, "set WANDB_PROJECT in the environment"),
     "wandb_run_name": Here("name"),
     "use_tensorboard": Here("logging.tensorboard", "true; the folder is the run's"),
 }

@@ -1,6 +1,6 @@
 """Constraints on the keys of chats, which a training run and an evaluation share."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 
 from comas.config.faults import Conflict
 
@@ -17,13 +17,3 @@ def kwargs_conflicts(key: str, template_kwargs: Collection[str]) -> Iterator[Con
     for name in sorted(RESERVED_KWARGS.intersection(template_kwargs)):
         said = f"{name}: whoever asks decides it, no chat template"
         yield Conflict((f"{key}.{name}",), said, "leave it out")
-
-
-def marks_conflicts(key: str, marks: Sequence[str] | None) -> Iterator[Conflict]:
-    """Yield a conflict unless ``marks`` are a pair of different texts."""
-    if marks is not None and not (len(marks) == 2 and all(marks) and marks[0] != marks[1]):
-        yield Conflict(
-            (key,),
-            "must hold the mark before the thinking and another one after it",
-            "write [<think>, </think>], or null for those of the model",
-        )

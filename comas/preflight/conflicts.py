@@ -17,7 +17,7 @@ from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, PolicyGradient
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
 from comas.interaction.wording import WordingError, quoted_in, wording_of
-from comas.preflight.chats import kwargs_conflicts, marks_conflicts
+from comas.preflight.chats import kwargs_conflicts
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
@@ -90,7 +90,6 @@ def _generated_questions(config: Config) -> Iterator[Conflict]:
 def _chats(config: Config) -> Iterator[Conflict]:
     """Variables that no chat template is given from outside, and adapters that would need two."""
     yield from kwargs_conflicts("rollout.chat_template_kwargs", config.rollout.chat_template_kwargs)
-    yield from marks_conflicts("rollout.thinking_marks", config.rollout.thinking_marks)
     key, per_policy = "society.chat_template_kwargs", config.society.chat_template_kwargs
     if per_policy is None:
         return
@@ -255,12 +254,6 @@ def _best(config: Config) -> Iterator[Conflict]:
     """A metric of the best validation that no validation gives."""
     metric, validation = config.training.keep_best, config.validation
     if metric is None:
-        if config.training.patience is not None:
-            yield Conflict(
-                ("training.patience", "training.keep_best"),
-                "without a metric, no validation is better than another",
-                f"set training.keep_best to one such as {SAMPLED}/accuracy",
-            )
         return
     match = VALIDATION_METRIC.fullmatch(metric)
     if match is None or int(match[1] or 0) >= config.society.num_agents:
@@ -271,10 +264,9 @@ def _best(config: Config) -> Iterator[Conflict]:
             f"{SAMPLED}/accuracy/math, or one of an agent such as agent_0/{SAMPLED}/accuracy",
         )
         return
-    sampled = f"set validation.greedy=true and a validation.temperature above 0, or name {SAMPLED}/"
-    is_greedy = validation.greedy and validation.temperature > 0
+    above = f"set a validation.temperature above 0, or name {SAMPLED}/accuracy"
     for prefix, key, is_measured, remedy in (
-        (GREEDY, "validation.greedy", is_greedy, f"{sampled}accuracy"),
+        (GREEDY, "validation.temperature", validation.temperature > 0, above),
         (
             DISCUSSIONS,
             "validation.discussions",

@@ -329,18 +329,12 @@ def check_model(
     try:
         if Path(model).exists():
             check_model_folder(Path(model))
-        asks_nothing = rollout.system_prompt is None and rollout.thinking_marks is None
-        if is_embedded and asks_nothing and not any(template_kwargs):
+        if is_embedded and rollout.system_prompt is None and not any(template_kwargs):
             return None
         folder = description_of(model)
         tokenizer = load_tokenizer(folder)
         for kwargs in template_kwargs:
-            encoder = ChatEncoder(
-                tokenizer,
-                folder=folder,
-                template_kwargs=kwargs,
-                thinking_marks=rollout.thinking_marks,
-            )
+            encoder = ChatEncoder(tokenizer, folder=folder, template_kwargs=kwargs)
         if rollout.system_prompt is not None:
             check_system_prompt(tokenizer, rollout.system_prompt, folder=folder)
         return encoder.thinking

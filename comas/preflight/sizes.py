@@ -148,10 +148,9 @@ def _describe_ends(training: Training) -> list[str]:
     lines = []
     if training.keep_best is not None:
         lines.append(f"best: the checkpoint of the highest {training.keep_best} is kept as well")
-    ends = list(training.stop_when)
-    if training.patience is not None:
-        ends.append(f"{training.patience} validations without a higher {training.keep_best}")
-    return [*lines, f"may end early: {'; or '.join(ends)}"] if ends else lines
+    if training.stop_when:
+        lines.append(f"may end early: {'; or '.join(training.stop_when)}")
+    return lines
 
 
 def _describe_updates(config: Config) -> list[str]:

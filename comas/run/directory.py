@@ -209,12 +209,10 @@ class RunDirectory:
     ) -> None:
         """Write what every turn of a step read and said, token by token, with ``advantages``.
 
-        Those may be of turns of earlier steps, which the step's update was on as well. Nothing is
-        written where ``logging.tokens`` is not set.
+        Those may be of turns of earlier steps, which the step's update was on as well.
         """
-        if self._config.logging.tokens:
-            path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
-            files.write_files({path: compressed(token_records(discussions, advantages))})
+        path = self.path / TOKENS / f"{step_name(step)}.jsonl.gz"
+        files.write_files({path: compressed(token_records(discussions, advantages))})
 
     # ------------------------------------------------------------ checkpoints and models
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from statistics import fmean
 
-from comas.config.schema import Config, Training
+from comas.config.schema import Config
 from comas.run.records import Row
 
 RELATIONS = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
@@ -88,25 +88,11 @@ def stop_reason(config: Config, rows: Sequence[Row]) -> str | None:
     for condition in map(parse_condition, config.training.stop_when):
         if condition.holds([row for row in rows if row["step"] > 0]):
             return f"{condition} (training.stop_when)"
-    return _impatience(config.training, rows)
+    return None
 
 
 def _ends_well(config: Config, step: int) -> bool:
     return step > 0 and step % math.lcm(*filter(None, config.update_every)) == 0
-
-
-def _impatience(training: Training, rows: Sequence[Row]) -> str | None:
-    metric, patience = training.keep_best, training.patience
-    if metric is None or patience is None:
-        return None
-    values = dict(_values(rows, metric))
-    best = best_step(rows, metric)
-    if best is None or sum(step > best for step in values) < patience:
-        return None
-    return (
-        f"{metric} was never above its {values[best]:.4g} of step {best} in {patience} validations "
-        "(training.patience)"
-    )
 
 
 def _values(rows: Iterable[Row], metric: str) -> Iterator[tuple[int, float]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -126,7 +127,7 @@ class WandbTracker:
         mode: Any = config.logging.wandb
         try:
             self._run = wandb.init(
-                project=config.logging.wandb_project,
+                project=os.environ.get("WANDB_PROJECT", "comas"),
                 name=run.name,
                 id=run.name,
                 resume="allow",

@@ -42,7 +42,7 @@ def validate_agents(
     started = time.monotonic()
     sample = at_temperature(generate, config.validation.temperature)
     ways = {SAMPLED: sample}
-    if config.validation.greedy and config.validation.temperature > 0:
+    if config.validation.temperature > 0:
         ways[GREEDY] = at_temperature(generate, 0.0)
     num_answers = len(ways) * config.society.num_agents * len(held_out.questions)
     with progress_bar("validation", unit="answer", total=num_answers) as bar:

@@ -44,12 +44,10 @@ class ChatEncoder:
         *,
         folder: Path,
         template_kwargs: Mapping[str, Any] | None = None,
-        thinking_marks: Sequence[str] | None = None,
     ) -> None:
         """``tokenizer`` is that of a model in ``folder``; it learns a token for ``CUT``.
 
-        ``template_kwargs`` are further variables of the chat template; ``thinking_marks`` are where
-        thinking begins and ends, which is found out where it is not said.
+        ``template_kwargs`` are further variables of the chat template.
 
         Raises ValueError when a message could imitate the template's marks all the same, or the
         template has no such variable.
@@ -66,7 +64,7 @@ class ChatEncoder:
                     "it out"
                 )
         written = _written_by_template(tokenizer, self._template_kwargs)
-        self.thinking = _thinking_marks(tokenizer, written[-1], wanted=thinking_marks)
+        self.thinking = _thinking_marks(tokenizer, written[-1])
         """The model's thinking marks; None: it has none."""
         thinking_marks = (self.thinking.start, self.thinking.end) if self.thinking else ()
         self._special_marks = {
@@ -195,11 +193,9 @@ def template_fault(
     return f"it leaves out the {dropped[0]} message" if dropped else None
 
 
-def _thinking_marks(
-    tokenizer: Any, begins_response: str, *, wanted: Sequence[str] | None
-) -> ThinkingMarks | None:
+def _thinking_marks(tokenizer: Any, begins_response: str) -> ThinkingMarks | None:
     tokens = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    marks = wanted or known_marks(tokens, str(tokenizer.chat_template))
+    marks = known_marks(tokens, str(tokenizer.chat_template))
     if marks is None:
         return None
     start, end = marks

@@ -186,7 +186,6 @@ def society_config(check: Check, size: Size, *, device: Device, limit_s: float =
             placement="disaggregated" if check.is_disaggregated else "colocated",
             nodes_per_policy=check.num_nodes,
             policies_per_gpu=num_sharers,
-            start_timeout_s=limit_s,
             call_timeout_s=limit_s,
         ),
     )

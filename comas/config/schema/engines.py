@@ -21,9 +21,6 @@ class Rollout:
     chat_template_kwargs: dict[str, Any] = key({}, example={"enable_thinking": False})
     """Further variables of the models' chat templates, such as Qwen3's enable_thinking; see
     ``society.chat_template_kwargs``."""
-    thinking_marks: list[str] | None = key(None, example=["<think>", "</think>"])
-    """Where a model's thinking begins and ends in its responses; null: by the marks that its
-    tokenizer or chat template has, if any (``comas/utils/thinking.py`` knows which)."""
     max_prompt_tokens: int = key(28672, at_least=16)
     """Longest prompt, in tokens: a longer one loses its oldest history until it fits."""
     max_response_tokens: int = key(4096, at_least=1)
@@ -110,13 +107,14 @@ class Cluster:
     """Policies that share each of their GPUs; above 1 for tiny models only."""
     object_store_mib: int = key(512, at_least=80)
     """Memory of Ray's object store, in MiB: it holds the samples of an update."""
-    start_timeout_s: float = key(600.0, above=0)
-    """Limit on the start of all engines, in seconds."""
     call_timeout_s: float = key(3600.0, above=0)
-    """Limit on any single update, weight sync or checkpoint, in seconds."""
+    """Limit on any single update, weight sync or checkpoint, in seconds; on the start of all
+    engines half an hour, where that is less."""
     heartbeat_timeout_s: float = key(120.0, at_least=10)
     """How long an engine that is waited for may give no sign of life, in seconds. (It gives one
     every 2 s, or after what it is at.)"""
-    max_recoveries: int = key(3, at_least=0)
-    """How often in a row, without a new step in between, engines that were lost are started again;
-    0 ends the run at the first."""
+
+    @property
+    def start_timeout_s(self) -> float:
+        """Limit on the start of all engines, in seconds; it includes the download of the model."""
+        return min(1800.0, self.call_timeout_s)

@@ -52,9 +52,6 @@ class Interaction:
     prompts: str | None = key(None, leads_to="file", example="prompts.yaml")
     """File of prompts that words some of them differently (``comas/interaction/prompts.yaml`` says
     what it may hold); null: the shipped wording."""
-    quote_reasoning: bool = key(False)
-    """Whether what stands between a model's thinking marks is read by other agents, by what reads
-    scores and by verifiers, like all else that it says. It is trained either way."""
 
 
 @dataclass

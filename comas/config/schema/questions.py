@@ -66,10 +66,8 @@ class Validation:
     num_questions: int | None = key(None, at_least=1, example=100)
     """Questions asked at each validation, the same every time; null: all."""
     temperature: float = key(0.7, at_least=0)
-    """0 is greedy."""
-    greedy: bool = key(True)
-    """Whether the agents answer greedily as well, which shows how much of a gain is that they
-    sample what was the likeliest before."""
+    """0 is greedy. Above it the agents answer greedily as well, which shows how much of a gain is
+    that they sample what was the likeliest before."""
     discussions: bool = key(False)
     """Whether the agents also discuss every question, as in training: accuracy of the last round,
     and how well the rewards tell correct solutions from others."""

@@ -40,9 +40,6 @@ class Training:
     keep_best: str | None = key(None, example="validation/greedy/accuracy")
     """A metric of the validations: the checkpoint of its highest value is kept besides the newest,
     and written where none is due; null: none is. --export-best writes its models."""
-    patience: int | None = key(None, at_least=1, example=5)
-    """Validations without a higher value of ``keep_best`` after which the run ends; null: it makes
-    all of its steps."""
     stop_when: list[str] = key([], example=["scoring/invalid_rate > 0.5 for 10"])
     """Conditions of which each ends the run: a metric, a relation (> >= < <=), a number, and how
     many of its latest values (one a step, or one a validation) have all been so (for 10), or had
@@ -51,20 +48,16 @@ class Training:
 
 @dataclass
 class Logging:
-    """What is written besides metrics.jsonl and the discussions' texts."""
+    """Where metrics go besides metrics.jsonl."""
 
     wandb: str = key("disabled", one_of=("disabled", "offline", "online"))
-    """offline writes into the run directory, for `wandb sync`."""
-    wandb_project: str = key("comas")
-    """The project that the run belongs to at wandb."""
+    """offline writes into the run directory, for `wandb sync`. The project is comas, or what
+    WANDB_PROJECT says."""
     tensorboard: bool = key(False)
     """Whether the run directory gets a folder tensorboard/."""
     trackers: list[str] = key([], leads_to="plug-in")
     """Further trackers: plug-ins that are called with the configuration and the run's folder, and
     return a ``comas.run.trackers.Tracker``."""
-    tokens: bool = key(True)
-    """Whether the run directory gets a folder tokens/: every prompt and response as token ids, with
-    log-probs and advantages. About 7 bytes per response token."""
 
 
 @dataclass

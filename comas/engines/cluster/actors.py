@@ -156,7 +156,6 @@ class RolloutActor:
             weight_transfer=backend,
             seed=config.seed,
             adapters=adapters,
-            quote_reasoning=config.interaction.quote_reasoning,
         )
 
     async def call(self, method: str, *arguments: Any, **named: Any) -> Any:

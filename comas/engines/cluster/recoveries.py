@@ -6,6 +6,8 @@ from typing import Literal
 from comas.engines.cluster.supervision import EngineError, LostEngineError
 from comas.types import Metrics
 
+MAX_RECOVERIES = 3
+"""Restarts in a row, without a new step in between, after which a run is given up."""
 Restarted = Literal["engine", "society"]
 """A rollout engine alone, or everything, from the newest checkpoint."""
 
@@ -22,8 +24,8 @@ class Recoveries:
     each time is given up.
     """
 
-    def __init__(self, limit: int) -> None:
-        """``limit``: how often in a row, without a new step (``cluster.max_recoveries``)."""
+    def __init__(self, limit: int = MAX_RECOVERIES) -> None:
+        """``limit``: how often in a row, without a new step."""
         self._limit = limit
         self._in_a_row = 0
         self._furthest_step = 0
@@ -37,8 +39,8 @@ class Recoveries:
         self._in_a_row += 1
         if self._in_a_row > self._limit:
             raise GivenUpError(
-                f"{error}\nThe run has recovered {self._limit} times without a new step in between "
-                "(cluster.max_recoveries), so it ends here"
+                f"{error}\nThe run has recovered {self._limit} times without a new step in "
+                "between, so it ends here"
             ) from error
         self._counts[restarted] += 1
 

@@ -153,7 +153,7 @@ def wait_for_all(
                 raise LostEngineError(
                     f"no answer while {doing} within {timeout_s:.0f} s from: "
                     f"{', '.join(sorted(pending.values()))}. If the work really takes longer, "
-                    "raise cluster.start_timeout_s or cluster.call_timeout_s."
+                    "raise cluster.call_timeout_s."
                 )
             else:
                 check()

@@ -63,17 +63,15 @@ class RolloutEngine:
         weight_transfer: WeightTransfer,
         seed: int,
         adapters: Adapters | None = None,
-        quote_reasoning: bool = False,
     ) -> None:
         """With ``adapters``, of which a request may name one, the engine's own weights never
-        change. ``quote_reasoning``: whether thinking is text like any other."""
+        change."""
         self._model_path = model_path
         self._rollout = rollout
         self._device = device
         self._weight_transfer = weight_transfer
         self._seed = seed
         self._adapters = adapters
-        self._quote_reasoning = quote_reasoning
         self._policy_versions = Counter[int | None]()  # by adapter
         self._is_updating = False
         self._prompts: dict[int, _Prompt] = {}  # of the requests in flight
@@ -97,7 +95,6 @@ class RolloutEngine:
             load_tokenizer(self._folder),
             folder=self._folder,
             template_kwargs=self._rollout.chat_template_kwargs,
-            thinking_marks=self._rollout.thinking_marks,
         )
         await self._thread.start()
 
@@ -302,7 +299,7 @@ class RolloutEngine:
         response_token_ids = array("i", completion.token_ids)
         logprobs = array("d", completion.logprobs.logprobs)
         assert len(logprobs) == len(response_token_ids)
-        marks = None if self._quote_reasoning else self._chats.thinking
+        marks = self._chats.thinking
         thinking, answer = ("", text) if marks is None else marks.split(text)
         return Generation(
             prompt_token_ids=array("i", prompt.token_ids),

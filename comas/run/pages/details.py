@@ -11,9 +11,7 @@ from comas.run.records import TOKENS, read_tokens
 from comas.run.seals import read_inputs
 from comas.utils.model_folder import folder_of
 
-NOT_WRITTEN = (
-    "the run wrote none (logging.tokens=false, or a version of CoMAS before there was that key)"
-)
+NOT_WRITTEN = "the run's folder has no tokens/"
 
 
 def read_details(
