@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from comas.config.schema import Columns, Data
+from comas.config.schema import Data
 from comas.data import DataError, load_questions
 from comas.data.choices import with_choices
 from comas.interaction.prompts import APPROVALS, SCORING, SHIPPED, SOLUTION, fill
@@ -52,7 +52,7 @@ def test_options_that_are_none_are_a_fault(choices, said):
 def test_a_csv_holds_options_in_columns_of_their_own(tmp_path: Path) -> None:
     path = tmp_path / "quiz.csv"
     path.write_text("q,A,B,right\nBigger?,2,3,B\nSmaller?,2,3,#### A\n")
-    columns = Columns(prompt="q", answer="right", choices=["A", "B"])
+    columns = {"prompt": "q", "answer": "right", "choices": ["A", "B"]}
     rules = Data(columns=columns, domain="choice", answer_after=None)
     with pytest.raises(DataError, match=r"line 3: answer: '#### A' is none of the options"):
         load_questions(path, rules)
@@ -62,7 +62,10 @@ def test_a_csv_holds_options_in_columns_of_their_own(tmp_path: Path) -> None:
     assert found.answers == {"quiz/1": "B\n(A) 2\n(B) 3"}
     with pytest.raises(DataError, match=r"no column C; data\.columns\.choices names them"):
         load_questions(
-            path, Data(columns=Columns("q", "right", choices=["A", "C"]), domain="choice")
+            path,
+            Data(
+                columns={"prompt": "q", "answer": "right", "choices": ["A", "C"]}, domain="choice"
+            ),
         )
 
 
@@ -85,7 +88,7 @@ ARC = {"prompt": "Which?", "choices": {"text": OPTIONS, "label": ["1", "2", "3"]
 def read(path: Path, row: dict[str, object], **columns: object) -> str:
     """The letter of the only record."""
     path.write_text(json.dumps(row))
-    rules = Data(columns=Columns(**{"choices": ["choices.text"], **columns}), domain="choice")
+    rules = Data(columns={"choices": ["choices.text"], **columns}, domain="choice")
     [gold] = load_questions(path, rules).answers.values()
     return gold[0]
 

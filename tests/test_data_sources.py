@@ -15,7 +15,7 @@ from datasets import Dataset
 from huggingface_hub.utils import http_backoff
 from pyarrow import parquet
 
-from comas.config.schema import Columns, Data
+from comas.config.schema import Data
 from comas.data import DataError, load_questions
 from comas.data.preparation import loading
 from comas.data.preparation.math_train import MATH
@@ -30,7 +30,7 @@ ROWS = [
     },
 ]
 RULES = Data(
-    columns=Columns(prompt="question", answer="solution"), domain="math", answer_after="####"
+    columns={"prompt": "question", "answer": "solution"}, domain="math", answer_after="####"
 )
 AS_CSV = """question,solution,level
 What is 48 + 23?,"40 + 20 = 60, 8 + 3 = 11 #### 71",5
@@ -81,7 +81,7 @@ def test_a_rows_own_id_and_domain_come_first(tmp_path):
 def test_a_column_that_is_null_is_not_read(tmp_path):
     path = written(tmp_path / "mine.jsonl", '{"prompt": "1 + 1?", "answer": 2, "task": "sums"}')
     assert "task: Input should be 'math'" in error_of(path, Data(domain="math"))
-    rules = Data(columns=Columns(task=None), domain="math")
+    rules = Data(columns={"task": None}, domain="math")
     assert load_questions(path, rules).answers == {"mine/1": "2"}
 
 
@@ -207,7 +207,7 @@ def test_where_there_is_no_id_task_or_source_the_record_has_what_others_without_
 
 
 def test_a_missing_option_or_choice_is_a_fault_and_a_whole_float_is_a_number(tmp_path):
-    columns = Columns(choices=["A", "B"])
+    columns = {"choices": ["A", "B"]}
     values = {"A": [1.0, NONE, 1.0, 1.0], "B": [2.0] * 4, "answer": [1.0, 0.0, NONE, 0.5]}
     path = in_parquet(tmp_path / "mine.parquet", prompt=["Which?"] * 4, **values)
     count, *faults = error_of(path, Data(domain="choice", columns=columns)).splitlines()
@@ -241,14 +241,11 @@ VERL = {
     "extra_info": {"index": 7},
 }
 LAYOUTS = {
-    "TRL": (TRL, Columns(answer="completion")),
-    "OpenAI": (OPENAI, Columns(prompt="messages.-2.content", answer="messages.-1.content")),
+    "TRL": (TRL, {"answer": "completion"}),
+    "OpenAI": (OPENAI, {"prompt": "messages.-2.content", "answer": "messages.-1.content"}),
     "verl": (
         VERL,
-        Columns(
-            answer="reward_model.ground_truth",
-            task="ability",
-        ),
+        {"answer": "reward_model.ground_truth", "task": "ability"},
     ),
 }
 
@@ -314,7 +311,7 @@ def test_a_dotted_name_reads_what_stands_within_a_column(tmp_path):
     path = written(tmp_path / "mine.jsonl", json.dumps(row))
 
     def read(prompt: str, answer: str) -> list[str]:
-        rules = Data(domain="math", columns=Columns(prompt=prompt, answer=answer))
+        rules = Data(domain="math", columns={"prompt": prompt, "answer": answer})
         found = load_questions(path, rules)
         return [found.questions[0].text, *found.answers.values()]
 

@@ -12,6 +12,7 @@ from pydantic import AfterValidator, TypeAdapter, ValidationError
 from pydantic_core import PydanticCustomError, to_json
 
 from comas.config.schema import Data
+from comas.config.schema.questions import COLUMNS
 from comas.data import reasoning_gym
 from comas.data.cells import column_names, has_column, spells_missing, text_of, value_at
 from comas.data.choices import gold_with_options, with_choices
@@ -197,10 +198,9 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
         return row
     if not isinstance(row, Mapping):
         return to_json(row)
-    chosen = rules.columns
-    columns = {"id": "id", "prompt": chosen.prompt, "answer": chosen.answer, "source": "source"}
-    if rules.columns.task is not None:
-        columns["task"] = rules.columns.task
+    chosen = COLUMNS | rules.columns
+    columns = {"id": "id", "source": "source"}
+    columns |= {part: str(chosen[part]) for part in NEEDED if chosen[part] is not None}
     known = {"id": name, "task": rules.domain, "source": source}
     found = {key: value_at(row, one) for key, one in columns.items() if has_column(row, one)}
     record = known | {key: value for key, value in found.items() if value is not None}
@@ -208,21 +208,27 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
     if faults:
         return Faulty("; ".join(faults))
     try:
-        record |= _prompt_and_answer(record, rules)
+        record |= _prompt_and_answer(record, columns, mark=rules.answer_after)
         if record["task"] == "choice":
+            options, labels = chosen["choices"], chosen["labels"]
             record = with_choices(
-                record, row, columns=rules.columns.choices, labels=rules.columns.labels
+                record,
+                row,
+                columns=[str(one) for one in (options if isinstance(options, list) else [options])],
+                labels=None if labels is None else str(labels),
             )
     except ValueError as error:
         return Faulty(str(error))
     return to_json({key: _as_text(value) for key, value in record.items()})
 
 
-def _prompt_and_answer(record: Mapping[str, Any], rules: Data) -> dict[str, Any]:
+def _prompt_and_answer(
+    record: Mapping[str, Any], columns: Mapping[str, str], *, mark: str | None
+) -> dict[str, Any]:
     """The texts of both; an answer of choice may still be a number. Raises ValueError."""
-    prompt = text_of(record["prompt"], key="prompt", column=rules.columns.prompt)
-    answer = text_of(record["answer"], key="answer", column=rules.columns.answer)
-    is_choice, mark = record["task"] == "choice", rules.answer_after
+    prompt = text_of(record["prompt"], key="prompt", column=columns["prompt"])
+    answer = text_of(record["answer"], key="answer", column=columns["answer"])
+    is_choice = record["task"] == "choice"
     answer = answer if is_choice else _as_text(answer)
     if mark is not None and isinstance(answer, str):
         if mark not in answer:

@@ -9,13 +9,12 @@ from comas.config.schema.algorithm import Algorithm, Custom, Dpo, Grpo, PolicyGr
 from comas.config.schema.engines import Cluster, Lora, Policy, Rollout
 from comas.config.schema.interaction import Interaction, Reward, Society
 from comas.config.schema.optimization import Optimization
-from comas.config.schema.questions import Columns, Data, ReasoningGym, Validation, Verification
+from comas.config.schema.questions import Data, ReasoningGym, Validation, Verification
 from comas.config.schema.run import Config, Logging, Training
 
 __all__ = [
     "Algorithm",
     "Cluster",
-    "Columns",
     "Config",
     "Custom",
     "Data",

@@ -6,25 +6,19 @@ from typing import Any
 from comas.config.keys import key
 from comas.types import ALL_DOMAINS
 
-
-@dataclass
-class Columns:
-    """The columns that hold the parts of a record, with dots where one stands within another, such
-    as reward_model.ground_truth; one that is null is not read."""
-
-    prompt: str = key("prompt")
-    """The bare question."""
-    answer: str = key("answer")
-    """Its reference answer, in the form of its domain."""
-    task: str | None = key("task", example="task")
-    """Its domain; where there is none: ``data.domain``. (A column ``id`` is read where there is
-    one, else the number of the row is its id; likewise ``source``, else the file's name.)"""
-    choices: list[str] = key(["choices"])
-    """Of questions of choice: the column that holds the list of options, or the columns that hold
-    one each; a record without them lists its options in its prompt."""
-    labels: str | None = key("choices.label", example="choices.label")
-    """Of questions of choice: the column that holds a label for each option, by which the answer
-    names one (in ARC A to D, or 1 to 4); where there is none: the letters from A."""
+COLUMNS = {
+    "prompt": "prompt",
+    "answer": "answer",
+    "task": "task",
+    "choices": ["choices"],
+    "labels": "choices.label",
+}
+"""Part of a record -> the column that holds it, where ``data.columns`` does not name another: the
+bare question; its reference answer, in the form of its domain; its domain (else ``data.domain``);
+and of questions of choice the list of options, or the columns that hold one each (else they are
+listed in the prompt), and the labels by which the answer names an option (in ARC A to D, or 1 to 4;
+else the letters from A). A column ``id`` is read where there is one, else the number of the row is
+its id; likewise ``source``, else the file's name."""
 
 
 @dataclass
@@ -51,7 +45,9 @@ class Data:
     probe: str | None = key(None, leads_to="file", example="quickstart/probe.jsonl")
     """Planted solutions with known mistakes, about which every agent is asked as a judge at each
     validation (``comas/data/probe.py`` says what a line holds); null: none."""
-    columns: Columns = field(default_factory=Columns)
+    columns: dict[str, Any] = key({}, one_of=tuple(COLUMNS), example={"prompt": "question"})
+    """Part of a record (prompt, answer, task, choices, labels) -> the column that holds it, with
+    dots where one stands within another, such as reward_model.ground_truth; null: none does."""
     domain: str | None = key(None, one_of=ALL_DOMAINS, example="math")
     """Domain of questions that name none; null: each of them names one."""
     answer_after: str | None = key(None, example="####")
