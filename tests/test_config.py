@@ -162,7 +162,7 @@ def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path: Path):
             "society.num_agents=2",
             "optimization.learning_rate=1e-5",
             "training.num_steps=null",
-            "logging.tensorboard=true",
+            "validation.discussions=true",
             "seed=2",
             "seed=3",
         ],
@@ -171,7 +171,7 @@ def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path: Path):
     assert config.society.models == ["a", "b/c"]
     assert config.optimization.learning_rate == 1e-5
     assert config.training.num_steps is None
-    assert config.logging.tensorboard is True
+    assert config.validation.discussions is True
 
 
 def test_a_written_config_reads_back_as_an_equal_one(tmp_path: Path):
@@ -353,7 +353,7 @@ def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path: Path
         ("bacth_size", "did you mean rollout.batch_size?"),
         ("temperature", "did you mean rollout.temperature or validation.temperature?"),
         ("policy.learning_rate", "did you mean optimization.learning_rate?"),
-        ("logging.zzzzzzzz", "the keys of this section: logging.wandb, logging.tensorboard"),
+        ("logging.zzzzzzzz", "the keys of this section: logging.trackers"),
         ("qqq", "the keys and sections are: name, seed, saves, resume, resume_changed,"),
     ],
 )

@@ -53,7 +53,7 @@ def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(con
         assert events.Tags()["scalars"] == ["a/b"]
         return [(event.step, event.value) for event in events.Scalars("a/b")]
 
-    config.logging.tensorboard = True
+    config.logging.trackers = ["tensorboard"]
     with RunDirectory.create(config) as run:
         for step in (0, 1):
             run.log_metrics(step, {"a/b": step, "none": None})
@@ -91,7 +91,7 @@ def train(run: RunDirectory) -> None:
 
 
 def test_tensorboard_gets_a_table_of_the_last_discussions(config: Config):
-    config.logging.tensorboard = True
+    config.logging.trackers = ["tensorboard"]
     with RunDirectory.create(config) as run:
         train(run)
     [text] = tensorboard_of(run).Tensors("discussions/text_summary")
@@ -109,8 +109,11 @@ def children() -> set[str]:
 
 
 @pytest.mark.stack
-def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(config: Config):
-    config.logging.wandb = "offline"
+def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(
+    config: Config, monkeypatch
+):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    config.logging.trackers = ["wandb"]
     with RunDirectory.create(config) as run:
         train(run)
         assert "wandb-core" in children()

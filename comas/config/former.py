@@ -18,6 +18,8 @@ RENAMED = {
     "rollout.gpu_memory_share": "rollout.gpu_memory_utilization",
     "rollout.max_concurrent_requests": "rollout.max_num_seqs",
     "training.eval_every": "training.validate_every",
+    "logging.tensorboard": "logging.trackers=[tensorboard]",
+    "logging.wandb": "logging.trackers=[wandb]",
     "verification.math": "verification.verifiers.math",
     "verification.science": "verification.verifiers.science",
     "verification.coding": "verification.verifiers.coding",

@@ -88,10 +88,10 @@ RELEASED: dict[str, Here] = {
     "deepspeed_enable_sleep": Here(None, "colocated trainers leave the GPU during rollouts"),
     "colocate_all_models": Here("cluster.placement", "colocated or disaggregated"),
     "seed": Here("seed"),
-    "use_wandb": Here("logging.wandb", "disabled, offline or online; the key: wandb login"),
+    "use_wandb": Here("logging.trackers", "[wandb], after wandb login"),
     "wandb_project": Here(None, "set WANDB_PROJECT in the environment"),
     "wandb_run_name": Here("name"),
-    "use_tensorboard": Here("logging.tensorboard", "true; the folder is the run's"),
+    "use_tensorboard": Here("logging.trackers", "[tensorboard]; the folder is the run's"),
 }
 
 

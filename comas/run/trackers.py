@@ -39,27 +39,13 @@ def _as_tracker(found: Any) -> Callable[[Config, Path], Tracker] | None:
     return found
 
 
-TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
-    {},
-    group="comas.trackers",
-    wanted="a function from (configuration, the run's folder) to a Tracker",
-    adapt=_as_tracker,
-)
-"""Further trackers, by the names in ``logging.trackers``."""
-
-
 def open_trackers(config: Config, run: Path) -> list[Tracker]:
-    """Return the trackers that ``logging`` asks for; raises FileError when one cannot start."""
+    """Return those of ``logging.trackers``; raises FileError when one cannot start."""
     with blaming_plugins():
-        trackers = [_own_tracker(name, config, run) for name in config.logging.trackers]
-    if config.logging.tensorboard:
-        trackers.append(TensorboardTracker(run / "tensorboard"))
-    if config.logging.wandb != "disabled":
-        trackers.append(WandbTracker(config, run))
-    return trackers
+        return [_open_tracker(name, config, run) for name in config.logging.trackers]
 
 
-def _own_tracker(name: str, config: Config, run: Path) -> Tracker:
+def _open_tracker(name: str, config: Config, run: Path) -> Tracker:
     made = TRACKERS[name](config, run)
     for method in (name for name in vars(Tracker) if not name.startswith("_")):
         _, *wanted = inspect.signature(getattr(Tracker, method)).parameters.values()
@@ -77,11 +63,11 @@ def _own_tracker(name: str, config: Config, run: Path) -> Tracker:
 class TensorboardTracker:
     """Scalars, and the last step's discussions as text, under ``tensorboard/``."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, config: Config, run: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
         self._new_writer = SummaryWriter
-        self._folder = folder
+        self._folder = run / "tensorboard"
         self._writer: Any = None
         self._records: Sequence[Record] = ()
         self._step = 0
@@ -124,7 +110,6 @@ class WandbTracker:
     def __init__(self, config: Config, run: Path) -> None:
         import wandb
 
-        mode: Any = config.logging.wandb
         try:
             self._run = wandb.init(
                 project=os.environ.get("WANDB_PROJECT", "comas"),
@@ -132,14 +117,12 @@ class WandbTracker:
                 id=run.name,
                 resume="allow",
                 dir=str(run),
-                mode=mode,
                 config=dataclasses.asdict(config),
             )
         except wandb.Error as error:
             raise FileError(
-                f"logging.wandb={mode}: wandb does not start: {error}. Log in "
-                "with `wandb login`, or set logging.wandb=offline and upload later with "
-                "`wandb sync`"
+                f"logging.trackers: wandb does not start: {error}. Log in with `wandb login`, or "
+                "set WANDB_MODE=offline in the environment and upload later with `wandb sync`"
             ) from error
         # Steps come twice when a resumed run repeats some, which wandb's own counter forbids.
         self._run.define_metric("*", step_metric="step")
@@ -165,6 +148,15 @@ class WandbTracker:
         self._run.finish(exit_code=int(failed))
         # Trap: else its service is asked to end at exit, after temporary_folder has ended it.
         teardown()
+
+
+TRACKERS: Registry[Callable[[Config, Path], Tracker]] = Registry(
+    {"tensorboard": TensorboardTracker, "wandb": WandbTracker},
+    group="comas.trackers",
+    wanted="a function from (configuration, the run's folder) to a Tracker",
+    adapt=_as_tracker,
+)
+"""By the names in ``logging.trackers``."""
 
 
 def table_rows(records: Sequence[Record]) -> Iterator[list[Any]]:

@@ -50,14 +50,10 @@ class Training:
 class Logging:
     """Where metrics go besides metrics.jsonl."""
 
-    wandb: str = key("disabled", one_of=("disabled", "offline", "online"))
-    """offline writes into the run directory, for `wandb sync`. The project is comas, or what
-    WANDB_PROJECT says."""
-    tensorboard: bool = key(False)
-    """Whether the run directory gets a folder tensorboard/."""
-    trackers: list[str] = key([], leads_to="plug-in")
-    """Further trackers: plug-ins that are called with the configuration and the run's folder, and
-    return a ``comas.run.trackers.Tracker``."""
+    trackers: list[str] = key([], leads_to="plug-in", example=["tensorboard", "wandb"])
+    """tensorboard (a folder tensorboard/ in the run directory), wandb (WANDB_MODE=offline in the
+    environment writes into the run directory, for `wandb sync`), or plug-ins: functions from the
+    configuration and the run's folder to a ``comas.run.trackers.Tracker``."""
 
 
 @dataclass
