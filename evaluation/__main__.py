@@ -53,8 +53,7 @@ def _compare(arguments: Sequence[str]) -> None:
     if any(not override.startswith("results=") for override in overrides):
         raise ValueError(f"compare takes results=... only, not {' '.join(overrides)}")
     results = overrides[-1].removeprefix("results=") if overrides else EvaluationConfig().results
-    text, figure = compare(names, results=Path(results))
-    sys.stdout.write(f"{text}\n{figure}\n")
+    sys.stdout.write(compare(names, results=Path(results)))
 
 
 if __name__ == "__main__":

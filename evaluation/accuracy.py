@@ -3,9 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from functools import cached_property
-from math import lcm
 from statistics import fmean, stdev
 
 import numpy as np
@@ -17,6 +14,8 @@ NUM_RESAMPLES = 10_000
 BOOTSTRAP_SEED = 0
 CONFIDENCE = 0.95
 MEAN_PART = "agents"
+DIGITS = 12
+"""To which differences are rounded, so that thirds which cancel leave exactly 0."""
 
 FEWEST_TASKS = 6
 """With fewer, chance explains any difference: of 5 tasks, all better, a sign test says 6 %."""
@@ -35,7 +34,7 @@ class Accuracy:
     Accuracies are shares, 0 to 1.
     """
 
-    shares: Mapping[TaskKey, Fraction]
+    shares: Mapping[TaskKey, float]
     """For each task the share of its answers that are correct, over seeds and over agents."""
     repeats: tuple[float, ...]
     """The accuracy of each seed, or of each agent."""
@@ -52,11 +51,6 @@ class Accuracy:
     def spread(self) -> float | None:
         """Sample standard deviation of the repeats; None for a single one."""
         return stdev(self.repeats) if len(self.repeats) > 1 else None
-
-    @cached_property
-    def interval(self) -> tuple[float, float]:
-        """Bootstrap interval of ``value``, over tasks."""
-        return bootstrap_interval(self.shares.values())
 
 
 @dataclass(frozen=True)
@@ -103,7 +97,7 @@ def accuracy_of(evaluation: Evaluation, grader: Grader) -> Accuracy:
     tally = evaluation.graders[grader]
     return Accuracy(
         shares={
-            (task_id, question): Fraction(correct[task_id], num_seeds)
+            (task_id, question): correct[task_id] / num_seeds
             for task_id, question in evaluation.questions.items()
         },
         repeats=tally.accuracy_by_seed,
@@ -166,27 +160,22 @@ def paired_difference(accuracy: Accuracy, *, reference: Accuracy) -> Difference 
         return None
     differences = [accuracy.shares[key] - reference.shares[key] for key in common]
     low, high = bootstrap_interval(differences)
-    return Difference(float(sum(differences) / len(common)), low, high, len(common))
+    return Difference(round(fmean(differences), DIGITS), low, high, len(common))
 
 
-def bootstrap_interval(values: Iterable[Fraction]) -> tuple[float, float]:
+def bootstrap_interval(values: Sequence[float]) -> tuple[float, float]:
     """95 % percentile interval of the mean of ``values`` over 10,000 bootstrap resamples.
 
     Only the count of each distinct value in a resample matters, and the counts are a multinomial
-    draw: the same distribution as drawing one by one, for a fraction of the work. Sums are of
-    integers, so that a mean of exactly 0 is 0. The seed is fixed, so the same results always have
-    the same interval.
+    draw: the same distribution as drawing one by one, for a fraction of the work. The seed is
+    fixed, so the same results always have the same interval.
     """
-    distinct = sorted(Counter(values).items())
-    counts = np.array([count for _, count in distinct])
-    size = counts.sum()
-    scale = lcm(*(value.denominator for value, _ in distinct))
-    scaled = np.array([int(value * scale) for value, _ in distinct])
+    distinct, counts = np.unique(np.round(values, DIGITS), return_counts=True)
+    size = len(values)
     generator = np.random.default_rng(BOOTSTRAP_SEED)
     draws = generator.multinomial(size, counts / size, size=NUM_RESAMPLES)
-    means = draws @ scaled / (size * scale)
     tail = (1 - CONFIDENCE) / 2
-    low, high = np.quantile(means, [tail, 1 - tail])
+    low, high = np.quantile(np.round(draws @ distinct / size, DIGITS), [tail, 1 - tail])
     return float(low), float(high)
 
 
@@ -223,10 +212,7 @@ def _mean_row(name: str, agents: Sequence[Row]) -> Row:
 
 def _mean(accuracies: Sequence[Accuracy]) -> Accuracy:
     return Accuracy(
-        shares={
-            task: sum(a.shares[task] for a in accuracies) / Fraction(len(accuracies))
-            for task in accuracies[0].shares
-        },
+        shares={task: fmean(a.shares[task] for a in accuracies) for task in accuracies[0].shares},
         repeats=tuple(accuracy.value for accuracy in accuracies),
         num_judged=sum(accuracy.num_judged for accuracy in accuracies),
         num_asked=sum(accuracy.num_asked for accuracy in accuracies),

@@ -66,8 +66,6 @@ class EvaluationConfig:
     """How the programs that models write are isolated: see ``verification.sandbox`` of a
     training run."""
 
-    port: int | None = key(None, at_least=1024, at_most=65535, example=8000)
-    """Port of the first server; the others have the ports after it. null: free ones."""
     start_timeout_s: float = key(900.0, above=0)
     """Limit on the start of the servers, in seconds."""
     tensor_parallel_size: int = key(1, at_least=1)
@@ -126,7 +124,6 @@ def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     if (fault := fault_of_address(config.base_url)) is not None:
         yield Conflict(("base_url",), *fault)
     for name, is_given, reason in (
-        ("port", config.port is not None, "a server is started only without base_url"),
         ("weights", config.weights != "trained", "only a run directory has several weights"),
         ("generation_config", config.generation_config != "model", "the server there decides"),
     ):

@@ -15,11 +15,9 @@ from comas.verification.verifiers import GRADERS as VERIFIERS_OF
 from evaluation.inference_log import (
     ANSWERS,
     FAILURES,
-    SESSIONS,
     AnswerKey,
     read_failures,
     read_inference,
-    read_sessions,
 )
 from evaluation.results import (
     EVALUATION,
@@ -92,7 +90,7 @@ def grade_folder(
         num_done=len(judged),
         num_failures=len(failures & asked.keys() - judged.keys()),
         graders={grader: tally(graded, grader=grader, seeds=seeds) for grader in GRADERS},
-        cost=_cost(folder, answers),
+        cost=_cost(answers),
         questions=questions,
         answers=graded,
         graded_by=GRADERS_FINGERPRINT,
@@ -172,12 +170,11 @@ def _judge(
     }
 
 
-def _cost(folder: Path, answers: Sequence[Answer]) -> Cost:
-    """The cost of all answers on the disk, asked for now or not: the sessions cover all of them."""
+def _cost(answers: Sequence[Answer]) -> Cost:
+    """The cost of all answers on the disk, asked for now or not."""
     calls = [call for answer in answers for call in answer.calls]
-    return Cost.of(
+    return Cost(
         calls=len(calls),
         prompt_tokens=sum(call.prompt_tokens for call in calls),
         completion_tokens=sum(call.completion_tokens for call in calls),
-        wall_s=sum(session.wall_s for session in read_sessions(folder / SESSIONS)),
     )

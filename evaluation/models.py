@@ -2,14 +2,14 @@
 
 import hashlib
 import os
-import ssl
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import httpx
+import httpx2
+import openai
 from pydantic import BaseModel, ValidationError
 
 from comas.config import Config, load
@@ -30,7 +30,7 @@ from comas.utils.model_folder import (
     may_be_hub_name,
 )
 from comas.utils.thinking import KNOWN_MARKS, ThinkingMarks
-from evaluation.client import Endpoint, fault_of_address, proxy_of
+from evaluation.client import Endpoint, connection, fault_of_address
 from evaluation.results import fingerprint
 from evaluation.types import UNCHANGED_CHAT, ChatRules
 
@@ -309,20 +309,18 @@ class _Listing(BaseModel):
 def _listed_models(base_url: str, api_key: str) -> list[_Listed]:
     """Return the models that an endpoint lists. Raises ValueError when it does not say."""
     try:
-        reply = httpx.get(
-            f"{base_url.rstrip('/')}/models",
-            headers={"Authorization": f"Bearer {api_key}"},
+        with openai.OpenAI(
+            base_url=base_url,
+            api_key=api_key,
+            max_retries=0,
             timeout=LIST_TIMEOUT_S,
-            # As the client asks: with its rule for proxies, and the certificates of the machine.
-            trust_env=False,
-            proxy=proxy_of(base_url),
-            verify=ssl.create_default_context(),
-        )
-        reply.raise_for_status()
+            http_client=openai.DefaultHttpxClient(**connection(base_url)),
+        ) as server:
+            reply = server.get("/models", cast_to=httpx2.Response)
         return _Listing.model_validate_json(reply.content).data
-    except (httpx.HTTPError, httpx.InvalidURL, ValueError, ImportError) as error:
-        # A ValueError or ImportError of httpx: a key or a kind of proxy that it cannot use.
-        reason = str(error).partition("\n")[0]
+    except (openai.OpenAIError, ValueError, ImportError) as error:
+        # A ValueError or ImportError of httpx2: a key or a kind of proxy that it cannot use.
+        reason = str(error.__cause__ or error).partition("\n")[0]
         raise ValueError(
             f"{base_url} does not list its models ({reason}). Is the server "
             "running, does the address look like http://127.0.0.1:8000/v1, and is OPENAI_API_KEY "

@@ -13,7 +13,6 @@ from comas.types import Message
 from comas.utils.chat import template_fault
 from comas.utils.model_folder import load_tokenizer
 from comas.verification.sandbox import Isolation
-from evaluation.accuracy import columns_of, in_words
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.client import RequestOptions, with_system_prompt
 from evaluation.config import Command, EvaluationConfig
@@ -24,7 +23,7 @@ from evaluation.models import (
     find_remote,
     find_target,
 )
-from evaluation.report import Results, read_results
+from evaluation.report import read_results
 from evaluation.results import (
     SAMPLING,
     SETUP_FILES,
@@ -34,7 +33,6 @@ from evaluation.results import (
     Identity,
     check_identity,
     fingerprint,
-    graded_columns,
 )
 from evaluation.setups import SETUPS
 from evaluation.tasks import DRAW_SEED, HELD_OUT, benchmark_tasks, choose_benchmarks, held_out_tasks
@@ -120,7 +118,7 @@ def make_plan(command: Command) -> EvaluationPlan:
     check_identity(plan.folder, plan.identity)
     _check_templates(plan)
     if plan.baseline is not None:
-        _check_baseline(plan, read_results(plan.baseline, name=str(config.baseline)))
+        read_results(plan.baseline, name=str(config.baseline))  # it is there, and not damaged
     return plan
 
 
@@ -197,23 +195,6 @@ def _check_templates(plan: EvaluationPlan) -> None:
         raise ValueError(
             f"setups: a chat template does not take what is said in {'; '.join(reasons)}. {remedy}"
         )
-
-
-def _check_baseline(plan: EvaluationPlan, baseline: Results) -> None:
-    """Raise ValueError when no summary could compare the two. Whether the questions of a benchmark
-    are the same is seen only then."""
-    faults = []
-    if "." in plan.target.subjects and len(baseline.rows) > 1:
-        named = f"baseline={baseline.name}/{baseline.subjects[0].part}"
-        faults.append(f"it has several subjects: name one, such as {named}")
-    ours, theirs = {*plan.columns, *graded_columns(plan.folder)}, columns_of(baseline.rows)
-    if ours.isdisjoint(theirs):
-        faults.append(
-            f"it has {in_words(theirs)}, and here is {in_words(ours)}: choose benchmarks=[...] and "
-            "setups=[...] of both, or another baseline"
-        )
-    if faults:
-        raise ValueError(f"cannot compare with baseline={baseline.name}: {'; '.join(faults)}")
 
 
 def _all_tasks(config: EvaluationConfig, target: Target) -> dict[str, list[BenchmarkTask]]:

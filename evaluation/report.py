@@ -1,7 +1,5 @@
-"""The summary of a results folder as JSON, Markdown and CSV; several folders side by side."""
+"""The summary of a results folder as JSON and Markdown; several folders side by side."""
 
-import csv
-import io
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -9,23 +7,18 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from comas.utils.files import explaining_errors, write_text
+from comas.utils.files import write_text
 from comas.verification import Grader
 from evaluation.accuracy import MEAN_PART, Difference, Row, compare_rows, rows_of
 from evaluation.grading import GRADERS_FINGERPRINT
-from evaluation.results import SUMMARY, Column, Subject, read_sampling, read_subjects
+from evaluation.results import SUMMARY, Subject, read_sampling, read_subjects
 from evaluation.tables import (
     COST_LEGEND,
     DIFFERENCE_LEGEND,
     LEGEND,
     accuracy_table,
-    benchmarks_of,
     cost_table,
     difference_table,
-    setups_of,
     shortcomings,
 )
 
@@ -42,13 +35,8 @@ OTHER_GRADERS: dict[Grader, tuple[str, str]] = {
 """Beside strict: the title of the table, and what stands in its place where it is the same."""
 COMPLETE = "Nothing: every answer is there and judged."
 
-GROUP_WIDTH = 0.8
-"""Share of the distance between two groups of bars."""
-PANEL_HEIGHT = 2.8
-BAR_WIDTH_INCHES = 0.22
-
 Record = dict[str, Any]
-"""A line of the CSV file, by key."""
+"""A row of summary.json, by key."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +60,7 @@ def read_results(folder: Path, *, name: str) -> Results:
 
 
 def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
-    """Write summary.json, .md and .csv into ``folder`` (``results/NAME``); returns what of the
+    """Write summary.json and summary.md into ``folder`` (``results/NAME``); returns what of the
     Markdown fits a screen: all but the intervals of differences and the cost.
 
     ``baseline`` is the results folder that NAME is compared with: every subject with the only
@@ -87,34 +75,29 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     if baseline is not None:
         reference = read_results(baseline, name=os.path.relpath(baseline, folder.parent))
         rows, everyone = _lined_up(reference, [results]), [reference, results]
-    lines = [record for row in rows for record in _records(row)]
     summary = {
         "name": results.name,
         "baseline": None if baseline is None else everyone[0].name,
         "asked_differently": _asked_differently(everyone),
         "graded_differently": _graded_differently(everyone),
-        "rows": lines,
+        "rows": [record for row in rows for record in _records(row)],
         "cost": _cost_records(results),
         "missing": [line for each in everyone for line in shortcomings(each.name, each.subjects)],
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
     screen = "\n\n".join([f"# Results of {results.name}", *_overview(rows, everyone)])
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    write_text(folder / "summary.csv", _as_csv(lines))
     text = "\n\n".join([screen, *_differences(rows), cost]) + "\n"
     write_text(folder / SUMMARY, text)
     return f"{screen}\n"
 
 
-def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
-    """Compare the results folders ``names`` of ``results`` with the first of them.
+def compare(names: Sequence[str], *, results: Path) -> str:
+    """Return the Markdown that compares results folders of ``results`` with the first of them.
 
     A name stands for a model (``base``), one subject of a run (``quickstart/agent_0``) or a
     whole run (``quickstart``). Each subject of a run is compared with its counterpart in the
     first folder, or with the only subject there.
-
-    Returns the tables as Markdown, and the path of the figure that is drawn:
-    ``results/comparison-<names>.png``.
 
     Raises ValueError for fewer than two names, when a folder has no results or damaged ones, or
     when one has nothing in common with the first.
@@ -126,12 +109,9 @@ def compare(names: Sequence[str], *, results: Path) -> tuple[str, Path]:
     names = [_under(results, name) for name in names]
     first, *others = [read_results(results / name, name=name) for name in names]
     rows = _lined_up(first, others)
-    joined = "-".join(name.replace("/", "_") for name in names)
-    figure = results / f"comparison-{joined}.png"
-    draw_accuracies(rows, figure)
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
     parts = [title, *_overview(rows, [first, *others]), *_differences(rows)]
-    return "\n\n".join(parts) + "\n", figure
+    return "\n\n".join(parts) + "\n"
 
 
 def _under(results: Path, name: str) -> str:
@@ -259,73 +239,3 @@ def _cost_records(results: Results) -> list[Record]:
         for subject in results.subjects
         for (setup, benchmark), evaluation in subject.evaluations.items()
     ]
-
-
-def _as_csv(rows: Sequence[Record]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue()
-
-
-# ---------------------------------------------------------------- the figure
-
-
-def draw_accuracies(rows: Sequence[Row], path: Path) -> None:
-    """Draw the accuracies of ``rows`` (strict grader) into the image file ``path``.
-
-    Error bars are 95 % bootstrap intervals over tasks, of each accuracy by itself: subjects with
-    the same tasks may differ significantly even where their intervals overlap.
-
-    Raises OSError when the file cannot be written.
-    """
-    with explaining_errors(path):
-        accuracy_figure(rows).savefig(path, dpi=150)
-
-
-def accuracy_figure(rows: Sequence[Row]) -> Figure:
-    """The figure of ``draw_accuracies``."""
-    setups, benchmarks = setups_of(rows), benchmarks_of(rows)
-    width = max(6.0, 2 + BAR_WIDTH_INCHES * (len(rows) + 1) * len(benchmarks))
-    height = 1.2 + PANEL_HEIGHT * len(setups)
-    figure = Figure(figsize=(width, height), layout="constrained")
-    panels = figure.subplots(len(setups), 1, squeeze=False)[:, 0]
-    for axes, setup in zip(panels, setups, strict=True):
-        _draw_panel(axes, rows, setup=setup, benchmarks=benchmarks)
-    handles, labels = panels[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=2, frameon=False, fontsize=8)
-    figure.suptitle(
-        "Accuracy (%), strict grader, with 95 % bootstrap intervals over tasks",
-        fontsize=9,
-        color="grey",
-    )
-    return figure
-
-
-def _draw_panel(axes: Axes, rows: Sequence[Row], *, setup: str, benchmarks: Sequence[str]) -> None:
-    bar = GROUP_WIDTH / len(rows)
-    for i, row in enumerate(rows):
-        found = [
-            (x, accuracy)
-            for x, benchmark in enumerate(benchmarks)
-            if (accuracy := row.accuracies.get(("strict", Column(setup, benchmark)))) is not None
-        ]
-        heights = [100 * accuracy.value for _, accuracy in found]
-        below = [max(0.0, 100 * (accuracy.value - accuracy.interval[0])) for _, accuracy in found]
-        above = [max(0.0, 100 * (accuracy.interval[1] - accuracy.value)) for _, accuracy in found]
-        axes.bar(
-            [x + (i - (len(rows) - 1) / 2) * bar for x, _ in found],
-            heights,
-            bar,
-            yerr=(below, above),
-            label=row.label,
-            color=f"C{i}",
-            error_kw={"linewidth": 0.8, "capsize": 1.5},
-        )
-    axes.set_title(setup)
-    axes.set_xticks(range(len(benchmarks)), benchmarks)
-    axes.set_ylim(0, 100)
-    axes.grid(axis="y", alpha=0.3)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

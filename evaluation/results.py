@@ -4,10 +4,10 @@ other settings do not add to them, and its subjects, each with an evaluation.jso
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Self, get_args
+from typing import Any, NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -86,31 +86,11 @@ class Tally:
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of all answers on the disk. Failed requests count only in the wall time."""
+    """The cost of all answers on the disk."""
 
     calls: int
     prompt_tokens: int
     completion_tokens: int
-    wall_s: float
-    """Over all sessions; a killed one counts up to its last answer."""
-    tokens_per_s: float | None
-    """Completion tokens per second of wall time; None if that is 0."""
-
-    @classmethod
-    def of(cls, *, calls: int, prompt_tokens: int, completion_tokens: int, wall_s: float) -> Self:
-        """A cost with its ``tokens_per_s``."""
-        tokens_per_s = completion_tokens / wall_s if wall_s else None
-        return cls(calls, prompt_tokens, completion_tokens, wall_s, tokens_per_s)
-
-
-def total_cost(costs: Sequence[Cost]) -> Cost:
-    """The sum."""
-    return Cost.of(
-        calls=sum(cost.calls for cost in costs),
-        prompt_tokens=sum(cost.prompt_tokens for cost in costs),
-        completion_tokens=sum(cost.completion_tokens for cost in costs),
-        wall_s=sum(cost.wall_s for cost in costs),
-    )
 
 
 @dataclass(frozen=True)
@@ -190,11 +170,6 @@ def read_subjects(folder: Path) -> list[Subject]:
             f"To produce or finish results: {start_of('evaluate')} NAME PATH"
         )
     return subjects
-
-
-def graded_columns(folder: Path) -> set[Column]:
-    """The columns in which any subject of ``results/NAME`` is graded; none where nothing is."""
-    return {_column_of(path) for path in folder.rglob(EVALUATION)}
 
 
 def _read_subject(part: str, folder: Path) -> Subject:

@@ -1,7 +1,6 @@
 """Runs a setup over the tasks of a benchmark, and resumes where it was stopped."""
 
 import logging
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -41,8 +40,6 @@ class Inference:
     """Those with an answer, from this session or an earlier one."""
     num_failed: int
     """Those that failed in this session."""
-    wall_s: float
-    """Duration of this session."""
 
 
 async def run_inference(
@@ -65,7 +62,6 @@ async def run_inference(
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, setup
-    started = time.perf_counter()
     with InferenceLog(folder) as results:
         asked = [(task, seed) for seed in seeds for task in tasks]
         pending = [(task, seed) for task, seed in asked if (task.task_id, seed) not in results.done]
@@ -80,20 +76,14 @@ async def run_inference(
                 # late, with little on the disk until then.
                 num_workers = min(options.concurrency, len(pending))
                 await run_all(run.work_off(queue) for _ in range(num_workers))
-    wall_s = time.perf_counter() - started
     num_failed = len(run.failures)
-    log.info("%s: %d answered in %.1f s", name, len(pending) - num_failed, wall_s)
+    log.info("%s: %d answered", name, len(pending) - num_failed)
     if num_failed:
         log.warning(
             "%s: %d tasks failed, see %s; rerunning the command asks them again. The first: %s",
             *(name, num_failed, folder / FAILURES, run.failures[0].error),
         )
-    return Inference(
-        num_asked=len(asked),
-        num_done=len(asked) - num_failed,
-        num_failed=num_failed,
-        wall_s=wall_s,
-    )
+    return Inference(len(asked), len(asked) - num_failed, num_failed)
 
 
 @dataclass

@@ -26,7 +26,7 @@ from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
 from evaluation.server_command import (
     HOST,
-    choose_ports,
+    free_ports,
     groups_of,
     plan_slots,
     server_arguments,
@@ -105,11 +105,11 @@ def serve(
 
     Raises:
         ServerError: a server died or took longer than ``config.start_timeout_s`` to start.
-        ValueError: a port is in use, there are too few GPUs, or a chat template cannot be used.
+        ValueError: there are too few GPUs, or a chat template cannot be used.
     """
     groups = groups_of(models)
     slots = plan_slots(len(groups), config=config, device=device)
-    ports = choose_ports(len(groups), first=config.port)
+    ports = free_ports(len(groups))
     key = secrets.token_urlsafe(32)
     share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
     started = time.monotonic()

@@ -74,26 +74,13 @@ def visible_gpus() -> list[str]:
     return [str(index) for index in range(torch.cuda.device_count())]
 
 
-def choose_ports(count: int, *, first: int | None) -> list[int]:
-    """``count`` free ports, consecutive from ``first`` if it is given.
-
-    Raises ValueError when one of them is in use.
-    """
-    wanted = [0] * count if first is None else list(range(first, first + count))
-    chosen = []
+def free_ports(count: int) -> list[int]:
+    """Return ``count`` ports of this machine that nobody listens on."""
     with ExitStack() as stack:
-        for port in wanted:
-            listener = stack.enter_context(socket.socket())
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((HOST, port))
-            except OSError as error:
-                raise ValueError(
-                    f"port={first}: {HOST}:{port} cannot be used ({error.strerror}). Stop what "
-                    "listens there, or leave out port= to use a free one"
-                ) from error
-            chosen.append(listener.getsockname()[1])
-    return chosen
+        listeners = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for listener in listeners:
+            listener.bind((HOST, 0))
+        return [listener.getsockname()[1] for listener in listeners]
 
 
 def server_arguments(

@@ -1,11 +1,12 @@
 """Results as Markdown tables, laid out like the paper's Table 1; readable in a terminal too."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import astuple
 
 from comas.verification import Grader
 from evaluation.accuracy import Accuracy, CellKey, Difference, Row, columns_of
 from evaluation.benchmarks import BENCHMARKS
-from evaluation.results import GRADERS, Column, Cost, Evaluation, Subject, total_cost
+from evaluation.results import GRADERS, Column, Evaluation, Subject
 from evaluation.setups import SETUPS
 
 NOTHING = "-"
@@ -17,7 +18,7 @@ could be judged; the others count as not correct."""
 DIFFERENCE_LEGEND = """\
 (+1.40): difference in percentage points, on the tasks that both were asked. *: its 95 % interval
 (paired bootstrap over tasks, 6 or more) excludes 0."""
-COST_LEGEND = "Over all benchmarks and sessions; a killed session counts up to its last answer."
+COST_LEGEND = "Over all benchmarks."
 
 
 def setups_of(rows: Iterable[Row]) -> list[str]:
@@ -56,16 +57,16 @@ def difference_table(rows: Sequence[Row]) -> str:
 
 
 def cost_table(name: str, subjects: Sequence[Subject]) -> str:
-    """Tokens and wall time of each setup, over all benchmarks."""
+    """Calls and tokens of each setup, over all benchmarks."""
     body = []
     setups = {setup for subject in subjects for setup, _ in subject.evaluations}
     for setup in _in_order(setups, known=list(SETUPS)):
         for subject in subjects:
             costs = [e.cost for (s, _), e in subject.evaluations.items() if s == setup]
             if costs:
-                body.append([setup, subject.label(name), *_cost_cells(total_cost(costs))])
+                counts = [sum(each) for each in zip(*map(astuple, costs), strict=True)]
+                body.append([setup, subject.label(name), *(f"{count:,}" for count in counts)])
     header = ["setup", "model", "calls", "prompt tokens", "completion tokens"]
-    header += ["wall time (s)", "completion tokens/s"]
     return markdown_table(header, body, num_left_aligned=2)
 
 
@@ -135,12 +136,6 @@ def _common(difference: Difference | None, ours: Accuracy, theirs: Accuracy) -> 
     if sizes == (num_common, num_common):
         return str(num_common)
     return f"{num_common} of {sizes[0]} and {sizes[1]}"
-
-
-def _cost_cells(cost: Cost) -> list[str]:
-    speed = NOTHING if cost.tokens_per_s is None else f"{cost.tokens_per_s:,.0f}"
-    counts = (cost.calls, cost.prompt_tokens, cost.completion_tokens)
-    return [*(f"{count:,}" for count in counts), f"{cost.wall_s:,.1f}", speed]
 
 
 def _reasons(evaluation: Evaluation) -> list[str]:

@@ -45,7 +45,7 @@ def evaluation(
         num_done=sum(answer.strict is not None for answer in answers),
         num_failures=num_failures,
         graders={grader: tally(answers, grader=grader, seeds=seeds) for grader in GRADERS},
-        cost=cost or Cost.of(calls=10, prompt_tokens=2000, completion_tokens=500, wall_s=4.0),
+        cost=cost or Cost(calls=10, prompt_tokens=2000, completion_tokens=500),
         questions={f"{name}/{i}": f"{questions}{i}" for i in range(num_tasks)},
         answers=answers,
     )

@@ -141,18 +141,6 @@ def write_math_benchmarks(folder: Path) -> None:
             }
         ],
     )
-    write_parquet(
-        folder / "HuggingFaceH4/aime_2024/data/train-00000-of-00001.parquet",
-        [{"id": 60, "problem": "Find $x$.", "solution": "", "answer": "033", "year": "2024"}],
-    )
-    page = "https://artofproblemsolving.com/wiki/index.php/{}_AMC_12A_Problems/Problem_1"
-    write_parquet(
-        folder / "AI-MO/aimo-validation-amc/data/train-00000-of-00001.parquet",
-        [
-            {"id": 0, "problem": "Old one.", "answer": 142.0, "url": page.format(2022)},
-            {"id": 0, "problem": "New one.", "answer": -4.0, "url": page.format(2023)},
-        ],
-    )
     write_records(
         folder / "xw27/scibench/atkins.json",
         [{"problem_text": "Find p.", "answer_number": " -194", "unit": "$\\mathrm{~J}$ "}],
@@ -215,16 +203,3 @@ def write_choice_benchmarks(folder: Path) -> None:
         [{"question": "2 + 2?", "subject": "sums", "choices": list("3456"), "answer": 1}],
     )
     write_card(mmlu, {"all": {"test": "all/test-*"}})
-    write_records(
-        folder / "GBaker/MedQA-USMLE-4-options/phrases_no_exclude_test.jsonl",
-        [
-            {
-                "question": "Which vitamin does the sun make?",
-                "answer": "D3",
-                "options": {"A": "B12", "B": "C", "C": "D3", "D": "K"},
-                "meta_info": "step1",
-                "answer_idx": "C",
-                "metamap_phrases": ["vitamin"],
-            }
-        ],
-    )

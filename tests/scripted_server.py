@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any, Self
@@ -149,22 +148,6 @@ def replies(text: str, *, content_type: str = "application/json") -> Fault:
         return web.Response(text=text, content_type=content_type)
 
     return reply
-
-
-async def never_ends_the_reply(request: web.Request) -> web.StreamResponse:
-    """The reply goes on as long as somebody listens."""
-    response = web.StreamResponse()
-    await response.prepare(request)
-    while True:
-        await response.write(b" " * (1 << 20))
-
-
-async def packs_the_reply(request: web.Request) -> web.StreamResponse:
-    """32 MiB of spaces in 32 KiB, though nobody asked for it packed."""
-    packer = zlib.compressobj(wbits=31)
-    packed = [packer.compress(b" " * (1 << 20)) for _ in range(32)]
-    body = b"".join([*packed, packer.flush()])
-    return web.Response(body=body, headers={"Content-Encoding": "gzip"})
 
 
 async def drops_the_connection(request: web.Request) -> web.StreamResponse:

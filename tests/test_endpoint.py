@@ -9,7 +9,6 @@ import pytest
 from runner_process import run
 from scripted_server import ScriptedServer
 
-from evaluation.client import proxy_of
 from evaluation.models import find_remote
 
 
@@ -50,11 +49,3 @@ def test_an_endpoint_on_this_machine_is_asked_without_a_proxy(netrc, server, mon
     [remote] = find_remote(server.base_url, model=None).models
     assert run(remote.endpoint.base_url, tmp_path / "answers", 1, num_retries=0).num_done == 1
     assert remote.endpoint.model == "scripted"
-
-
-def test_the_environment_says_who_is_asked_without_a_proxy(netrc, monkeypatch):
-    monkeypatch.setenv("https_proxy", "proxy:3128")
-    monkeypatch.setenv("no_proxy", "near.example")
-    assert proxy_of("https://far.example/v1") == "http://proxy:3128"
-    assert proxy_of("https://near.example/v1") is None
-    assert proxy_of("http://far.example/v1") is None

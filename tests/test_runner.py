@@ -19,7 +19,6 @@ from scripted_server import ScriptedServer
 from evaluation.inference_log import (
     read_failures,
     read_inference,
-    read_sessions,
 )
 from evaluation.runner import EndpointError, request_seed
 
@@ -72,12 +71,6 @@ def test_an_interrupted_run_keeps_what_was_finished_and_asks_only_the_rest(tmp_p
         run(server.base_url, tmp_path, 200)
         assert len(server.requests) - before == 200 - num_done
     assert len(results(tmp_path)) == 200
-    # Whatever stopped a session, it is known how long it took for how many answers.
-    first, second = read_sessions(tmp_path / "sessions.jsonl")
-    # A kill may come between an answer's line and its session's: of 4 workers, 4 answers at most.
-    assert num_done - 4 <= first.num_done <= num_done
-    assert second.num_done == 200 - num_done
-    assert first.wall_s > 0.02 and second.wall_s > 0.02
 
 
 RETRIED = {
@@ -103,14 +96,12 @@ def test_what_may_pass_is_asked_again_in_the_same_run(tmp_path, name):
     assert read_failures(tmp_path / "failures.jsonl") == {}
 
 
-@pytest.mark.parametrize(
-    ("retry_after", "pause_s"), [("1", 1.0), ("Wed, 21 Oct 2026 07:28:00 GMT", 0.5)]
-)
-def test_a_server_may_ask_for_a_longer_pause(tmp_path, retry_after, pause_s):
-    busy = scripted_server.status(429, retry_after=retry_after)
+def test_a_server_may_ask_for_a_longer_pause(tmp_path):
+    busy = scripted_server.status(429, retry_after="1")
     with ScriptedServer(model, fault_of=lambda _, attempt: None if attempt else busy) as server:
-        inference = run(server.base_url, tmp_path, 1)
-    assert inference.num_done == 1 and inference.wall_s >= pause_s
+        assert run(server.base_url, tmp_path, 1).num_done == 1
+    [answer] = read_inference(tmp_path / "inference.jsonl")
+    assert answer.calls[0].wall_s >= 1.0
 
 
 def test_retries_end(tmp_path):
@@ -148,8 +139,8 @@ def test_the_password_of_a_proxy_that_refuses_is_shown_to_nobody(
         proxy.shutdown()
         serving.join()
     [error] = read_failures(tmp_path / "failures.jsonl").values()
-    assert error.startswith("no reply from https://models.invalid/v1/chat/completions: the proxy")
-    assert "status 407: Proxy Authentication Required" in error
+    assert error.startswith("no reply from https://models.invalid/v1: ")
+    assert "407 Proxy Authentication Required" in error
     assert "hunter2" not in error + caplog.text + "".join(capfd.readouterr())
 
 
@@ -169,8 +160,6 @@ UNUSABLE = {
         "finish_reason",
     ),
     "malformed JSON": (scripted_server.replies('{"choices": [{'), "Invalid JSON"),
-    "no end": (scripted_server.never_ends_the_reply, "more than 16 MiB"),
-    "packed": (scripted_server.packs_the_reply, "Invalid JSON"),
     "a page": (scripted_server.replies("<html>", content_type="text/html"), "Invalid JSON"),
 }
 
@@ -285,7 +274,6 @@ def test_more_seeds_and_more_tasks_are_added_to_what_is_there(tmp_path):
         assert (grown.num_asked, grown.num_done, len(server.requests)) == (6, 6, 6)
         shrunk = run(server.base_url, tmp_path, 1)
         assert (shrunk.num_asked, shrunk.num_done, len(server.requests)) == (1, 1, 6)
-    assert [s.num_done for s in read_sessions(tmp_path / "sessions.jsonl")] == [2, 4, 0]
 
 
 def test_a_line_that_a_kill_cut_off_is_dropped_and_its_task_asked_again(tmp_path):

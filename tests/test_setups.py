@@ -24,7 +24,6 @@ from evaluation.client import Endpoint, RequestOptions
 from evaluation.runner import request_seed, run_inference
 from evaluation.setups import SETUPS
 from evaluation.setups.discussion import best_solution
-from evaluation.setups.majority_vote import BALLOTS, elect
 from evaluation.types import BenchmarkTask
 
 TASK = BenchmarkTask(
@@ -96,14 +95,6 @@ def test_consistency_samples_five_times_and_lets_the_model_aggregate():
         **{label: [user(TASK.query)] for label in samples},
         "summary": aggregated(*(f"text of {label}" for label in samples)),
     }
-
-
-def test_majority_vote_counts_the_samples_of_consistency():
-    votes = dict(zip((f"sample {i}" for i in range(5)), ["1", "71", "2", "71.", "3"], strict=True))
-    script, consistency = Script(lambda label: rf"{label} \boxed{{{votes[label]}}}"), Script()
-    assert answer("majority_vote", script) == r"sample 1 \boxed{71}"
-    answer("consistency", consistency)
-    assert [*script.chats.items()] == [*consistency.chats.items()][:5]
 
 
 def test_debate_keeps_each_agents_dialogue_and_shows_it_the_others_answers():
@@ -200,7 +191,7 @@ def test_discussion_asks_by_the_prompts_of_choice_for_a_letter():
 
 @pytest.mark.parametrize(
     ("setup_name", "num_in_flight"),
-    [("consistency", 5), ("majority_vote", 5), ("debate", 3), ("discussion", 4)],
+    [("consistency", 5), ("debate", 3), ("discussion", 4)],
 )
 def test_calls_that_need_nothing_of_each_other_are_made_at_once(setup_name, num_in_flight):
     script = Script()
@@ -237,50 +228,6 @@ def test_sorted_by_label_the_calls_are_in_the_order_of_the_flow(setup_name):
     for i, label in enumerate(labels):  # none quotes a reply that stands after it
         quoted = json.dumps(script.chats[label])
         assert not any(f"reply {hash(later)}" in quoted for later in labels[i:])
-
-
-def test_a_vote_goes_to_the_earliest_of_equals_and_no_answer_has_none():
-    responses = ["no box", r"\boxed{8}", r"\boxed{9}", r"\boxed{9.0}", r"\boxed{8}"]
-    math, science = BALLOTS["math"], BALLOTS["science"]
-    assert elect(responses, ballot=math) == r"\boxed{8}"  # 8: 2 votes, 9: 1, 9.0: 1
-    assert elect(responses[:4], ballot=science) == r"\boxed{9}"  # 9 and 9.0 agree
-    assert elect(["none", "at all"], ballot=science) == "none"
-    # Two boxes joined by "or" are no vote for the second.
-    joined = [r"\boxed{1} or \boxed{2}"] * 2 + [r"\boxed{3}"]
-    assert elect(joined, ballot=science) == r"\boxed{3}"
-    # Within 5 %, 100 agrees with 103 and 97, which do not agree with each other: 3 votes.
-    samples = [r"\boxed{97}", r"\boxed{100}", r"\boxed{103}", r"\boxed{7}", r"\boxed{7}"]
-    assert elect(samples, ballot=science) == r"\boxed{100}"
-
-
-@pytest.mark.parametrize(
-    ("form", "one", "other", "agree"),
-    [
-        ("math", r"\dfrac 12", r"\frac{1}{2}", True),
-        ("math", "0.5", r"\frac{1}{2}", False),
-        ("science", "2.5", "2.51", True),
-        ("science", "2.5", "2.7", False),
-        ("science", "north", "north", False),
-        ("choice", r"(\text{B})", "b.", True),
-        ("choice", "A", "B", False),
-        ("choice", "none of these", "none of these", False),
-        ("coding", "def f(x):\n    return x + 1\n", "\ndef f(x):\n\n    return x + 1  ", True),
-        ("coding", "def f(x):\n    return x + 1\n", "def f(x):\nreturn x + 1", False),
-    ],
-)
-def test_answers_are_compared_as_their_form_is_written(form, one, other, agree):
-    assert BALLOTS[form].agree(one, other) is agree
-
-
-def test_programs_are_voted_on_by_their_last_block():
-    def response(*programs: str) -> str:
-        return "".join(f"Here:\n```python\n{program}\n```\n" for program in programs)
-
-    other, twice = "def f(x):\n    return x", "def f(x):\n    return 2 * x"
-    samples = [response(other), response(other, twice), "none", response(twice), response("x = 1")]
-    assert elect(samples, ballot=BALLOTS["coding"]) == samples[1]
-    # All differ: nothing is known, and the first answers.
-    assert elect(samples[2:], ballot=BALLOTS["coding"]) == samples[3]
 
 
 @pytest.mark.parametrize(

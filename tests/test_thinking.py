@@ -250,10 +250,10 @@ def test_an_endpoint_is_told_the_variables_of_its_chat_template():
     kwargs = {"enable_thinking": False}
     chat = [{"role": "user", "content": "?"}]
     assert _prompt(Endpoint("u", "m", template_kwargs=kwargs), chat) == (
-        "chat/completions",
+        "/chat/completions",
         {"messages": chat, "chat_template_kwargs": kwargs},
     )
-    assert _prompt(Endpoint("u", "m"), chat) == ("chat/completions", {"messages": chat})
+    assert _prompt(Endpoint("u", "m"), chat) == ("/chat/completions", {"messages": chat})
 
 
 def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path: Path):

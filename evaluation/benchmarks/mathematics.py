@@ -1,6 +1,7 @@
-"""Benchmarks whose answers are mathematics."""
+"""Benchmarks whose answers are mathematics, or a number."""
 
 from comas.data.preparation import Item, LeftOut, Row, Source
+from comas.data.preparation.record_set import is_decimal_number, with_unit
 from evaluation.benchmarks.benchmark import Benchmark
 
 
@@ -52,57 +53,29 @@ MATH_500 = Benchmark(
 )
 
 
-def convert_aime_2024(row: Row) -> Item | LeftOut:
-    """AIME 2024: the 30 problems of AIME I and II, each with an answer from 0 to 999.
+def convert_scibench(row: Row) -> Item | LeftOut:
+    """SciBench (Wang et al., 2024): problems from college textbooks, each with a numeric answer.
 
-    The answer may be written with leading zeros.
+    A power of ten in the unit, as in ``$10^{-19} \\mathrm{~N}$``, belongs to the unit and not
+    to the answer.
     """
-    answer = str(row["answer"]).strip()
-    if not answer.isdecimal():
-        return LeftOut("its answer is not a whole number")
-    return Item(row["problem"].strip(), str(int(answer)))
+    answer = row["answer_number"].replace("\\u2212", "-").replace(",", "").strip()
+    if not is_decimal_number(answer):
+        return LeftOut("its answer is not a decimal number")
+    return Item(row["problem_text"].strip(), answer, details=with_unit(row["unit"].strip()))
 
 
-AIME_2024 = Benchmark(
-    name="aime-2024",
-    form="math",
+SCIBENCH = Benchmark(
+    name="scibench",
+    form="science",
     source=Source(
-        hub_name="HuggingFaceH4/aime_2024",
+        hub_name="xw27/scibench",
         configs=("default",),
         split="train",
-        revision="2fe88a2f1091d5048c0f36abc874fb997b3dd99a",
-        licence=None,
-        columns={"problem": str, "answer": str | int},
-        num_rows=30,
+        revision="93931252bc1b71d495e67390235940643d926958",
+        licence="mit",
+        columns={"problem_text": str, "answer_number": str, "unit": str},
+        num_rows=692,
     ),
-    convert=convert_aime_2024,
-)
-
-
-def convert_amc_2023(row: Row) -> Item | LeftOut:
-    """AMC 2023: the 40 problems of the AMC 12 A and B that have a whole number as their answer.
-
-    The dataset also holds those of 2022; the address of a problem tells the year. The problems were
-    multiple choice, and were reworded to ask for a number, which is held as a float.
-    """
-    if "2023_AMC" not in row["url"]:
-        return LeftOut("it is of another year")
-    if row["answer"] != int(row["answer"]):
-        return LeftOut("its answer is not a whole number")
-    return Item(row["problem"].strip(), str(int(row["answer"])))
-
-
-AMC_2023 = Benchmark(
-    name="amc-2023",
-    form="math",
-    source=Source(
-        hub_name="AI-MO/aimo-validation-amc",
-        configs=("default",),
-        split="train",
-        revision="69d78a4a2c840e82d69af6bc742bda09005f6316",
-        licence="apache-2.0",
-        columns={"problem": str, "answer": float | int, "url": str},
-        num_rows=83,
-    ),
-    convert=convert_amc_2023,
+    convert=convert_scibench,
 )

@@ -6,7 +6,6 @@ prompt; the server's chat template does the rest.
 
 from comas.config.plugins import Registry, check_call
 from evaluation.setups.discussion import DISCUSSION
-from evaluation.setups.majority_vote import MAJORITY_VOTE
 from evaluation.setups.paper import AUTOGEN, CONSISTENCY, DEBATE, VANILLA
 from evaluation.types import Setup
 
@@ -22,7 +21,6 @@ SETUPS: Registry[Setup] = Registry(
     {
         "vanilla": VANILLA,
         "consistency": CONSISTENCY,
-        "majority_vote": MAJORITY_VOTE,
         "debate": DEBATE,
         "autogen": AUTOGEN,
         "discussion": DISCUSSION,

@@ -26,21 +26,14 @@ async def vanilla(task: BenchmarkTask, ask: Ask) -> str:
 
 
 async def consistency(task: BenchmarkTask, ask: Ask) -> str:
-    """Return the final answer that another call makes of five samples (6 calls per task).
-
-    The model aggregates; for a plain vote over the same samples see ``majority_vote``.
-    """
-    samples = await draw_samples(task, ask)
-    return await ask(aggregation(task.query, samples), label="summary", speaker=CONSISTENCY_SAMPLES)
-
-
-async def draw_samples(task: BenchmarkTask, ask: Ask) -> list[str]:
-    """Return the replies of five speakers to the task, asked at once and independently."""
+    """Return the final answer that another call makes of five independent samples (6 calls per
+    task)."""
     messages = [user(task.query)]
-    return await run_all(
+    samples = await run_all(
         ask(messages, label=f"sample {speaker}", speaker=speaker)
         for speaker in range(CONSISTENCY_SAMPLES)
     )
+    return await ask(aggregation(task.query, samples), label="summary", speaker=CONSISTENCY_SAMPLES)
 
 
 async def debate(task: BenchmarkTask, ask: Ask) -> str:
