@@ -9,7 +9,7 @@ from pathlib import Path
 from comas.config.paths import names_file
 from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
-from comas.engines.cluster.recoveries import LostEngineError, Recoveries
+from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.preflight.configuration import choose_config, describe_changes, load_config
 from comas.preflight.dry_run import describe_run
 from comas.preflight.needs import faults_of

@@ -19,8 +19,8 @@ from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from comas.config.schema import Cluster, Lora, Rollout
-from comas.engines.cluster.engine_client import EngineClient
+from comas.config.schema import Lora, Rollout
+from comas.engines.cluster.sampler import EngineClient
 from comas.engines.policy.weights import CHUNK_BYTES, Shard, weight_metadata, weight_shards
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.engine import RolloutEngine
@@ -77,7 +77,7 @@ class Bench:
             seed=0,
             adapters=adapters,
         )
-        self.client = EngineClient(LocalEngine(self.engine), cluster=Cluster())  # type: ignore[arg-type]
+        self.client = EngineClient(LocalEngine(self.engine), heartbeat_timeout_s=120)  # type: ignore[arg-type]
 
     async def ask(
         self,

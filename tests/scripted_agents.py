@@ -7,7 +7,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Self
 
-from comas.engines.cluster.recoveries import Recoveries
+from comas.engines.cluster.supervision import Recoveries
 from comas.types import Generation, Request, TrainingSample, UpdateStats
 
 

@@ -17,8 +17,7 @@ from transformers import AutoModelForCausalLM
 
 from comas.config.schema import Cluster, Config, Lora, Optimization, Policy, Rollout, Society
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.recoveries import Recoveries
-from comas.engines.cluster.supervision import EngineError
+from comas.engines.cluster.supervision import EngineError, Recoveries
 from comas.engines.rollout.workers import SHARED_MEMORY
 from comas.types import Generation, TrainingSample
 from comas.utils.processes import command_line, is_alive

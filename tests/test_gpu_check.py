@@ -12,8 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from comas.engines.cluster.recoveries import Recoveries
-from comas.engines.cluster.supervision import LostEngineError
+from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.engines.policy import attention
 from comas.preflight.machine import Gpus, Machine, read_gpus
 from comas.preflight.memory import GIB, ModelShape
@@ -167,7 +166,7 @@ def test_each_check_asks_the_engines_for_what_it_shows():
     assert configs["recovery"].rollout.gpu_memory_utilization == 0.4
     assert configs["nodes"].cluster.nodes_per_policy == configs["nodes"].policy.ranks_per_policy
     assert configs["nccl"].cluster.placement == "disaggregated"
-    assert all(config.cluster.start_timeout_s == 60.0 for config in configs.values())
+    assert all(config.cluster.call_timeout_s == 60.0 for config in configs.values())
 
 
 @pytest.fixture

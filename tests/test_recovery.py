@@ -24,14 +24,15 @@ from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.launch import Launch, last_lines
 from comas.engines.cluster.nodes import RayProcesses
-from comas.engines.cluster.recoveries import GivenUpError, Recoveries
 from comas.engines.cluster.supervision import (
     EngineError,
+    GivenUpError,
     Heartbeats,
     LostEngineError,
-    Supervisor,
+    Recoveries,
     engine_error,
     wait_for_all,
+    wait_for_engines,
 )
 from comas.preflight.configuration import load_config
 from comas.preflight.survey import prepare
@@ -119,27 +120,34 @@ def test_a_silent_engine_is_lost_and_one_that_answers_is_not(scripted):
     assert (alive.actor.num_asked, silent.actor.num_asked) == (9, 4)
 
 
-def test_a_supervisor_watches_whom_it_calls_and_whom_they_wait_for(scripted):
-    cluster = Cluster(heartbeat_timeout_s=5, call_timeout_s=1000)
-    supervisor = Supervisor(cluster, check_ray=lambda: None)
+def wait(calls: dict[Any, str], *, watched: Sequence[Any] = ()) -> list[Any]:
+    return wait_for_engines(
+        calls,  # type: ignore[arg-type]
+        doing="sending",
+        cluster=Cluster(heartbeat_timeout_s=5, call_timeout_s=1000),
+        check=lambda: None,
+        watched=watched,
+    )
+
+
+def test_a_frozen_engine_that_another_waits_for_is_lost_long_before_the_call(scripted):
     rank, frozen = engine(scripted, "rank 0"), engine(scripted, "rollout engine 0", num_alive=0)
     with pytest.raises(LostEngineError, match="rollout engine 0 gave no sign of life"):
-        supervisor.wait({rank: "never"}, doing="sending", watched=[frozen])
+        wait({rank: "never"}, watched=[frozen])
     assert scripted.now < 10
 
 
 def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_named(scripted):
-    supervisor = Supervisor(Cluster(call_timeout_s=1000), check_ray=lambda: None)
     rank, dead = engine(scripted, "rank 0"), engine(scripted, "rollout engine 0")
     scripted.failed = {"heartbeat 2 of rollout engine 0": ActorDiedError()}
     said = "^rollout engine 0 failed while sending: The actor died"
     with pytest.raises(LostEngineError, match=said):
-        supervisor.wait({rank: "never"}, doing="sending", watched=[dead])
+        wait({rank: "never"}, watched=[dead])
     assert dead.actor.num_asked == 3
     # The call of one that is called tells more of its end than its heartbeat.
     scripted.done_at |= {"soon": scripted.now + 8}
     scripted.failed = {f"heartbeat {number} of rank 0": ActorDiedError() for number in range(99)}
-    assert supervisor.wait({rank: "soon"}, doing="sending") == ["result of soon"]
+    assert wait({rank: "soon"}) == ["result of soon"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from small_runs import REPOSITORY, record, rows_of, write_records
 from comas import __main__ as command
 from comas import train as driver
 from comas.config.faults import ConfigError
-from comas.engines.cluster.recoveries import Recoveries
+from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.checks import needed_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes

@@ -30,7 +30,7 @@ from typing import Any
 
 from comas.config.schema import Config, PolicyGradient
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.recoveries import Recoveries
+from comas.engines.cluster.supervision import Recoveries
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import QUICKSTART_CONFIG, load_config
 from comas.preflight.survey import prepare

@@ -14,12 +14,10 @@ Driver: CPU time of this process, which asks and is answered, for each response.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,10 +26,7 @@ from statistics import median
 from comas.config.loading import load
 from comas.config.schema import Config
 from comas.data import draw_batch, load_questions
-from comas.engines.cluster.engine_client import EngineClient
-from comas.engines.cluster.launch import Launch
-from comas.engines.cluster.sampler import Sampler
-from comas.engines.cluster.supervision import wait_for_all
+from comas.engines.cluster.agents import Agents
 from comas.interaction import run_discussions
 from comas.quickstart.build import build_society
 from comas.types import Discussion, Generate, Generation, Question, Request, TurnKey
@@ -57,37 +52,20 @@ class Arguments(Repeated):
 
 def main(arguments: Arguments) -> int:
     """Measure, print, and return 1 if a mark is missed."""
-    config = load(Config, Path("configs/quickstart.yaml"), [])
+    # Frozen policies have engines alone.
+    config = load(Config, Path("configs/quickstart.yaml"), ["society.update_every=[0]"])
     society = build_society(Path(arguments.saves), seed=config.seed)
     questions = load_questions(society / "train.jsonl")
     report = Report(arguments)
     models = [str(society / "models" / Path(name).name) for name in config.models]
-    with _sampler(config, models) as sampler:
+    with Agents(config, models=models, device="cpu") as agents:
         for size in map(int, arguments.sizes.split(",")):
             batch = draw_batch(questions.questions, step=0, batch_size=size, seed=0)
-            _compare(config, sampler, batch, report)
+            _compare(config, agents, batch, report)
     return report.end()
 
 
-@contextmanager
-def _sampler(config: Config, models: Sequence[str]) -> Iterator[Sampler]:
-    """The society's rollout engines, which serve the models as they were built."""
-    launch = Launch(config, models=models, device="cpu")
-    try:
-        engines = launch.rollouts()
-        starting = {engine.name: engine.call("start") for engine in engines}
-        wait_for_all(starting, doing="starting", timeout_s=config.cluster.start_timeout_s)
-        gc.freeze()  # as Agents does
-        yield Sampler(
-            engines,
-            policy_of_agent=config.policy_of_agent,
-            client_of=partial(EngineClient, cluster=config.cluster),
-        )
-    finally:
-        launch.stop()
-
-
-def _compare(config: Config, sampler: Sampler, batch: Sequence[Question], report: Report) -> None:
+def _compare(config: Config, agents: Agents, batch: Sequence[Question], report: Report) -> None:
     hold = partial(
         run_discussions,
         batch,
@@ -96,7 +74,7 @@ def _compare(config: Config, sampler: Sampler, batch: Sequence[Question], report
         seed=0,
         step=1,
     )
-    lengths, ways = asyncio.run(rehearse(hold, sampler.generate))
+    lengths, ways = asyncio.run(rehearse(hold, agents.generate))
 
     def measured(way: Way) -> Numbers:
         numbers = timed(lambda: asyncio.run(way()))

@@ -15,7 +15,7 @@ import psutil
 
 from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.recoveries import Recoveries
+from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
 from comas.preflight.memory import GIB, model_shape
 from comas.preflight.sharding import memory_needs, settle_sharding

@@ -9,21 +9,20 @@ from concurrent.futures import Future
 from contextlib import ExitStack
 from operator import methodcaller
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import ray
 
 from comas.config.schema import Config
 from comas.engines.cluster.actors import Engine, serving
-from comas.engines.cluster.engine_client import EngineClient
 from comas.engines.cluster.launch import Launch
-from comas.engines.cluster.recoveries import Recoveries
-from comas.engines.cluster.sampler import Sampler
+from comas.engines.cluster.sampler import EngineClient, Sampler
 from comas.engines.cluster.supervision import (
     LostEngineError,
-    Supervisor,
+    Recoveries,
     future_of,
     wait_for_all,
+    wait_for_engines,
 )
 from comas.types import Device, Generation, Request, TrainingSample, UpdateStats
 
@@ -67,8 +66,6 @@ class Agents:
         self._rollouts: list[Engine] = []
         self._ranks: list[Engine] = []
         self.recoveries = recoveries or Recoveries(0)
-        self._supervisor = Supervisor(config.cluster, check_ray=lambda: self._launch.check_ray())
-        self._call_all = self._supervisor.call_all
         self._versions = Counter[int]()
         """Policy -> the version of its weights."""
         self._are_behind = False
@@ -119,7 +116,7 @@ class Agents:
         calls = {rank: rank.call("update", sent[rank.policies], step=step) for rank in ranks}
 
         def wait() -> dict[int, UpdateStats]:
-            stats = self._supervisor.wait(calls, doing="updating")
+            stats = self._wait(calls, "updating")
             firsts = stats[:: self._config.policy.ranks_per_policy]
             return {policy: updated for family in firsts for policy, updated in family.items()}
 
@@ -187,6 +184,28 @@ class Agents:
         asked = methodcaller("call", "reserved_peak")
         return max(self._call_all(self._ranks, "being asked for its memory", asked))
 
+    def _call_all(
+        self,
+        engines: Sequence[Engine],
+        doing: str,
+        call: Callable[[Engine], ray.ObjectRef],
+        *,
+        watched: Sequence[Engine] = (),
+    ) -> list[Any]:
+        """Return the results of ``call`` on all ``engines`` at once."""
+        return self._wait({engine: call(engine) for engine in engines}, doing, watched=watched)
+
+    def _wait(
+        self, calls: Mapping[Engine, ray.ObjectRef], doing: str, *, watched: Sequence[Engine] = ()
+    ) -> list[Any]:
+        return wait_for_engines(
+            calls,
+            doing=doing,
+            cluster=self._config.cluster,
+            check=self._launch.check_ray,
+            watched=watched,
+        )
+
     def _start(self) -> None:
         started = time.monotonic()
         self._rollouts += self._launch.rollouts()
@@ -245,7 +264,7 @@ class Agents:
     def _client_of(self, engine: Engine) -> EngineClient:
         return EngineClient(
             engine,
-            cluster=self._config.cluster,
+            heartbeat_timeout_s=self._config.cluster.heartbeat_timeout_s,
             address=self._launch.address,
             check_ray=self._launch.check_ray,
         )

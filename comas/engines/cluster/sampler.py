@@ -1,24 +1,32 @@
-"""Routes an agent's requests to the rollout engines of its policy."""
+"""The driver's side of sampling: every request goes to an engine of its policy, and comes back."""
 
 import asyncio
-from collections import defaultdict
+import itertools
 from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+import ray
 
 from comas.engines.cluster.actors import Engine
-from comas.engines.cluster.engine_client import EngineClient
-from comas.engines.cluster.supervision import LostEngineError
-from comas.types import Generation, Request
+from comas.engines.cluster.supervision import TICK_S, LostEngineError, engine_error, said_nothing
+from comas.engines.rollout.connection import (
+    Connection,
+    Endpoint,
+    Orders,
+    listening,
+    receive,
+    send,
+)
+from comas.types import Generation, Request, TurnKey
+from comas.utils.concurrency import run_all
 
+_TOGETHER_S = 0.0005
+"""Seconds that a request waits for others to go with it: a fraction of any engine step."""
 _MOMENT_S = 0.01
 
 Restart = Callable[[Engine, LostEngineError], Engine]
 """Puts another engine in the place of a lost one, while no request is in flight anywhere; raises
 when it cannot."""
-
-
-def no_restart(engine: Engine, error: LostEngineError) -> Engine:
-    """Raise the error of a lost engine."""
-    raise error
 
 
 class Sampler:
@@ -35,8 +43,8 @@ class Sampler:
         *,
         policy_of_agent: Sequence[int],
         adapters: Collection[int] = (),
-        client_of: Callable[[Engine], EngineClient],
-        restart: Restart = no_restart,
+        client_of: Callable[[Engine], "EngineClient"],
+        restart: Restart,
     ) -> None:
         """``adapters`` are the policies that are LoRA adapters; ``client_of`` makes an engine's
         client."""
@@ -44,8 +52,7 @@ class Sampler:
         self._restart = restart
         self._policy_of_agent = policy_of_agent
         self._adapters = adapters
-        self._set_clients([client_of(engine) for engine in engines])
-        self._lost: dict[EngineClient, LostEngineError] = {}
+        self._clients = [client_of(engine) for engine in engines]
         self._replacing: asyncio.Task[None] | None = None
 
     async def generate(self, request: Request) -> Generation | None:
@@ -64,36 +71,162 @@ class Sampler:
             try:
                 return await client.ask(request)
             except LostEngineError as error:
-                self._note_lost(client, error)
+                # Of another that is lost meanwhile, its next request tells.
+                if self._replacing is None and client in self._clients:
+                    self._replacing = asyncio.create_task(self._replace(client, error))
 
-    def _set_clients(self, clients: list[EngineClient]) -> None:
-        self._clients = clients
-        self._of_policy: defaultdict[int, list[EngineClient]] = defaultdict(list)
-        for client in clients:
-            for policy in client.engine.policies:
-                self._of_policy[policy].append(client)
+    def _least_busy(self, policy: int) -> "EngineClient":
+        clients = (client for client in self._clients if policy in client.engine.policies)
+        return min(clients, key=lambda client: client.num_asked)
 
-    def _least_busy(self, policy: int) -> EngineClient:
-        return min(self._of_policy[policy], key=lambda client: client.num_asked)
-
-    def _note_lost(self, client: EngineClient, error: LostEngineError) -> None:
-        if client not in self._clients:
-            return  # it has been replaced meanwhile
-        self._lost.setdefault(client, error)
-        if self._replacing is None:
-            self._replacing = asyncio.create_task(self._replace_lost())
-
-    async def _replace_lost(self) -> None:
+    async def _replace(self, lost: "EngineClient", error: LostEngineError) -> None:
         """Blocks the loop while an engine starts, as there is nothing else for it to do."""
         try:
-            while any(c.num_asked for c in self._clients if c not in self._lost):
+            while any(client.num_asked for client in self._clients):
                 await asyncio.sleep(_MOMENT_S)
-            while self._lost:
-                client = next(iter(self._lost))
-                engine = self._restart(client.engine, self._lost[client])
-                new = self._client_of(engine)
-                self._set_clients([new if c is client else c for c in self._clients])
-                del self._lost[client]
+            new = self._client_of(self._restart(lost.engine, error))
+            self._clients[self._clients.index(lost)] = new
         finally:
-            self._lost.clear()
             self._replacing = None
+
+
+class _Asked(NamedTuple):
+    turn: TurnKey
+    answer: asyncio.Future[Generation | None]
+    at_s: float
+    """Time on the client's own clock."""
+
+
+class EngineClient:
+    """Sends requests to one engine and awaits its answers, while an event loop runs.
+
+    One Ray call, ``RolloutEngine.serve``, lasts as long as the loop, and its failure is that of the
+    engine. Requests and answers cross a connection that the engine opens
+    (``comas/engines/rollout/connection.py`` says why), in batches. An engine that makes progress
+    sends a message every few seconds.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        heartbeat_timeout_s: float,
+        address: str = "127.0.0.1",
+        check_ray: Callable[[], None] = lambda: None,
+    ) -> None:
+        """The engine finds this process at ``address``; ``check_ray`` raises LostEngineError when
+        Ray is gone."""
+        self.engine = engine
+        self._heartbeat_s = heartbeat_timeout_s
+        self._address = address
+        self._check_ray = check_ray
+        self._numbers = itertools.count()
+        self._asked: dict[int, _Asked] = {}  # oldest first
+        self._orders = Orders({}, [])
+        self._conversation: asyncio.Task[None] | None = None
+        # Seconds that this process has seen pass: time in which it was frozen does not count.
+        self._clock_s = self._heard_at_s = 0.0
+
+    @property
+    def num_asked(self) -> int:
+        """Requests that have no answer yet."""
+        return len(self._asked)
+
+    async def ask(self, request: Request) -> Generation | None:
+        """The engine's answer to ``request``; None when the prompt is over the prompt limit.
+
+        Cancelling makes the engine forget the request.
+
+        Raises:
+            LostEngineError: the engine died, broke or hangs.
+            EngineError: it failed at what it would fail at again.
+        """
+        if self._conversation is None or self._conversation.done():
+            self._start_conversation()
+        number = next(self._numbers)
+        answer = asyncio.get_running_loop().create_future()
+        self._asked[number] = _Asked(request.turn, answer, self._clock_s)
+        self._orders.requests[number] = request
+        self._has_orders.set()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            self._orders.cancelled.append(number)
+            self._has_orders.set()
+            raise
+        finally:
+            del self._asked[number]
+
+    def _start_conversation(self) -> None:
+        self._orders, self._has_orders = Orders({}, []), asyncio.Event()
+        self._heard_at_s = self._clock_s
+        self._conversation = asyncio.create_task(self._converse())
+        self._conversation.add_done_callback(self._fail_all)
+
+    async def _converse(self) -> None:
+        """Exchange messages with the engine until the loop ends or the engine fails."""
+        async with listening(self._address) as (endpoint, connected):
+            await run_all(
+                [self._serving(endpoint), self._exchange_messages(connected), self._watch()]
+            )
+
+    async def _serving(self, endpoint: Endpoint) -> None:
+        await self.engine.call("serve", endpoint)
+
+    async def _exchange_messages(self, connected: asyncio.Future[Connection]) -> None:
+        reader, writer = await connected
+        try:
+            await run_all([self._send_requests(writer), self._receive_answers(reader)])
+        finally:
+            writer.close()
+
+    async def _send_requests(self, writer: asyncio.StreamWriter) -> None:
+        while await self._has_orders.wait():
+            await asyncio.sleep(_TOGETHER_S)
+            orders, self._orders = self._orders, Orders({}, [])
+            self._has_orders.clear()
+            await send(writer, orders)
+
+    async def _receive_answers(self, reader: asyncio.StreamReader) -> None:
+        while (answers := await receive(reader)) is not None:
+            self._heard_at_s = self._clock_s
+            for number, generation in answers.items():
+                asked = self._asked.get(number)
+                if asked is not None and not asked.answer.done():  # else cancelled meanwhile
+                    asked.answer.set_result(generation)
+
+    async def _watch(self) -> None:
+        """Raise LostEngineError when a sign of life does not come in time."""
+        tick = min(TICK_S, self._heartbeat_s / 4)
+        while True:
+            await asyncio.sleep(tick)
+            self._clock_s += tick
+            self._check_ray()
+            oldest = next(iter(self._asked.values()), None)
+            if oldest is None:
+                continue
+            if self._clock_s - max(self._heard_at_s, oldest.at_s) > self._heartbeat_s:
+                raise said_nothing(self.engine.name, _doing(oldest.turn), self._heartbeat_s)
+
+    def _fail_all(self, conversation: asyncio.Task[None]) -> None:
+        """Fail every request that still waits with the error that ended the conversation."""
+        error = None if conversation.cancelled() else conversation.exception()
+        if error is None:
+            return
+        for turn, answer, _ in self._asked.values():
+            if not answer.done():
+                answer.set_exception(self._named(error, turn))
+
+    def _named(self, error: BaseException, turn: TurnKey) -> BaseException:
+        if isinstance(error, ray.exceptions.RayError):
+            named = engine_error(self.engine.name, _doing(turn), error)
+        elif isinstance(error, OSError):  # the connection broke
+            named = LostEngineError(f"{self.engine.name} was cut off while {_doing(turn)}: {error}")
+        else:
+            return error
+        named.__cause__ = error
+        return named
+
+
+def _doing(turn: TurnKey) -> str:
+    return f"generating {' '.join(turn)}"

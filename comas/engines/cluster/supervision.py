@@ -1,18 +1,24 @@
-"""Waiting for engines: with a time limit, for all at once, and failing at the first failure."""
+"""Waiting for engines, noticing which are lost, and counting how often they are started again."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any
+from typing import Any, Literal
 
 import ray
 
 from comas.config.schema import Cluster
 from comas.engines.cluster.actors import Engine
+from comas.types import Metrics
 from comas.utils.progress import progress_bar
 
 TICK_S = 1.0
 """Seconds between two checks whether the engines that are waited for are still alive."""
+MAX_RECOVERIES = 3
+"""How often in a row, without a new step in between, engines that were lost are started again."""
+Restarted = Literal["engine", "society"]
+"""A rollout engine alone, or everything, from the newest checkpoint."""
 
 
 class EngineError(RuntimeError):
@@ -26,54 +32,35 @@ class LostEngineError(EngineError):
     """
 
 
-class Supervisor:
-    """Waits for the engines of a society, and notices which of them will never answer.
+class GivenUpError(EngineError):
+    """Engines were lost too often."""
 
-    While an engine is waited for, it is asked for a sign of life (``cluster.heartbeat_timeout_s``);
-    one that lives has ``cluster.call_timeout_s`` for a call.
+
+def wait_for_engines(
+    calls: Mapping[Engine, ray.ObjectRef],
+    *,
+    doing: str,
+    cluster: Cluster,
+    check: Callable[[], None],
+    watched: Sequence[Engine] = (),
+) -> list[Any]:
+    """Return the results of a call on several engines, in order, as ``wait_for_all`` does.
+
+    Meanwhile they are asked for signs of life, and so are the ``watched`` engines, which those
+    that are called wait for in turn.
     """
+    heartbeats = Heartbeats(list(calls), watched=watched, timeout_s=cluster.heartbeat_timeout_s)
 
-    def __init__(self, cluster: Cluster, *, check_ray: Callable[[], None]) -> None:
-        """``check_ray`` raises LostEngineError when Ray itself is gone."""
-        self._cluster = cluster
-        self._check_ray = check_ray
+    def check_all() -> None:
+        check()
+        heartbeats.check(doing)
 
-    def wait(
-        self, calls: Mapping[Engine, ray.ObjectRef], *, doing: str, watched: Sequence[Engine] = ()
-    ) -> list[Any]:
-        """Return the results of a call on several engines, in order.
-
-        ``watched`` are engines that those which are called wait for in turn.
-
-        Raises EngineError as ``wait_for_all`` does.
-        """
-        if not calls:
-            return []
-        heartbeats = Heartbeats(
-            list(calls), watched=watched, timeout_s=self._cluster.heartbeat_timeout_s
-        )
-
-        def check() -> None:
-            self._check_ray()
-            heartbeats.check(doing)
-
-        return wait_for_all(
-            {engine.name: call for engine, call in calls.items()},
-            doing=doing,
-            timeout_s=self._cluster.call_timeout_s,
-            check=check,
-        )
-
-    def call_all(
-        self,
-        engines: Sequence[Engine],
-        doing: str,
-        call: Callable[[Engine], ray.ObjectRef],
-        *,
-        watched: Sequence[Engine] = (),
-    ) -> list[Any]:
-        """Return the results of ``call`` on all ``engines`` at once, as ``wait`` does."""
-        return self.wait({engine: call(engine) for engine in engines}, doing=doing, watched=watched)
+    return wait_for_all(
+        {engine.name: call for engine, call in calls.items()},
+        doing=doing,
+        timeout_s=cluster.call_timeout_s,
+        check=check_all,
+    )
 
 
 class Heartbeats:
@@ -115,10 +102,7 @@ class Heartbeats:
                 continue
             self._silent_s[engine] += TICK_S
             if self._silent_s[engine] > self._timeout_s:
-                raise LostEngineError(
-                    f"{engine.name} gave no sign of life for {self._timeout_s:.0f} s while {doing} "
-                    "(cluster.heartbeat_timeout_s)"
-                )
+                raise said_nothing(engine.name, doing, self._timeout_s)
 
 
 def wait_for_all(
@@ -180,6 +164,14 @@ def future_of(call: ray.ObjectRef, *, name: str, doing: str) -> Future[None]:
     return named
 
 
+def said_nothing(name: str, doing: str, timeout_s: float) -> LostEngineError:
+    """The error of an engine that gave no sign of life."""
+    return LostEngineError(
+        f"{name} gave no sign of life for {timeout_s:.0f} s while {doing} "
+        "(cluster.heartbeat_timeout_s)"
+    )
+
+
 def engine_error(name: str, doing: str, error: ray.exceptions.RayError) -> EngineError:
     """Say which engine failed at what, and why; the remote traceback is the error's cause."""
     if not isinstance(error, ray.exceptions.RayTaskError):
@@ -203,3 +195,42 @@ def _result(call: ray.ObjectRef, *, name: str, doing: str) -> Any:
 def _first_line(error: BaseException) -> str:
     """The first line of Ray's message; the rest repeats the actor's names and numbers."""
     return str(error).partition("\n")[0]
+
+
+class Recoveries:
+    """Counts what was started again.
+
+    Example: with a limit of 1, an engine may be lost; the next one, too, if a new step was made in
+    between. Steps that are repeated from a checkpoint are not new: what is lost at the same step
+    each time is given up.
+    """
+
+    def __init__(self, limit: int = MAX_RECOVERIES) -> None:
+        """``limit``: how often in a row, without a new step."""
+        self._limit = limit
+        self._in_a_row = 0
+        self._furthest_step = 0
+        self._counts: Counter[Restarted] = Counter()
+
+    def count(self, restarted: Restarted, error: LostEngineError) -> None:
+        """Note that ``restarted`` is about to be started again because of ``error``.
+
+        Raises GivenUpError where the limit has been reached.
+        """
+        self._in_a_row += 1
+        if self._in_a_row > self._limit:
+            raise GivenUpError(
+                f"{error}\nThe run has recovered {self._limit} times without a new step in "
+                "between, so it ends here"
+            ) from error
+        self._counts[restarted] += 1
+
+    def take_metrics(self, step: int) -> Metrics:
+        """The restarts since the last call, as metrics of ``step``."""
+        if step > self._furthest_step:
+            self._furthest_step, self._in_a_row = step, 0
+        counts, self._counts = self._counts, Counter()
+        return {
+            "recovery/engine_restarts": counts["engine"],
+            "recovery/society_restarts": counts["society"],
+        }
