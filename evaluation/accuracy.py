@@ -127,7 +127,7 @@ def rows_of(name: str, subjects: Sequence[Subject]) -> list[Row]:
     return rows
 
 
-def compare_rows(rows: Sequence[Row], *, references: Sequence[Row]) -> list[Row]:
+def compare_rows(rows: Sequence[Row], references: Sequence[Row]) -> list[Row]:
     """Each row with its differences from its counterpart: the only reference, or the same part
     of the other run (agent 0 with agent 0, society with society).
 

@@ -120,7 +120,7 @@ class _Completion(BaseModel):
 class Reply:
     """A reply of a model."""
 
-    text: str
+    response: str
     """Without what it thought."""
     finish_reason: str
     prompt_tokens: int

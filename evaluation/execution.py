@@ -15,7 +15,7 @@ from comas.utils.files import locked
 from comas.verification import Verifier
 from evaluation.config import EvaluationConfig
 from evaluation.grading import grade_folder
-from evaluation.inference_log import ANSWERS, FAILURES, IN_USE, read_inference
+from evaluation.inference_log import ANSWERS, FAILURES, read_inference
 from evaluation.models import LocalModel, RemoteModel, Target
 from evaluation.plan import EvaluationPlan
 from evaluation.report import write_summary
@@ -29,6 +29,7 @@ T = TypeVar("T")
 
 SERVER_LOG = "server.log"
 SOCIETY = "society"
+IN_USE = "wait for it, stop it, or choose another name for the results"
 
 
 def evaluate(plan: EvaluationPlan) -> str:

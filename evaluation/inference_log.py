@@ -4,20 +4,18 @@ A folder holds inference.jsonl (per line an answer with its whole transcript), f
 (the tasks that failed in the last session).
 """
 
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import TypeVar
 
 from pydantic import TypeAdapter
 
-from comas.utils.files import append_lines, locked, read_lines, write_text
+from comas.utils.files import append_lines, read_lines
 from evaluation.types import Answer
 
 ANSWERS = "inference.jsonl"
 FAILURES = "failures.jsonl"
 
-IN_USE = "wait for it, stop it, or choose another name for the results"
 DAMAGED = "Delete the line and rerun the command, which asks that task again"
 
 AnswerKey = tuple[str, int]
@@ -53,37 +51,14 @@ def read_failures(path: Path) -> dict[AnswerKey, str]:
     return {(f.task_id, f.seed): f.error for f in _read(path, _FAILURE)}
 
 
-class InferenceLog:
-    """Writes what one session produces to a folder; a context manager."""
+def append_answer(folder: Path, answer: Answer) -> None:
+    """Return when the answer is on the disk. Raises FileError when it cannot be written."""
+    append_lines(folder / ANSWERS, [_ANSWER.dump_json(answer)])
 
-    def __init__(self, folder: Path) -> None:
-        """Open a folder, new or not, clear its failures, and keep other processes out of it.
 
-        Raises ValueError when another is writing there already, or a file is damaged.
-        """
-        self._answers = folder / ANSWERS
-        self._failures = folder / FAILURES
-        with ExitStack() as stack:
-            stack.enter_context(locked(folder, remedy=IN_USE))
-            answers = read_inference(self._answers)
-            self.done = frozenset((answer.task_id, answer.seed) for answer in answers)
-            """(task_id, seed) of each answer from earlier sessions."""
-            write_text(self._failures, "")
-            self._lock = stack.pop_all()
-
-    def add_answer(self, answer: Answer) -> None:
-        """Return when the answer is on the disk. Raises FileError when it cannot be written."""
-        append_lines(self._answers, [_ANSWER.dump_json(answer)])
-
-    def add_failure(self, failure: Failure) -> None:
-        """Record a failed task; not synced, as losing it does no harm."""
-        append_lines(self._failures, [_FAILURE.dump_json(failure)], sync=False)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.close()
+def append_failure(folder: Path, failure: Failure) -> None:
+    """Record a failed task; not synced, as losing it does no harm."""
+    append_lines(folder / FAILURES, [_FAILURE.dump_json(failure)], sync=False)
 
 
 def _read(path: Path, adapter: TypeAdapter[T]) -> list[T]:

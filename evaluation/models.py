@@ -10,17 +10,18 @@ from typing import Any
 
 import httpx2
 import openai
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, TypeAdapter
 
 from comas.config import Config, load
 from comas.config.paths import find, tried
 from comas.config.schema import Data
 from comas.interaction.wording import location_of
 from comas.preflight.inputs import held_out_rules, locate
+from comas.preflight.lengths import context_length
 from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
 from comas.run.seals import SOURCES, kept_source, read_inputs
-from comas.utils.files import faults_in_words, from_here, in_command
+from comas.utils.files import from_here, in_command, read_json
 from comas.utils.invocation import start_of
 from comas.utils.model_folder import (
     MODEL_FILES,
@@ -41,6 +42,7 @@ CONTEXT_SHARE_OF_REPLY = 8
 needs, and leave room for the task and the next reply."""
 
 LIST_TIMEOUT_S = 10.0
+_OBJECT = TypeAdapter(dict[str, Any])
 
 NAME_IT = f"name the model: model=NAME ({start_of('discuss')}: --name NAME)"
 
@@ -49,15 +51,6 @@ WHAT_IT_MAY_BE = (
     "such as Qwen/Qwen2.5-3B-Instruct, or a run directory such as saves/latest; "
     "for an endpoint, --base-url URL"
 )
-
-
-class _ModelConfig(BaseModel):
-    """The part of config.json that is read; multimodal models have it in a section."""
-
-    max_position_embeddings: int = MAX_CONTEXT
-    dtype: str | None = None
-    torch_dtype: str | None = None
-    text_config: "_ModelConfig | None" = None
 
 
 @dataclass(frozen=True)
@@ -204,15 +197,11 @@ def read_model(folder: Path) -> LocalModel:
         check_model_folder(folder)
     except ValueError as error:
         raise ValueError(f"{error}. {WHAT_IT_MAY_BE}") from error
-    try:
-        config = _ModelConfig.model_validate_json((folder / "config.json").read_bytes())
-    except ValidationError as error:
-        faults = faults_in_words(error)
-        raise ValueError(f"{folder / 'config.json'} is damaged: {faults}") from error
-    text = config.text_config or config
-    dtype = text.dtype or text.torch_dtype or "auto"
-    maximum = text.max_position_embeddings
-    return LocalModel(folder, _fingerprint(folder), min(maximum, MAX_CONTEXT), dtype)
+    whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
+    config = whole.get("text_config") or whole
+    dtype = config.get("dtype") or config.get("torch_dtype") or "auto"
+    length = min(context_length(folder) or MAX_CONTEXT, MAX_CONTEXT)
+    return LocalModel(folder, _fingerprint(folder), length, dtype)
 
 
 def _run_target(run: Path, *, weights: str, chat: ChatRules) -> Target:

@@ -49,9 +49,8 @@ class EvaluationPlan:
     target: Target
     tasks: Mapping[str, Sequence[BenchmarkTask]]
     """Benchmark -> its tasks."""
-    columns: tuple[Column, ...]
     setups: Mapping[str, Setup]
-    """By the names that columns give them."""
+    """Name -> setup, as in the columns of the results."""
     seeds: tuple[int, ...]
     requests: RequestOptions
     identity: Identity
@@ -63,8 +62,13 @@ class EvaluationPlan:
 
     def columns_of(self, subject: str) -> list[Column]:
         """A society leaves out setups with one speaker: its agents have those results."""
-        num_models = len(set(self.target.subjects[subject]))
-        return [c for c in self.columns if num_models == 1 or self.setups[c.setup].num_speakers > 1]
+        is_society = len(set(self.target.subjects[subject])) > 1
+        return [
+            Column(name, benchmark)
+            for name, setup in self.setups.items()
+            for benchmark in self.tasks
+            if setup.num_speakers > 1 or not is_society
+        ]
 
     @property
     def cells(self) -> list[tuple[str, Column]]:
@@ -100,13 +104,11 @@ def make_plan(command: Command) -> EvaluationPlan:
     )
     runs_programs = any(task.form == "coding" for drawn in tasks.values() for task in drawn)
     setups = {SETUPS.label(name): SETUPS[name] for name in config.setups or SETUPS}
-    columns = [Column(setup, name) for setup in setups for name in tasks]
     plan = EvaluationPlan(
         folder=results / command.name,
         config=config,
         target=target,
         tasks=tasks,
-        columns=tuple(columns),
         setups=setups,
         seeds=tuple(range(config.seeds)),
         requests=requests,
@@ -127,18 +129,11 @@ def describe(plan: EvaluationPlan) -> str:
     subjects = [name for name in plan.target.subjects if name != "."]
     what = f"{plan.target.title} ({', '.join(subjects)})" if subjects else plan.target.title
     sizes = ", ".join(f"{name} ({len(tasks)} tasks)" for name, tasks in plan.tasks.items())
-    setups = ", ".join(dict.fromkeys(column.setup for column in plan.columns))
-    num_answers, num_requests = 0, 0
-    for subject, column in plan.cells:
-        tasks, num_models = plan.tasks[column.benchmark], len(plan.target.subjects[subject])
-        num_asked = len(tasks) * len(plan.seeds)
-        num_answers += num_asked
-        setup = plan.setups[column.setup]
-        num_requests += num_asked * len(rehearse(setup, tasks[0], num_models=num_models))
+    num_answers = sum(len(plan.tasks[c.benchmark]) for _, c in plan.cells) * len(plan.seeds)
     seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) > 1)}"
     return (
-        f"Evaluating {what} on {sizes} with {setups}; {seeds}: {num_answers} answers, at most "
-        f"{num_requests} requests, into {plan.folder}"
+        f"Evaluating {what} on {sizes} with {', '.join(plan.setups)}; {seeds}: {num_answers} "
+        f"answers into {plan.folder}"
     )
 
 

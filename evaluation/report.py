@@ -22,17 +22,11 @@ from evaluation.tables import (
     shortcomings,
 )
 
-OTHER_GRADERS: dict[Grader, tuple[str, str]] = {
-    "published": (
-        "Accuracy by the published graders, with their faults",
-        "The published graders, with their faults, give the same accuracies.",
-    ),
-    "math_verify": (
-        "Accuracy by math-verify on the whole response, in mathematics",
-        "math-verify on the whole response, in mathematics, gives the same accuracies.",
-    ),
+OTHER_GRADERS: dict[Grader, str] = {
+    "published": "Accuracy by the published graders, with their faults",
+    "math_verify": "Accuracy by math-verify on the whole response, in mathematics",
 }
-"""Beside strict: the title of the table, and what stands in its place where it is the same."""
+"""Beside strict: the title of the table."""
 COMPLETE = "Nothing: every answer is there and judged."
 
 Record = dict[str, Any]
@@ -74,21 +68,27 @@ def write_summary(folder: Path, *, baseline: Path | None = None) -> str:
     rows, everyone = results.rows, [results]
     if baseline is not None:
         reference = read_results(baseline, name=os.path.relpath(baseline, folder.parent))
-        rows, everyone = _lined_up(reference, [results]), [reference, results]
+        rows = [*reference.rows, *compare_rows(results.rows, reference.rows)]
+        everyone = [reference, results]
     summary = {
         "name": results.name,
         "baseline": None if baseline is None else everyone[0].name,
         "asked_differently": _asked_differently(everyone),
         "graded_differently": _graded_differently(everyone),
         "rows": [record for row in rows for record in _records(row)],
-        "cost": _cost_records(results),
+        "cost": [
+            {"model": subject.label(results.name), "setup": column.setup}
+            | {"benchmark": column.benchmark, **asdict(evaluation.cost)}
+            for subject in results.subjects
+            for column, evaluation in subject.evaluations.items()
+        ],
         "missing": [line for each in everyone for line in shortcomings(each.name, each.subjects)],
     }
     cost = f"## Cost\n\n{COST_LEGEND}\n\n{cost_table(results.name, results.subjects)}"
     screen = "\n\n".join([f"# Results of {results.name}", *_overview(rows, everyone)])
     write_text(folder / "summary.json", json.dumps(summary, indent=1, ensure_ascii=False) + "\n")
-    text = "\n\n".join([screen, *_differences(rows), cost]) + "\n"
-    write_text(folder / SUMMARY, text)
+    parts = [screen, cost] if baseline is None else [screen, _differences(rows), cost]
+    write_text(folder / SUMMARY, "\n\n".join(parts) + "\n")
     return f"{screen}\n"
 
 
@@ -106,24 +106,14 @@ def compare(names: Sequence[str], *, results: Path) -> str:
         raise ValueError(
             f"compare needs at least two results, not {len(names)}: compare A B [C ...]"
         )
-    names = [_under(results, name) for name in names]
+    # results/base/, as a shell completes it, means base
+    paths = [Path(name) for name in names]
+    names = [str(p.relative_to(results) if p.is_relative_to(results) else p) for p in paths]
     first, *others = [read_results(results / name, name=name) for name in names]
-    rows = _lined_up(first, others)
+    rows = [*first.rows, *(row for other in others for row in compare_rows(other.rows, first.rows))]
     title = f"# {', '.join(names[1:])} compared with {names[0]}"
-    parts = [title, *_overview(rows, [first, *others]), *_differences(rows)]
+    parts = [title, *_overview(rows, [first, *others]), _differences(rows)]
     return "\n\n".join(parts) + "\n"
-
-
-def _under(results: Path, name: str) -> str:
-    """``results/base/``, as a shell completes it, means ``base``."""
-    path = Path(name)
-    return str(path.relative_to(results) if path.is_relative_to(results) else path)
-
-
-def _lined_up(first: Results, others: Sequence[Results]) -> list[Row]:
-    """All rows, those of ``others`` compared with those of ``first``; see ``compare_rows``."""
-    compared = (compare_rows(other.rows, references=first.rows) for other in others)
-    return [*first.rows, *(row for rows in compared for row in rows)]
 
 
 def _asked_differently(everyone: Sequence[Results]) -> list[str]:
@@ -171,10 +161,10 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
         *warning,
         f"## Accuracy\n\n{strict}",
         *(
-            same
+            f"{title}: the same."
             if (table := accuracy_table(rows, grader=grader)) == strict
             else f"## {title}\n\n{table}"
-            for grader, (title, same) in OTHER_GRADERS.items()
+            for grader, title in OTHER_GRADERS.items()
             if any(grader == of for row in rows for of, _ in row.accuracies)
         ),
         "## Missing",
@@ -183,11 +173,8 @@ def _overview(rows: Sequence[Row], everyone: Sequence[Results]) -> list[str]:
     ]
 
 
-def _differences(rows: Sequence[Row]) -> list[str]:
-    """The differences with their intervals, as Markdown, if anything is compared."""
-    if all(row.reference is None for row in rows):
-        return []
-    return [f"## Differences\n\n{difference_table(rows)}"]
+def _differences(rows: Sequence[Row]) -> str:
+    return f"## Differences\n\n{difference_table(rows)}"
 
 
 def _records(row: Row) -> list[Record]:
@@ -230,12 +217,3 @@ def _difference_record(reference: Row | None, difference: Difference | None) -> 
 
 def _percent(share: float | None) -> float | None:
     return None if share is None else round(100 * share, 4)
-
-
-def _cost_records(results: Results) -> list[Record]:
-    return [
-        {"model": subject.label(results.name), "setup": setup, "benchmark": benchmark}
-        | asdict(evaluation.cost)
-        for subject in results.subjects
-        for (setup, benchmark), evaluation in subject.evaluations.items()
-    ]

@@ -7,10 +7,18 @@ from pathlib import Path
 
 from comas.types import Message
 from comas.utils.concurrency import run_all
+from comas.utils.files import write_text
 from comas.utils.progress import progress_bar
 from comas.utils.seeds import sampling_seed
 from evaluation.client import Client, Endpoint, RequestOptions
-from evaluation.inference_log import FAILURES, Failure, InferenceLog
+from evaluation.inference_log import (
+    ANSWERS,
+    FAILURES,
+    Failure,
+    append_answer,
+    append_failure,
+    read_inference,
+)
 from evaluation.types import (
     Answer,
     BenchmarkTask,
@@ -57,25 +65,27 @@ async def run_inference(
     is recorded as failed, and asked again by the next call. Whatever stops this process, all
     finished answers are in ``folder`` (see inference_log).
 
-    Raises FileError when ``folder`` is in use, damaged or cannot be written, EndpointError when
-    so many tasks fail in a row that the others would as well.
+    Raises FileError when ``folder`` is damaged or cannot be written, EndpointError when so many
+    tasks fail in a row that the others would as well.
     """
     assert models and len({task.task_id for task in tasks}) == len(tasks)
     name = "/".join(folder.parts[-3:])  # subject, benchmark, setup
-    with InferenceLog(folder) as results:
-        asked = [(task, seed) for seed in seeds for task in tasks]
-        pending = [(task, seed) for task, seed in asked if (task.task_id, seed) not in results.done]
-        log.info("%s: %d of %d tasks to ask", name, len(pending), len(asked))
-        num_done = len(asked) - len(pending)
-        with progress_bar(name, unit="task", total=len(asked), initial=num_done) as bar:
-            async with Client(models, options) as client:
-                max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
-                run = _Run(setup, client, results, bar, max_in_a_row)
-                queue = iter(pending)
-                # More workers than requests in flight would make all tasks of many calls end
-                # late, with little on the disk until then.
-                num_workers = min(options.concurrency, len(pending))
-                await run_all(run.work_off(queue) for _ in range(num_workers))
+    folder.mkdir(parents=True, exist_ok=True)
+    done = {(answer.task_id, answer.seed) for answer in read_inference(folder / ANSWERS)}
+    write_text(folder / FAILURES, "")  # those of an earlier session
+    asked = [(task, seed) for seed in seeds for task in tasks]
+    pending = [(task, seed) for task, seed in asked if (task.task_id, seed) not in done]
+    log.info("%s: %d of %d tasks to ask", name, len(pending), len(asked))
+    num_done = len(asked) - len(pending)
+    with progress_bar(name, unit="task", total=len(asked), initial=num_done) as bar:
+        async with Client(models, options) as client:
+            max_in_a_row = max(MAX_FAILURES_IN_A_ROW, 2 * options.concurrency)
+            run = _Run(setup, client, folder, bar, max_in_a_row)
+            queue = iter(pending)
+            # More workers than requests in flight would make all tasks of many calls end late,
+            # with little on the disk until then.
+            num_workers = min(options.concurrency, len(pending))
+            await run_all(run.work_off(queue) for _ in range(num_workers))
     num_failed = len(run.failures)
     log.info("%s: %d answered", name, len(pending) - num_failed)
     if num_failed:
@@ -92,7 +102,7 @@ class _Run:
 
     setup: Setup
     client: Client
-    results: InferenceLog
+    folder: Path
     bar: progress_bar
     max_in_a_row: int
     num_in_a_row: int = 0
@@ -105,14 +115,14 @@ class _Run:
                 answer = await answer_task(task, seed=seed, setup=self.setup, client=self.client)
             except RequestError as error:
                 failure = Failure(task.task_id, seed, str(error))
-                self.results.add_failure(failure)
+                append_failure(self.folder, failure)
                 self.failures.append(failure)
                 self.bar.set_postfix(failed=len(self.failures), refresh=False)
                 # Overlong prompts are the task's fault, not the server's.
                 self.num_in_a_row += not isinstance(error, OverlongPromptError)
                 self._stop_if_hopeless()
             else:
-                self.results.add_answer(answer)
+                append_answer(self.folder, answer)
                 self.num_in_a_row = 0
             self.bar.update()
 
@@ -168,15 +178,10 @@ class _Transcript:
             label=label,
             speaker=speaker,
             messages=sent,
-            response=reply.text,
-            finish_reason=reply.finish_reason,
-            prompt_tokens=reply.prompt_tokens,
-            completion_tokens=reply.completion_tokens,
-            wall_s=reply.wall_s,
-            thinking=reply.thinking,
+            **vars(reply),
         )
         self._on_call(call)
-        return reply.text
+        return reply.response
 
 
 def request_seed(seed: int, *, task_id: str, label: str) -> int:

@@ -92,7 +92,7 @@ def test_a_run_shows_each_agent_their_mean_and_the_society(tmp_path):
         ["", "run, mean of 3 agents", "41.67 ± 38.19"],
         ["", "run/society", "100.00"],
     ]
-    assert "The published graders, with their faults, give the same accuracies." in screen
+    assert "Accuracy by the published graders, with their faults: the same." in screen
     text = (tmp_path / "run" / "summary.md").read_text()
     mean = rows_of(tmp_path / "run")["run, mean of 3 agents", "vanilla", "gsm8k", "strict"]
     assert (mean["deviation_over"], mean["num_repeats"], mean["num_asked"]) == ("agents", 3, 12)

@@ -243,7 +243,7 @@ def reply(text: str | None, **message: str) -> bytes:
 )
 def test_a_reply_is_what_was_answered(body: bytes, text: str, thinking: str):
     read = _read_reply(body, wall_s=0.0, marks=LEFT_TO_MODEL)
-    assert (read.text, read.thinking) == (text, thinking)
+    assert (read.response, read.thinking) == (text, thinking)
 
 
 def test_an_endpoint_is_told_the_variables_of_its_chat_template():
