@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import math
-from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from collections import Counter, OrderedDict, defaultdict, deque
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from comas.verification.sandbox import Sandbox
-from comas.verification.sandbox.inside.references import References
 from comas.verification.sandbox.inside.remote import OPERATIONS, Remote
+from comas.verification.sandbox.inside.values import Codec
 
 # ---------------------------------------------------------------- forms
 
@@ -27,8 +27,8 @@ def never(*request):
 
 def cross(value):
     """``value`` as it arrives on the other side."""
-    form = json.loads(json.dumps(References(never, is_checker=True).encode(value)))
-    return References(never, is_checker=False).decode(form)
+    form = json.loads(json.dumps(Codec(never, is_checker=True).encode(value)))
+    return Codec(never, is_checker=False).decode(form)
 
 
 VALUES = [
@@ -67,10 +67,6 @@ def test_containers_keep_their_aliases_and_cycles():
     first, second, whole = arrived = cross(grid)
     assert first is second
     assert whole is arrived
-    point = namedtuple("point", "x y")
-    a, b = cross([point(1, 2), point(3, 4)])
-    assert (a.x, a.y, a) == (1, 2, (1, 2))
-    assert type(a) is type(b)
 
 
 class Zone(dt.tzinfo):
@@ -124,10 +120,10 @@ def decode(form):
         assert operation in OPERATIONS
         raise TypeError
 
-    references = References(ask, is_checker=True)
-    references.give_number(decode)
+    codec = Codec(ask, is_checker=True)
+    codec.give_number(decode)
     try:
-        value = references.decode(form)
+        value = codec.decode(form)
     except (ValueError, TypeError, LookupError, ArithmeticError, RecursionError, AttributeError):
         return
     if callable(value) and type(value) is not Remote:
@@ -169,8 +165,6 @@ def test_large_values_cross(sandbox):
     assert sandbox.run(program, checker="assert f(range(10**5, 0, -1))[0] == 1")
     assert sandbox.run("def f(): return 'x' * 10**7", checker="assert len(f()) == 10**7")
     assert sandbox.run("def f(): return 2 ** 100_000", checker="assert f() == 1 << 100_000")
-    too_large = "try:\n    f(b'x' * (20 << 20))\nexcept OverflowError:\n    pass\nelse:\n    1 / 0"
-    assert sandbox.run(program, checker=too_large)
 
 
 @pytest.mark.parametrize("name", SWAYED)
@@ -193,12 +187,11 @@ def test_what_a_program_may_change_of_an_object_of_the_checker(sandbox):
 
 
 def test_what_one_side_alone_holds_is_no_longer_watched():
-    codec, other = References(never, is_checker=True), References(never, is_checker=False)
+    codec, other = Codec(never, is_checker=True), Codec(never, is_checker=False)
 
     def send(value, sender, receiver, may_forget=False):
         news = sender.news(may_forget=may_forget)
         form = sender.encode(value)
-        sender.sent()
         receiver.receive(json.loads(json.dumps(news)))
         return receiver.decode(form)
 
@@ -221,10 +214,6 @@ def test_what_one_side_alone_holds_is_no_longer_watched():
     theirs = send(held, codec, other)
     send(None, codec, other, may_forget=True)
     assert num_watched() == (0, 0) and theirs == held
-    codec.news(may_forget=False)
-    codec.encode([1])
-    codec.unsent()
-    assert send([[4]], codec, other) == [[4]]
 
 
 def test_a_pool_of_processes_works():

@@ -147,7 +147,7 @@ def test_a_verdict_stands_and_counts_once_whoever_else_reports_on_its_item():
     ended: dict[tuple[str, str, str], Future[str]] = {item: Future() for item in items}
     told: list[None] = []
     batch = _Batch(items, schedule=ended.__getitem__, on_verdict=lambda: told.append(None))
-    batch.start(2)
+    batch.start()
     ended[items[0]].set_result("correct")
     batch.abandon("the pool is closed")
     batch.abandon("the pool is closed")

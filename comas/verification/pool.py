@@ -31,8 +31,6 @@ Item = tuple[str, str, str]
 """(form, response text, gold answer); for coding the gold is checker code."""
 
 MAX_WORKERS = 16
-MAX_SCHEDULED_PER_WORKER = 16
-"""How many items of one batch wait at the workers; the rest waits with the caller's list."""
 WORKER_MEMORY_MIB = 2048
 WALL_LIMIT_S = 120.0
 """For an item that waits and does not compute, as where its worker hangs. The limit of CPU time
@@ -113,7 +111,7 @@ class Verifier:
             _warn_unless_isolated()
         batch = _Batch(items, schedule=partial(self._schedule, grader), on_verdict=on_verdict)
         self._batches.add(batch)
-        batch.start(self._num_workers * MAX_SCHEDULED_PER_WORKER)
+        batch.start()
         return batch.future
 
     def close(self) -> None:
@@ -164,11 +162,7 @@ class Verifier:
 
 
 class _Batch:
-    """The items of one call: some at the workers, each followed by the next when it ends.
-
-    So memory does not grow with what is submitted, and the batches of several callers take
-    turns.
-    """
+    """The items of one call, with the verdicts that there are on them."""
 
     def __init__(
         self,
@@ -181,56 +175,48 @@ class _Batch:
         # Running: a coroutine that is cancelled while it waits must not cancel the verdicts.
         self.future.set_running_or_notify_cancel()
         self._items = items
+        self._different = dict.fromkeys(items)
         self._schedule = schedule
         self._on_verdict = on_verdict
         self.is_wanted = True
         """True if somebody waits for the verdicts; nobody does when the verifier is closed."""
-        self._waiting = iter(dict.fromkeys(items))
         self._verdicts: dict[Item, Verdict] = {}
         self._faults: dict[Item, str] = {}
         self._tried_again: set[Item] = set()
-        self._num_open = len(set(items))
         self._lock = Lock()
 
-    def start(self, num_at_once: int) -> None:
-        """Schedule the first items. Raises RuntimeError when the pool is closed."""
+    def start(self) -> None:
+        """Schedule all items. Raises RuntimeError when the pool is closed."""
+        for item in self._different:
+            self._try(item)
         if not self._items:
             self._finish()
-        for _ in range(min(num_at_once, self._num_open)):
-            self._schedule_next()
 
     def abandon(self, reason: str) -> None:
         """Give up what has no verdict yet."""
-        for item in set(self._items):
+        for item in self._different:
             self._record(item, "failed", fault=reason)
-
-    def _schedule_next(self) -> None:
-        with self._lock:
-            item = next(self._waiting, None)
-        if item is not None:
-            self._try(item)
 
     def _try(self, item: Item) -> None:
         self._schedule(item).add_done_callback(partial(self._on_ended, item))
 
     def _on_ended(self, item: Item, ended: Future[Verdict]) -> None:
         fault = ended.exception()
+        if fault is None:
+            self._record(item, ended.result())
+            return
         is_over_limit = isinstance(fault, ProcessExpired) and fault.exitcode == -signal.SIGPROF
         may_be_the_machines = isinstance(fault, WORKER_FAULTS) and not is_over_limit
-        try:
-            if may_be_the_machines and item not in self._tried_again:
-                self._tried_again.add(item)
+        if may_be_the_machines and item not in self._tried_again:
+            self._tried_again.add(item)
+            try:
                 self._try(item)
-                return
-            if fault is None:
-                self._record(item, ended.result())
-            else:
-                reason = f"{type(fault).__name__}: {fault}"[:200]
-                reason = "over the limit of CPU time" if is_over_limit else reason
-                self._record(item, "failed", fault=reason)
-            self._schedule_next()
-        except RuntimeError as error:  # the pool was closed meanwhile, or broke
-            self.abandon(str(error))
+            except RuntimeError as error:  # the pool was closed meanwhile
+                self.abandon(str(error))
+            return
+        reason = f"{type(fault).__name__}: {fault}"[:200]
+        reason = "over the limit of CPU time" if is_over_limit else reason
+        self._record(item, "failed", fault=reason)
 
     def _record(self, item: Item, verdict: Verdict, *, fault: str | None = None) -> None:
         with self._lock:
@@ -239,8 +225,7 @@ class _Batch:
             self._verdicts[item] = verdict
             if fault is not None:
                 self._faults[item] = fault
-            self._num_open -= 1
-            is_last = self._num_open == 0
+            is_last = len(self._verdicts) == len(self._different)
         self._on_verdict()
         if is_last:
             self._finish()

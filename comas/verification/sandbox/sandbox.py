@@ -46,22 +46,8 @@ _OPENED = {
 }
 """(what is missing, whether there are namespaces) -> what that opens, and how to get it."""
 
-_COVERED_FROM = {
-    2: "moves from folder to folder (which it refuses)",
-    3: "emptying files (left to seccomp)",
-    4: "TCP (left to seccomp)",
-    5: "the controls of devices",
-    6: "signals and abstract sockets (left to seccomp)",
-}
-"""Version of Landlock -> what it is the first to cover."""
-_UNCOVERED = (
-    "modes, owners, times and attributes of files (left to seccomp) and whether a file exists, how "
-    "large and how old it is (open to programs)"
-)
-"""Not covered by any version of Landlock."""
-
 Isolation = Literal["require_namespaces", "allow_degraded"]
-"""True if programs run where the machine has no namespaces to isolate them by."""
+"""What to do where the machine has no namespaces to isolate programs by."""
 
 
 class SandboxError(RuntimeError):
@@ -245,9 +231,10 @@ def _warn_of_what_is_missing(
     """``missing``: protection -> why this machine does not have it; ``landlock``: its version."""
     faults = [f"no {name} ({why}): {_OPENED[name, isolated]}" for name, why in missing.items()]
     if landlock is not None:
-        left = [what for version, what in _COVERED_FROM.items() if landlock < version]
         faults.append(
-            f"Landlock has version {landlock}, and does not cover {', '.join([*left, _UNCOVERED])}"
+            f"Landlock has version {landlock}: it does not cover modes, owners and times of files, "
+            "before version 3 emptying them, before 4 TCP, before 6 signals (all left to seccomp), "
+            "and in none whether a file exists, how large and how old it is (open to programs)"
         )
     if faults:
         log.warning("model-written programs are not fully contained here: %s", "; ".join(faults))

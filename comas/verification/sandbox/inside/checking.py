@@ -23,9 +23,9 @@ def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> No
 
     names_may_shadow: see ``_Names``.
     """
-    conversation = Conversation(source, sink, permits=Rules(checker))
-    conversation.hear_outcome()  # of loading the program
-    solution = conversation.references.remote(0)
+    conversation = Conversation(source, sink, rules=Rules(checker))
+    solution = conversation.codec.remote(0)
+    bool(solution)  # is answered when the program has loaded
     sys.modules["solution"] = _Solution(solution)
     exec(
         compile(checker, "<checker>", "exec", dont_inherit=True),
@@ -41,9 +41,8 @@ def serve(program: str, *, source: int, sink: int) -> NoReturn:
     conversation = Conversation(source, sink)
     solution = types.ModuleType("solution")
     sys.modules["solution"] = solution
-    conversation.references.give_number(solution)
+    conversation.codec.give_number(solution)
     exec(compile(program, "<program>", "exec", dont_inherit=True), vars(solution))
-    conversation.tell_outcome(None)
     conversation.serve()
 
 
@@ -95,7 +94,7 @@ class Rules:
     def __init__(self, checker: str) -> None:
         self._checker = checker
 
-    def operation(self, operation: str, target: Any, operands: tuple[Any, ...]) -> bool:
+    def operation(self, operation: str, target: Any, operands: list[Any]) -> bool:
         """True if the program may do this to an object that the checker has passed to it.
 
         From the attributes of a function or a generator it could reach the checker's own names,

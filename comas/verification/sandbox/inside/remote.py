@@ -6,7 +6,33 @@ import operator
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from .values import plain
+_PLAIN: dict[type, Callable[[Any], Any]] = {
+    int: int.__index__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    tuple: lambda value: tuple(tuple.__iter__(value)),
+    list: lambda value: list(list.__iter__(value)),
+    set: lambda value: set(set.__iter__(value)),
+    frozenset: lambda value: frozenset(frozenset.__iter__(value)),
+    dict: lambda value: dict(dict.items(value)),
+    type({}.keys()): set,
+    type({}.items()): set,
+}
+"""type -> its content of an instance, by no code of a subclass."""
+
+
+def _plain(value: Any) -> Any:
+    """The content of ``value`` as an instance of a builtin type; None where it is none.
+
+    It equals what that type says, and not what its own class may make of it. A view of a
+    dictionary is a set.
+    """
+    for kind, content in _PLAIN.items():
+        if issubclass(type(value), kind):
+            return content(value)
+    return None
 
 
 def _enter(manager: Any) -> Any:
@@ -40,7 +66,7 @@ OPERATORS: dict[str, Callable[..., Any]] = {
 CONVERSIONS: dict[str, Callable[..., Any]] = {
     **_named(builtins, "bool int float complex str repr hash len"),
     "__index__": operator.index,
-    "__plain__": plain,
+    "__plain__": _plain,
 }
 """Operations that ask what an object is, with no other operand."""
 
