@@ -10,7 +10,7 @@ from comas.config.paths import names_file
 from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
-from comas.preflight.configuration import choose_config, describe_changes, load_config
+from comas.preflight.configuration import choose_config, load_config
 from comas.preflight.dry_run import describe_run
 from comas.preflight.needs import faults_of
 from comas.preflight.sizes import describe_sizes
@@ -126,8 +126,7 @@ def _configure(arguments: Sequence[str]) -> Config:
     if path is None:
         log.info("continuing %s", config.resume)
     else:
-        for line in describe_changes(path, config):
-            log.info(line)
+        log.info("configuration: %s", " ".join(map(str, (path, *overrides))))
     return config
 
 

@@ -9,7 +9,6 @@ from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS, key
 from comas.config.loading import read
 from comas.config.paths import names_file
 from comas.config.plugins import PluginError, Registry
-from comas.preflight.chats import kwargs_conflicts
 from comas.utils.invocation import CommandParser, start_of
 from evaluation.benchmarks import BENCHMARKS, Benchmark
 from evaluation.client import fault_of_address
@@ -115,7 +114,6 @@ def split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
 def _conflicts(config: EvaluationConfig) -> Iterator[Conflict]:
     yield from _name_conflicts("benchmarks", config.benchmarks, BENCHMARKS, others=[HELD_OUT])
     yield from _name_conflicts("setups", config.setups, SETUPS, others=[])
-    yield from kwargs_conflicts("chat_template_kwargs", config.chat_template_kwargs)
     if config.base_url is None:
         if config.model is not None:
             remedy = "give base_url as well, or leave it out"

@@ -111,16 +111,13 @@ def test_a_name_that_is_no_path_stays(places: list[Path], name: str):
     ("path", "said"),
     [
         ("~no-such-user/x", "starts at the home of ~no-such-user, and there is no such user"),
-        ("loop", "cannot be read: Too many levels of symbolic links"),
         ('"a\\0b"', "holds a NUL byte"),
     ],
 )
 def test_a_path_that_cannot_be_followed_is_a_fault_of_its_key(
     places: list[Path], name: str, path: str, said: str
 ):
-    (places[1] / "loop").symlink_to("loop")
     if PATHS[name].rules.leads_to == "plug-in":
-        (places[1] / "loop.py").symlink_to("loop.py")
         path = f'{path[:-1]}.py:x"' if path.endswith('"') else f"{path}.py:x"
     value = f"[{path}]" if isinstance(PATHS[name].default, list) else path
     [fault] = read(Config, None, [f"{name}={value}"])[1]
@@ -149,9 +146,7 @@ def test_what_is_found_nowhere_is_refused_with_all_places(places: list[Path]):
     mine = places[0] / "mine.yaml"
     mine.write_text("data: {train: my/own}\nreward: {scheme: 'my/own.py:x'}\n")
     config, _ = read(Config, mine, [])
-    with pytest.raises(
-        ValueError, match=r"tried: \S+/yaml/my/own, \S+/here/my/own, \S+/repository"
-    ):
+    with pytest.raises(ValueError, match=r"tried: \S+/here/my/own, \S+/repository"):
         load_questions(config.data.train)
     with pytest.raises(ValueError, match=r"tried: \S+/here/my own, \S+/repository/my own"):
         find_target("my own", weights="trained")
@@ -204,8 +199,3 @@ def test_every_script_that_takes_paths_hands_on_where_it_was_started(tmp_path: P
     (tmp_path / "python").chmod(0o755)
     script = tmp_path / f"scripts/{name}.sh"
     assert subprocess.check_output(["bash", script, "x"], cwd="/usr", text=True) == "/usr\n"
-
-
-def test_a_folder_to_write_to_holds_no_variable():
-    [fault] = read(Config, None, ["saves='${oc.env:HOME}/runs'"])[1]
-    assert "holds ${...}, which nothing fills in" in fault.constraint

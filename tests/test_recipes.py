@@ -13,7 +13,7 @@ from comas.config import Config, ConfigError, changed_keys, config_as_yaml, load
 from comas.config.former import GONE, RENAMED
 from comas.config.keys import keys_of, owner_of
 from comas.preflight import configuration
-from comas.preflight.configuration import describe_changes, load_config
+from comas.preflight.configuration import load_config
 from comas.preflight.machine import Gpus
 from evaluation import config as evaluation_config
 
@@ -112,19 +112,6 @@ def test_what_cannot_be_read_is_one_fault(tmp_path: Path):
     assert "is for files" in fault
 
 
-def test_what_changed_is_told_by_section_and_the_command_line_by_key(tmp_path: Path):
-    content = "base: configs/comas.yaml\nname: small\nrollout: {batch_size: 8, temperature: 1.0}\n"
-    file = recipe(tmp_path, "a", content + "interaction: {schedule: parallel, num_rounds: 2}\n")
-    assert describe_changes(file, load_config(file, ["rollout.batch_size=4"])) == [
-        "changed from configs/comas.yaml:",
-        "  name=small",
-        "  interaction: schedule=parallel, num_rounds=2",
-        "  rollout: batch_size=8",
-        "set rollout.batch_size: 8 -> 4",
-    ]
-    assert describe_changes(COMAS, load_config(COMAS, [])) == []
-
-
 @pytest.mark.parametrize(("num_gpus", "is_here"), [(1, False), (8, True)])
 def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_gpus: int, is_here: bool
@@ -165,12 +152,6 @@ def test_a_former_name_gets_an_error_that_says_the_present_one(former: str, pres
     [fault] = faults(None, former)
     assert f"was renamed {present}" in fault
     assert "-> write " in fault
-
-
-def test_former_keys_of_files_get_the_same_error(tmp_path: Path):
-    file = recipe(tmp_path, "a", "seed: 1\ntraining:\n  eval_every: 3\n")
-    [fault] = faults(file)
-    assert f"training.eval_every = 3  ({file}, line 3)" in fault
 
 
 @pytest.mark.parametrize("gone", GONE)

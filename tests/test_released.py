@@ -23,6 +23,7 @@ from comas.preflight.configuration import load_config
         ("agents.0.agent-0.pretrain", "write society.models (a list: one model for all, or"),
         ("default_agent.actor_learning_rate", "write optimization.learning_rate"),
         ("reward_alloc.name", "write reward.scheme (maporl_quality, maporl_margin and others)"),
+        ("temperature", "write rollout.temperature (in validations: validation.temperature)"),
         ("lambd", "leave it out (without a critic it has no effect)"),
     ],
 )

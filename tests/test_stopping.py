@@ -104,30 +104,10 @@ def test_the_best_step_is_the_first_of_the_highest_values():
     assert best_step(rows("x", 0.5), "y") is None
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        (["training.keep_best=train/accuracy"], "must be a metric that this run's validations"),
-        (["training.keep_best=agent_9/validation/accuracy"], "must be a metric that this run's"),
-        (
-            ["training.keep_best=validation/greedy/accuracy", "validation.temperature=0"],
-            "is not measured",
-        ),
-        (["training.keep_best=validation/discussion/accuracy"], "set validation.discussions=true"),
-        (
-            [
-                f"training.keep_best={ACCURACY}",
-                "training.validate_every=5",
-                "society.update_every=[1,2]",
-            ],
-            "set training.validate_every to a multiple of 2",
-        ),
-    ],
-)
-def test_a_best_that_cannot_be_kept_is_refused_with_the_remedy(overrides, said: str):
-    with pytest.raises(ConfigError) as error:
-        config(*overrides)
-    assert said in str(error.value)
+def test_a_best_that_cannot_be_kept_is_refused_with_the_remedy():
+    intervals = ("training.validate_every=5", "society.update_every=[1,2]")
+    with pytest.raises(ConfigError, match=r"set training\.validate_every to a multiple of 2"):
+        config(f"training.keep_best={ACCURACY}", *intervals)
 
 
 def test_a_metric_that_the_run_does_not_measure_ends_it_as_soon_as_that_is_known():

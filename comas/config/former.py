@@ -1,5 +1,7 @@
 """Keys that this repository had before, and what became of them."""
 
+from comas.config.released import hint
+
 RENAMED = {
     "optimization.estimator": "algorithm.name (of others: algorithm.estimator under name=custom)",
     "optimization.loss": "algorithm.name (of others: algorithm.loss under name=custom)",
@@ -36,8 +38,6 @@ GONE = {
     "interaction.num_scorings": "it is 1, as in the paper",
     "interaction.scorers": "any agent may score, as in the paper",
     "interaction.overlong_prompts": "the oldest history is left out",
-    "data.columns.id": "a column id is read where there is one",
-    "data.columns.source": "a column source is read where there is one",
     "data.shuffle": "each epoch has an order of its own, drawn from the seed",
     "data.reasoning_gym.seed": "a task may have a seed among its options",
     "data.reasoning_gym.validation_size": "50 questions of each task are held out",
@@ -67,10 +67,12 @@ GONE = {
 
 
 def former(key: str) -> tuple[str, str] | None:
-    """What is wrong with a key that was there before, and what to do; None: it was not."""
+    """What is wrong with a key that was there before, or is one of the paper's released code, and
+    what to do; None: it is none of these."""
     for name in (key, key.rpartition(".")[0]):  # an entry of a mapping
         if name in RENAMED:
             return f"{name} was renamed {RENAMED[name]}", f"write {RENAMED[name]} instead"
         if name in GONE:
             return f"is no key any more: {GONE[name]}", "leave it out"
-    return None
+    remedy = hint(key)
+    return None if remedy is None else ("is not a known key", remedy)

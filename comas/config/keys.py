@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from comas.config.paths import LeadsTo
-from comas.config.yaml_texts import dotted
 
 FOLDER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 FOLDER_NAME_IN_WORDS = "must be a folder name: letters, digits and . _ - , at most 64"
@@ -114,15 +113,14 @@ def owner_of(name: str, keys: Mapping[str, Key]) -> str | None:
 
 
 def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
-    """The values that are no mappings, by their dotted names. A name of the outermost mapping may
-    be dotted itself; any other is one name, whatever stands in it.
+    """The values that are no mappings, by their dotted names.
 
-    Example: ``{"rollout": {"batch_size": 4, "x.y": 2}, "seed": 1}`` gives ``{"rollout.batch_size":
-    4, 'rollout."x.y"': 2, "seed": 1}``
+    Example: ``{"rollout": {"batch_size": 4}, "seed": 1}`` gives ``{"rollout.batch_size": 4,
+    "seed": 1}``
     """
     found: dict[str, Any] = {}
     for name, value in values.items():
-        whole = dotted(section, name) if section else name
+        whole = f"{section}.{name}" if section else name
         found |= leaves(value, whole) if isinstance(value, dict) and value else {whole: value}
     return found
 

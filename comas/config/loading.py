@@ -31,7 +31,7 @@ from comas.config.keys import (
 )
 from comas.config.paths import PathError, whole
 from comas.config.sources import read_files, read_overrides
-from comas.config.yaml_texts import dump, parts
+from comas.config.yaml_texts import dump
 
 Schema = TypeVar("Schema")
 Check = Callable[[Schema], Iterable[Conflict]]
@@ -71,7 +71,7 @@ def read(
     faults: list[Fault] = []
     sources: list[list[Setting]] = []
     try:
-        sources = [] if path is None else [file.settings for file in read_files(path)]
+        sources = [] if path is None else read_files(path)
     except ConfigError as error:
         faults += error.faults
         check = None  # of keys together: those of the file are not known
@@ -170,7 +170,6 @@ def _unknown_keys(
     schema: type, keys: Mapping[str, Key], settings: Iterable[Setting]
 ) -> Iterator[Fault]:
     sections = {name.partition(".")[0] for name in keys if "." in name}
-    hints: Callable[[str], str | None] = getattr(schema, "hint_for", lambda name: None)
     former: Callable[[str], tuple[str, str] | None] = getattr(schema, "former", lambda name: None)
     for setting in settings:
         if (said := former(setting.key)) is not None:
@@ -187,10 +186,7 @@ def _unknown_keys(
             remedy = f"leave it out, or set {section}.name to {' or '.join(others)}"
             yield Fault((setting,), f"is no key of this type of {section}", remedy)
         else:
-            lacks_section = any(name.endswith(f".{setting.key}") for name in keys)
-            known_elsewhere = None if lacks_section else hints(setting.key)
-            remedy = known_elsewhere or _nearest(setting.key, schema, keys)
-            yield Fault((setting,), "is not a known key", remedy)
+            yield Fault((setting,), "is not a known key", _nearest(setting.key, schema, keys))
 
 
 def _types_with(name: str, schema: type) -> list[str]:
@@ -206,7 +202,7 @@ def _wrong_types(
     """Put each setting into ``values``, each with the key that it is of; one that does not fit its
     type is a fault instead."""
     for setting, owner in settings:
-        entry = parts(setting.key.removeprefix(owner))
+        entry = setting.key.removeprefix(owner).split(".")[1:]
         try:
             kind = _kind_of(entry, keys[owner].kind)
             # A shell takes quotes away: there, name=007 is that text.
@@ -236,7 +232,7 @@ def _impossible_paths(
         leads_to = None if owner is None else keys[owner].rules.leads_to
         if owner is None or leads_to is None:
             continue
-        *above, last = [owner, *parts(name.removeprefix(owner))]
+        *above, last = [owner, *name.removeprefix(owner).split(".")[1:]]
         held = reduce(operator.getitem, above, values)
         given = held.get(last)
         try:

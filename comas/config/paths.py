@@ -1,6 +1,5 @@
 """Where a path leads that is not whole: the one rule for everything that a user may name."""
 
-import errno
 import os
 import re
 from pathlib import Path
@@ -17,9 +16,6 @@ NO_PATH = re.compile(r"\s*\Z|hub:|quickstart/|reasoning_gym\Z")
 LeadsTo = Literal["file", "plug-in", "new folder"]
 """What a key may name: a file or folder; ``path/to/file.py:object``; a folder that is written to,
 and made where it is missing, for which nobody looks elsewhere."""
-
-_tried: dict[Path, list[Path]] = {}
-"""The last place where something was looked for in vain -> all of them."""
 
 
 class PathError(ValueError):
@@ -43,14 +39,15 @@ def find(name: str | Path, folder: Path | None = None) -> Path | None:
             raise PathError(f"{place} cannot be read: {error.strerror}") from error
         whole = place.absolute()
         return whole.parent.resolve() / whole.name if ".." in whole.parts[:-1] else whole
-    _tried[places[-1]] = list(dict.fromkeys(place.absolute() for place in places))
     return None
 
 
-def tried(name: str | Path) -> str:
-    """``"; tried: /home/me/x, /opt/comas/x"``, of what was looked for in vain; else nothing."""
-    places = _tried.get(REPOSITORY / _expanded(name), [])
-    return f"; tried: {', '.join(map(str, places))}" if len(places) > 1 else ""
+def tried(name: str | Path, folder: Path | None = None) -> str:
+    """``"; tried: /home/me/x, /opt/comas/x"``: where ``find`` looks for a relative path."""
+    if _expanded(name).is_absolute():
+        return ""
+    places = dict.fromkeys(str(place / name) for place in (folder, here(), REPOSITORY) if place)
+    return f"; tried: {', '.join(places)}"
 
 
 def names_file(argument: str) -> bool:
@@ -66,7 +63,7 @@ def whole(name: str, leads_to: LeadsTo, folder: Path | None) -> str:
     """``name`` with a whole path in place of one that starts at ``folder``, where the user stands
     or at the repository; as it is where there is no such file. Raises PathError."""
     if leads_to == "new folder":
-        return _new_folder(name)
+        return str(_expanded(name)) if name.strip() else name
     location, colon, attribute = name.rpartition(":") if leads_to == "plug-in" else (name, "", "")
     if NO_PATH.match(name) or (leads_to == "plug-in" and not location.endswith(".py")):
         return name
@@ -78,18 +75,6 @@ def here() -> Path:
     """The folder where the user stands."""
     said = os.environ.get(STARTED_IN)
     return Path(said) if said and Path.cwd().samefile(REPOSITORY) else Path.cwd()
-
-
-def _new_folder(name: str) -> str:
-    if "${" in name:
-        raise PathError("holds ${...}, which nothing fills in: write the folder itself")
-    path = _expanded(name)
-    try:
-        path.stat()
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise PathError(f"{path} cannot be read: {error.strerror}") from error
-    return str(path) if name.strip() else name
 
 
 def _expanded(name: str | Path) -> Path:

@@ -11,7 +11,6 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
-import os
 import re
 import sys
 import traceback
@@ -21,15 +20,13 @@ from dataclasses import dataclass
 from functools import cache, reduce
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import MappingProxyType, ModuleType
-from typing import Any, NoReturn, TypeVar
+from types import ModuleType
+from typing import Any, TypeVar
 
 from comas.config.paths import PathError, find, tried
 
 Entry = TypeVar("Entry")
 
-LAST_SHIPPED = "choose another: the tag v0.14.0 is the last version that has it"
-"""What to do about a name of which nothing is left."""
 HOW_TO_NAME_ONE = "name an object of your own: path/to/file.py:object or module:object"
 BOM = "\ufeff"
 """What Windows may begin a text with, and Python's compiler takes for a fault."""
@@ -82,18 +79,15 @@ class Registry(dict[str, Entry]):
         group: str,
         wanted: str,
         adapt: Callable[[Any], Entry | None],
-        gone: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """``group``: of the entry points by which packages register theirs.
         ``wanted``: what a plug-in has to be, in words.
         ``adapt``: makes an entry of what a plug-in is, or None where it can be none; raises
-        TypeError where it cannot be called as it will be (``check_call``).
-        ``gone``: name that was shipped once -> what to do instead."""
+        TypeError where it cannot be called as it will be (``check_call``)."""
         super().__init__(shipped)
         self.group = group
         self.wanted = wanted
         self._adapt = adapt
-        self._gone = gone
         self._looked_up: dict[str, Entry] = {}
 
     def __missing__(self, name: str) -> Entry:
@@ -160,8 +154,6 @@ class Registry(dict[str, Entry]):
             return location, attribute
         for point in entry_points(group=self.group, name=name):
             return point.module, point.attr
-        if name in self._gone:
-            raise PluginError("is not shipped any more", self._gone[name])
         remedy = f"choose one of: {self.known()}; or {HOW_TO_NAME_ONE}"
         raise PluginError("is not a known name", remedy)
 
@@ -240,7 +232,6 @@ def _module_at(location: str) -> ModuleType:
             f"install its package, add its folder to PYTHONPATH, or {HOW_TO_NAME_ONE}",
         )
     _files.add(str(spec.origin))
-    _keep_process()
     with blaming_plugins():
         return importlib.import_module(location)
 
@@ -270,7 +261,6 @@ def _file_as_module(path: Path) -> ModuleType:
         remedy = "name a .py file that can be read"
         raise PluginError(f"{path} cannot be read: {why}", remedy) from error
     _files.add(str(path))
-    _keep_process()
     _texts[str(path)] = text
     module = ModuleType(f"plugin_{path.stem}_{digest_of(str(path))[:8]}")
     module.__file__ = str(path)
@@ -278,21 +268,6 @@ def _file_as_module(path: Path) -> ModuleType:
     with blaming_plugins():
         exec(compile(text.removeprefix(BOM), str(path), "exec"), vars(module))
     return module
-
-
-@cache
-def _keep_process() -> None:
-    """Let no plug-in end this process without a word: nothing can catch os._exit(), and with it the
-    command would end with the status that the plug-in chose. What a plug-in forks may end so."""
-    pid, end = os.getpid(), os._exit
-
-    def end_unless_plugin(status: int) -> NoReturn:
-        calling = {frame.filename for frame in traceback.extract_stack()}
-        if os.getpid() == pid and not _files.isdisjoint(calling):
-            raise SystemExit(f"os._exit({status}) would end the process")
-        end(status)
-
-    os._exit = end_unless_plugin
 
 
 def _text_of(module: ModuleType) -> str | None:

@@ -1,8 +1,6 @@
 """Where settings come from: the command line, and YAML files that may be based on others."""
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -12,27 +10,10 @@ import yaml
 from comas.config.faults import COMMAND_LINE, ConfigError, Fault, Setting, one_line
 from comas.config.keys import leaves
 from comas.config.paths import REPOSITORY, PathError, find, tried
-from comas.config.yaml_texts import NAME, parse, parts
+from comas.config.yaml_texts import parse
 
 BASE = "base"
 """Key of a file that names another file, from which it says only what differs."""
-
-
-@dataclass(frozen=True)
-class SourceFile:
-    """A YAML file by itself, without those it is based on."""
-
-    path: Path
-    settings: list[Setting]
-    base: Setting | None
-    """The file that it is based on, as ``base`` names it."""
-
-    @property
-    def base_path(self) -> Path | None:
-        """Where that is."""
-        if self.base is None:
-            return None
-        return _located(self.base.value, self.base)
 
 
 def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]]:
@@ -40,19 +21,18 @@ def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]
     settings: list[Setting] = []
     faults: list[Fault] = []
     for override in overrides:
-        written = re.fullmatch(f"({NAME})=(.*)", override, re.S)
-        if written is None:
+        name, equals, text = override.partition("=")
+        if not name or not equals:
             given = Setting("override", override, COMMAND_LINE)
             remedy = "write key=value, without spaces around the equals sign"
             faults.append(Fault((given,), "is not of the form key=value", remedy))
             continue
-        name, text = written.groups()
         if name == BASE:
             remedy = "name that file as CONFIG, or write base: into a file of your own"
             faults.append(Fault((Setting(name, text, COMMAND_LINE),), "is for files", remedy))
             continue
         try:
-            value, _ = parse(text, depth=len(parts(name)))
+            value, _ = parse(text)
             found = leaves({name: value})
         except (yaml.YAMLError, RecursionError) as error:
             given = Setting(name, text, COMMAND_LINE)
@@ -66,35 +46,34 @@ def read_overrides(overrides: Sequence[str]) -> tuple[list[Setting], list[Fault]
     return settings, faults
 
 
-def read_files(path: Path) -> list[SourceFile]:
-    """``path`` after the files that it is based on: later ones win.
+def read_files(path: Path) -> list[list[Setting]]:
+    """The settings of ``path`` after those of the files that it is based on: later ones win.
 
     Raises ConfigError when one of them cannot be read, or is based on itself.
     """
-    named = Setting("CONFIG", _shown(path), "the configuration file")
-    files: list[SourceFile] = []
-    resolved: list[Path] = []
-    following: Path | None = _located(path, named)
-    while following is not None:
-        resolved.append(following.resolve())
-        if resolved[-1] in resolved[:-1]:
-            circle = " -> ".join(map(_shown, resolved[resolved.index(resolved[-1]) :]))
-            remedy = "remove `base` from one of these files"
-            raise ConfigError([Fault((named,), f"leads back to itself: {circle}", remedy)])
-        files.append(_read_file(following, named))
-        following, named = files[-1].base_path, files[-1].base or named
+    named: Setting | None = Setting("CONFIG", str(path), "the configuration file")
+    files: list[list[Setting]] = []
+    seen: list[Path] = []
+    while named is not None:
+        seen.append(_located(named).resolve())
+        if seen[-1] in seen[:-1]:
+            circle = " -> ".join(map(_shown, seen[seen.index(seen[-1]) :]))
+            raise _error(named, f"leads back to itself: {circle}", "remove `base` from one of them")
+        settings, named = _read_file(_located(named), named)
+        files.append(settings)
     return files[::-1]
 
 
-def _read_file(path: Path, named: Setting) -> SourceFile:
-    """Read one file; a fault blames ``named``, the setting that names it."""
+def _read_file(path: Path, named: Setting) -> tuple[list[Setting], Setting | None]:
+    """The settings of one file, and its ``base``; a fault blames ``named``, which names it."""
     error = partial(_error, named)
     try:
         parsed = _parse(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as reason:
         why = reason.strerror if isinstance(reason, OSError) else one_line(reason)
         remedy = f"name one of {_yaml_files(path.parent)}"
-        raise error(f"cannot be read: {why}{tried(path)}", remedy) from reason
+        where = tried(named.value, named.folder)
+        raise error(f"cannot be read: {why}{where}", remedy) from reason
     except (yaml.YAMLError, RecursionError) as reason:
         raise error(f"is not YAML: {one_line(reason)}", "mend the line that it names") from reason
     if parsed is None:
@@ -114,13 +93,13 @@ def _read_file(path: Path, named: Setting) -> SourceFile:
     if base is not None and not isinstance(base.value, str):
         remedy = "write it like base: configs/comas.yaml"
         raise _error(base, "must be the name of one file", remedy)
-    return SourceFile(path, list(settings.values()), base)
+    return list(settings.values()), base
 
 
-def _located(path: str | Path, named: Setting) -> Path:
-    """Where ``path``, which ``named`` names, leads; or where it was looked for last."""
+def _located(named: Setting) -> Path:
+    """Where the path leads that ``named`` names; or where it was looked for last."""
     try:
-        return find(path, named.folder) or REPOSITORY / Path(path).expanduser()
+        return find(named.value, named.folder) or REPOSITORY / Path(named.value).expanduser()
     except PathError as reason:
         raise _error(named, str(reason), f"name one of {_yaml_files(Path())}") from reason
 

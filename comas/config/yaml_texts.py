@@ -1,5 +1,5 @@
 """YAML as configurations are written in it: what is written is what is read, so that a text stays
-a text, whatever stands in it (``${seed}``, ``???``), and a name stays one name (``a.b``)."""
+a text, whatever stands in it (``${seed}``, ``???``)."""
 
 import re
 from collections.abc import Hashable, Iterator
@@ -7,8 +7,6 @@ from typing import Any
 
 import yaml
 
-MAX_NESTING = 8
-"""Lists and sections within each other, of which a configuration needs four."""
 MERGE = "tag:yaml.org,2002:merge"
 STRING = "tag:yaml.org,2002:str"
 FLOAT = "tag:yaml.org,2002:float"
@@ -62,16 +60,11 @@ for _kind in (_Loader, _Dumper):
 _Dumper.add_representer(str, _Dumper.represent_str)
 
 
-def parse(text: str, *, depth: int = 0) -> tuple[Any, dict[str, int]]:
+def parse(text: str) -> tuple[Any, dict[str, int]]:
     """What ``text`` holds, and where that is a mapping, the line of each of its keys, from 1.
 
-    ``depth`` is how deep in a configuration it stands itself. Raises YAMLError.
+    Raises YAMLError.
     """
-    for event in yaml.parse(text, Loader=yaml.SafeLoader):
-        depth += isinstance(event, yaml.CollectionStartEvent)
-        depth -= isinstance(event, yaml.CollectionEndEvent)
-        if depth > MAX_NESTING:
-            raise yaml.YAMLError(f"it is nested more than {MAX_NESTING} deep")
     loader = _Loader(text)
     try:
         root = loader.get_single_node()
@@ -88,32 +81,9 @@ def dump(values: Any) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
 
 
-# ---------------------------------------------------------------- dotted names
-
-
-def dotted(section: str, name: str) -> str:
-    """The name of an entry of ``section``, in quotes where it would be read as several.
-
-    Example: ``dotted("rollout.vllm_options", "a.b") == 'rollout.vllm_options."a.b"'``
-    """
-    plain = re.fullmatch(r'[^."=\s]+', name)
-    quoted = name.replace("\\", "\\\\").replace('"', '\\"')
-    return f"{section}.{name}" if plain else f'{section}."{quoted}"'
-
-
-NAME = r'(?:"(?:[^"\\]|\\.)*"|[^"=])+'
-"""A dotted name, in a regular expression: any part of it may stand in quotes."""
-
-
-def parts(name: str) -> list[str]:
-    """``'vllm_options."a.b".c' -> ["vllm_options", "a.b", "c"]``"""
-    found = re.findall(r'"((?:[^"\\]|\\.)*)"|([^."]+)', name, re.S)
-    return [re.sub(r"\\(.)", r"\1", quoted, flags=re.S) or plain for quoted, plain in found]
-
-
 def _lines(node: yaml.MappingNode, section: str = "") -> Iterator[tuple[str, int]]:
     for name, value in node.value:
-        whole = dotted(section, name.value) if section else str(name.value)
+        whole = f"{section}.{name.value}" if section else str(name.value)
         yield whole, name.start_mark.line + 1
         if isinstance(value, yaml.MappingNode):
             yield from _lines(value, whole)

@@ -7,7 +7,7 @@ from itertools import product
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from comas.config.plugins import LAST_SHIPPED, Registry, check_call
+from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, Submission, criticise
 from comas.interaction.discussion import OpenDiscussion
@@ -239,7 +239,6 @@ SCHEDULES: Registry[Schedule] = Registry(
     group="comas.schedules",
     wanted="a function from open discussions to a coroutine for each (Schedule)",
     adapt=_as_schedule,
-    gone={"proposed": LAST_SHIPPED},
 )
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})

@@ -1,14 +1,13 @@
 """Which configuration a run has: the one that is named, or the one that fits this machine."""
 
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 
-from comas.config import changed_keys, load
+from comas.config import load
 from comas.config.faults import ConfigError, Fault
 from comas.config.loading import read
 from comas.config.schema import Config
-from comas.config.sources import read_files, read_overrides
+from comas.config.sources import read_overrides
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
 from comas.preflight.conflicts import find_conflicts
 from comas.preflight.machine import read_gpus, why_unusable
@@ -44,27 +43,6 @@ def load_config(path: Path | None, overrides: Sequence[str]) -> Config:
         # What is said of one resume only is nothing that a run's own file has a say in.
         path, overrides = kept, ["resume_changed=false", "resume_foreign=false", *overrides]
     return load(Config, path, overrides, check=find_conflicts)
-
-
-def describe_changes(path: Path, config: Config) -> list[str]:
-    """Return what ``path`` changes from its base, one line per section, and what
-    ``config`` changes from ``path``, one line per key."""
-    lines = []
-    file = read_files(path)[-1]
-    if file.base is not None:
-        lines.append(f"changed from {file.base.value}:")
-        sections: dict[str, list[str]] = defaultdict(list)
-        for name, (_, value) in changed_keys(_values(file.base_path), _values(path)).items():
-            section, _, key = name.rpartition(".")
-            sections[section and f"{section}: "].append(f"{key}={value}")
-        lines += [f"  {section}{', '.join(changes)}" for section, changes in sections.items()]
-    changes = changed_keys(_values(path), config).items()
-    return lines + [f"set {name}: {before} -> {after}" for name, (before, after) in changes]
-
-
-def _values(path: Path | None) -> Config:
-    # Its faults, if any, are in keys that somebody has overridden.
-    return read(Config, path, [])[0]
 
 
 def choose_config() -> tuple[Path, str]:

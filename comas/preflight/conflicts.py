@@ -5,9 +5,7 @@ transformers says clearly before anything is lost is left to them.
 """
 
 import math
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 from comas.config.faults import Conflict
@@ -17,15 +15,11 @@ from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, PolicyGradient
 from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
 from comas.interaction.wording import WordingError, quoted_in, wording_of
-from comas.preflight.chats import kwargs_conflicts
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.stopping import EXAMPLE, parse_condition
-from comas.run.validation import DISCUSSIONS, GREEDY, SAMPLED
 
-VALIDATION_METRIC = re.compile(rf"(?:agent_(\d+)/)?(?:{SAMPLED}|probe)/.+")
-"""Names of the metrics that a validation gives."""
 TASKS = "data.reasoning_gym.tasks"
 
 
@@ -88,19 +82,15 @@ def _generated_questions(config: Config) -> Iterator[Conflict]:
 
 
 def _chats(config: Config) -> Iterator[Conflict]:
-    """Variables that no chat template is given from outside, and adapters that would need two."""
-    yield from kwargs_conflicts("rollout.chat_template_kwargs", config.rollout.chat_template_kwargs)
-    key, per_policy = "society.chat_template_kwargs", config.society.chat_template_kwargs
-    if per_policy is None:
+    """Adapters that would need two chat templates."""
+    if config.society.chat_template_kwargs is None:
         return
-    for conflict in kwargs_conflicts(key, {name for kwargs in per_policy for name in kwargs}):
-        yield replace(conflict, keys=(key,))
     kwargs = config.chat_template_kwargs
     is_whole = len(kwargs) == len(config.models) == config.num_policies  # else a conflict elsewhere
     families = config.families if is_whole else ()
     if any(kwargs[policy] != kwargs[family[0]] for family in families for policy in family):
         yield Conflict(
-            (key, "policy.lora.rank"),
+            ("society.chat_template_kwargs", "policy.lora.rank"),
             "adapters of one model share its rollout engines, which have one chat template",
             "give the policies of a model the same, or set policy.lora.rank to null",
         )
@@ -250,35 +240,6 @@ def _adapters(config: Config) -> Iterator[Conflict]:
 # ---------------------------------------------------------------- what ends a run early
 
 
-def _best(config: Config) -> Iterator[Conflict]:
-    """A metric of the best validation that no validation gives."""
-    metric, validation = config.training.keep_best, config.validation
-    if metric is None:
-        return
-    match = VALIDATION_METRIC.fullmatch(metric)
-    if match is None or int(match[1] or 0) >= config.society.num_agents:
-        yield Conflict(
-            ("training.keep_best",),
-            "must be a metric that this run's validations give",
-            f"write {SAMPLED}/accuracy, {GREEDY}/accuracy, one of a domain such as "
-            f"{SAMPLED}/accuracy/math, or one of an agent such as agent_0/{SAMPLED}/accuracy",
-        )
-        return
-    above = f"set a validation.temperature above 0, or name {SAMPLED}/accuracy"
-    for prefix, key, is_measured, remedy in (
-        (GREEDY, "validation.temperature", validation.temperature > 0, above),
-        (
-            DISCUSSIONS,
-            "validation.discussions",
-            validation.discussions,
-            "set validation.discussions=true",
-        ),
-        ("probe", "data.probe", config.data.probe is not None, "set data.probe"),
-    ):
-        if f"/{prefix}/" in f"/{metric}" and not is_measured:
-            yield Conflict(("training.keep_best", key), f"{metric} is not measured", remedy)
-
-
 def _ends(config: Config) -> Iterator[Conflict]:
     faults = []
     for text in config.training.stop_when:
@@ -361,7 +322,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _pairs,
     _lengths,
     _adapters,
-    _best,
     _ends,
     option_conflicts,
     _gpus,

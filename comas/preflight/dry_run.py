@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 from comas.config.schema import Config
 from comas.engines.cluster.placement import PolicyPlacement, Slot, family_in_words, plan_policy
-from comas.preflight.engine_options import described_options
 from comas.preflight.needs import aligned, faults_of, table
 from comas.preflight.sizes import describe_sizes
 from comas.preflight.survey import Findings
@@ -15,7 +14,6 @@ def describe_run(found: Findings) -> list[str]:
     """Return the table of needs, where every engine would run, the sizes, and the faults."""
     config, sizes = found.config, found.sizes
     lines = [*table(found.needs), "", *describe_placement(config, device=found.device)]
-    lines += described_options(config)
     if sizes is not None:
         lines += ["", *describe_sizes(config, sizes)]
     if found.sharding is not None:

@@ -1,14 +1,9 @@
-"""Options of vLLM and DeepSpeed that a run may not set, since it relies on them, or since there are
-none of that name. Which values they may have, the libraries say as an engine starts."""
+"""Options of vLLM and DeepSpeed that a run may not set, since it relies on them. Which others there
+are, and with which values, vLLM says as an engine starts."""
 
-import ast
-import difflib
 from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
-from comas.config.faults import Conflict, yaml_text
+from comas.config.faults import Conflict
 from comas.config.keys import leaves
 from comas.config.schema import Config
 
@@ -84,18 +79,16 @@ REFUSED_OF_DEEPSPEED = _by_name(_REFUSED_OF_DEEPSPEED)
 def option_conflicts(config: Config) -> Iterator[Conflict]:
     """Yield what no run can have of ``rollout.vllm_options`` and ``policy.deepspeed_options``."""
     vllm, deepspeed = config.rollout.vllm_options, config.policy.deepspeed_options
-    known = vllm_arguments() if vllm else ()
     for prefix, options, refused, allowed in (
-        ("rollout.vllm_options", vllm, REFUSED_OF_VLLM, known),
+        ("rollout.vllm_options", vllm, REFUSED_OF_VLLM, None),
         ("policy.deepspeed_options", deepspeed, REFUSED_OF_DEEPSPEED, ALLOWED_OF_DEEPSPEED),
     ):
         for leaf in leaves(options):
             key, (name, *inner) = f"{prefix}.{leaf}", leaf.split(".")
             if reason := refused.get(name, refused.get(".".join([name, *inner[:1]]))):
                 yield Conflict((key,), f"cannot be set here: {reason}", "leave it out")
-            elif name not in allowed:
-                close = difflib.get_close_matches(name, allowed, n=1)
-                remedy = f"did you mean {close[0]}?" if close else "leave it out"
+            elif allowed is not None and name not in allowed:
+                remedy = f"choose among {', '.join(allowed)}"
                 yield Conflict((key,), f"{name} is no option that a run can have", remedy)
     if vllm.get("enable_chunked_prefill") and config.cluster.device != "cuda":
         yield Conflict(
@@ -103,29 +96,3 @@ def option_conflicts(config: Config) -> Iterator[Conflict]:
             "on a CPU, vLLM crashes on a seeded request whose prompt is prefilled in chunks",
             "leave it out; on GPUs (cluster.device=cuda) it is vLLM's default",
         )
-
-
-@cache
-def vllm_arguments() -> frozenset[str]:
-    """Return the names of vLLM's ``EngineArgs``, from its source: importing it takes seconds."""
-    spec = find_spec("vllm")
-    assert spec is not None and spec.origin is not None, "vllm is not installed"
-    source = Path(spec.origin).parent / "engine/arg_utils.py"
-    classes = ast.parse(source.read_text(encoding="utf-8")).body
-    [declared] = [c for c in classes if isinstance(c, ast.ClassDef) and c.name == "EngineArgs"]
-    targets = (node.target for node in declared.body if isinstance(node, ast.AnnAssign))
-    return frozenset(target.id for target in targets if isinstance(target, ast.Name))
-
-
-def described_options(config: Config) -> list[str]:
-    """Return a line for each engine that has options: ``rollout.vllm_options, over what the other
-    keys make: {enforce_eager: true}``."""
-    given = {
-        "rollout.vllm_options": config.rollout.vllm_options,
-        "policy.deepspeed_options": config.policy.deepspeed_options,
-    }
-    return [
-        f"{key}, over what the other keys make: {yaml_text(options)}"
-        for key, options in given.items()
-        if options
-    ]

@@ -7,7 +7,7 @@ from functools import partial
 from random import Random
 from typing import Any, Literal
 
-from comas.config.plugins import LAST_SHIPPED, Registry, check_call
+from comas.config.plugins import Registry, check_call
 from comas.interaction.criticism import Outcome
 from comas.reward_formulation.controls import (
     as_if_scored,
@@ -108,14 +108,5 @@ REWARD_SCHEMES: Registry[RewardScheme] = Registry(
     group="comas.rewards",
     wanted="a function from discussions to Rewards, or a RewardScheme",
     adapt=_as_scheme,
-    gone={
-        **dict.fromkeys(
-            ("median", "peer_prediction", "executable", "frontier", "improvement"), LAST_SHIPPED
-        ),
-        **{
-            name: f"write comas.ideas.{name}:{name}"
-            for name in ("consistency", "pairwise", "confident_majority", "scored_majority")
-        },
-    },
 )
 """Reward schemes, by the name that ``reward.scheme`` gives them."""

@@ -58,10 +58,11 @@ class ChatEncoder:
         # Llama-3's template would print the day of the run: no prompt may depend on it.
         self._template_kwargs = {"date_string": TEMPLATE_DATE, **(template_kwargs or {})}
         for name in template_kwargs or {}:
-            if not re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template)):
+            is_read = re.search(rf"\b{re.escape(name)}\b", str(tokenizer.chat_template))
+            if not is_read or name in ("messages", "add_generation_prompt"):
                 raise ValueError(
-                    f"chat_template_kwargs: the chat template in {folder} reads no {name}: leave "
-                    "it out"
+                    f"chat_template_kwargs: the chat template in {folder} reads no {name} from "
+                    "outside: leave it out"
                 )
         written = _written_by_template(tokenizer, self._template_kwargs)
         self.thinking = _thinking_marks(tokenizer, written[-1])

@@ -5,7 +5,6 @@ from typing import Any, ClassVar, TypeVar
 
 from comas.config.former import former
 from comas.config.keys import key
-from comas.config.released import hint
 from comas.config.schema.algorithm import Algorithm, ReinforcePP
 from comas.config.schema.engines import Cluster, Policy, Rollout
 from comas.config.schema.interaction import Interaction, Reward, Society
@@ -60,10 +59,8 @@ class Logging:
 class Config:
     """A whole run. ``configs/comas.yaml`` holds the paper's values, with their sources."""
 
-    hint_for: ClassVar = staticmethod(hint)
-    """What to write for a key of the paper's released code."""
     former: ClassVar = staticmethod(former)
-    """What became of a key that was there before."""
+    """What to write for a key that was there before, or is one of the paper's released code."""
 
     name: str = key("comas")
     """Ends the name of the run directory: letters, digits and . _ - , at most 64."""
