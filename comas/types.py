@@ -103,6 +103,15 @@ TurnKey = tuple[str, str]
 """(discussion_id, turn_id), which identifies a turn within a batch."""
 
 
+class Continuation(NamedTuple):
+    """A response that its agent goes on with, once it has read an answer to it, such as a tool's
+    output. Both become parts of the new response; the answer's tokens are not ``sampled``."""
+
+    response: Generation
+    answer: str
+    """The agent sees it as a user's message."""
+
+
 class Request(NamedTuple):
     """What an agent is asked for: one response to a prompt, which it sees as a user's message.
 
@@ -119,6 +128,8 @@ class Request(NamedTuple):
     temperature: float | None = None
     """None: ``rollout.temperature``. At 0 the likeliest token is taken, and log-probs are those
     at temperature 1."""
+    after: "Continuation | None" = None
+    """What the response goes on with; None: it is a new one."""
     adapter: int | None = None
     """The policy whose LoRA adapter answers, as the sampler fills it in; None: the engine's own
     weights."""
@@ -126,7 +137,7 @@ class Request(NamedTuple):
 
 Generate = Callable[[Request], Awaitable[Generation | None]]
 """Asks an agent for a response; the caller does not know which engine answers. None: the prompt is
-over the limit. Whatever wraps one is one as well."""
+over its limit, or a response that is to be gone on with is. Whatever wraps one is one as well."""
 
 
 @dataclass(frozen=True)

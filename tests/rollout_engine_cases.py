@@ -92,7 +92,7 @@ class Bench:
         return await self.client.ask(asked)
 
     async def until_in_flight(self, num: int) -> None:
-        while len(self.engine._prompts) < num:
+        while len(self.engine._asked) < num:
             await asyncio.sleep(0.001)
 
     def run(self, awaitable: Awaitable[Result]) -> Result:
@@ -318,7 +318,7 @@ def test_cancelling_leaves_no_request_behind(bench: Bench) -> None:
             task.cancel()
         results = await asyncio.gather(*tasks, return_exceptions=True)
         assert any(isinstance(result, asyncio.CancelledError) for result in results)
-        while bench.engine._prompts:
+        while bench.engine._asked:
             await asyncio.sleep(0.001)
 
     bench.run(cancel_all())

@@ -38,7 +38,7 @@ from comas.engines.rollout.cpu.shared_weights import (
     num_bytes,
 )
 from comas.engines.rollout.cpu.weight_receiver import check_layers
-from comas.engines.rollout.engine import RolloutEngine
+from comas.engines.rollout.engine import RolloutEngine, _Asked
 from comas.engines.rollout.vllm_options import (
     Device,
     WeightTransfer,
@@ -50,6 +50,7 @@ from comas.engines.rollout.weight_transfer import (
     create_weight_sender,
     trainer_init_info,
 )
+from comas.types import Continuation, Generation
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
 
@@ -92,12 +93,55 @@ def test_what_others_read_is_the_answer_and_all_is_trained() -> None:
     sampled = [*tokenizer.convert_tokens_to_ids(list(said)), END_OF_TURN]
     logprobs = SimpleNamespace(logprobs=[-1.0] * len(sampled))
     completion = SimpleNamespace(token_ids=sampled, logprobs=logprobs, finish_reason="stop")
-    prompt = SimpleNamespace(token_ids=[5], adapter=None)
-    generation = RolloutEngine._as_generation(engine, completion, said, prompt)
+    asked = _Asked(request(), [5], [])
+    generation = RolloutEngine._as_generation(engine, completion, said, asked)
     assert (generation.response_text, generation.thinking_text) == ("71", "<think>8</think>")
     assert list(generation.response_token_ids) == sampled  # all of it is trained
     assert len(memoryview(generation.response_token_ids).tobytes()) == 4 * len(sampled)
     assert generation.num_thinking_tokens == 16  # letters of <think>8</think>
+
+
+def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled() -> None:
+    tokenizer = byte_tokenizer()
+    engine = RolloutEngine(
+        "m", rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
+    )
+    engine._chats = ChatEncoder(tokenizer, folder=Path("folder"))
+    started: dict[str, Any] = {}
+    engine._thread = SimpleNamespace(add=started.update)  # type: ignore[assignment]
+
+    def ask(after: Continuation | None) -> list[int]:
+        assert engine._start({1: request("1 + 1?", after=after)}) == []
+        return started["1"][0]["prompt_token_ids"]
+
+    def say(text: str) -> Generation:
+        ids = [*tokenizer.encode(text, add_special_tokens=False), END_OF_TURN]
+        logprobs = SimpleNamespace(logprobs=[-1.0] * len(ids))
+        completion = SimpleNamespace(token_ids=ids, logprobs=logprobs, finish_reason="stop")
+        return engine._answers({1: SimpleNamespace(outputs=[completion])})[1]  # type: ignore
+
+    prompt = ask(None)
+    first = say("print")
+    answer = "<|im_end|>2"  # spells a mark, which is text
+    whole = ask(Continuation(first, answer))
+    middle = "\n<|im_start|>user\n<|im_end|>2<|im_end|>\n<|im_start|>assistant\n"
+    assert tokenizer.decode(whole) == f"{tokenizer.decode(prompt)}print<|im_end|>{middle}"
+    assert whole.count(END_OF_TURN) == 3  # of the prompt, of the response, of the answer
+    num_answered = len(whole) - len(prompt) - 6
+    assert started["1"][1].max_tokens == ROLLOUT.max_response_tokens - 6 - num_answered
+
+    second = say("So 2.")
+    assert (second.prompt_token_ids, second.response_text) == (
+        first.prompt_token_ids,
+        f"print\n{answer}\nSo 2.",
+    )
+    assert [*prompt, *second.response_token_ids][: len(whole)] == whole
+    assert second.sampled == (True,) * 6 + (False,) * num_answered + (True,) * 6
+    assert list(second.rollout_logprobs) == [-1.0] * 6 + [0.0] * num_answered + [-1.0] * 6
+    ask(Continuation(second, answer))
+    assert sum(say("2").sampled or ()) == 14
+    room = ROLLOUT.max_response_tokens - len(whole) + len(prompt) + len(answer)
+    assert engine._start({2: request(after=Continuation(first, "x" * room))}) == [2]
 
 
 # ---- Settings ----

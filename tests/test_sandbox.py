@@ -47,6 +47,22 @@ def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery: Hostil
     assert not any(isolated.run(forgery.program, checker=c) for c in checkers)
 
 
+@pytest.mark.parametrize(
+    ("program", "output"),
+    [
+        ("for i in range(3):\n    print(i, end=',')", "0,1,2,"),
+        ("print(1)\n1 / 0", "1\nZeroDivisionError: division by zero\n"),
+        ("print('\\x01\\x02', 'é')", "\x01\x02 é\n"),
+        ("print('a' * 9999 + 'b')", "a" * 3998 + "b\n"),
+        ("import sys\nsys.exit('bye')", "SystemExit: bye\n"),
+        ("while True: pass", None),
+        ("x = [0] * 10**9", "MemoryError\n"),
+    ],
+)
+def test_what_a_program_prints_can_be_read(isolated, program: str, output: str | None):
+    assert isolated.output_of(program) == output
+
+
 def test_the_checker_ends_with_its_program_and_is_limited_itself(isolated):
     for checker in ("while True: pass", "import time\ntime.sleep(60)", "[0] * 10**9"):
         assert not isolated.run(HONEST, checker=checker)

@@ -99,6 +99,21 @@ class ChatEncoder:
         )
         return [self._without_cuts(token_ids) for token_ids in encoded]
 
+    def encode_answer(self, response: Sequence[int], answer: str) -> list[int]:
+        """The token ids that follow a whole ``response``: those of a user's message, up to where
+        the model's next message begins."""
+        chat = (("user", "?"), ("assistant", CUT), ("user", self._cut(answer)))
+        token_ids = self._tokenizer.apply_chat_template(
+            [{"role": role, "content": content} for role, content in chat],
+            add_generation_prompt=True,
+            return_dict=False,
+            **self._template_kwargs,
+        )
+        following = token_ids[token_ids.index(self._cut_id) + 1 :]
+        if response[-1] in following[:2]:  # the end of its turn, which it holds itself
+            following = following[following.index(response[-1]) + 1 :]
+        return self._without_cuts(following)
+
     def decode(self, responses: Sequence[Sequence[int]]) -> list[str]:
         """The texts of responses, without special tokens but for thinking marks."""
 

@@ -7,6 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -21,7 +22,7 @@ from comas.engines.rollout.connection import Answers, Endpoint, receive, send
 from comas.engines.rollout.engine_thread import EngineThread, RolloutEngineError
 from comas.engines.rollout.vllm_options import Adapters, WeightTransfer, engine_arguments
 from comas.engines.rollout.workers import end_together
-from comas.types import Device, Generation, Request
+from comas.types import Continuation, Device, Generation, Request
 from comas.utils.chat import ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
@@ -33,9 +34,11 @@ HEARTBEAT_S = 2.0
 """Between two signs of life, in seconds."""
 
 
-class _Prompt(NamedTuple):
-    token_ids: Sequence[int]
-    adapter: int | None
+class _Asked(NamedTuple):
+    request: Request
+    prompt: list[int]
+    before: list[int]
+    """What a response that is gone on with holds already, the answer to it included."""
 
 
 _Result = list[RequestOutput] | RolloutEngineError | None
@@ -74,7 +77,7 @@ class RolloutEngine:
         self._adapters = adapters
         self._policy_versions = Counter[int | None]()  # by adapter
         self._is_updating = False
-        self._prompts: dict[int, _Prompt] = {}  # of the requests in flight
+        self._asked: dict[int, _Asked] = {}  # the requests in flight
         self._conversation = asyncio.Lock()
         self._results: asyncio.Queue[_Result] = asyncio.Queue()
         self._thread = EngineThread(
@@ -114,7 +117,7 @@ class RolloutEngine:
             try:
                 await self._converse(reader, writer)
             finally:
-                self._forget(list(self._prompts))
+                self._forget(list(self._asked))
                 writer.close()
 
     async def close(self) -> None:
@@ -129,7 +132,7 @@ class RolloutEngine:
 
     async def start_weight_update(self) -> None:
         """Begin an update; no request may be in flight."""
-        assert not self._prompts, "a weight update started with requests in flight"
+        assert not self._asked, "a weight update started with requests in flight"
         self._is_updating = True
         await self._on_worker("start_weight_update")
 
@@ -148,7 +151,7 @@ class RolloutEngine:
         """Serve ``weights`` (PEFT's names) as the adapter of ``policy``; no request may be in
         flight."""
         assert self._adapters is not None and policy in self._adapters.policies
-        assert not self._prompts, "an adapter was sent with requests in flight"
+        assert not self._asked, "an adapter was sent with requests in flight"
         arguments = {"policy": policy, "weights": weights, "lora": self._adapters.lora}
         await self._on_worker(load_adapter, **arguments)
         await self._thread.call(_reset_prefix_cache)
@@ -167,7 +170,7 @@ class RolloutEngine:
         engine serves garbage. Those that adapters share are kept in host memory, as no sync would
         bring them back. vLLM has no sleep mode on CPU, where this and waking do nothing.
         """
-        assert not self._prompts, "the engine was sent to sleep with requests in flight"
+        assert not self._asked, "the engine was sent to sleep with requests in flight"
         level = 2 if self._adapters is None else 1
         if self._device == "cuda":
             await self._thread.call(lambda engine: engine.sleep(level=level))
@@ -232,52 +235,55 @@ class RolloutEngine:
             if isinstance(finished, RolloutEngineError):
                 raise finished
             # A request may have finished before it could be forgotten.
-            outputs = {int(o.request_id): o for o in finished if int(o.request_id) in self._prompts}
+            outputs = {int(o.request_id): o for o in finished if int(o.request_id) in self._asked}
             if outputs:
                 await send(writer, self._answers(outputs))
 
     def _start(self, requests: dict[int, Request]) -> list[int]:
         """Hand requests to the engine's thread, but for those whose prompt is over the limit."""
         assert not (requests and self._is_updating), "a request came during a weight update"
-        prompts = dict(zip(requests, self._encode(requests.values()), strict=True))
-        limit = self._rollout.max_prompt_tokens
-        fitting = {key: prompt for key, prompt in prompts.items() if len(prompt) <= limit}
-        self._prompts |= {
-            key: _Prompt(prompt, requests[key].adapter) for key, prompt in fitting.items()
-        }
-        self._thread.add(
-            {
-                str(key): self._engine_request(prompt, requests[key])
-                for key, prompt in fitting.items()
-            }
-        )
-        return list(prompts.keys() - fitting.keys())
+        prompts = self._encode(requests.values())
+        fitting = {}
+        for (key, request), prompt in zip(requests.items(), prompts, strict=True):
+            asked = _Asked(request, prompt, self._said_before(request))
+            if (
+                len(prompt) <= self._rollout.max_prompt_tokens
+                and len(asked.before) < self._rollout.max_response_tokens
+            ):
+                fitting[key] = asked
+        self._asked |= fitting
+        self._thread.add({str(key): self._engine_request(asked) for key, asked in fitting.items()})
+        return list(requests.keys() - fitting.keys())
+
+    def _said_before(self, request: Request) -> list[int]:
+        if request.after is None:
+            return []
+        said = request.after.response.response_token_ids
+        return [*said, *self._chats.encode_answer(said, request.after.answer)]
 
     def _forget(self, cancelled: Sequence[int]) -> None:
-        in_flight = [key for key in cancelled if self._prompts.pop(key, None) is not None]
+        in_flight = [key for key in cancelled if self._asked.pop(key, None) is not None]
         if in_flight:
             self._thread.abort([str(key) for key in in_flight])
 
-    def _engine_request(self, prompt: list[int], request: Request) -> EngineRequest:
-        tokens, params = tokens_input(prompt), self._sampling_params(request)
+    def _engine_request(self, asked: _Asked) -> EngineRequest:
+        request, temperature = asked.request, asked.request.temperature
+        tokens = tokens_input([*asked.prompt, *asked.before])
+        params = _sampling_params(
+            temperature=self._rollout.temperature if temperature is None else temperature,
+            seed=request.seed,
+            max_tokens=self._rollout.max_response_tokens - len(asked.before),
+            min_tokens=max(self._rollout.min_response_tokens - len(asked.before), 0),
+        )
         if request.adapter is None:
             return tokens, params
         return tokens, params, None, adapter_request(request.adapter)
-
-    def _sampling_params(self, request: Request) -> SamplingParams:
-        temperature = request.temperature
-        return _sampling_params(
-            temperature=self._rollout.temperature if temperature is None else temperature,
-            seed=request.seed,
-            max_tokens=self._rollout.max_response_tokens,
-            min_tokens=self._rollout.min_response_tokens,
-        )
 
     def _answers(self, outputs: dict[int, RequestOutput]) -> Answers:
         completions = [output.outputs[0] for output in outputs.values()]
         texts = self._chats.decode([completion.token_ids for completion in completions])
         return {
-            key: self._as_generation(completion, text, self._prompts.pop(key))
+            key: self._as_generation(completion, text, self._asked.pop(key))
             for key, completion, text in zip(outputs, completions, texts, strict=True)
         }
 
@@ -288,9 +294,7 @@ class RolloutEngine:
             [chat_messages(request.prompt, system_prompt=system_prompt) for request in requests]
         )
 
-    def _as_generation(
-        self, completion: CompletionOutput, text: str, prompt: _Prompt
-    ) -> Generation:
+    def _as_generation(self, completion: CompletionOutput, text: str, asked: _Asked) -> Generation:
         if completion.finish_reason not in ("stop", "length"):
             raise RolloutEngineError(
                 f"The rollout engine of {self._model_path} finished a request by "
@@ -301,17 +305,43 @@ class RolloutEngine:
         assert len(logprobs) == len(response_token_ids)
         marks = self._chats.thinking
         thinking, answer = ("", text) if marks is None else marks.split(text)
-        return Generation(
-            prompt_token_ids=array("i", prompt.token_ids),
+        generation = Generation(
+            prompt_token_ids=array("i", asked.prompt),
             response_token_ids=response_token_ids,
             response_text=answer,
             rollout_logprobs=logprobs,
             finish_reason=completion.finish_reason,
-            policy_version=self._policy_versions[prompt.adapter],
+            policy_version=self._policy_versions[asked.request.adapter],
             spells_mark=self._chats.spells_mark(answer),
             thinking_text=thinking,
             num_thinking_tokens=self._chats.num_thinking_tokens(completion.token_ids, text),
         )
+        after = asked.request.after
+        return generation if after is None else _joined(after, asked.before, generation)
+
+
+def _joined(after: Continuation, before: list[int], new: Generation) -> Generation:
+    """The whole of a response that was gone on with, of which ``before`` were there already."""
+    said = after.response
+    num_said, num_new = len(said.response_token_ids), len(new.response_token_ids)
+    num_answered = len(before) - num_said
+    thinking = said.num_thinking_tokens, new.num_thinking_tokens
+    return replace(
+        new,
+        response_token_ids=array("i", [*before, *new.response_token_ids]),
+        response_text="\n".join((said.response_text, after.answer, new.response_text)),
+        rollout_logprobs=array(
+            "d", [*said.rollout_logprobs, *[0.0] * num_answered, *new.rollout_logprobs]
+        ),
+        spells_mark=said.spells_mark or new.spells_mark,
+        thinking_text=said.thinking_text + new.thinking_text,
+        num_thinking_tokens=None if None in thinking else sum(thinking),  # type: ignore[arg-type]
+        sampled=(
+            *(said.sampled or (True,) * num_said),
+            *(False,) * num_answered,
+            *(True,) * num_new,
+        ),
+    )
 
 
 def _sampling_params(

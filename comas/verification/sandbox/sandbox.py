@@ -21,6 +21,19 @@ log = logging.getLogger(__name__)
 _FOLDER = Path(__file__).parent
 _GRACE_S = 30.0
 """How long the server may take beyond a program's wall limit before it is given up."""
+MAX_OUTPUT_CHARS = 4000
+_PRINTING = """
+def output():
+    import contextlib, io, traceback
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        try:
+            exec(compile({program!r}, "<program>", "exec"), {{"__name__": "__main__"}})
+        except BaseException as error:
+            said.write("".join(traceback.format_exception_only(error)))
+    return said.getvalue()
+"""
+_OUTPUT = f"__output__ = str(output())[-{MAX_OUTPUT_CHARS}:]"
 _PRELOAD_S = 100.0
 """How long it may take to start with a module that it imports."""
 
@@ -91,6 +104,18 @@ class Sandbox:
 
         Raises SandboxError when the sandbox itself fails; the next call starts it afresh.
         """
+        return self._run(program, checker, names_may_shadow)["passed"]
+
+    def output_of(self, program: str) -> str | None:
+        """Return the last ``MAX_OUTPUT_CHARS`` characters that ``program`` prints, and the error
+        that ends it, if one does; None where it is over its limits.
+
+        Raises SandboxError as ``run`` does.
+        """
+        reply = self._run(_PRINTING.format(program=program), _OUTPUT, False)
+        return json.loads(reply["output"]) if reply["passed"] else None
+
+    def _run(self, program: str, checker: str, names_may_shadow: bool) -> dict[str, Any]:
         with self._lock:
             if self._server is None:
                 self._server = self._start()
@@ -102,7 +127,7 @@ class Sandbox:
                 raise
         if "error" in reply:
             raise SandboxError(reply["error"])
-        return reply["passed"]
+        return reply
 
     def start(self) -> bool:
         """Start the server; returns whether programs are isolated by namespaces.

@@ -186,7 +186,8 @@ def _wait(cell: int, deadline: float, is_over: Callable[[], bool] | None) -> boo
 def _reply(report: bytes) -> dict[str, Any]:
     report, *faults = report.split(BROKEN)
     if report.count(STARTED) == 2 and not faults:
-        return {"passed": PASSED in report}
+        output = report.translate(None, STARTED + PASSED).decode()
+        return {"passed": PASSED in report, "output": output}
     reason = faults[0].decode() if faults else "it ended before it began"
     return {"error": f"the sandbox could not run a program: {reason}"}
 

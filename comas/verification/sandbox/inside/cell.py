@@ -9,6 +9,7 @@
 Without namespaces the cell is its own keeper.
 """
 
+import json
 import os
 import resource
 import signal
@@ -21,8 +22,8 @@ from . import Limits, file_rules, folder, namespaces, system
 from .checking import check, serve
 
 STARTED, PASSED, BROKEN = b"\x01", b"\x02", b"\x03"
-"""Marks of a report: one of the two processes is ready; the checker has found no fault; a fault
-of ours follows."""
+"""Marks of a report: one of the two processes is ready; the checker has found no fault, and its
+output follows; a fault of ours follows."""
 
 CHECKER_USER, PROGRAM_USER = 65533, 65534
 """Neither owns anything. Two, so that without namespaces the program cannot touch the checker."""
@@ -75,8 +76,10 @@ class Cell:
             self._confine(CHECKER_USER)
             checker = _read_all(self.checker)
             may_shadow = self.names_may_shadow
-            check(checker, names_may_shadow=may_shadow, source=checker_in, sink=checker_out)
-            os.write(self.report, PASSED)
+            output = check(
+                checker, names_may_shadow=may_shadow, source=checker_in, sink=checker_out
+            )
+            os.write(self.report, PASSED + json.dumps(output).encode())
 
         def be_program() -> None:
             _keep_only(self.program, self.report, program_in, program_out)

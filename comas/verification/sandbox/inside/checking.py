@@ -15,8 +15,9 @@ _OF_FUNCTIONS = {"__name__", "__qualname__", "__module__", "__doc__"}
 _ATTRIBUTE_OPERATIONS = {"__getattr__", "__setattr__", "__delattr__"}
 
 
-def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> None:
-    """Run ``checker`` against the program at the other end; returns if it finds no fault.
+def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> object:
+    """Run ``checker`` against the program at the other end; returns if it finds no fault, with
+    what it calls ``__output__``.
 
     Raises what the checker raises. Ends the process if the program does not load, or sends
     anything that no honest program sends.
@@ -27,10 +28,9 @@ def check(checker: str, *, names_may_shadow: bool, source: int, sink: int) -> No
     solution = conversation.codec.remote(0)
     bool(solution)  # is answered when the program has loaded
     sys.modules["solution"] = _Solution(solution)
-    exec(
-        compile(checker, "<checker>", "exec", dont_inherit=True),
-        _Names(solution, may_shadow=names_may_shadow),
-    )
+    names = _Names(solution, may_shadow=names_may_shadow)
+    exec(compile(checker, "<checker>", "exec", dont_inherit=True), names)
+    return names.get("__output__")
 
 
 def serve(program: str, *, source: int, sink: int) -> NoReturn:
