@@ -118,7 +118,7 @@ def padded(texts: Sequence[Sequence[str]]) -> torch.Tensor:
 
 @torch.no_grad()
 def sample(
-    policy: Policy, prompts: Sequence[list[str]], *, rng: torch.Generator, is_greedy: bool = False
+    policy: Policy, prompts: Sequence[list[str]], *, rng: torch.Generator
 ) -> list[tuple[list[str], list[float]]]:
     """A response to each prompt, with the log-prob of each of its tokens."""
     said: list[tuple[list[str], list[float]]] = [([], []) for _ in prompts]
@@ -130,8 +130,7 @@ def sample(
         last = torch.tensor([len(text) - 1 for text in texts])
         logprobs = policy(padded(texts))[torch.arange(len(texts)), last]
         drawn = torch.multinomial(logprobs.exp(), 1, generator=rng)[:, 0]
-        chosen = logprobs.argmax(dim=1) if is_greedy else drawn
-        for i, row, token_id in zip(going, logprobs, chosen.tolist(), strict=True):
+        for i, row, token_id in zip(going, logprobs, drawn.tolist(), strict=True):
             said[i][0].append(VOCABULARY[token_id])
             said[i][1].append(row[token_id].item())
     return said
@@ -169,21 +168,15 @@ def discuss(
     """Discuss every question of a batch: ``NUM_ROUNDS`` times a solution, an evaluation of it, and
     a scoring of that; all discussions take the same turn at once."""
     discussions = [Discussion(question) for question in questions]
-    speakers = [
-        draw_speakers(
-            random.Random(f"{SEED}/{step}/{place}"), num_agents=NUM_AGENTS, num_rounds=NUM_ROUNDS
-        )
-        for place in range(len(questions))
-    ]
+    seeds = [random.Random(f"{SEED}/{step}/{place}") for place in range(len(questions))]
+    sizes = {"num_agents": NUM_AGENTS, "num_rounds": NUM_ROUNDS}
+    speakers = [draw_speakers(seed, **sizes) for seed in seeds]
     rng = torch.Generator().manual_seed(SEED * 1_000_003 + step)
     for round_index in range(NUM_ROUNDS):
         for place, role in enumerate(ASKED):
             for agent, policy in enumerate(policies):
-                asked = [
-                    discussion
-                    for discussion, drawn in zip(discussions, speakers, strict=True)
-                    if drawn[round_index][place] == agent
-                ]
+                drawn = [speaker[round_index][place] for speaker in speakers]
+                asked = [d for d, who in zip(discussions, drawn, strict=True) if who == agent]
                 prompts = [prompt_of(role, discussion) for discussion in asked]
                 answers = sample(policy, prompts, rng=rng)
                 for discussion, prompt, answer in zip(asked, prompts, answers, strict=True):
@@ -348,14 +341,17 @@ def teach() -> Policy:
     return policy
 
 
-def accuracy(policy: Policy, questions: Sequence[Question], *, is_greedy: bool) -> float:
-    """Share of right answers that one agent gives alone, ten times to each question."""
-    questions = list(questions) * 10
-    prompts = [prompt_of("solution", Discussion(question)) for question in questions]
+def accuracy(policies: Sequence[Policy], questions: Sequence[Question]) -> float:
+    """Share of right answers that the agents give alone, ten times to each question."""
+    asked = [*questions] * 10
+    prompts = [prompt_of("solution", Discussion(question)) for question in asked]
     rng = torch.Generator().manual_seed(0)
-    answers = sample(policy, prompts, rng=rng, is_greedy=is_greedy)
-    said = zip(questions, answers, strict=True)
-    return sum(BOXES[sum(question)] in words for question, (words, _) in said) / len(questions)
+    right = [
+        BOXES[sum(question)] in words
+        for policy in policies
+        for question, (words, _) in zip(asked, sample(policy, prompts, rng=rng), strict=True)
+    ]
+    return sum(right) / len(right)
 
 
 def main() -> None:
@@ -366,19 +362,11 @@ def main() -> None:
     print("teaching a tiny model to discuss sums, with bad habits ...")
     taught = teach()
     policies = [copy.deepcopy(taught) for _ in range(NUM_AGENTS)]
-
-    def report(step: int) -> None:
-        greedy, sampled = (
-            sum(accuracy(policy, held_out, is_greedy=how) for policy in policies) / NUM_AGENTS
-            for how in (True, False)
-        )
-        print(f"step {step:2}  held-out accuracy {greedy:.2f} greedy, {sampled:.2f} sampled")
-
-    report(0)
+    print(f"step  0  held-out accuracy {accuracy(policies, held_out):.2f}")
     for step, discussions in enumerate(co_evolve(policies, questions), start=1):
         last = discussions[-1]
         if step % 5 == 0:
-            report(step)
+            print(f"step {step:2}  held-out accuracy {accuracy(policies, held_out):.2f}")
     print("the last discussion: what each agent read and said, and its reward")
     for turn in last.turns:
         said = " ".join([*turn.prompt, "->", *turn.response])

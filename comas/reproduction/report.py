@@ -1,21 +1,17 @@
 """The report of a study: what changed in each experiment, and by how much more than in another."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import fmean, stdev
-
-from matplotlib.figure import Figure
 
 from comas.reproduction.intervals import Interval, interval
 from comas.reproduction.results import Record, Results
 from comas.reproduction.study import Study
 from comas.run.metrics.meanings import as_regex, meanings
-from comas.utils.files import explaining_errors, write_text
+from comas.utils.files import write_text
 
-REPORT, FIGURE = "report.md", "course.png"
-NUM_COLUMNS, PANEL = 5, 2.6
-"""Panels of the figure beside each other; width and height of one, in inches."""
+REPORT = "report.md"
 LEGEND = """\
 Means over seeds ± their standard deviation, at the beginning and at the end of a run; and by how
 much more a metric rose than in {reference}, in runs of the same seed, with the 95 % interval of the
@@ -23,7 +19,7 @@ mean (Student's t, not adjusted for their number). Bold: the interval excludes 0
 
 
 def write_report(study: Study, results: Results, records: Sequence[Record], target: Path) -> Path:
-    """Write the page, and its figure, into the folder ``target``; returns the page's path.
+    """Write the page into the folder ``target``; returns its path.
 
     Args:
         records: where the runs were made.
@@ -31,7 +27,6 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
     Raises:
         ValueError: no run has one of the study's metrics.
     """
-    drawn = study.metrics[0]
     tables = [
         f"## {metric}\n\n{comparison_table(results, metric, reference=study.reference)}"
         for metric in study.metrics
@@ -42,10 +37,7 @@ def write_report(study: Study, results: Results, records: Sequence[Record], targ
         _origin(study, results, records),
         LEGEND.format(reference=study.reference),
         *tables,
-        f"![{drawn} along training]({FIGURE})",
     ]
-    with explaining_errors(target / FIGURE):
-        draw_courses(results, reference=study.reference).savefig(target / FIGURE, dpi=120)
     write_text(target / REPORT, "\n\n".join(filter(None, sections)) + "\n")
     return target / REPORT
 
@@ -115,31 +107,3 @@ def _origin(study: Study, results: Results, records: Sequence[Record]) -> str:
         f"code {', '.join(commits)}.{mixed}"
         + (f" **Not finished: {'; '.join(missing)}.**" if missing else "")
     )
-
-
-def draw_courses(results: Results, *, reference: str) -> Figure:
-    """Draw the first metric along the runs of each experiment, in a panel for each: the mean over
-    seeds within the smallest and the largest of them, that of ``reference`` in grey in all."""
-    num_columns = min(NUM_COLUMNS, len(results))
-    num_rows = -(-len(results) // num_columns)
-    figure = Figure(figsize=(PANEL * num_columns, PANEL * num_rows), layout="constrained")
-    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True, sharey=True)
-    for (name, runs), axes in zip(results.items(), panels.flat, strict=False):
-        beside = results.get(reference, {}) if name != reference else {}
-        for shown, color in ((beside, "0.6"), (runs, "C0")):
-            by_step = _by_step([run.course for run in shown.values()])
-            if by_step:
-                values = by_step.values()
-                axes.plot(list(by_step), [fmean(v) for v in values], color=color)
-                low, high = [min(v) for v in values], [max(v) for v in values]
-                axes.fill_between(list(by_step), low, high, color=color, alpha=0.15)
-        axes.set_title(name, fontsize="medium")
-    for axes in panels.flat[len(results) :]:
-        axes.set_axis_off()
-    figure.supxlabel("step", fontsize="medium")
-    return figure
-
-
-def _by_step(courses: Sequence[Mapping[int, float]]) -> dict[int, list[float]]:
-    steps = sorted({step for course in courses for step in course})
-    return {step: [course[step] for course in courses if step in course] for step in steps}

@@ -30,8 +30,6 @@ class RunResult:
     """The study's metrics at the beginning, see ``ends``; None: a metric that the run lacks."""
     after: Metrics
     """The same at the end."""
-    course: Mapping[int, float]
-    """The first of these metrics, by the step after which it was measured."""
     commits: list[str] = field(default_factory=list)
     """Of the code that made it, as of ``commits_of``."""
 
@@ -69,14 +67,12 @@ def read_result(folder: Path, experiment: str, *, seed: int, metrics: Sequence[s
     """Read the numbers of the finished run in ``folder``."""
     rows = read_rows(folder / METRICS)
     both = {metric: ends(rows, metric) for metric in metrics}
-    drawn = metrics[0]
     return RunResult(
         experiment=experiment,
         seed=seed,
         num_steps=rows[-1]["step"],
         before={metric: before for metric, (before, _) in both.items()},
         after={metric: after for metric, (_, after) in both.items()},
-        course={row["step"]: row[drawn] for row in rows if row.get(drawn) is not None},
         commits=commits_of([folder]),
     )
 

@@ -6,13 +6,9 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-
-from tqdm import tqdm
-from tqdm.contrib.logging import logging_redirect_tqdm
 
 from comas.config import changed_keys, load
 from comas.config.paths import find
@@ -27,9 +23,6 @@ from comas.run.records import METRICS, read_rows
 from comas.run.seals import read_inputs
 
 log = logging.getLogger(__name__)
-
-POLL_S = 2.0
-"""How often the step of the run under way is looked at, in seconds."""
 
 
 @dataclass(frozen=True)
@@ -135,20 +128,15 @@ def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:
         KeyboardInterrupt: asked for; the run under way has stopped where it can be resumed.
     """
     missing = [run for run in runs if run.finished is None]
-    with (
-        tqdm(total=len(runs), initial=len(runs) - len(missing), unit="run", disable=None) as bar,
-        logging_redirect_tqdm(),
-    ):
-        for number, run in enumerate(missing, start=1):
-            log.info("%s (%d of %d to be made)", run.label, number, len(missing))
-            _make(run, bar)
-            assert run.folder is not None
-            result = read_result(run.folder, run.experiment, seed=run.seed, metrics=[metric])
-            log.info("  %s: %s -> %s", metric, result.before[metric], result.after[metric])
-            bar.update()
+    for number, run in enumerate(missing, start=1):
+        log.info("%s (%d of %d to be made)", run.label, number, len(missing))
+        _make(run)
+        assert run.folder is not None
+        result = read_result(run.folder, run.experiment, seed=run.seed, metrics=[metric])
+        log.info("  %s: %s -> %s", metric, result.before[metric], result.after[metric])
 
 
-def _make(run: PlannedRun, bar: tqdm) -> None:
+def _make(run: PlannedRun) -> None:
     """Train ``run`` to its end."""
     run.saves.mkdir(parents=True, exist_ok=True)
     output = run.saves / f"{run.name}.log"
@@ -161,23 +149,12 @@ def _make(run: PlannedRun, bar: tqdm) -> None:
             stderr=subprocess.STDOUT,
             process_group=0,  # Ctrl-C reaches it through us, once
         )
-        with _stopped_with_us(process):
-            while process.poll() is None:
-                bar.set_postfix_str(f"{run.label}: {run.state}")
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=POLL_S)
+        try:
+            process.wait()
+        finally:  # whatever ends us: as Ctrl-C does, and nothing where it has ended
+            process.send_signal(signal.SIGINT)
+            process.wait()
     if process.returncode != 0:
         raise RuntimeError(
             f"{run.label} ended with status {process.returncode}; what it said is in {output}"
         )
-
-
-@contextmanager
-def _stopped_with_us(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """End ``process`` as Ctrl-C does when the block ends before it, whatever ends the block."""
-    try:
-        yield
-    finally:
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-            process.wait()

@@ -20,7 +20,7 @@ class Study:
     compare_with: str | None = key(None, example="comas")
     """The experiment that all others are compared with; null: the first."""
     metrics: list[str] = key(["validation/greedy/accuracy", "validation/accuracy"])
-    """What is compared, by its name in metrics.jsonl; the first is also drawn."""
+    """What is compared, by its name in metrics.jsonl."""
     seeds: list[int] = key([0, 1, 2, 3, 4])
     """Each experiment is run once with each."""
     only: list[str] | None = key(None, example=["comas", "muted"])
