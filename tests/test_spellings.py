@@ -1,29 +1,26 @@
-"""Strict graders: every spelling of an equal answer, and none of a near-miss."""
+"""Strict graders on spellings.jsonl: every spelling of an equal answer, and none of a near-miss.
+
+One answer of each kind that a generator knew, whose author had not read the graders (to be found
+under the tag v0.15.0); the graders are not to be fitted to them.
+"""
 
 from __future__ import annotations
 
-import pytest
-from spellings import cases
+import json
+from pathlib import Path
 
-from comas.verification import Verifier
+import pytest
+
 from comas.verification.verifiers import verify
 
-NUM_QUICK = 150
-NUM = 5_000
-MIN_ACCEPTED = 0.999
+LINES = (Path(__file__).parent / "spellings.jsonl").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize("is_right", [True, False])
-def test_equal_answers_are_accepted_and_near_misses_are_not(is_right):
-    drawn = cases(NUM_QUICK, seed=1, is_right=is_right)
-    assert [case for case in drawn if (verify(*case.item) == "correct") != is_right] == []
-
-
-@pytest.mark.slow
-def test_of_thousands_of_equal_answers_hardly_one_is_refused_and_no_near_miss_is_accepted():
-    drawn = [case for right in (True, False) for case in cases(NUM, seed=2, is_right=right)]
-    with Verifier() as verifier:
-        verdicts = verifier.verify_batch([case.item for case in drawn])
-    accepted = [c for c, verdict in zip(drawn, verdicts, strict=True) if verdict == "correct"]
-    assert [case for case in accepted if not case.is_right] == []
-    assert sum(case.is_right for case in accepted) >= MIN_ACCEPTED * NUM
+@pytest.mark.parametrize(
+    "lines", [LINES[::4], pytest.param(LINES, marks=pytest.mark.stack)], ids=["a fourth", "all"]
+)
+def test_equal_answers_are_accepted_and_near_misses_are_not(lines):
+    cases = [json.loads(line) for line in lines]
+    verdicts = [verify(case["form"], case["response"], case["gold"]) for case in cases]
+    judged = zip(cases, verdicts, strict=True)
+    assert [case for case, v in judged if (v == "correct") != case["is_right"]] == []

@@ -12,7 +12,6 @@ import builtins
 import re
 import symtable
 import sys
-import time
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from pathlib import Path
@@ -26,8 +25,6 @@ from comas.verification.forms import Verdict
 from comas.verification.sandbox import Isolation, Limits, Sandbox
 
 _PUBLISHED_BLOCK = re.compile(r"```python\s*\n(.*?)```", re.DOTALL)
-_PUBLISHED_BUDGET_S = 15.0
-"""No further block is tried after so long; an honest response has one."""
 
 PROGRAM_MODULE = "solution"
 """The module from which a checker may import the program; its names are globals as well."""
@@ -65,13 +62,8 @@ def verify_coding_published(response: str, gold: str) -> Verdict:
     blocks = dict.fromkeys(_PUBLISHED_BLOCK.findall(response))
     if not blocks:
         return "unanswered"
-    deadline = time.monotonic() + _PUBLISHED_BUDGET_S
-    for block in blocks:
-        if time.monotonic() > deadline:
-            break
-        if process_sandbox().run(f"{block}\n{gold}", checker=""):
-            return "correct"
-    return "wrong"
+    passed = any(process_sandbox().run(f"{block}\n{gold}", checker="") for block in blocks)
+    return "correct" if passed else "wrong"
 
 
 def last_python_block(response: str) -> str | None:
@@ -173,16 +165,9 @@ def foreign_imports(tree: ast.AST) -> set[str]:
 
 
 def calls_unittest_main(tree: ast.AST) -> bool:
-    """True if the code calls ``unittest.main``, under whatever name it imports it."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(aliases):
-                names |= {f"{a.asname or a.name}.main" for a in aliases if a.name == "unittest"}
-            case ast.ImportFrom("unittest", aliases):
-                names |= {alias.asname or alias.name for alias in aliases if alias.name == "main"}
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return any(ast.unparse(call.func) in names for call in calls)
+    """True if the code calls ``unittest.main``."""
+    calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return any(ast.unparse(function) == "unittest.main" for function in calls)
 
 
 def _imported(tree: ast.AST) -> set[str]:

@@ -115,8 +115,6 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     # Lengths and colours
     ("[", r"\\\\ ?\[ ?-?[\d.]+ ?[a-z]{2} ?\]", r"\\\\"),
     ("color", r"\\(?:text)?color ?\{[^{}]*\}", " "),
-    ("phantom", r"\\[hv]?phantom ?\{[^{}]*\}", " "),
-    ("space", r"\\[hv]space ?\{[^{}]*\}", " "),
     # Mathematics within words or within mathematics, and invisible delimiters
     ("{", r"\{\s*\\(?:rm|bf|it)\s+([^{}]*)\}", r"\\text{\1}"),
     ("", r"\\(?:rm|bf|it|sf|tt)(?![a-zA-Z])", " "),
@@ -142,8 +140,6 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("and", _word("[,;]? ?and"), " , "),
     ("or", _word("[,;]? ?or"), r" \\lor "),
     ("%", r"\\%", "%"),
-    ("text", r"\\text ([a-zA-Z])(?![a-zA-Z])", r"\\text{\1}"),
-    ("text", r"\\text ?\{ ?(\\[a-z]+) ?\}", r"\1 "),
     ("", r"(?<![a-zA-Z\\])pi(?![a-zA-Z])", r"\\pi "),
     ("", rf"{_word('negative|minus')} ?(?=[\d\\])", "-"),
     ("all real", _word("all real(?: number)?s"), r"\\mathbb{R}"),
@@ -153,7 +149,6 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ("operatorname", rf"\\operatorname\*? ?\{{ ?({_FUNCTION}|sec|min|max) ?\}}", r"\\\1 "),
     ("operatorname", rf"\\operatorname\*? ?\{{(?!(?:{_OPERATOR})\}})", r"\\text{"),
     ("text", rf"\\text ?\{{ ?({_FUNCTION}) ?\}}", r"\\\1 "),
-    ("text", r"\\text ?\{ ?(sec|min|max) ?\} ?(?=[(a-z\\])", r"\\\1 "),
     ("", rf"(?<![a-zA-Z\\])({_FUNCTION})(?=[(^_\\{{]| ?\d| ?[a-z](?![a-zA-Z]))", r"\\\1 "),
     # Functions and powers as in a program
     ("text", r"\\text ?\{ ?(sqrt|cbrt|abs) ?\}", r"\1"),
@@ -182,7 +177,6 @@ _TABLE: list[tuple[str, str, _Rewriting]] = [
     ),
     # Arguments in braces: \frac43 is \frac{4}{3}
     ("choose", r"\{([^{}]*)\\choose(?![a-zA-Z])([^{}]*)\}", r"\\binom{\1}{\2}"),
-    ("choose", r"^([^{}]*)\\choose(?![a-zA-Z])([^{}]*)$", r"\\binom{\1}{\2}"),
     ("log", r"\\log ?_ ?(?:e(?![a-zA-Z])|\{ ?e ?\})", r"\\ln "),
     ("inf", r"(?<![a-zA-Z\\])inf(?:inity)?(?![a-zA-Z])", r"\\infty "),
     ("rt", _ROOT.pattern, _as_root),

@@ -52,7 +52,7 @@ that one program leaves another its share of the limit on processes. And less wo
 
 What a checker may count on: its values arrive with their exact types, as do the program's
 (numbers, text, bytes, the containers of ``builtins`` and ``collections``, dates, ``Decimal``,
-``Fraction``, named tuples); instances of their subclasses compare and calculate as in one
+``Fraction``); instances of their subclasses, such as named tuples, compare and calculate as in one
 process; a list, dict or set that both sides hold is the same on both at every call (of more than
 2000 items together: during that call only); functions and objects of the checker can be passed
 to the program, which gets their public attributes; objects, classes, generators, context
