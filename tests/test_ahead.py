@@ -125,7 +125,7 @@ def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weigh
     agents.begin_update({}, step=1)
     error = LostEngineError("rollout engine 0 of policy 0 died")
     with pytest.raises(LostEngineError) as raised:
-        agents._restart(Engine("rollout engine 0 of policy 0", (0,), None), error)
+        agents._restart(Engine("rollout engine 0 of policy 0", (0,), None, None), error)
     assert raised.value is error
 
 

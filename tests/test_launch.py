@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -15,7 +14,7 @@ import ray
 
 from comas.engines.cluster import launch
 from comas.engines.cluster.actors import Engine, ProcessLocation
-from comas.engines.cluster.launch import MARK, Launch, check_object_store
+from comas.engines.cluster.launch import MARK, Launch
 from comas.engines.cluster.supervision import LostEngineError
 from comas.preflight.configuration import load_config
 from comas.utils.processes import is_alive
@@ -159,20 +158,11 @@ def test_an_engine_whose_node_ray_believed_to_be_alive_is_lost_with_it(monkeypat
     monkeypatch.setattr(launch, "on_nodes", refuse)
     monkeypatch.setattr(launch, "alive_nodes", list)
     monkeypatch.setattr(ray, "kill", lambda actor: None)
-    lost: Any = Engine("rollout engine 0 of policy 0", (0,), None)  # type: ignore[arg-type]
+    lost = Engine("rollout engine 0 of policy 0", (0,), None, None)  # type: ignore[arg-type]
     society = Launch.__new__(Launch)
-    society._actors = {lost.name: lost.actor}
     society._locations = {lost.name: ProcessLocation("a", "10.0.0.2", 1, Path("log"))}
     with pytest.raises(LostEngineError, match=r"engine 0 of policy 0 is lost .* node 10\.0\.0\.2"):
         society.replace(lost)
-
-
-def test_an_object_store_that_does_not_fit_is_told_with_the_numbers():
-    check_object_store(512, free_bytes=1 << 30)
-    with pytest.raises(ValueError, match=r"object_store_mib=1000: only 1024 .* Set it to 924 at"):
-        check_object_store(1000, free_bytes=1 << 30)
-    with pytest.raises(ValueError, match="Set it to 0 at most"):
-        check_object_store(80, free_bytes=0)
 
 
 @pytest.mark.parametrize(

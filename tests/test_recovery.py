@@ -93,7 +93,7 @@ class Actor:
 
 
 def engine(scripted: ScriptedRay, name: str, *, num_alive: float = 1e9) -> Any:
-    return Engine(name, (0,), Actor(scripted, name, num_alive=num_alive))
+    return Engine(name, (0,), Actor(scripted, name, num_alive=num_alive), None)
 
 
 def test_whoever_does_not_answer_within_the_limit_is_lost(scripted):
@@ -252,7 +252,7 @@ def test_an_error_blames_the_engines_that_it_names_and_none_whose_name_begins_al
     agents._launch = Launch.__new__(Launch)
     agents._launch._config, agents._launch._locations = config, {}
     names = [f"rank {rank} of policy {policy}" for policy in range(13) for rank in (0, 1)]
-    agents._ranks = [Engine(name, (int(name.split()[-1]),), None) for name in names]
+    agents._ranks = [Engine(name, (int(name.split()[-1]),), None, None) for name in names]
     agents._report(LostEngineError("no answer from: rank 0 of policy 12, rank 1 of policy 11."))
     assert caplog.messages == [
         "rank 1 of policy 11 (agents 11) had not started",

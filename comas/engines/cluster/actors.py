@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import re
 import socket
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -47,17 +46,12 @@ class Engine:
     policies: tuple[int, ...]
     """Its family: more than one share an engine as LoRA adapters."""
     actor: ActorHandle
+    create: Callable[[], ActorHandle]
+    """Creates an actor like it, for when this one is lost."""
 
     def call(self, method: str, *arguments: Any, **named: Any) -> ray.ObjectRef:
         """Start ``method`` of the ``RolloutEngine`` or ``FamilyTrainer`` in the actor."""
         return self.actor.call.remote(method, *arguments, **named)
-
-    def is_named_in(self, text: str) -> bool:
-        """True if ``text`` names this engine, and not only one whose name begins alike.
-
-        Example: "rank 0 of policy 1" is not named in "rank 0 of policy 12 failed".
-        """
-        return re.search(rf"\b{re.escape(self.name)}\b", text) is not None
 
 
 def serving(policies: Collection[int], engines: Sequence[Engine]) -> list[Engine]:

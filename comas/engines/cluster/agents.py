@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -225,6 +226,7 @@ class Agents:
         starting |= self._start_ranks()
         self._wait_for_start(starting)
         self._launch.locate([*self._rollouts, *self._ranks])
+        self._launch.log_places()
         self._connect(self._ranks)
         self._sampler = Sampler(
             self._rollouts,
@@ -277,51 +279,32 @@ class Agents:
         """
         if self._are_behind:
             raise error
-        standing = next(engine for engine in self._rollouts if engine.name == lost.name)
+        engines = serving(lost.policies, self._rollouts)
+        standing = next(engine for engine in engines if engine.name == lost.name)
         if standing != lost:
             return standing  # It was started again with another of its policy.
         self._launch.check_nodes()
         self.recoveries.count("engine", error)
         log.warning("%s", error)
         self._report(error)
-        engines = serving(lost.policies, self._rollouts)
-        # The sync goes to all of them, so it has to be known now who else is lost.
-        gone = [engine for engine in engines if engine == lost or not self._is_alive(engine)]
-        names = ", ".join(engine.name for engine in gone)
+        # All of its policy: the weights go to all of them, and others may be lost, too.
+        names = ", ".join(engine.name for engine in engines)
         log.warning("started again, to be asked again what was left unanswered: %s", names)
-        if self._shares_gpus and serving(lost.policies, self._ranks):
-            others = [engine for engine in engines if engine not in gone]
-            self._call_all(others, "going to sleep", lambda engine: engine.call("sleep"))
-        new = [self._start_in_place_of(engine) for engine in gone]
-        self._send_present_weights(lost.policies, new)
-        return new[gone.index(lost)]
+        new = {engine: self._launch.replace(engine) for engine in engines}
+        self._rollouts = [new.get(engine, engine) for engine in self._rollouts]
+        self._wait_for_start({engine.name: engine.call("start") for engine in new.values()})
+        self._launch.locate(list(new.values()))
+        self._send_present_weights(lost.policies)
+        return new[lost]
 
-    def _is_alive(self, engine: Engine) -> bool:
-        limit = self._config.cluster.heartbeat_timeout_s
-        heartbeat = {engine.name: engine.actor.heartbeat.remote()}
-        try:
-            wait_for_all(heartbeat, doing="being asked for a sign of life", timeout_s=limit)
-        except LostEngineError:
-            return False
-        return True
-
-    def _start_in_place_of(self, lost: Engine) -> Engine:
-        engine = self._launch.replace(lost)
-        self._rollouts[self._rollouts.index(lost)] = engine
-        self._wait_for_start({engine.name: engine.call("start")})
-        self._launch.locate([engine])
-        return engine
-
-    def _send_present_weights(self, family: Sequence[int], new: Sequence[Engine]) -> None:
-        """Make all engines of a family serve its weights, where ``new`` ones hold the base
-        model's; a frozen policy's are these."""
+    def _send_present_weights(self, family: Sequence[int]) -> None:
+        """Make engines of a family that hold the base model serve its weights; a frozen policy's
+        are these."""
         if not (ranks := serving(family, self._ranks)):
             return
-        if self._shares_gpus:
-            self._call_all(new, "going to sleep", lambda engine: engine.call("sleep"))
-            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
-        self._connect(ranks)
         trained = [policy for policy in family if policy in self._config.trained_policies]
+        self._make_room(family)
+        self._connect(ranks)
         self._send_weights(trained)
         self._tell_versions(trained)
 
@@ -359,7 +342,8 @@ class Agents:
             self._call_all(serving([policy], self._rollouts), "learning its policy version", told)
 
     def _report(self, error: LostEngineError) -> None:
-        """Say what is known of the engines that an error names."""
+        """Say what is known of the engines that an error names, and not of those whose names
+        begin alike: "rank 0 of policy 1" is not named in "rank 0 of policy 12 failed"."""
         for engine in (*self._rollouts, *self._ranks):
-            if engine.is_named_in(str(error)):
+            if re.search(rf"\b{re.escape(engine.name)}\b", str(error)):
                 log.warning(self._launch.describe(engine))

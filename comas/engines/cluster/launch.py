@@ -3,6 +3,7 @@
 import logging
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -61,23 +62,10 @@ from comas.utils.terminal import deferred_signals
 
 log = logging.getLogger(__name__)
 
-LEFT_TO_WORKERS = 100 << 20
-"""Bytes that Ray refuses to start without."""
 MARK = "COMAS_LAUNCH"
 """Environment variable by which the processes of a Ray that we started are known."""
 MAX_CALLS_IN_FLIGHT = 10_000
 """Calls a rollout actor accepts at once; vLLM itself bounds what it decodes at once."""
-
-
-def check_object_store(mib: int, *, free_bytes: int) -> None:
-    """Raise ValueError unless Ray's object store leaves some memory to everything else."""
-    most = (free_bytes - LEFT_TO_WORKERS) >> 20
-    if mib > most:
-        raise ValueError(
-            f"cluster.object_store_mib={mib}: only {free_bytes >> 20} MiB of memory are free. Set "
-            f"it to {max(most, 0)} at most; it holds the samples of an update, for which the "
-            "default of 512 is plenty"
-        )
 
 
 class Launch:
@@ -93,8 +81,7 @@ class Launch:
         self._device = device
         self._placement: PolicyPlacement = plan_policy(config, device=device)
         self._mark = secrets.token_hex(8)
-        self._creators: dict[str, Callable[[], ActorHandle]] = {}
-        self._actors: dict[str, ActorHandle] = {}
+        self._engines: dict[str, Engine] = {}
         self._locations: dict[str, ProcessLocation] = {}
         self._ray_processes = RayProcesses([], patience_s=0.0)
         with ExitStack() as stack:
@@ -186,15 +173,14 @@ class Launch:
 
         Raises LostEngineError when its node is lost, which Ray may have noticed only now.
         """
-        ray.kill(self._actors[engine.name])
-        where = self._locations.get(engine.name)
-        if where is not None:
-            nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
-            try:
-                on_nodes(nodes, end_process, where.pid)
-            except ValueError as error:
-                raise LostEngineError(f"{engine.name} is lost with its node: {error}") from error
-        return self._created(engine.name, engine.policies)
+        ray.kill(engine.actor)
+        where = self._locations[engine.name]
+        nodes = [node for node in alive_nodes() if node.node_id == where.node_id]
+        try:
+            on_nodes(nodes, end_process, where.pid)
+        except ValueError as error:
+            raise LostEngineError(f"{engine.name} is lost with its node: {error}") from error
+        return self._created(engine.name, engine.policies, engine.create)
 
     def describe(self, engine: Engine) -> str:
         """The agents of an engine, its process and node, and the last lines of its log."""
@@ -206,6 +192,18 @@ class Launch:
             return f"{title} had not started"
         lines = [f"{title} was process {where.pid} on node {where.address}"]
         return "\n  ".join(lines + last_lines(where.log))
+
+    def log_places(self) -> None:
+        """Say on which node each policy is, of several: ``10.0.0.2: 0, 1; 10.0.0.3: 2, 3``."""
+        places = defaultdict[tuple[str, str], set[int]](set)
+        for name, where in self._locations.items():
+            places[where.node_id, where.address] |= {*self._engines[name].policies}
+        by_node = [
+            f"{address}: {', '.join(map(str, sorted(policies)))}"
+            for (_, address), policies in places.items()
+        ]
+        if len(self._nodes) > 1:
+            log.info("policies by node: %s", "; ".join(sorted(by_node)))
 
     def check_nodes(self) -> None:
         """Raise LostEngineError when Ray, or a node that was there as it was joined, is gone.
@@ -228,8 +226,8 @@ class Launch:
             if not self._ray_processes.are_sound():
                 # Its shutdown would wait for what is frozen until it ends this process.
                 end_processes(variable=MARK, value=self._mark)
-            for actor in self._actors.values():
-                ray.kill(actor)
+            for engine in self._engines.values():
+                ray.kill(engine.actor)
             leave()
             # What was frozen, or lost the rest of Ray, is still there.
             end_processes(variable=MARK, value=self._mark)
@@ -239,11 +237,10 @@ class Launch:
         if address:
             connect(address)
         else:
-            store_mib = self._config.cluster.object_store_mib
-            check_object_store(store_mib, free_bytes=psutil.virtual_memory().available)
+            store_bytes = self._config.cluster.object_store_mib << 20
             os.environ[MARK] = self._mark
             try:
-                connect(None, include_dashboard=False, object_store_memory=store_mib << 20)
+                connect(None, include_dashboard=False, object_store_memory=store_bytes)
             finally:
                 del os.environ[MARK]
             self._ray_processes = RayProcesses(
@@ -261,33 +258,12 @@ class Launch:
             device=self._device,
         )
         bundles = list(self._placement.bundles)
-        groups = [
+        return [
             ray.util.placement_group(
                 bundles, strategy="STRICT_PACK", bundle_label_selector=[labels] * len(bundles)
             )
             for labels in selectors
         ]
-        if len(self._nodes) > 1:
-            self._log_places(groups)
-        return groups
-
-    def _log_places(self, groups: Sequence[PlacementGroup]) -> None:
-        """Say on which node each policy is: ``10.0.0.2: 0, 1; 10.0.0.3: 2, 3``."""
-        limit = self._config.cluster.start_timeout_s
-        calls = {f"group {number}": group.ready() for number, group in enumerate(groups)}
-        wait_for_all(calls, doing="being placed", timeout_s=limit, check=self.check_nodes)
-        nodes_of_groups = [
-            ray.util.placement_group_table(group)["bundles_to_node_id"][0] for group in groups
-        ]
-        places: dict[str, list[str]] = {}
-        for number, family in enumerate(self._config.families):
-            parts = range(self._placement.num_parts)
-            nodes = {nodes_of_groups[self._placement.group_of(number, part)] for part in parts}
-            for node_id in sorted(nodes):
-                places.setdefault(node_id, []).extend(map(str, family))
-        addresses = {node.node_id: node.address for node in self._nodes}
-        by_node = [f"{addresses[node]}: {', '.join(held)}" for node, held in places.items()]
-        log.info("policies by node: %s", "; ".join(by_node))
 
     def _weight_transfer_backend(self) -> WeightTransfer:
         if self._device == "cpu":
@@ -350,10 +326,8 @@ class Launch:
             scheduling_strategy=self._within(family, slot.part, slot.bundle_index),
         )
         model, config, device = self._models[family[0]], self._config, self._device
-        self._creators[name] = partial(
-            actor.remote, model, config, device=device, backend=backend, **arguments
-        )
-        return self._created(name, family)
+        create = partial(actor.remote, model, config, device=device, backend=backend, **arguments)
+        return self._created(name, family, create)
 
     def _on_its_network(self, environment: dict[str, str]) -> dict[str, str]:
         """Without what would keep groups on the loopback interface, where they span nodes."""
@@ -361,9 +335,11 @@ class Launch:
             return environment
         return {name: value for name, value in environment.items() if name not in LOOPBACK_GROUPS}
 
-    def _created(self, name: str, family: tuple[int, ...]) -> Engine:
-        self._actors[name] = self._creators[name]()
-        return Engine(name, family, self._actors[name])
+    def _created(
+        self, name: str, family: tuple[int, ...], create: Callable[[], ActorHandle]
+    ) -> Engine:
+        self._engines[name] = Engine(name, family, create(), create)
+        return self._engines[name]
 
 
 def last_lines(path: Path, *, num: int = 10) -> list[str]:
