@@ -8,9 +8,9 @@ usage() {
 usage: bash scripts/chaos.sh [key=value ...]
 
 Makes the environment (.venv) where there is none, then disturbs training runs of the quick-start
-society, and an evaluation of them, at random moments: processes are killed, frozen or interrupted,
-checkpoints damaged, the disk filled (only as root). Checks that each ends with the numbers of one
-that nobody disturbed. About an hour on 2 cores.
+society at random moments: processes are killed, frozen or interrupted, checkpoints damaged, the
+disk filled (only as root). Checks that each ends with the numbers of one that nobody disturbed.
+About an hour on 2 cores.
 
 USAGE
   print_help "$(dirname "${BASH_SOURCE[0]}")/chaos/__main__.py"

@@ -12,7 +12,7 @@ import pytest
 
 from comas.utils.files import json_lines
 from scripts.chaos.__main__ import Arguments, main
-from scripts.chaos.trial import Training, unused_memory
+from scripts.chaos.trial import Trial, unused_memory
 
 
 @pytest.mark.stack
@@ -46,7 +46,7 @@ def run_folder(saves: Path, name: str) -> Path:
 
 def test_a_run_that_ends_otherwise_is_noticed(tmp_path: Path):
     reference, disturbed = run_folder(tmp_path, "reference"), run_folder(tmp_path, "run1")
-    trial = Training(tmp_path, tmp_path, "run1", num_steps=2)
+    trial = Trial(tmp_path, tmp_path, "run1", num_steps=2)
     assert trial.step() == 2
     assert list(trial.differences(reference)) == []
     rows = [json.loads(line) for line in (disturbed / "metrics.jsonl").read_text().splitlines()]
@@ -68,7 +68,7 @@ def test_a_run_that_ends_otherwise_is_noticed(tmp_path: Path):
 
 
 def test_what_outlives_a_run_is_noticed(tmp_path: Path):
-    trial = Training(tmp_path, tmp_path, "run1", num_steps=2)
+    trial = Trial(tmp_path, tmp_path, "run1", num_steps=2)
     before = unused_memory()
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(

@@ -44,9 +44,7 @@ def test_an_address_without_a_cluster_is_an_error_that_names_the_key():
 def test_an_address_at_which_nobody_answers_is_told_at_once(monkeypatch):
     for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
         monkeypatch.delenv(name, raising=False)
-    said = (
-        "^RAY_ADDRESS=127.0.0.1:1: .*refused.* Give the address of a running Ray [^\n]*$"
-    )
+    said = "^RAY_ADDRESS=127.0.0.1:1: .*refused.* Give the address of a running Ray [^\n]*$"
     with pytest.raises(ValueError, match=said):
         joined("127.0.0.1:1").__enter__()
     assert "RAY_TMPDIR" not in os.environ  # which the next Ray would obey

@@ -22,8 +22,8 @@ from random import Random
 
 from comas.quickstart.build import build_society
 from comas.utils.terminal import command
-from scripts.chaos.faults import FAULTS, FAULTS_OF_EVALUATION, FAULTS_OF_TRAINING, FULL_DISK
-from scripts.chaos.trial import Evaluation, Training, Trial, TrialError, started, unused_memory
+from scripts.chaos.faults import FAULTS, FULL_DISK
+from scripts.chaos.trial import Trial, TrialError, started, unused_memory
 from scripts.command import read_arguments, say
 
 DISK_MIB, DISK_FILES = 1024, 10_000
@@ -39,7 +39,7 @@ class Arguments:
     faults: int = 40
     seed: int = 0
     steps: int = 40
-    """Steps of a training run, which meets as many faults as fit."""
+    """Steps of a run, which meets as many faults as fit."""
     kinds: str = ""
     """Some of the kinds, with commas in between; all by default."""
     minutes: float = 90.0
@@ -61,33 +61,25 @@ def main(arguments: Arguments) -> int:
         kinds = chosen_kinds(arguments.kinds, can_be_filled=can_be_filled)
         build_society(Path("saves"), seed=0)
         shutil.copytree("saves/quickstart", saves / "quickstart")
-        planned = plan(kinds, num=arguments.faults, rng=rng)
-        train = partial(Training, saves=saves, num_steps=arguments.steps)
-        trained = reference_run(lambda at: train(at, name="reference"))
-        evaluate = partial(Evaluation, saves=saves, subject=trained)
-        wrong: list[list[str]] = []
-        num_unmet = 0
-        for make, faults in ((train, FAULTS_OF_TRAINING), (evaluate, FAULTS_OF_EVALUATION)):
-            left = [kind for kind in planned if kind in faults]
-            reference = trained if make is train else None
-            for number in itertools.count(1):
-                if not left or time.monotonic() - begun > 60 * arguments.minutes:
-                    break
-                if reference is None:
-                    reference = reference_run(lambda at: evaluate(at, name="reference"))
-                wrong += one_trial(partial(make, name=f"run{number}"), left, reference, rng=rng)
-            num_unmet += len(left)
-    num_wrong = sum(map(len, wrong))
+        left = plan(kinds, num=arguments.faults, rng=rng)
+        make = partial(Trial, saves=saves, num_steps=arguments.steps)
+        reference = reference_run(lambda at: make(at, name="reference"))
+        num_wrong = 0
+        for number in itertools.count(1):
+            if not left or time.monotonic() - begun > 60 * arguments.minutes:
+                break
+            num_wrong += one_trial(partial(make, name=f"run{number}"), left, reference, rng=rng)
     minutes = (time.monotonic() - begun) / 60
-    met = f"{len(planned) - num_unmet} of {len(planned)} faults met"
+    num_met = arguments.faults - len(left)
+    met = f"{num_met} of {arguments.faults} faults met"
     say(f"{met}, {num_wrong} things wrong, in {minutes:.0f} min")
-    return int(num_wrong > 0 or num_unmet == len(planned))
+    return int(num_wrong > 0 or num_met == 0)
 
 
 def reference_run(make: Callable[[Path], Trial]) -> Path:
     """Run a trial without faults; returns its folder."""
     with started(make) as trial:
-        say(f"a {type(trial).__name__.lower()} that nobody disturbs: {trial.num_steps} steps")
+        say(f"a run that nobody disturbs: {trial.num_steps} steps")
         trial.finish()
         assert trial.folder is not None
         return trial.folder
@@ -95,21 +87,22 @@ def reference_run(make: Callable[[Path], Trial]) -> Path:
 
 def one_trial(
     make: Callable[[Path], Trial], planned: list[str], reference: Path, *, rng: Random
-) -> list[list[str]]:
-    """Let a trial meet faults of ``planned``, and take them off it; returns what was wrong."""
+) -> int:
+    """Let a trial meet faults of ``planned``, and take them off it; returns how many things were
+    wrong."""
     before = unused_memory()
-    wrong: list[list[str]] = []
+    num_wrong = 0
     with started(make) as trial:
         try:
             while planned and trial.wait_until_beyond(trial.step()):
                 time.sleep(rng.uniform(0, LONGEST_PAUSE_S))
                 if trial.step() > (1 - LEFT_ALONE) * trial.num_steps or trial.has_ended():
                     break
-                wrong.append(one_fault(trial, planned.pop(0), rng))
+                num_wrong += one_fault(trial, planned.pop(0), rng)
             trial.finish()
         except TrialError as error:
             say(f"  WRONG: {error}")
-            return [*wrong, [str(error)]]
+            return num_wrong + 1
         left = [*trial.differences(reference), *trial.leftovers(before)]
         for line in left:
             say(f"  WRONG: {line}")
@@ -117,11 +110,11 @@ def one_trial(
         say(f"  its end: {'as undisturbed, and nothing is left' if not left else 'see above'}")
         if not left:
             shutil.rmtree(trial.folder)
-    return [*wrong, left]
+    return num_wrong + len(left)
 
 
-def one_fault(trial: Trial, kind: str, rng: Random) -> list[str]:
-    """Strike, wait for the next step, and print what happened; returns what was wrong."""
+def one_fault(trial: Trial, kind: str, rng: Random) -> bool:
+    """Strike, wait for the next step, and print what happened; True if it was wrong."""
     resumes, struck_at = trial.num_resumes, time.monotonic()
     FAULTS[kind](trial, rng)
     step = trial.step()  # what was on record before counts for nothing
@@ -134,32 +127,27 @@ def one_fault(trial: Trial, kind: str, rng: Random) -> list[str]:
     ways = {0: "by itself", 1: "by one resume"}
     way = ways.get(num_resumes, f"WRONG: by {num_resumes} resumes")
     say(f"{kind:30} after step {step:3}: {way}, next step after {seconds:.0f} s")
-    return [way] if num_resumes > 1 else []
+    return num_resumes > 1
 
 
 def chosen_kinds(text: str, *, can_be_filled: bool) -> list[str]:
     """The kinds that ``text`` names, all where it names none; without those of a full disk where
     the runs have no disk of their own.
 
-    Raises KindsError with those there are when one is unknown, or none is left.
+    Raises KindsError with those there are when one of another name is named.
     """
-    named = [kind.strip() for kind in text.split(",") if kind.strip()] or list(FAULTS)
-    if unknown := [kind for kind in named if kind not in FAULTS]:
+    possible = [kind for kind in FAULTS if can_be_filled or kind not in FULL_DISK]
+    named = [kind.strip() for kind in text.split(",") if kind.strip()]
+    if not set(named) <= set(possible):
         raise KindsError(
-            f"kinds={text}: there is no {', no '.join(unknown)}; choose from {', '.join(FAULTS)}"
+            f"kinds={text}: choose from {', '.join(possible)} (to fill the disk is possible for "
+            "root where mount is allowed)"
         )
-    kinds = [kind for kind in dict.fromkeys(named) if can_be_filled or kind not in FULL_DISK]
-    if not kinds:
-        raise KindsError(
-            f"kinds={text}: no disk can be mounted here; run it as root where mount is allowed, or "
-            "name other kinds"
-        )
-    return kinds
+    return named or possible
 
 
 def plan(kinds: Sequence[str], *, num: int, rng: Random) -> list[str]:
     """``num`` faults: every kind as often as every other, give or take one."""
-    assert kinds
     planned: list[str] = []
     while len(planned) < num:
         planned += rng.sample(kinds, len(kinds))

@@ -13,7 +13,6 @@ from random import Random
 import psutil
 
 from comas.utils.terminal import ENDING, EXIT_INTERRUPTED, EXIT_MACHINE
-from evaluation.server_process import VLLM_SERVER
 from scripts.chaos.trial import PATIENCE_S, Trial, TrialError, freeze
 
 Fault = Callable[[Trial, Random], None]
@@ -25,9 +24,6 @@ NAMES = {
     "raylet": "raylet",
     "gcs": "gcs_server",
     "verifier worker": "verifiers",
-    "guard of an evaluation server": "evaluation.server_process",
-    "evaluation server": VLLM_SERVER,
-    "engine of an evaluation server": "VLLM::EngineCore",
 }
 """The name in the command line of each kind of process."""
 VICTIM_S = 60.0
@@ -128,37 +124,26 @@ def make_files(folder: Path) -> None:
         (folder / str(number)).touch()
 
 
-def _signals(*kinds: str) -> dict[str, Fault]:
-    return {
-        f"{number.name} {kind}": partial(strike, number, kind)
-        for kind in kinds
-        for number in (signal.SIGKILL, signal.SIGSTOP)
-    }
-
-
 FULL_DISK: dict[str, Fault] = {
     "full disk": partial(fill_disk, write_bytes),
     "no file more": partial(fill_disk, make_files),
 }
 """Where the runs have a disk of their own."""
-FAULTS_OF_TRAINING: dict[str, Fault] = {
+FAULTS: dict[str, Fault] = {
     "SIGINT driver": partial(interrupt_driver, (signal.SIGINT,)),
     "three signals driver": partial(interrupt_driver, ENDING),
     "SIGKILL driver": kill_driver,
     "SIGSTOP driver": freeze_driver,
-    **_signals("rollout engine", "policy rank", "raylet", "gcs", "verifier worker"),
+    **{
+        f"{number.name} {kind}": partial(strike, number, kind)
+        for kind in NAMES
+        for number in (signal.SIGKILL, signal.SIGSTOP)
+    },
     **FULL_DISK,
     "truncated checkpoint": partial(spoil_checkpoint, truncate),
     "flipped bits in a checkpoint": partial(spoil_checkpoint, flip_bits),
     "missing file of a checkpoint": partial(spoil_checkpoint, remove),
 }
-FAULTS_OF_EVALUATION: dict[str, Fault] = {
-    "SIGKILL evaluation": kill_driver,
-    **_signals(
-        "guard of an evaluation server", "evaluation server", "engine of an evaluation server"
-    ),
-}
-FAULTS = FAULTS_OF_TRAINING | FAULTS_OF_EVALUATION
 
 
 def _checkpoints(run: Trial) -> list[Path]:

@@ -1,4 +1,4 @@
-"""A training run or an evaluation under faults: its processes, progress, end and leftovers."""
+"""A training run under faults: its processes, progress, end and leftovers."""
 
 import filecmp
 import json
@@ -8,7 +8,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,7 +15,6 @@ from pathlib import Path
 import psutil
 
 from comas.utils.processes import command_line, is_alive
-from evaluation.inference_log import ANSWERS, read_inference
 from scripts.golden_run import compare
 
 HERE = Path(__file__).resolve().parents[2]
@@ -34,8 +32,8 @@ class TrialError(RuntimeError):
     """A run did not survive as it should have; the message says what was seen."""
 
 
-class Trial(ABC):
-    """A command that is disturbed, in a temporary folder of its own.
+class Trial:
+    """A run of the quick-start society that is disturbed, in a temporary folder of its own.
 
     Args:
         saves: where it writes.
@@ -53,28 +51,40 @@ class Trial(ABC):
         self._seen: set[psutil.Process] = set()
 
     @property
-    @abstractmethod
     def folder(self) -> Path | None:
-        """The folder that it writes, as soon as there is one."""
+        """The run directory, as soon as there is one."""
+        return next(self._saves.glob(f"*-{self._name}"), None)
 
-    @abstractmethod
     def arguments(self) -> Sequence[str]:
-        """Arguments of Python that start it, or let it go on where it ended."""
+        """Arguments of a new run; once it has a folder, of that run."""
+        if self.folder is not None:
+            return [f"resume={self.folder}"]
+        sizes = [f"training.num_steps={self.num_steps}", "training.validate_every=20"]
+        fast = ["training.save_every=2", "cluster.heartbeat_timeout_s=10"]
+        named = [f"name={self._name}", f"saves={self._saves}"]
+        return ["configs/quickstart.yaml", *sizes, *fast, *named]
 
-    @abstractmethod
     def step(self) -> int:
-        """How far it is by what it has written; -1 before there is anything."""
+        """The last step on record; -1 before there is any."""
+        metrics = self.folder / "metrics.jsonl" if self.folder else None
+        if metrics is None or not metrics.is_file():
+            return -1
+        lines = metrics.read_bytes().split(b"\n")[:-1]  # a last one may be half written
+        return json.loads(lines[-1])["step"] if lines else -1
 
-    @abstractmethod
     def differences(self, reference: Path) -> Iterator[str]:
-        """Differences to the folder of the reference run."""
+        """Differences to the folder of the reference run in metrics (but times), discussions and
+        models."""
+        assert self.folder is not None
+        yield from compare(reference, self.folder, ignored=IGNORED_METRICS)
+        yield from model_differences(reference / "models", self.folder / "models")
 
     def start(self) -> None:
         """Start it, or let it go on where it ended."""
         self.num_resumes += 1
         with self.log.open("ab") as output:
             self.driver = psutil.Popen(
-                [sys.executable, *self.arguments()],
+                [sys.executable, "-m", "comas", *self.arguments()],
                 cwd=HERE,
                 env=os.environ | {"TMPDIR": str(self._temporary)},
                 stdout=output,
@@ -156,84 +166,6 @@ class Trial(ABC):
                     self._seen |= {process, *process.children(recursive=True)}
         self._seen = {process for process in self._seen if is_alive(process)}
         return sorted(self._seen, key=lambda process: process.pid)
-
-
-class Training(Trial):
-    """A run of the quick-start society."""
-
-    @property
-    def folder(self) -> Path | None:
-        """The run directory, as soon as there is one."""
-        return next(self._saves.glob(f"*-{self._name}"), None)
-
-    def arguments(self) -> Sequence[str]:
-        """A new run; once it has a folder, that run."""
-        if self.folder is not None:
-            return ["-m", "comas", f"resume={self.folder}"]
-        sizes = [f"training.num_steps={self.num_steps}", "training.validate_every=20"]
-        fast = ["training.save_every=2", "cluster.heartbeat_timeout_s=10"]
-        named = [f"name={self._name}", f"saves={self._saves}"]
-        return ["-m", "comas", "configs/quickstart.yaml", *sizes, *fast, *named]
-
-    def step(self) -> int:
-        """The last step on record; -1 before there is any."""
-        metrics = self.folder / "metrics.jsonl" if self.folder else None
-        if metrics is None or not metrics.is_file():
-            return -1
-        lines = metrics.read_bytes().split(b"\n")[:-1]  # a last one may be half written
-        return json.loads(lines[-1])["step"] if lines else -1
-
-    def differences(self, reference: Path) -> Iterator[str]:
-        """Differences in metrics (but times), discussions and models."""
-        assert self.folder is not None
-        yield from compare(reference, self.folder, ignored=IGNORED_METRICS)
-        yield from model_differences(reference / "models", self.folder / "models")
-
-
-class Evaluation(Trial):
-    """An evaluation of the agents that the reference run has trained, each on its own; a step is
-    an answer."""
-
-    NUM_TASKS, NUM_SEEDS, NUM_AGENTS = 300, 12, 2
-
-    def __init__(self, temporary: Path, saves: Path, name: str, *, subject: Path) -> None:
-        num_steps = self.NUM_TASKS * self.NUM_SEEDS * self.NUM_AGENTS
-        super().__init__(temporary, saves, name, num_steps=num_steps)
-        self._subject = subject
-
-    @property
-    def folder(self) -> Path | None:
-        """The results."""
-        return self._saves / "results" / self._name
-
-    def arguments(self) -> Sequence[str]:
-        """The same command, whether anything is there or not."""
-        sizes = [f"limit={self.NUM_TASKS}", f"seeds={self.NUM_SEEDS}", "setups=[vanilla]"]
-        where = f"results={self._saves / 'results'}"
-        return ["-m", "evaluation", self._name, str(self._subject), where, *sizes]
-
-    def step(self) -> int:
-        """Answers on record, by the agent that has fewest: one that is struck is waited for."""
-        answers = [path.read_bytes().count(b"\n") for path in self._answer_files()]
-        return self.NUM_AGENTS * min(answers) if len(answers) == self.NUM_AGENTS else 0
-
-    def differences(self, reference: Path) -> Iterator[str]:
-        """Differences in the answers: lost, twice, or others."""
-        expected, found = (list(_answers(folder)) for folder in (reference, self.folder))
-        for lost in set(expected) - set(found):
-            yield f"not answered, or otherwise: {lost[:3]}"
-        if len(found) != len(expected):
-            yield f"{len(found)} answers, not {len(expected)}"
-
-    def _answer_files(self) -> list[Path]:
-        return sorted(self.folder.rglob(ANSWERS)) if self.folder and self.folder.exists() else []
-
-
-def _answers(folder: Path | None) -> Iterator[tuple[str, str, int, str]]:
-    assert folder is not None
-    for path in folder.rglob(ANSWERS):
-        for answer in read_inference(path):
-            yield str(path.relative_to(folder)), answer.task_id, answer.seed, answer.response
 
 
 @contextmanager
