@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import builders
 import psutil
@@ -95,14 +96,11 @@ def buffers_of(agents: Agents, num_agents: int) -> dict[int, list[TrainingSample
     }
 
 
-def logprobs_of(model_folder: Path, generation: Generation) -> torch.Tensor:
-    """What transformers says of the sampled tokens."""
+def logprobs_of(model_folder: Path, generation: Generation, *, adapter: Any = None) -> torch.Tensor:
+    """What transformers, and PEFT, say of the sampled tokens."""
     model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
-    return response_logprobs(model, generation)
-
-
-def response_logprobs(model: torch.nn.Module, generation: Generation) -> torch.Tensor:
-    """Of the sampled tokens."""
+    if adapter is not None:
+        model = PeftModel.from_pretrained(model, adapter)
     ids = torch.tensor([[*generation.prompt_token_ids, *generation.response_token_ids]])
     with torch.no_grad():
         logprobs = torch.log_softmax(model(ids).logits[0, :-1], dim=-1)
@@ -183,11 +181,23 @@ def _kill(processes: Sequence[psutil.Process]) -> None:
     psutil.wait_procs(processes)
 
 
-def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_a_worker(models, tmp_path):
-    """Two workers, tied embeddings: before training, after an update, after one was killed."""
+def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_its_workers(models, tmp_path):
+    """Two workers: before training, after an update, after one was killed, and after the engine
+    was, with a worker frozen."""
     memory = set(SHARED_MEMORY.iterdir())
-    with _sharded(models[0]) as agents:
-        before = _check_updates(agents, models[0], tmp_path)
+    config = society_config(num_each=1, tensor_parallel=2, num_agents=1)
+    with Agents(config, models=models[:1], device="cpu", recoveries=Recoveries(4)) as agents:
+        agents.sync_weights()
+        assert largest_difference(agents, [Path(models[0])]) < MAX_LOGPROB_DIFFERENCE
+        stats = agents.begin_update(buffers_of(agents, 1), step=1)()
+        assert stats[0].mismatch_max < MAX_LOGPROB_DIFFERENCE
+        agents.sync_weights()
+        agents.save_models(tmp_path)
+        assert largest_difference(agents, [tmp_path / "agent_0"]) < MAX_LOGPROB_DIFFERENCE
+        assert largest_difference(agents, [Path(models[0])]) > 10 * MAX_LOGPROB_DIFFERENCE
+        before = generate(agents, 0)
+        assert {generation.policy_version for generation in before} == {2}
+
         [engine], workers = _rollout_processes(), _workers()
         assert len(workers) == 2
         _kill(workers[1:])
@@ -195,43 +205,15 @@ def test_a_sharded_engine_serves_its_policys_weights_and_ends_with_a_worker(mode
         assert not any(map(is_alive, [engine, *workers]))
         assert agents.recoveries.take_metrics(1)["recovery/engine_restarts"] == 1
         workers = _workers()
-        assert len(workers) == 2
-    assert not any(map(is_alive, workers))
-    left = {path.name for path in set(SHARED_MEMORY.iterdir()) - memory}
-    assert not [name for name in left if name.startswith("vllm_dist_")]
-
-
-@pytest.mark.slow
-def test_a_frozen_worker_ends_with_its_engine(models, tmp_path):
-    """Untied embeddings."""
-    with _sharded(models[1]) as agents:
-        before = _check_updates(agents, models[1], tmp_path)
-        workers = _workers()
         workers[0].suspend()
         _kill(_rollout_processes())
         assert generate(agents, 0) == before
         assert not any(map(is_alive, workers))
-
-
-def _sharded(model: str) -> Agents:
-    """One agent, whose engine has two workers."""
-    config = society_config(num_each=1, tensor_parallel=2, num_agents=1)
-    return Agents(config, models=[model], device="cpu", recoveries=Recoveries(4))
-
-
-def _check_updates(agents: Agents, model: str, folder: Path) -> list[Generation]:
-    """An engine has its policy's weights, before and after an update; returns what it says."""
-    agents.sync_weights()
-    assert largest_difference(agents, [Path(model)]) < MAX_LOGPROB_DIFFERENCE
-    stats = agents.begin_update(buffers_of(agents, 1), step=1)()
-    assert stats[0].mismatch_max < MAX_LOGPROB_DIFFERENCE
-    agents.sync_weights()
-    agents.save_models(folder)
-    assert largest_difference(agents, [folder / "agent_0"]) < MAX_LOGPROB_DIFFERENCE
-    assert largest_difference(agents, [Path(model)]) > 10 * MAX_LOGPROB_DIFFERENCE
-    said = generate(agents, 0)
-    assert {generation.policy_version for generation in said} == {2}
-    return said
+        workers = _workers()
+        assert len(workers) == 2
+    assert not any(map(is_alive, workers))
+    left = {path.name for path in set(SHARED_MEMORY.iterdir()) - memory}
+    assert not [name for name in left if name.startswith("vllm_dist_")]
 
 
 def _workers() -> list[psutil.Process]:
@@ -242,12 +224,6 @@ def _workers() -> list[psutil.Process]:
         for process in engine.children()
         if "Worker_TP" in " ".join(command_line(process))
     ]
-
-
-def adapted_logprobs(base: str, adapter: Path, generation: Generation) -> torch.Tensor:
-    """What PEFT says of the sampled tokens."""
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    return response_logprobs(PeftModel.from_pretrained(model, adapter), generation)
 
 
 def test_adapters_of_one_base_share_its_engines_and_each_is_served_to_its_own_agent(
@@ -295,7 +271,8 @@ def _check_adapters(agents: Agents, bases: Sequence[str], trained: Path) -> None
     for agent, base in enumerate(bases):
         for generation in generate(agents, agent, seed=100):
             sampled = torch.tensor(generation.rollout_logprobs)
-            own = adapted_logprobs(base, trained / f"agent_{agent}", generation)
-            assert (own - sampled).abs().max() < MAX_LOGPROB_DIFFERENCE
+            adapter = trained / f"agent_{agent}"
+            adapted = logprobs_of(Path(base), generation, adapter=adapter)
+            assert (adapted - sampled).abs().max() < MAX_LOGPROB_DIFFERENCE
             plain = logprobs_of(Path(base), generation)
             assert (plain - sampled).abs().max() > 10 * MAX_LOGPROB_DIFFERENCE

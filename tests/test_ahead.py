@@ -34,7 +34,8 @@ def sample(step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
 
 
 class Loop:
-    """The driver's loop with nothing in it but who does what; what it did is in ``told``."""
+    """The driver's loop with nothing in it but who does what; what it did is in ``told``: "s2/1",
+    batch 2 was sampled by the weights of step 1, "u1", update 1."""
 
     def __init__(self, lead: int, *, checkpoint: tuple[int, Path] | None = None) -> None:
         self.told: list[str] = []
@@ -44,40 +45,30 @@ class Loop:
         )
 
     def sample(self, step: int) -> tuple[Rewards, Callable[[], Verdicts]]:
-        self.told.append(f"sample {step} by {self.served}")
+        self.told.append(f"s{step}/{self.served}")
         return Rewards([], {"of": step}), dict
 
     def step(self, step: int) -> int:
         batch = self.batches.take(step)
         assert batch.rewards.metrics == {"of": step}
-        self.told.append(f"update {step}")
+        self.told.append(f"u{step}")
         self.batches.sample_ahead(step)
         self.served = step
         return batch.staleness
 
 
-def test_without_a_lead_sampling_and_training_take_turns():
-    loop = Loop(0)
-    assert [loop.step(step) for step in (1, 2)] == [0, 0]
-    assert loop.told == ["sample 1 by 0", "update 1", "sample 2 by 1", "update 2"]
-
-
-def test_a_batch_is_sampled_beside_the_update_on_the_one_before():
-    loop = Loop(1)
-    assert [loop.step(step) for step in range(1, 6)] == [0, 1, 1, 1, 1]
-    assert loop.told[:6] == [
-        *("sample 1 by 0", "update 1", "sample 2 by 0"),
-        *("update 2", "sample 3 by 1", "update 3"),
-    ]
-    assert loop.told[-2:] == ["sample 5 by 3", "update 5"]  # There is no step 6.
-
-
-def test_no_batch_is_staler_than_the_lead():
-    loop = Loop(2)
-    assert [loop.step(step) for step in range(1, 6)] == [0, 1, 2, 2, 2]
-    assert loop.told[:5] == [
-        *("sample 1 by 0", "update 1", "sample 2 by 0", "sample 3 by 0", "update 2")
-    ]
+@pytest.mark.parametrize(
+    ("lead", "staleness", "told"),
+    [
+        (0, [0, 0, 0, 0, 0], "s1/0 u1 s2/1 u2 s3/2 u3 s4/3 u4 s5/4 u5"),
+        (1, [0, 1, 1, 1, 1], "s1/0 u1 s2/0 u2 s3/1 u3 s4/2 u4 s5/3 u5"),  # There is no step 6.
+        (2, [0, 1, 2, 2, 2], "s1/0 u1 s2/0 s3/0 u2 s4/1 u3 s5/2 u4 u5"),
+    ],
+)
+def test_batches_are_sampled_beside_updates_and_none_is_staler_than_the_lead(lead, staleness, told):
+    loop = Loop(lead)
+    assert [loop.step(step) for step in range(1, 6)] == staleness
+    assert loop.told == told.split()
 
 
 @pytest.mark.parametrize("lead", [1, 2])
@@ -145,7 +136,7 @@ def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings: list[st
     assert said in only_fault(*settings, file=QUICKSTART)
 
 
-@pytest.mark.parametrize("weighs", [AHEAD_OF[1], "algorithm.rollout_correction=ratio"])
-def test_whatever_weighs_stale_samples_will_do(weighs: str):
-    settings = ["cluster.device=cpu", AHEAD_OF[0], weighs]
+@pytest.mark.parametrize("correction", ["tis", "ratio"])
+def test_whatever_weighs_stale_samples_will_do(correction: str):
+    settings = ["cluster.device=cpu", AHEAD_OF[0], f"algorithm.rollout_correction={correction}"]
     assert load_config(QUICKSTART, settings).training.max_staleness == 1

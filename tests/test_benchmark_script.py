@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,20 +15,9 @@ from scripts.command import read_arguments
 REPOSITORY = Path(__file__).parents[1]
 
 
-@dataclass
-class Arguments:
-    num: int = 3
-    path: str | None = None
-
-
 def benchmark(*arguments: str) -> subprocess.CompletedProcess[str]:
     command = ["bash", str(REPOSITORY / "scripts/benchmark.sh"), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def read(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Arguments:
-    monkeypatch.setattr("sys.argv", ["benchmark", *arguments])
-    return read_arguments(Arguments, about="Measures nothing.")
 
 
 def test_help_lists_every_benchmark_with_a_line():
@@ -46,26 +36,40 @@ def test_an_unknown_benchmark_is_an_error_that_lists_the_known_ones(name):
     assert "\n  peers " in result.stderr
 
 
-def test_keys_replace_defaults(monkeypatch):
-    assert read(monkeypatch) == Arguments(3, None)
-    assert read(monkeypatch, "num=5", "path=a") == Arguments(5, "a")
+@dataclass
+class Arguments:
+    num: int = 3
+    path: str | None = None
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Arguments]:
+    def read(*arguments: str) -> Arguments:
+        monkeypatch.setattr("sys.argv", ["benchmark", *arguments])
+        return read_arguments(Arguments, about="Measures nothing.")
+
+    return read
+
+
+def test_keys_replace_defaults(read):
+    assert read() == Arguments(3, None)
+    assert read("num=5", "path=a") == Arguments(5, "a")
 
 
 @pytest.mark.parametrize("argument", ["count=5", "num=five", "num", "--num=5"])
-def test_what_is_no_key_or_no_value_for_it_is_an_error_with_the_keys(monkeypatch, capsys, argument):
+def test_what_is_no_key_or_no_value_for_it_is_an_error_with_the_keys(read, capsys, argument):
     with pytest.raises(SystemExit, match="2"):
-        read(monkeypatch, argument)
+        read(argument)
     error = capsys.readouterr().err
     assert error.startswith(f"error: {argument}: ")
     assert "\n  num=3\n" in error
 
 
-def test_help_of_a_benchmark_names_its_keys(monkeypatch, capsys):
+def test_help_of_a_benchmark_names_its_keys(read, capsys):
     with pytest.raises(SystemExit, match="0"):
-        read(monkeypatch, "--help")
-    assert capsys.readouterr().out == (
-        "Measures nothing.\nKeys and their defaults:\n  num=3\n  path=None\n"
-    )
+        read("--help")
+    said = "Measures nothing.\nKeys and their defaults:\n  num=3\n  path=None\n"
+    assert capsys.readouterr().out == said
 
 
 def test_ways_take_turns_in_an_order_that_is_reversed_each_time_after_a_warm_up():

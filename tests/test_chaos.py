@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -33,37 +32,25 @@ def test_a_run_that_is_disturbed_ends_as_if_it_had_not_been(society, capfd):
         assert f": {way}, next step after" in line
 
 
-def run_folder(saves: Path, name: str) -> Path:
+def run_folder(saves: Path, name: str, *, loss: float = 1 / 7) -> Path:
     folder = saves / f"20260101-000000-{name}"
     (folder / "discussions").mkdir(parents=True)
     (folder / "models/agent_0").mkdir(parents=True)
-    (folder / "models/agent_0/weights").write_bytes(b"weights")
-    rows = [{"step": step, "loss": step / 7, "time/step_s": step} for step in range(3)]
+    rows = [{"step": step, "loss": loss, "time/step_s": len(name) + step} for step in range(3)]
     (folder / "metrics.jsonl").write_text(json_lines(rows))
-    (folder / "discussions/step_0001.jsonl").write_text(json_lines([{"id": "a", "version": 1}]))
+    (folder / "discussions/step_0001.jsonl").write_text(json_lines([{"version": loss}]))
+    (folder / "models/agent_0/weights").write_text(str(loss))
     return folder
 
 
-def test_a_run_that_ends_otherwise_is_noticed(tmp_path: Path):
-    reference, disturbed = run_folder(tmp_path, "reference"), run_folder(tmp_path, "run1")
-    trial = Trial(tmp_path, tmp_path, "run1", num_steps=2)
-    assert trial.step() == 2
-    assert list(trial.differences(reference)) == []
-    rows = [json.loads(line) for line in (disturbed / "metrics.jsonl").read_text().splitlines()]
-    rows[1] |= {"time/step_s": 99.0, "recovery/engine_restarts": 1}
-    (disturbed / "metrics.jsonl").write_text(json_lines(rows))
-    assert list(trial.differences(reference)) == []
-    rows[2]["loss"] += 1e-9
-    (disturbed / "metrics.jsonl").write_text(json_lines([*rows, rows[2]]))
-    (disturbed / "discussions/step_0001.jsonl").write_text(json_lines([{"id": "a", "version": 2}]))
-    (disturbed / "models/agent_0/weights").write_bytes(b"weighty")
-    found = "\n".join(trial.differences(reference))
-    for difference in (
-        "line 3, loss",
-        "line 4, step",
-        "version: 1 -> 2",
-        "agent_0/weights differs",
-    ):
+def test_a_run_that_ends_otherwise_is_noticed_and_its_times_are_not(tmp_path: Path):
+    reference, _ = run_folder(tmp_path, "reference"), run_folder(tmp_path, "same")
+    run_folder(tmp_path, "other", loss=1 / 7 + 1e-9)
+    same, other = (Trial(tmp_path, tmp_path, name, num_steps=2) for name in ("same", "other"))
+    assert same.step() == 2
+    assert list(same.differences(reference)) == []
+    found = "\n".join(other.differences(reference))
+    for difference in ("line 3, loss", "version: ", "agent_0/weights differs"):
         assert difference in found
 
 

@@ -17,11 +17,11 @@ from tiny_models import save_tiny_model
 
 from comas.__main__ import main
 from comas.config.schema import Cluster, Config
-from comas.engines.cluster.actors import interface_of, meet_on_network
+from comas.engines.cluster.actors import meet_on_network
 from comas.engines.cluster.nodes import cluster_address, joined, own_address
 from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
-from comas.preflight.cluster import check_shared, device_of, engine_nodes, least_of, read_token
+from comas.preflight.cluster import check_shared, device_of, engine_nodes, least_of
 from comas.preflight.machine import Machine
 from comas.run.directory import trained_steps
 
@@ -29,24 +29,25 @@ HEAD = Node("a", "10.0.0.1", num_cpus=4, num_gpus=0)
 GPU_NODE = Node("b", "10.0.0.2", num_cpus=64, num_gpus=8)
 
 
-def test_the_environment_names_a_cluster(monkeypatch):
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+@pytest.fixture
+def no_cluster(monkeypatch):
+    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_environment_names_a_cluster(no_cluster, monkeypatch):
     assert cluster_address() is None
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     assert cluster_address() == "10.0.0.1:6379"
 
 
-def test_an_address_without_a_cluster_is_an_error_that_names_the_key():
-    with pytest.raises(ValueError, match=r"RAY_ADDRESS=ray://head:10001: .*`ray start`"):
-        joined("ray://head:10001").__enter__()
-
-
-def test_an_address_at_which_nobody_answers_is_told_at_once(monkeypatch):
-    for name in ("RAY_ADDRESS", "RAY_TMPDIR"):
-        monkeypatch.delenv(name, raising=False)
-    said = "^RAY_ADDRESS=127.0.0.1:1: .*refused.* Give the address of a running Ray [^\n]*$"
+@pytest.mark.parametrize(
+    ("address", "reason"), [("ray://head:10001", "a Ray client"), ("127.0.0.1:1", ".*refused")]
+)
+def test_an_address_without_a_cluster_is_told_at_once(no_cluster, address, reason):
+    said = f"^RAY_ADDRESS={address}: {reason}.* Give the address of a running Ray [^\n]*`ray start`"
     with pytest.raises(ValueError, match=said):
-        joined("127.0.0.1:1").__enter__()
+        joined(address).__enter__()
     assert "RAY_TMPDIR" not in os.environ  # which the next Ray would obey
 
 
@@ -80,23 +81,22 @@ def test_a_folder_that_a_node_does_not_share_is_an_error_that_names_both(tmp_pat
     with pytest.raises(ValueError, match=rf"saves={tmp_path} is not the same .*: 10\.0\.0\.2 can"):
         check_shared(tmp_path, [HEAD, GPU_NODE])
     assert list(tmp_path.iterdir()) == []
-    assert read_token(tmp_path / "none") is None
 
 
 def test_groups_over_nodes_meet_on_the_interface_that_ray_knows(monkeypatch):
-    assert interface_of("127.0.0.1") == "lo"
-    with pytest.raises(ValueError, match=r"no network interface .* 192\.0\.2\.1 .*GLOO_SOCKET"):
-        interface_of("192.0.2.1")
+    over_nodes = Config(cluster=Cluster(nodes_per_policy=2))
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "127.0.0.1")
     monkeypatch.setenv("NCCL_SOCKET_IFNAME", "ib0")
     monkeypatch.delenv("GLOO_SOCKET_IFNAME", raising=False)
     meet_on_network(Config())
     assert "GLOO_SOCKET_IFNAME" not in os.environ  # on one node the driver has said where
-    meet_on_network(Config(cluster=Cluster(nodes_per_policy=2)))
+    meet_on_network(over_nodes)
     assert (os.environ["NCCL_SOCKET_IFNAME"], os.environ["GLOO_SOCKET_IFNAME"]) == ("ib0", "lo")
     monkeypatch.setattr("ray.util.get_node_ip_address", lambda: "192.0.2.1")
-    meet_on_network(Config(cluster=Cluster(nodes_per_policy=2)))  # both are named
-    del os.environ["GLOO_SOCKET_IFNAME"]
+    meet_on_network(over_nodes)  # both are named
+    monkeypatch.delenv("GLOO_SOCKET_IFNAME")
+    with pytest.raises(ValueError, match=r"no network interface .* 192\.0\.2\.1 .*GLOO_SOCKET"):
+        meet_on_network(over_nodes)
 
 
 @pytest.fixture
@@ -137,21 +137,6 @@ def arguments_for_two_nodes(folder: Path, *, num_steps: int) -> list[str]:
     ]
 
 
-@pytest.mark.stack
-@pytest.mark.slow
-def test_two_policies_train_on_two_nodes_and_continue_there(ray_cluster, tmp_path):
-    """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
-    arguments = arguments_for_two_nodes(tmp_path, num_steps=2)
-    assert main(arguments) == 0
-    run = (tmp_path / "saves/latest").resolve()
-    resumed = [f"resume={run}", "training.num_steps=3", "resume_changed=true"]
-    assert main(resumed) == 0
-    assert trained_steps(run) == 3
-    log = (run / "train.log").read_text()
-    assert "continuing after step 2 of 3" in log
-    assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 2
-
-
 def lose_a_node_after_step_3(ray_cluster: RayCluster, saves: Path) -> None:
     """Have one of two nodes die under a run, from a thread of its own."""
 
@@ -189,6 +174,16 @@ def test_a_policy_over_two_nodes_is_what_it_is_on_one_and_outlives_one(ray_clust
     assert "the society is started again from its newest checkpoint" in log
 
 
+def metrics_of(run: Path) -> list[dict[str, float]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+def learnt(row: dict[str, float]) -> dict[str, float]:
+    """What depends neither on the machine's time nor on what was lost."""
+    told = ("time/", "recovery/")
+    return {name: value for name, value in row.items() if not name.startswith(told)}
+
+
 @pytest.mark.stack
 @pytest.mark.slow
 def test_adapters_over_two_nodes_are_what_they_are_on_one(ray_cluster, tmp_path):
@@ -209,27 +204,20 @@ def test_adapters_over_two_nodes_are_what_they_are_on_one(ray_cluster, tmp_path)
     assert [learnt(row) for row in two] == [learnt(row) for row in one]
 
 
-def metrics_of(run: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-
-
-def learnt(row: dict[str, float]) -> dict[str, float]:
-    """What depends neither on the machine's time nor on what was lost."""
-    told = ("time/", "recovery/")
-    return {name: value for name, value in row.items() if not name.startswith(told)}
-
-
 @pytest.mark.stack
 @pytest.mark.slow
-def test_a_run_that_loses_a_node_goes_on_without_it(ray_cluster, tmp_path):
-    lose_a_node_after_step_3(ray_cluster, tmp_path / "saves")
-    assert main(arguments_for_two_nodes(tmp_path, num_steps=12)) == 0
+def test_two_policies_train_on_two_nodes_continue_there_and_outlive_one(ray_cluster, tmp_path):
+    """Started by RAY_ADDRESS, and a head node without CPUs that holds nothing."""
+    assert main(arguments_for_two_nodes(tmp_path, num_steps=2)) == 0
     run = (tmp_path / "saves/latest").resolve()
+    lose_a_node_after_step_3(ray_cluster, tmp_path / "saves")
+    assert main([f"resume={run}", "training.num_steps=12", "resume_changed=true"]) == 0
     assert trained_steps(run) == 12
     rows = metrics_of(run)
     assert [row["step"] for row in rows] == list(range(13))
     # Ray may take a while to notice: the first attempt to go on then still counts on the node.
     assert sum(row.get("recovery/society_restarts", 0) for row in rows) in (1, 2)
     log = (run / "train.log").read_text()
-    assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 1
+    assert "continuing after step 2 of 12" in log
+    assert log.count("policies by node: 127.0.0.1: 0; 127.0.0.1: 1") == 2
     assert "the society is started again from its newest checkpoint" in log

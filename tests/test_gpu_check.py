@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import time
+from math import nan
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -64,18 +65,14 @@ def test_without_a_gpu_it_says_what_a_cpu_can_do(capsys):
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [
-        Arguments("cpu", size="70b"),
-        Arguments("cpu", checks="one,all"),
-        Arguments("cpu", budget=-1.0),
-        Arguments("tpu"),
-    ],
+    "wrong",
+    [{"size": "70b"}, {"checks": "one,all"}, {"budget": -1.0}, {"device": "tpu"}],
     ids=str,
 )
-def test_a_wrong_value_is_an_error(arguments, capsys):
-    assert main(arguments) == 2
-    assert capsys.readouterr().err.startswith("error: ")
+def test_a_wrong_value_is_an_error(wrong, capsys):
+    assert main(Arguments(**{"device": "cpu"} | wrong)) == 2
+    [key] = wrong
+    assert capsys.readouterr().err.startswith(f"error: {key}=")
 
 
 def shell(
@@ -121,14 +118,12 @@ def test_checks_are_taken_size_by_size_the_most_telling_first():
 
 
 def test_what_a_machine_cannot_run_is_known_beforehand():
-    assert [name for name, check in CHECKS.items() if why_impossible(check, H100)] == [
-        "ranks",
-        "tensor",
-        "nodes",
-        "nccl",
-    ]
+    def impossible(machine: Machine) -> list[str]:
+        return [name for name, check in CHECKS.items() if why_impossible(check, machine)]
+
+    assert impossible(H100) == ["ranks", "tensor", "nodes", "nccl"]
     assert why_impossible(CHECKS["ranks"], H100) == "needs 2 GPUs, and this machine has 1"
-    assert [name for name, check in CHECKS.items() if why_impossible(check, CPU)] == ["nccl"]
+    assert impossible(CPU) == ["nccl"]
 
 
 def test_each_check_asks_the_engines_for_what_it_shows():
@@ -136,24 +131,19 @@ def test_each_check_asks_the_engines_for_what_it_shows():
         name: society_config(check, SIZES["0.5b"], device="cuda", limit_s=60.0)
         for name, check in CHECKS.items()
     }
+    for name, check in CHECKS.items():
+        assert configs[name].gpus_per_policy == check.num_gpus
+        assert configs[name].cluster.call_timeout_s == 60.0
     assert configs["one"].policy.zero_stage is None  # as the machine has it
-    ranks = configs["ranks"]
-    assert (ranks.policy.ranks_per_policy, ranks.rollout.engines_per_policy) == (2, 2)
-    assert ranks.gpus_per_policy == 2
-    sharded = configs["tensor"]
-    assert (sharded.policy.ranks_per_policy, sharded.gpus_per_policy) == (2, 2)
-    assert (sharded.rollout.engines_per_policy, sharded.rollout.tensor_parallel) == (1, 2)
+    assert configs["tensor"].rollout.engines_per_policy == 1
     assert configs["long"].rollout.max_prompt_tokens == 8192
     assert configs["long"].policy.micro_batch_tokens == 4096
-    assert configs["long"].policy.gradient_checkpointing is None  # of long samples only
     assert configs["long"].algorithm.uses_reference
     assert (configs["lora"].policy.lora.rank, configs["lora"].num_policies) == (16, 2)
     assert (configs["zero3"].policy.zero_stage, configs["zero3"].policy.adam_offload) == (3, True)
     assert configs["recovery"].cluster.policies_per_gpu == 2
     assert configs["recovery"].rollout.gpu_memory_utilization == 0.4
-    assert configs["nodes"].cluster.nodes_per_policy == configs["nodes"].policy.ranks_per_policy
-    assert configs["nccl"].cluster.placement == "disaggregated"
-    assert all(config.cluster.call_timeout_s == 60.0 for config in configs.values())
+    assert configs["nodes"].cluster.nodes_per_policy == 2
 
 
 @pytest.fixture
@@ -241,36 +231,31 @@ def test_operations_are_counted_by_weights_tokens_and_pairs_of_tokens():
 
 @pytest.fixture
 def nvidia_smi(tmp_path, monkeypatch):
-    """Takes the place of the real one; give it the lines of a shell script."""
-    program, aside = tmp_path / "nvidia-smi", tmp_path / "aside"
+    """The program that takes the place of the real one; write a shell script into it."""
+    program = tmp_path / "nvidia-smi"
+    program.touch(mode=0o700)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-
-    def become(lines: str) -> None:
-        aside.write_text(f"#!/bin/sh\n{lines}\n")
-        aside.chmod(0o700)
-        aside.replace(program)  # at once: somebody may be about to run it
-
-    return become
+    return program
 
 
 def test_the_fullest_usable_gpu_counts(nvidia_smi, monkeypatch):
-    nvidia_smi('case "$*" in *--id=1,2*) echo 30; echo 20;; *) echo 90; echo 30; echo 20;; esac')
+    answers = 'case "$*" in *--id=1,2*) echo 30; echo 20;; *) echo 90; echo 30; echo 20;; esac'
+    nvidia_smi.write_text(f"#!/bin/sh\n{answers}\n")
     assert gpu_bytes() == 90 << 20
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,2")
     assert gpu_bytes() == 30 << 20
 
 
-def test_without_a_working_nvidia_smi_one_line_says_so(nvidia_smi, tmp_path, monkeypatch, capsys):
+def test_without_a_working_nvidia_smi_one_line_says_so(nvidia_smi, monkeypatch, capsys):
     one_gpu = Gpus(driver="580.65.06", num_listed=1, num_usable=1, cuda=13)
     monkeypatch.setattr(run, "read_gpus", lambda: one_gpu)
-    nvidia_smi("exit 9")
+    nvidia_smi.write_text("#!/bin/sh\nexit 9\n")
     assert main(Arguments()) == 2
-    assert "nvidia-smi, which does not work" in capsys.readouterr().err
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("PATH", str(nvidia_smi.parent / "empty"))
     assert main(Arguments()) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert line.startswith("error: ") and "put the driver's nvidia-smi on PATH" in line
+    for line in capsys.readouterr().err.splitlines():
+        assert line.startswith("error: ") and "nvidia-smi, which does not work" in line
 
 
 # ---------------------------------------------------------------- what is a fault
@@ -281,37 +266,43 @@ def found(*mismatches: float, moved: float = 0.5) -> Found:
     return Found(stats=stats, moved=[moved])
 
 
-def test_a_difference_between_policy_and_engine_is_a_fault():
-    assert found(0.004, 0.006).all_faults() == []
-    [stale] = found(0.004, 0.5).all_faults()
-    assert stale == "policy and engine differ by 0.5000 a token in step 2"
-    assert len(found(float("nan"), 0.0).all_faults()) == 1
+def started_again(num: int) -> Recoveries:
+    recoveries = Recoveries(num)
+    for _ in range(num):
+        recoveries.count("engine", LostEngineError("gone"))
+    return recoveries
 
 
-def test_an_update_without_effect_would_show_nothing_and_is_a_fault():
-    assert found(0.0, moved=0.001).all_faults() == ["an update changed a log-prob by 0.0010 only"]
+LONG = society_config(CHECKS["long"], SIZES["tiny"], device="cpu")  # 768 / 2 tokens
 
 
-def test_a_resume_that_goes_on_otherwise_is_a_fault():
-    assert resume_faults([0.5, 0.9], [0.505, 0.895]) == []
-    [fault] = resume_faults([0.5, 0.9], [0.5, 0.6])  # the optimiser has forgotten
-    assert fault == "update 4 moved a log-prob by 0.9000, and by 0.6000 after a resume"
-    assert len(resume_faults([0.5, 0.9], [0.0, float("nan")])) == 2
-
-
-def test_a_killed_engine_that_was_not_started_again_alone_is_a_fault():
-    recoveries = Recoveries(1)
-    assert recovery_faults(recoveries) == ["one engine was killed, and 0 started again"]
-    recoveries.count("engine", LostEngineError("gone"))
-    assert recovery_faults(recoveries) == []
-
-
-def test_samples_too_short_to_recompute_anything_are_a_fault():
-    config = society_config(CHECKS["long"], SIZES["tiny"], device="cpu")  # 768 / 2 tokens
-    assert long_faults({0: [a_sample(300, 85)]}, config) == []
-    assert long_faults({0: [a_sample(300, 84)]}, config) == [
-        "the longest sample has 384 tokens of 384"
-    ]
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        (found(0.004, 0.006).all_faults(), []),
+        (found(0.004, 0.5).all_faults(), ["policy and engine differ by 0.5000 a token in step 2"]),
+        (found(nan).all_faults(), ["policy and engine differ by nan a token in step 1"]),
+        (found(0.0, moved=0.001).all_faults(), ["an update changed a log-prob by 0.0010 only"]),
+        (resume_faults([0.5, 0.9], [0.505, 0.895]), []),
+        (
+            resume_faults([0.5, 0.9], [0.5, 0.6]),  # the optimiser has forgotten
+            ["update 4 moved a log-prob by 0.9000, and by 0.6000 after a resume"],
+        ),
+        (
+            resume_faults([0.5, 0.9], [nan, 0.9]),
+            ["update 3 moved a log-prob by 0.5000, and by nan after a resume"],
+        ),
+        (recovery_faults(started_again(1)), []),
+        (recovery_faults(started_again(0)), ["one engine was killed, and 0 started again"]),
+        (long_faults({0: [a_sample(300, 85)]}, LONG), []),
+        (
+            long_faults({0: [a_sample(300, 84)]}, LONG),
+            ["the longest sample has 384 tokens of 384"],
+        ),
+    ],
+)
+def test_what_is_a_fault(faults, said):
+    assert faults == said
 
 
 @pytest.mark.stack

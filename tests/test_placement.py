@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from comas.config.schema import Config
+from comas.config.schema import Cluster, Config, Policy, Rollout
 from comas.engines.cluster.placement import (
     NODE_LABEL,
     Node,
+    PolicyPlacement,
     Slot,
     check_gpus,
     gpus_in_all,
@@ -17,39 +20,38 @@ from comas.engines.cluster.placement import (
 )
 
 
-def paper() -> Config:
-    config = Config()
-    assert (config.policy.ranks_per_policy, config.rollout.engines_per_policy) == (2, 2)
-    return config
+def planned(
+    *, engines: int = 2, tensor_parallel: int = 1, ranks: int = 2, **cluster: Any
+) -> PolicyPlacement:
+    """On GPUs; of a policy as in the paper where nothing else is said."""
+    config = Config(
+        rollout=Rollout(engines_per_policy=engines, tensor_parallel=tensor_parallel),
+        policy=Policy(ranks_per_policy=ranks),
+        cluster=Cluster(**cluster),
+    )
+    return plan_policy(config, device="cuda")
 
 
 def node(*, gpus: int, cpus: int) -> Node:
     return Node("id", "10.0.0.1", num_cpus=cpus, num_gpus=gpus)
 
 
-def sharded(*, engines: int, tensor_parallel: int, ranks: int, placement: str) -> Config:
-    config = paper()
-    config.rollout.engines_per_policy = engines
-    config.rollout.tensor_parallel = tensor_parallel
-    config.policy.ranks_per_policy = ranks
-    config.cluster.placement = placement
-    return config
+def places(slots: tuple[Slot, ...]) -> list[tuple[int, list[int]]]:
+    return [(slot.part, list(slot.bundles)) for slot in slots]
 
 
 def test_a_colocated_sharded_engine_shares_the_gpus_of_as_many_ranks():
-    config = sharded(engines=2, tensor_parallel=2, ranks=4, placement="colocated")
-    placement = plan_policy(config, device="cuda")
+    placement = planned(engines=2, tensor_parallel=2, ranks=4)
     assert placement.num_gpus == 4
-    assert [list(slot.bundles) for slot in placement.rollout_slots] == [[0, 1], [2, 3]]
-    assert [list(slot.bundles) for slot in placement.policy_slots] == [[0], [1], [2], [3]]
+    assert places(placement.rollout_slots) == [(0, [0, 1]), (0, [2, 3])]
+    assert places(placement.policy_slots) == [(0, [0]), (0, [1]), (0, [2]), (0, [3])]
     for bundle in range(4):
         slots = [*placement.rollout_slots, *placement.policy_slots]
         assert sum(slot.num_gpus for slot in slots if bundle in slot.bundles) == 0.9
 
 
 def test_disaggregated_sharded_engines_have_gpus_of_their_own_after_the_ranks():
-    config = sharded(engines=2, tensor_parallel=3, ranks=2, placement="disaggregated")
-    placement = plan_policy(config, device="cuda")
+    placement = planned(engines=2, tensor_parallel=3, ranks=2, placement="disaggregated")
     assert placement.num_gpus == 8  # 2 + 2 x 3
     assert placement.policy_slots == (Slot(0, 1.0), Slot(1, 1.0))
     assert placement.rollout_slots == (Slot(2, 1.0, 3), Slot(5, 1.0, 3))
@@ -58,57 +60,42 @@ def test_disaggregated_sharded_engines_have_gpus_of_their_own_after_the_ranks():
 
 
 def test_a_policy_over_nodes_has_the_same_slots_on_each():
-    config = sharded(engines=2, tensor_parallel=2, ranks=4, placement="colocated")
-    config.cluster.nodes_per_policy = 2
-    placement = plan_policy(config, device="cuda")
+    placement = planned(engines=2, tensor_parallel=2, ranks=4, nodes_per_policy=2)
     assert (placement.num_gpus, placement.gpus_of_a_group, placement.num_parts) == (4, 2, 2)
-    assert [(slot.part, list(slot.bundles)) for slot in placement.rollout_slots] == [
-        (0, [0, 1]),
-        (1, [0, 1]),
-    ]
-    places = [(slot.part, slot.bundle_index) for slot in placement.policy_slots]
-    assert places == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    config = sharded(engines=2, tensor_parallel=1, ranks=4, placement="disaggregated")
-    config.cluster.nodes_per_policy = 2
-    placement = plan_policy(config, device="cuda")
-    assert placement.gpus_of_a_group == 3  # two ranks and an engine
-    assert placement.rollout_slots == (Slot(2, 1.0), Slot(2, 1.0, part=1))
+    assert places(placement.rollout_slots) == [(0, [0, 1]), (1, [0, 1])]
+    assert places(placement.policy_slots) == [(0, [0]), (0, [1]), (1, [0]), (1, [1])]
+    apart = planned(engines=2, ranks=4, placement="disaggregated", nodes_per_policy=2)
+    assert apart.gpus_of_a_group == 3  # two ranks and an engine
+    assert apart.rollout_slots == (Slot(2, 1.0), Slot(2, 1.0, part=1))
 
 
 def test_policies_over_nodes_need_room_for_their_parts_only():
-    config = sharded(engines=16, tensor_parallel=1, ranks=16, placement="colocated")
     with pytest.raises(ValueError, match="1 policies need 16 GPUs each on one node"):
-        check_gpus(plan_policy(config, device="cuda"), num_policies=1, node_gpus=[8, 8])
-    config.cluster.nodes_per_policy = 2
-    placement = plan_policy(config, device="cuda")
+        check_gpus(planned(engines=16, ranks=16), num_policies=1, node_gpus=[8, 8])
+    placement = planned(engines=16, ranks=16, nodes_per_policy=2)
     assert gpus_in_all(placement, 2) == 32
-    assert check_gpus(placement, num_policies=1, node_gpus=[8, 8]) is None
-    with pytest.raises(
-        ValueError, match=r"2 policies need 16 GPUs each in 2 parts of 8 .* room for"
-    ):
+    check_gpus(placement, num_policies=1, node_gpus=[8, 8])
+    said = r"2 policies need 16 GPUs each in 2 parts of 8 .* room for"
+    with pytest.raises(ValueError, match=said):
         check_gpus(placement, num_policies=2, node_gpus=[8, 8, 8, 7])
     nodes = [node(gpus=8, cpus=64), node(gpus=8, cpus=64)]
     assert num_host_threads(placement, num_policies=1, nodes=nodes) == 8  # 8 ranks on each
 
 
 def test_policies_that_share_gpus_each_ask_for_their_part_of_whole_ones():
-    config = paper()
-    config.cluster.policies_per_gpu = 2
-    placement = plan_policy(config, device="cuda")
+    placement = planned(policies_per_gpu=2)
     assert [bundle["GPU"] for bundle in placement.bundles] == [1.0, 1.0]
-    assert placement.num_gpus == 2
-    assert placement.policies_per_group == 2
-    assert placement.num_groups(3) == 2
+    assert (placement.num_gpus, placement.policies_per_group, placement.num_groups(3)) == (2, 2, 2)
     slots = [*placement.rollout_slots, *placement.policy_slots]
     assert [slot.num_gpus for slot in slots] == [0.225] * 4  # of 2 policies: 0.9 of each GPU
     assert gpus_in_all(placement, 3) == 4  # two policies on the first pair, one on the second
-    assert check_gpus(placement, num_policies=4, node_gpus=[4]) is None
+    check_gpus(placement, num_policies=4, node_gpus=[4])
     with pytest.raises(ValueError, match="room for 4 policies"):
         check_gpus(placement, num_policies=5, node_gpus=[5])
 
 
 def test_on_cpu_one_bundle_holds_every_engine_and_no_gpu():
-    placement = plan_policy(paper(), device="cpu")
+    placement = plan_policy(Config(), device="cpu")
     assert placement.num_gpus == 0
     assert placement.bundles == ({"CPU": pytest.approx(0.04)},)  # 4 processes x 0.01
     assert {slot.bundle_index for slot in placement.rollout_slots} == {0}
@@ -116,16 +103,14 @@ def test_on_cpu_one_bundle_holds_every_engine_and_no_gpu():
 
 @pytest.mark.parametrize("node_gpus", [[8], [4, 4], [2, 2, 2, 2], [3, 5, 2]])
 def test_four_policies_of_two_gpus_fit(node_gpus):
-    assert (
-        check_gpus(plan_policy(paper(), device="cuda"), num_policies=4, node_gpus=node_gpus) is None
-    )
+    check_gpus(planned(), num_policies=4, node_gpus=node_gpus)
 
 
 @pytest.mark.parametrize(("node_gpus", "room"), [([], 0), ([7], 3), ([3, 4], 3), ([1] * 8, 0)])
 def test_too_few_gpus_is_an_error_with_the_numbers(node_gpus, room):
-    with pytest.raises(ValueError, match="4 policies need 2 GPUs each on one node") as error:
-        check_gpus(plan_policy(paper(), device="cuda"), num_policies=4, node_gpus=node_gpus)
-    assert f"room for {room} policies" in str(error.value)
+    said = f"4 policies need 2 GPUs each on one node .*room for {room} policies"
+    with pytest.raises(ValueError, match=said):
+        check_gpus(planned(), num_policies=4, node_gpus=node_gpus)
 
 
 @pytest.mark.parametrize(
@@ -140,9 +125,7 @@ def test_too_few_gpus_is_an_error_with_the_numbers(node_gpus, room):
     ],
 )
 def test_ranks_have_equal_parts_of_their_nodes_cores(nodes, num_policies, per_gpu, threads):
-    config = paper()
-    config.cluster.policies_per_gpu = per_gpu
-    placement = plan_policy(config, device="cuda")
+    placement = planned(policies_per_gpu=per_gpu)
     assert num_host_threads(placement, num_policies=num_policies, nodes=nodes) == threads
 
 

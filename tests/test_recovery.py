@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Self
@@ -15,14 +15,15 @@ import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 from scripted_agents import ScriptedAgents
 from small_runs import REPOSITORY, rows_of
+from waiting import wait_until
 
 from comas import train as driver
 from comas.__main__ import exit_status
 from comas.config.schema import Cluster, Config, Society
 from comas.engines.cluster import supervision
-from comas.engines.cluster.actors import Engine
+from comas.engines.cluster.actors import Engine, ProcessLocation
 from comas.engines.cluster.agents import Agents
-from comas.engines.cluster.launch import Launch, last_lines
+from comas.engines.cluster.launch import Launch
 from comas.engines.cluster.nodes import RayProcesses
 from comas.engines.cluster.supervision import (
     EngineError,
@@ -186,41 +187,29 @@ def test_a_run_recovers_as_often_in_a_row_as_the_limit_says():
         recoveries.count("society", lost)
 
 
-@pytest.fixture
-def raylet(tmp_path: Path) -> Iterator[psutil.Process]:
-    """A process of that name."""
+@pytest.mark.stack
+def test_a_ray_whose_raylet_is_gone_or_frozen_is_lost(tmp_path):
     program = shutil.copy("/bin/sleep", tmp_path / "raylet")
     with subprocess.Popen([program, "60"]) as process:
-        yield psutil.Process(process.pid)
-        process.kill()
-
-
-@pytest.mark.stack
-def test_a_ray_whose_raylet_is_gone_or_frozen_is_lost(raylet):
-    patient, strict = (RayProcesses([raylet], patience_s=patience) for patience in (60, 0))
-    strict.check()
-    assert strict.are_sound()
-    raylet.suspend()
-    while raylet.status() != psutil.STATUS_STOPPED:
-        pass
-    assert not strict.are_sound()
-    strict.check()  # sees it for the first time
-    with pytest.raises(LostEngineError, match=f"process {raylet.pid} was frozen"):
+        raylet = psutil.Process(process.pid)
+        # Without pytest, Ray can do.
+        watched = [raylet, psutil.Process()]
+        patient, strict = (RayProcesses(watched, patience_s=patience) for patience in (60, 0))
         strict.check()
-    patient.check()
-    raylet.resume()
-    while not strict.are_sound():
-        pass
-    strict.check()
-    raylet.kill()
-    raylet.wait()
-    with pytest.raises(LostEngineError, match=f"process {raylet.pid} is gone"):
+        assert strict.are_sound()
+        raylet.suspend()
+        wait_until(lambda: not strict.are_sound())
+        strict.check()  # sees it for the first time
+        with pytest.raises(LostEngineError, match=f"process {raylet.pid} was frozen"):
+            strict.check()
         patient.check()
-
-
-def test_processes_that_ray_can_do_without_are_not_watched():
-    RayProcesses([psutil.Process()], patience_s=0).check()
-    assert RayProcesses([psutil.Process()], patience_s=0)._processes == []
+        raylet.resume()
+        wait_until(strict.are_sound)
+        strict.check()
+        raylet.kill()
+        raylet.wait()
+        with pytest.raises(LostEngineError, match=f"process {raylet.pid} is gone"):
+            patient.check()
 
 
 def caused(error: Exception, cause: Exception) -> Exception:
@@ -246,27 +235,28 @@ def test_the_exit_status_tells_whose_fault_it_was(error: Exception, status: int)
     assert exit_status(error) == status
 
 
-def test_an_error_blames_the_engines_that_it_names_and_none_whose_name_begins_alike(caplog):
+def test_an_error_blames_the_engines_that_it_names_and_shows_the_end_of_their_logs(
+    caplog, tmp_path
+):
+    log = tmp_path / "worker.err"
+    log.write_text("".join(f"line {i}\n" for i in range(1000)))
     config = Config(society=Society(num_agents=13))
     agents = Agents(config, models=["some/model"] * 13, device="cpu")
     agents._launch = Launch.__new__(Launch)
-    agents._launch._config, agents._launch._locations = config, {}
-    names = [f"rank {rank} of policy {policy}" for policy in range(13) for rank in (0, 1)]
-    agents._ranks = [Engine(name, (int(name.split()[-1]),), None, None) for name in names]
-    agents._report(LostEngineError("no answer from: rank 0 of policy 12, rank 1 of policy 11."))
-    assert caplog.messages == [
-        "rank 1 of policy 11 (agents 11) had not started",
-        "rank 0 of policy 12 (agents 12) had not started",
-    ]
-
-
-def test_the_end_of_a_log_is_shown_and_a_log_elsewhere_hides_nothing(tmp_path: Path):
-    log = tmp_path / "worker.err"
-    log.write_text("".join(f"line {i}\n" for i in range(1000)))
-    assert last_lines(log, num=2) == [f"the end of {log}:", "line 998", "line 999"]
-    assert last_lines(tmp_path / "none") == [
-        f"its log cannot be read here: {tmp_path / 'none'}: No such file or directory"
-    ]
+    agents._launch._config = config
+    agents._launch._locations = {
+        "rank 0 of policy 11": ProcessLocation("a", "10.0.0.2", 7, log),
+        "rank 0 of policy 10": ProcessLocation("b", "10.0.0.3", 8, tmp_path / "elsewhere"),
+    }
+    agents._ranks = [Engine(f"rank 0 of policy {i}", (i,), None, None) for i in (1, 10, 11, 12)]
+    names = ", ".join(engine.name for engine in agents._ranks[1:])
+    agents._report(LostEngineError(f"no answer from: {names}."))
+    elsewhere, here, unknown = caplog.messages
+    place = "was process 8 on node 10.0.0.3; its log is "
+    assert elsewhere == f"rank 0 of policy 10 (agents 10) {place}{tmp_path / 'elsewhere'}"
+    assert here.startswith("rank 0 of policy 11 (agents 11) was process 7 on node 10.0.0.2")
+    assert here.split()[-20:] == " ".join(f"line {i}" for i in range(990, 1000)).split()
+    assert unknown == "rank 0 of policy 12 (agents 12) had not started"
 
 
 # ---------------------------------------------------------------- the driver
@@ -302,23 +292,12 @@ def train(
         societies.append(LostAgents(lost_in, recoveries))
         return societies[-1]
 
-    monkeypatch.setattr(driver, "agents_of", lost_agents)
-    config = load_config(
-        REPOSITORY / "configs/quickstart.yaml",
-        [
-            f"name={name}",
-            f"saves={saves}",
-            "training.num_steps=6",
-            "training.save_every=2",
-            "cluster.device=cpu",
-            "rollout.batch_size=2",
-        ],
-    )
-    with RunDirectory.create(config) as run:
-        try:
-            driver.train(prepare(config), run)
-        finally:
-            monkeypatch.undo()
+    steps = ["training.num_steps=6", "training.save_every=2", "rollout.batch_size=2"]
+    settings = [f"name={name}", f"saves={saves}", "cluster.device=cpu", *steps]
+    config = load_config(REPOSITORY / "configs/quickstart.yaml", settings)
+    with monkeypatch.context() as patch, RunDirectory.create(config) as run:
+        patch.setattr(driver, "agents_of", lost_agents)
+        driver.train(prepare(config), run)
     return run.path, societies
 
 

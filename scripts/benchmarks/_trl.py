@@ -27,7 +27,6 @@ class TrlTraining:
     """Step after step, as many in each."""
     num_steps: int
     micro_batch: int
-    num_threads: int
     max_tokens: int
     learning_rate: float
     kl_coef: float
@@ -51,7 +50,7 @@ class StepTimes(TrainerCallback):
 
 def train(job: TrlTraining) -> dict[str, Any]:
     """Seconds of every step, and the mean number of tokens of a response."""
-    torch.set_num_threads(job.num_threads)
+    torch.set_num_threads(1)
     messages = [[{"role": "user", "content": prompt}] for prompt in job.prompts]
     samples_per_step = NUM_GENERATIONS * len(messages) // job.num_steps
     lengths: list[int] = []

@@ -3,11 +3,8 @@
 Both train the two quick-start agents on this machine's CPU, step by step: sampling, rewards,
 one update of each agent on 144 samples by GRPO, with a KL penalty to the agent's base model.
 CoMAS holds its discussions; TRL gets the prompts of the same discussions, every second one, and
-samples two responses to each (it needs groups). Neither is timed while it loads. TRL runs in
-both ways to use two cores:
-
-  side by side       one process per agent, one thread each
-  one after another  one agent at a time, on all cores
+samples two responses to each (it needs groups). Neither is timed while it loads. TRL trains the
+agents side by side: one process per agent, one thread each.
 
 TRL is installed in saves/benchmarks, beside the very torch and transformers that CoMAS runs on.
 """
@@ -43,8 +40,6 @@ from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report
 from scripts.command import read_arguments
 
 TRL = "trl==1.16.0"
-TRL_WAYS = {"TRL, side by side": 1, "TRL, one after another": len(os.sched_getaffinity(0))}
-"""Ways to share the cores between the agents, with the threads of a process."""
 
 
 @dataclass
@@ -64,7 +59,7 @@ def main(arguments: Arguments) -> None:
     overrides = [f"algorithm.name={arguments.estimator}"]
     prepared = prepare(load_config(QUICKSTART_CONFIG, overrides))
     config = prepared.config
-    turns: dict[str, list[Numbers]] = {name: [] for name in ("CoMAS", *TRL_WAYS)}
+    turns: dict[str, list[Numbers]] = {"CoMAS": [], "TRL": []}
     with agents_of(prepared, Recoveries(0)) as agents:
         agents.sync_weights()
         num_steps = arguments.steps + 1
@@ -72,14 +67,12 @@ def main(arguments: Arguments) -> None:
             steps = range(first, first + num_steps)
             measured, discussions = train(config, prepared, agents, steps)
             turns["CoMAS"].append(measured)
-            for name, num_threads in TRL_WAYS.items():
-                jobs = _trl_jobs(config, prepared, discussions, arguments, num_threads=num_threads)
-                turns[name].append(_run_trl(jobs, trl, side_by_side=num_threads == 1))
+            turns["TRL"].append(_run_trl(_trl_jobs(config, prepared, discussions, arguments), trl))
     report = Report(arguments)
     report.add(
         f"steps of both agents, median of {arguments.steps} in each turn",
         turns,
-        ratios=[Ratio(name, "CoMAS") for name in TRL_WAYS],
+        ratios=[Ratio("TRL", "CoMAS")],
     )
     report.end()
 
@@ -129,8 +122,6 @@ def _trl_jobs(
     prepared: Prepared,
     discussions: Sequence[Sequence[Discussion]],
     arguments: Arguments,
-    *,
-    num_threads: int,
 ) -> list[dict[str, object]]:
     """A job for each agent, on prompts of its own (see ``scripts/benchmarks/_trl.py``)."""
     assert isinstance(config.algorithm, PolicyGradient)
@@ -140,7 +131,6 @@ def _trl_jobs(
             "prompts": list(chain.from_iterable(_half_of_prompts(d, agent) for d in discussions)),
             "num_steps": len(discussions),
             "micro_batch": arguments.trl_micro_batch,
-            "num_threads": num_threads,
             "max_tokens": config.rollout.max_response_tokens,
             "learning_rate": config.optimization.learning_rate,
             "kl_coef": config.algorithm.kl_coef,
@@ -155,19 +145,18 @@ def _half_of_prompts(discussions: Sequence[Discussion], agent: int) -> Iterator[
     yield from prompts[: len(prompts) // 2 * 2 : 2]
 
 
-def _run_trl(jobs: Sequence[dict[str, object]], trl: Path, *, side_by_side: bool) -> Numbers:
-    """All agents' steps: the slowest agent decides side by side, the sum one after another."""
-    with ThreadPoolExecutor(len(jobs) if side_by_side else 1) as pool:
+def _run_trl(jobs: Sequence[dict[str, object]], trl: Path) -> Numbers:
+    """All agents' steps: the slowest agent decides."""
+    with ThreadPoolExecutor(len(jobs)) as pool:
         results = list(pool.map(partial(_train_with_trl, trl=trl), jobs))
-    steps = zip(*(result["seconds"][1:] for result in results), strict=True)
-    seconds = [max(step) if side_by_side else sum(step) for step in steps]
-    return numbers(seconds, fmean(result["mean_tokens"] for result in results))
+    seconds = map(max, zip(*(result["seconds"][1:] for result in results), strict=True))
+    return numbers(list(seconds), fmean(result["mean_tokens"] for result in results))
 
 
 def _train_with_trl(job: dict[str, object], *, trl: Path) -> dict[str, Any]:
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(trl), str(Path.cwd())]),
-        "OMP_NUM_THREADS": str(job["num_threads"]),
+        "OMP_NUM_THREADS": "1",
         "TOKENIZERS_PARALLELISM": "false",
     }
     process = subprocess.run(

@@ -34,8 +34,9 @@ HEADS = (
     "check", "model", "ZeRO", "start s", "tokens/s", "update s", "FLOPs utilisation", "sync s",
     "planned", "reserved GiB", "memory GiB", "mismatch", "moved", "verdict",
 )  # fmt: skip
-"""Of the table: ``planned`` is the memory that preflight expects a run to need, ``reserved`` what
-PyTorch held in a rank, ``moved`` the mean change of a log-prob by an update."""
+"""Of the table, in the order of ``run_check``'s cells: ``planned`` is the memory that preflight
+expects a run to need, ``reserved`` what PyTorch held in a rank, ``moved`` the mean change of a
+log-prob by an update."""
 Buffers = Mapping[int, list[TrainingSample]]
 
 
@@ -65,12 +66,16 @@ class Found:
     faults: list[str] = field(default_factory=list)
     """Faults in what this check adds to the two steps."""
 
+    @property
+    def mismatches(self) -> list[float]:
+        """In each step, the mean |policy - engine| log-prob difference of a token."""
+        return [max(s.mismatch_mean for s in stats.values()) for stats in self.stats]
+
     def all_faults(self) -> list[str]:
         """These, and the faults of the two steps."""
-        mismatches = (max(s.mismatch_mean for s in stats.values()) for stats in self.stats)
         faults = [
             f"policy and engine differ by {mismatch:.4f} a token in step {step}"
-            for step, mismatch in enumerate(mismatches, start=1)
+            for step, mismatch in enumerate(self.mismatches, start=1)
             if not mismatch < MAX_MISMATCH
         ]
         if not self.moved[0] > MAX_MISMATCH:
@@ -91,26 +96,25 @@ def run_check(
     samples, seconds = list(chain(*found.buffers.values())), found.clock.times()
     flops = model_flops(model_shape(model), samples) / seconds["time/update"]
     num_tokens = sum(len(sample.response_token_ids) for sample in samples)
-    mismatches = (max(s.mismatch_mean for s in stats.values()) for stats in found.stats)
     faults = found.all_faults()
-    cells = {
-        "check": planned.name,
-        "model": planned.size_name,
-        "ZeRO": f"{config.policy.zero_stage}{' offload' * bool(config.policy.adam_offload)}",
-        "start s": f"{seconds['time/start']:.0f}",
-        "tokens/s": f"{num_tokens / seconds['time/rollout']:.0f}",
-        "update s": f"{seconds['time/update']:.2f}",
-        "FLOPs utilisation": f"{flops / peak_flops / config.policy.ranks_per_policy:.1%}",
-        "sync s": f"{seconds['time/sync']:.2f}",
-        "planned": needed.split(" (")[0],
-        "reserved GiB": f"{found.reserved / GIB:.1f}",
-        "memory GiB": f"{peak.bytes / GIB:.1f}",
-        "mismatch": " ".join(f"{mismatch:.1e}" for mismatch in mismatches),
-        "moved": f"{found.moved[0]:.2g}",
-        "verdict": "FAULT" if faults else "ok",
-    }
-    assert tuple(cells) == HEADS
-    return Result(in_table(cells.values()), [f"{planned}: {fault}" for fault in faults])
+    offload = " offload" * bool(config.policy.adam_offload)
+    cells = [
+        planned.name,
+        planned.size_name,
+        f"{config.policy.zero_stage}{offload}",
+        f"{seconds['time/start']:.0f}",
+        f"{num_tokens / seconds['time/rollout']:.0f}",
+        f"{seconds['time/update']:.2f}",
+        f"{flops / peak_flops / config.policy.ranks_per_policy:.1%}",
+        f"{seconds['time/sync']:.2f}",
+        needed.split(" (")[0],
+        f"{found.reserved / GIB:.1f}",
+        f"{peak.bytes / GIB:.1f}",
+        " ".join(f"{mismatch:.1e}" for mismatch in found.mismatches),
+        f"{found.moved[0]:.2g}",
+        "FAULT" if faults else "ok",
+    ]
+    return Result(in_table(cells), [f"{planned}: {fault}" for fault in faults])
 
 
 def in_table(cells: Iterable[str]) -> str:
@@ -133,7 +137,8 @@ def go_through(planned: Planned, config: Config, *, model: str, device: Device) 
             found.clock.lap("start")
             take_steps(agents, planned, config, found=found)
             if check.disturbance == "resume":
-                save(agents, checkpoint, limit_s=config.cluster.call_timeout_s)
+                for part in agents.save_checkpoint(checkpoint):
+                    part.result(timeout=config.cluster.call_timeout_s)
             found.moved = two_movements(agents, found.buffers)
             found.reserved = agents.reserved_peak()
         if check.disturbance == "resume":
@@ -177,24 +182,16 @@ def two_movements(agents: Agents, buffers: Buffers) -> list[float]:
 
 def kill_an_engine() -> None:
     """End the process of the first rollout engine that is found, as the system does for memory."""
-    for process in psutil.Process().children(recursive=True):
-        if "RolloutActor" in " ".join(command_line(process)):
-            process.kill()
-            psutil.wait_procs([process])
-            return
-    raise RuntimeError("no rollout engine was found among the processes that this one started")
+    processes = psutil.Process().children(recursive=True)
+    engine = next(one for one in processes if "RolloutActor" in " ".join(command_line(one)))
+    engine.kill()
+    psutil.wait_procs([engine])
 
 
 def recovery_faults(recoveries: Recoveries) -> list[str]:
     """A fault unless exactly one engine was started again."""
     restarts = recoveries.take_metrics(2)["recovery/engine_restarts"]
     return [] if restarts == 1 else [f"one engine was killed, and {restarts} started again"]
-
-
-def save(agents: Agents, folder: Path, *, limit_s: float) -> None:
-    """Write a checkpoint, and wait for it."""
-    for part in agents.save_checkpoint(folder):
-        part.result(timeout=limit_s)
 
 
 def resume_faults(before: list[float], after: list[float]) -> list[str]:

@@ -3,12 +3,11 @@
 import logging
 import os
 import secrets
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import psutil
@@ -64,6 +63,8 @@ log = logging.getLogger(__name__)
 
 MARK = "COMAS_LAUNCH"
 """Environment variable by which the processes of a Ray that we started are known."""
+SHOWN_LINES = 10
+"""Lines of a lost engine's log."""
 MAX_CALLS_IN_FLIGHT = 10_000
 """Calls a rollout actor accepts at once; vLLM itself bounds what it decodes at once."""
 
@@ -183,15 +184,18 @@ class Launch:
         return self._created(engine.name, engine.policies, engine.create)
 
     def describe(self, engine: Engine) -> str:
-        """The agents of an engine, its process and node, and the last lines of its log."""
+        """The agents of an engine, its process and node, and the last lines of its log, where that
+        can be read from here."""
         policies = self._config.policy_of_agent
         agents = [str(agent) for agent, policy in enumerate(policies) if policy in engine.policies]
         title = f"{engine.name} (agents {', '.join(agents)})"
         where = self._locations.get(engine.name)
         if where is None:
             return f"{title} had not started"
-        lines = [f"{title} was process {where.pid} on node {where.address}"]
-        return "\n  ".join(lines + last_lines(where.log))
+        lines = [f"{title} was process {where.pid} on node {where.address}; its log is {where.log}"]
+        with suppress(OSError), where.log.open(errors="replace") as log_file:
+            lines += [line.rstrip()[:200] for line in deque(log_file, maxlen=SHOWN_LINES)]
+        return "\n  ".join(lines)
 
     def log_places(self) -> None:
         """Say on which node each policy is, of several: ``10.0.0.2: 0, 1; 10.0.0.3: 2, 3``."""
@@ -340,18 +344,3 @@ class Launch:
     ) -> Engine:
         self._engines[name] = Engine(name, family, create(), create)
         return self._engines[name]
-
-
-def last_lines(path: Path, *, num: int = 10) -> list[str]:
-    """The last lines of a log that may be large; one that says what is known if it cannot be read.
-
-    Meant for reports on something else, which it must not hide.
-    """
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - 200 * num))
-            text = file.read().decode(errors="replace")
-    except OSError as error:
-        return [f"its log cannot be read here: {path}: {error.strerror}"]
-    lines = [line[:200] for line in text.splitlines() if line.strip()]
-    return [f"the end of {path}:", *lines[-num:]]
