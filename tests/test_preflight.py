@@ -31,9 +31,9 @@ from comas.preflight.memory import (
     GIB,
     ModelShape,
     engine_memory,
+    memory_needs,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
-from comas.preflight.sharding import memory_needs
 from comas.preflight.survey import prepare
 from comas.types import Question
 
@@ -275,7 +275,7 @@ def test_the_papers_society_with_offload_needs_hundreds_of_gib_of_host_memory():
     little, enough, plenty = (
         gpu_memory(EIGHT_A100, config, host_gib=gib)[2] for gib in (384, 460, 512)
     )
-    assert "451.9 GiB are needed" in str(little.fault)
+    assert "451.9 of 384.0 GiB are needed" in str(little.fault)
     assert enough.fault is None and enough.doubt is not None
     assert plenty == Need("host memory", "451.9 GiB", "512.0 GiB")
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_runs import REPOSITORY, record, write_records
-from tiny_models import save_tiny_model
+from small_runs import REPOSITORY
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from comas.config.schema import Config, ReinforcePP
@@ -22,18 +21,14 @@ from comas.preflight.memory import (
     Sharding,
     engine_memory,
     layer_activations,
-    model_shape,
-    rank_memory,
-    tokens_at_once,
-    trained_parameters,
-)
-from comas.preflight.sharding import (
     memory_needs,
+    model_shape,
     possible_shardings,
+    rank_memory,
     settle_sharding,
+    tokens_at_once,
     update_memory,
 )
-from comas.preflight.survey import prepare
 
 GB = 1e9
 PARAMETERS = 3_085_938_688
@@ -73,12 +68,15 @@ def test_states_of_qwen_3b_under_zero_2_are_31_gb_on_each_of_two_gpus():
     # bfloat16: half the gradients, a bucket of 5e8, and 6,144 tokens of 37 x 65,024 elements; the
     # head's logits of 512 tokens and its gradient, in float32.
     reduction = PARAMETERS + 2 * 500_000_000
-    assert need.passing == reduction + 2 * 6144 * 37 * 65024 + 151936 * (4096 + 4 * 2048)
-    # Weights, and 3 float32 halves: 5.75 GiB each, 8 where it is pinned.
-    assert need.waiting == 4 * 8 * GIB
-    assert need.offloaded == 0
-    # Saved by both ranks: bfloat16 weights once, 3 float32 states in two halves.
-    assert need.checkpoint == (2 + 12) * PARAMETERS / 2
+    passing = reduction + 2 * 6144 * 37 * 65024 + 151936 * (4096 + 4 * 2048)
+    assert need.peak == need.states + passing
+    # Weights, and 3 float32 halves, wait: 5.75 GiB each, 8 where it is pinned. Saved by both ranks:
+    # bfloat16 weights once, 3 float32 states in two halves.
+    assert need.host == 4 * 8 * GIB + (2 + 12) * PARAMETERS / 2
+    # Every rank reads the whole model, which is more of 8 ranks that wait for nothing.
+    apart = rank_memory(QWEN_14B, paper(ranks_per_policy=8), Sharding(2, False), shares_gpu=False)
+    assert apart.host == 2 * QWEN_14B.num_parameters > 14 * QWEN_14B.num_parameters / 8
+    assert need_of(paper(dtype="float32", ranks_per_policy=1), 0, False).states == 16 * PARAMETERS
 
 
 def test_offloaded_states_leave_a_gpu_its_weights():
@@ -86,22 +84,16 @@ def test_offloaded_states_leave_a_gpu_its_weights():
     assert need.states == PARAMETERS + 2 * 1_000_000_000  # bfloat16: a half, and what is gathered
     # Of the half, float32 weights and 2 moments, and gradients twice, pinned: 6.2 GB in 8 GiB, and
     # by groups of 1e9, 4 GB in 4 GiB and 2.17 in 4.
-    assert need.offloaded == 12 * PARAMETERS / 2 + (8 + 4 + 4) * GIB
-    assert need.waiting == 4 * GIB  # the half, 2.9 GiB
-    assert need.checkpoint == 12 * PARAMETERS / 2  # no bfloat16 weights
-
-
-def test_float32_without_zero_holds_weights_gradients_and_two_moments():
-    config = paper(dtype="float32", ranks_per_policy=1)
-    need = need_of(config, 0, False)
-    assert need.states == 16 * PARAMETERS
-    assert need_of(config, 1, False).states == 20 * PARAMETERS
+    offloaded = 12 * PARAMETERS / 2 + (8 + 4 + 4) * GIB
+    # The half waits, 2.9 GiB, and a checkpoint has no bfloat16 weights.
+    assert need.host == offloaded + 4 * GIB + 12 * PARAMETERS / 2
 
 
 def passing_of(**policy: object) -> float:
     """Activations: what comes and goes, less what does with any number of samples."""
     fixed = PARAMETERS + 2 * 500_000_000 + 151936 * (4096 + 4 * 2048)
-    return need_of(paper(**policy), 2, False).passing - fixed
+    need = need_of(paper(**policy), 2, False)
+    return need.peak - need.states - fixed
 
 
 def test_activations_are_those_of_the_longest_sample():
@@ -212,15 +204,11 @@ def test_shipped_shapes_have_the_published_numbers_of_parameters(size, billions)
     assert round(shape.num_parameters / 1e9, 2) == billions
 
 
-def test_the_line_has_the_numbers():
-    line = settled(paper(), QWEN_3B, EIGHT_A100)[2]
+def test_what_the_configuration_sets_is_taken_as_it_is():
     # 0.95 x 79 - 2 x 2 GiB may be filled; 8 ranks x 32 GiB wait in host memory, and 8 x 20.1 are
     # copied for a checkpoint.
-    for numbers in ("28.7 GiB for states, up to 61.8 of 71.0", "416.9 of 1000.0 GiB"):
-        assert numbers in line
-
-
-def test_what_the_configuration_sets_is_taken_as_it_is():
+    line = settled(paper(), QWEN_3B, EIGHT_A100)[2]
+    assert "28.7 GiB for states, up to 61.8 of 71.0 in all; the host 416.9 of 1000.0 GiB" in line
     config = paper(zero_stage=2, adam_offload=False)
     stage, offload, line = settled(config, QWEN_7B, EIGHT_A100)
     assert (stage, offload) == (2, False)
@@ -234,7 +222,7 @@ def test_what_the_configuration_sets_is_taken_as_it_is():
     ("changes", "said"),
     [
         ({"gpu_bytes": 24 * GIB}, "ZeRO-2: a GPU needs 28.7 GiB for states, .* of 18.8 in all"),
-        ({"gpu_bytes": 24 * GIB}, "ZeRO-3 with offloaded Adam"),
+        ({"gpu_bytes": 24 * GIB}, "ZeRO-3, Adam's states in host memory"),
         ({"host_bytes": 300 * GIB}, r"the host 416\.9 of 300\.0 GiB"),
     ],
 )
@@ -265,24 +253,22 @@ def test_policies_of_one_gpu_meet_each_others_states_or_awake_engines(policies_p
 def test_gradients_are_never_added_up_in_bfloat16_unless_asked_for():
     assert possible_shardings(paper(), EIGHT_A100) == [(2, False), (3, False), (3, True)]
     assert possible_shardings(paper(zero_stage=1), EIGHT_A100) == [(1, False), (1, True)]
+    # Where ZeRO-3's optimiser for GPUs cannot be compiled, it is left out.
+    machine = dataclasses.replace(EIGHT_A100, has_cuda_compiler=False)
+    assert possible_shardings(paper(), machine) == [(2, False), (3, True)]
+    assert possible_shardings(paper(zero_stage=3, adam_offload=False), machine) == [(3, False)]
     assert possible_shardings(paper(dtype="float32"), EIGHT_A100)[0] == (
         1,
         False,
     )  # GPUs are shared
 
 
-def test_an_optimiser_that_has_to_be_compiled_is_left_out_where_no_compiler_is():
-    machine = dataclasses.replace(EIGHT_A100, has_cuda_compiler=False)
-    assert possible_shardings(paper(), machine) == [(2, False), (3, True)]
-    assert possible_shardings(paper(zero_stage=3, adam_offload=False), machine) == [(3, False)]
-
-
 def test_on_gpus_zero_is_needed_to_share_them_or_to_offload():
-    with pytest.raises(ValueError, match=r"policy\.zero_stage=0: colocated"):
+    with pytest.raises(ValueError, match=r"policy\.zero_stage=0: only with ZeRO .* colocated"):
         possible_shardings(paper(zero_stage=0), EIGHT_A100)
     apart = paper(zero_stage=0, adam_offload=True)
     apart.cluster.placement = "disaggregated"
-    with pytest.raises(ValueError, match=r"policy\.adam_offload=true with policy\.zero_stage=0"):
+    with pytest.raises(ValueError, match=r"policy\.zero_stage=0: only with ZeRO"):
         possible_shardings(apart, EIGHT_A100)
     apart.policy.adam_offload = None
     assert possible_shardings(apart, EIGHT_A100) == [(0, False)]
@@ -298,16 +284,6 @@ def test_a_cpu_has_every_stage_and_no_offload(dtype, stages):
     assert possible_shardings(paper(zero_stage=0, ranks_per_policy=1), CPU) == [(0, False)]
 
 
-def tiny_run(folder: Path, *overrides: str) -> tuple[list[str], Config]:
-    """Two tiny models, and the configuration of a run with them on a CPU."""
-    models = [save_tiny_model(folder / family, family) for family in ("tied", "untied")]
-    questions = write_records(folder / "questions.jsonl", [record(i) for i in range(3)])
-    settings = [f"saves={folder / 'saves'}", f"society.models=[{','.join(models)}]"]
-    settings += [f"data.train={questions}", f"data.validation={questions}"]
-    settings += ["data.probe=null", "rollout.batch_size=3", "cluster.device=cpu", *overrides]
-    return models, load_config(REPOSITORY / "configs/quickstart.yaml", settings)
-
-
 def test_memory_is_planned_for_the_models_that_are_trained():
     config = paper()
     config.society.num_agents, config.society.update_every = 2, [0, 1]
@@ -318,13 +294,6 @@ def test_memory_is_planned_for_the_models_that_are_trained():
     assert len(lines) == 1 and "28.7 GiB for states" in lines.pop()
 
 
-def test_the_quick_start_trains_without_zero_on_a_cpu(tmp_path):
-    prepared = prepare(tiny_run(tmp_path)[1])
-    policy = prepared.config.policy
-    assert (policy.zero_stage, policy.adam_offload) == (0, False)
-    assert prepared.sharding == "update: ZeRO-0 (one rank: nothing to divide)"
-
-
 # ---------------------------------------------------------------- LoRA
 
 
@@ -333,25 +302,17 @@ def family_of(num_agents: int) -> Config:
     return load_config(REPOSITORY / "configs/comas_lora.yaml", overrides)
 
 
-def test_an_adapter_has_its_rank_times_the_ends_of_every_layer():
-    # 36 layers; q and o: 2 x 4096, k and v: 2 x 2304, gate, up and down: 3 x 13056.
-    assert trained_parameters(QWEN_3B, family_of(4)) == 32 * 36 * (8192 + 4608 + 39168)
-
-
 def test_a_family_holds_its_base_once_and_of_each_adapter_all_states():
     adapter = 32 * 36 * 51_968  # 59.9 million
     need = need_of(family_of(4), 2, False)
     assert need.weights == 2 * (PARAMETERS + 4 * adapter)  # bfloat16
     assert need.optimizer == 12 * 4 * adapter
     assert need.gradients == 4 * 4 * adapter
-    assert need.checkpoint == 14 * 4 * adapter
-
-
-def test_zero_never_divides_the_base_of_adapters():
+    # The engine's weights wait, 6.65 GB where 8 GiB are pinned.
+    assert need.host == 8 * GIB + 14 * 4 * adapter
     config = family_of(4)
     config.policy.ranks_per_policy = 2
     assert {choice.zero_stage for choice in possible_shardings(config, EIGHT_A100)} <= {0, 1, 2}
-    assert 3 in {choice.zero_stage for choice in possible_shardings(paper(), EIGHT_A100)}
 
 
 def test_the_rollout_engine_has_a_place_for_every_adapter_and_samples_beside_their_states():
@@ -375,17 +336,12 @@ def test_zero_3_begins_with_whole_gradients_of_what_it_updates_at_once():
     whole = QWEN_14B.num_parameters
     need = rank_memory(QWEN_14B, config, Sharding(3, False), shares_gpu=True)
     # An eighth in bfloat16, in float32 and of two moments; 1e9 of its own are 8e9 whole.
-    assert need.starting == pytest.approx(14 * whole / 8 + 4 * 8e9)  # 57.8 GB
+    starting = 14 * whole / 8 + 4 * 8e9  # 57.8 GB
+    assert need.peak >= starting
     config.rollout.max_prompt_tokens = config.rollout.max_response_tokens = 256
     config.policy.micro_batch_tokens = 512
     short = rank_memory(QWEN_14B, config, Sharding(3, False), shares_gpu=False)
-    assert short.peak == short.starting > short.states + short.passing
+    assert short.peak == pytest.approx(starting) and short.peak > short.states
     # With Adam on the host the model is more, which is loaded whole.
     offloaded = rank_memory(QWEN_14B, paper(), Sharding(3, True), shares_gpu=True)
-    assert offloaded.starting == 2 * whole > 2 * whole / 2 + 4 * 2e9
-
-
-def test_every_rank_reads_the_whole_model_into_host_memory():
-    need = rank_memory(QWEN_14B, paper(ranks_per_policy=8), Sharding(2, False), shares_gpu=False)
-    assert need.checkpoint == 14 * QWEN_14B.num_parameters / 8  # later, and less
-    assert need.host == 2 * QWEN_14B.num_parameters
+    assert offloaded.peak >= 2 * whole > 2 * whole / 2 + 4 * 2e9

@@ -24,10 +24,16 @@ from comas.preflight.machine import (
     read_gpus,
     settle_isolation,
 )
-from comas.preflight.memory import GIB, ModelShape, in_words, trained_parameters
+from comas.preflight.memory import (
+    GIB,
+    ModelShape,
+    in_words,
+    memory_needs,
+    settle_sharding,
+    trained_parameters,
+)
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of
 from comas.preflight.plugins import plugin_needs, prompt_needs, user_sources
-from comas.preflight.sharding import memory_needs, settle_sharding
 from comas.run.prepared import Prepared, Sizes
 from comas.run.seals import look_for_key
 from comas.types import Device

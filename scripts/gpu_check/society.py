@@ -17,8 +17,7 @@ from comas.config.schema import Config
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.machine import Machine
-from comas.preflight.memory import GIB, model_shape
-from comas.preflight.sharding import memory_needs, settle_sharding
+from comas.preflight.memory import GIB, memory_needs, model_shape, settle_sharding
 from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer
 from comas.run.metrics.step import Stopwatch
 from comas.types import Device, Request, TrainingSample, UpdateStats

@@ -73,7 +73,7 @@ class Policy:
     """Number format of weights and activations in the update."""
     zero_stage: int | None = key(None, at_least=0, at_most=3, example=2)
     """What DeepSpeed's ZeRO divides among the ranks: 0 nothing, 1 optimiser states, 2 also
-    gradients, 3 also weights; null: the cheapest that fits (comas/preflight/sharding.py)."""
+    gradients, 3 also weights; null: the cheapest that fits (comas/preflight/memory.py)."""
     adam_offload: bool | None = key(None, example=False)
     """Keep the optimiser states in host memory (no effect on CPU); null: where nothing else
     fits."""
