@@ -11,10 +11,9 @@ from comas.config.plugins import blaming_plugins
 from comas.config.schema import Config
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
 from comas.preflight.configuration import choose_config, load_config
-from comas.preflight.dry_run import describe_run
 from comas.preflight.needs import faults_of
 from comas.preflight.sizes import describe_sizes
-from comas.preflight.survey import prepare, survey_run
+from comas.preflight.survey import describe_run, prepare, survey_run
 from comas.run import RunDirectory
 from comas.run.bookkeeping import save_models
 from comas.run.directory import BEST

@@ -467,11 +467,6 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
             "set interaction.prompt_reuse to 2 or more",
         ),
         (
-            "rollout.min_response_tokens=9 rollout.max_response_tokens=8",
-            "the shortest response cannot be longer than the longest",
-            "set rollout.min_response_tokens to 8 or less",
-        ),
-        (
             "interaction.criticism=no_scoring reward.scheme=judgment",
             "no_scoring wants at least 2",
             "set interaction.num_evaluations to 2",

@@ -6,62 +6,10 @@ from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
-from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.preflight.dry_run import describe_placement
 from comas.preflight.needs import faults_of, table
 from comas.preflight.survey import survey_run
 from comas.utils.terminal import EXIT_FAULT
-
-
-def paper() -> Config:
-    return load_config(REPOSITORY / "configs/comas.yaml", [])
-
-
-def test_placement_names_every_slot():
-    config = paper()
-    config.society.num_agents = 2
-    assert describe_placement(config, device="cuda") == [
-        "placement: colocated; the GPUs of a group are on one node",
-        "  GPU 0 (group 0)  policy 0 (agent 0): rollout engine 0, rank 0",
-        "  GPU 1 (group 0)  policy 0 (agent 0): rollout engine 1, rank 1",
-        "  GPU 2 (group 1)  policy 1 (agent 1): rollout engine 0, rank 0",
-        "  GPU 3 (group 1)  policy 1 (agent 1): rollout engine 1, rank 1",
-    ]
-    assert describe_placement(config, device="cpu")[1:] == [
-        "  CPU  policy 0 (agent 0): rollout engine 0, rollout engine 1, rank 0, rank 1",
-        "  CPU  policy 1 (agent 1): rollout engine 0, rollout engine 1, rank 0, rank 1",
-    ]
-
-
-def test_placement_names_a_sharded_engine_on_each_of_its_gpus():
-    config = paper()
-    config.society.num_agents = 1
-    config.rollout.engines_per_policy, config.rollout.tensor_parallel = 1, 2
-    assert describe_placement(config, device="cuda")[1:] == [
-        "  GPU 0 (group 0)  policy 0 (agent 0): rollout engine 0, rank 0",
-        "  GPU 1 (group 0)  policy 0 (agent 0): rollout engine 0, rank 1",
-    ]
-
-
-def test_placement_of_a_policy_over_two_nodes_has_a_group_on_each():
-    config = paper()
-    config.society.num_agents, config.cluster.nodes_per_policy = 1, 2
-    assert describe_placement(config, device="cuda")[1:] == [
-        "  GPU 0 (group 0)  policy 0 (agent 0): rollout engine 0, rank 0",
-        "  GPU 1 (group 1)  policy 0 (agent 0): rollout engine 1, rank 1",
-    ]
-
-
-def test_placement_of_shared_gpus_and_frozen_or_shared_policies():
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", ["society.update_every=[0,1]"])
-    assert describe_placement(config, device="cuda")[1:] == [
-        "  GPU 0 (group 0)  policy 0 (agent 0): rollout engine 0; "
-        "policy 1 (agent 1): rollout engine 0, rank 0",
-    ]
-    config.society.policy_of_agent, config.society.models = [0, 0], ["a"]
-    config.society.update_every = [1]
-    assert "policy 0 (agents 0, 1)" in describe_placement(config, device="cuda")[1]
 
 
 def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
@@ -81,7 +29,6 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
     assert main(arguments) == 0
     said = [
         "needed",
-        "placement: on the cores",
         "a step: 2 questions x 1 copies",
     ]
     assert all(words in caplog.text for words in said)

@@ -18,10 +18,9 @@ from comas import __main__ as command
 from comas import train as driver
 from comas.config.faults import ConfigError
 from comas.engines.cluster.supervision import Recoveries
-from comas.preflight.checks import needed_bytes
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.preflight.survey import prepare
+from comas.preflight.survey import needed_bytes, prepare
 from comas.run import RunDirectory, bookkeeping
 from comas.run.directory import BEST, trained_steps
 from comas.run.pages.run_report import report_source

@@ -218,16 +218,6 @@ def _pairs(config: Config) -> Iterator[Conflict]:
         )
 
 
-def _lengths(config: Config) -> Iterator[Conflict]:
-    longest = config.rollout.max_response_tokens
-    if config.rollout.min_response_tokens > longest:
-        yield Conflict(
-            ("rollout.min_response_tokens", "rollout.max_response_tokens"),
-            "the shortest response cannot be longer than the longest",
-            f"set rollout.min_response_tokens to {longest} or less",
-        )
-
-
 def _adapters(config: Config) -> Iterator[Conflict]:
     if config.policy.lora.rank is not None and config.policy.zero_stage == 3:
         yield Conflict(
@@ -320,7 +310,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _evaluations_of_criticism,
     _train_batches,
     _pairs,
-    _lengths,
     _adapters,
     _ends,
     option_conflicts,

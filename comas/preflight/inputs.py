@@ -2,6 +2,7 @@
 used."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -62,11 +63,10 @@ class FoundModel:
     thinking: ThinkingMarks | None = None
 
     def __str__(self) -> str:
-        if self.folder is None:
-            return "built at the start"
+        place = "built" if self.folder is None else "downloaded"
+        where = "here" if self.folder and is_here(self.location) else f"{place} at the start"
         marks = self.thinking
-        thinks = "" if marks is None else f", thinks from {marks.start} to {marks.end}"
-        return ("here" if is_here(self.location) else "downloaded at the start") + thinks
+        return where if marks is None else f"{where}, thinks from {marks.start} to {marks.end}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,6 @@ class FoundRecords:
     probe: Sequence[ProbeItem] = ()
     sizes: Sizes | None = None
     """Of the run that trains on them."""
-    is_built: bool = True
 
     def __str__(self) -> str:
         return str(self.num_records)
@@ -107,7 +106,7 @@ class Inputs:
         """True if nothing that is embedded is still to be built."""
         files = [records for records in (self.train, self.validation, self.probe) if records]
         return all(model.folder for model in self.models.values()) and all(
-            records.is_built for records in files
+            records.questions or records.probe for records in files
         )
 
     def locations(self, config: Config) -> dict[str, str]:
@@ -273,8 +272,15 @@ def _find_model(config: Config, name: str, device: Device) -> FoundModel:
         template_kwargs=[kwargs for model, kwargs in kwargs_of_policies if model == name],
     )
     if not is_embedded:
-        trained = {config.models[policy] for policy in config.trained_policies}
-        check_architecture(location, is_trained=name in trained, device=device)
+        from comas.engines.policy.architecture import check_trainable
+        from comas.engines.rollout.vllm_options import check_head_size
+
+        with _blaming_model(location):
+            modules = without_weights(str(description_of(location)))
+            if name in {config.models[policy] for policy in config.trained_policies}:
+                check_trainable(modules)
+            if device == "cpu":
+                check_head_size(head_size_of(modules.config))
     return FoundModel(location, description_of(location), thinking)
 
 
@@ -285,14 +291,14 @@ def _find_training(config: Config) -> FoundRecords:
         questions = load_questions(location, training_rules(config))
     number = EMBEDDED_RECORDS[name] if questions is None else len(questions.questions)
     sizes = derive_sizes(config, num_questions=number)
-    return FoundRecords(location, number, questions, sizes=sizes, is_built=is_built)
+    return FoundRecords(location, number, questions, sizes=sizes)
 
 
 def _find_held_out(config: Config) -> FoundRecords:
     name = config.data.validation
     location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
     if not is_built:
-        return FoundRecords(location, EMBEDDED_RECORDS[name], is_built=False)
+        return FoundRecords(location, EMBEDDED_RECORDS[name])
     held_out = load_questions(location, held_out_rules(config))
     asked = fixed_subset(held_out.questions, config.validation.num_questions)
     number = len(held_out.questions)
@@ -302,7 +308,7 @@ def _find_held_out(config: Config) -> FoundRecords:
 def _find_probe(config: Config, name: str) -> FoundRecords:
     location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
     if not is_built:
-        return FoundRecords(location, EMBEDDED_RECORDS[name], is_built=False)
+        return FoundRecords(location, EMBEDDED_RECORDS[name])
     items = load_probe(Path(location))
     return FoundRecords(location, len(items), probe=items)
 
@@ -326,7 +332,7 @@ def check_model(
             f"{tried(model)}. Give a folder in Hugging Face format, or a hub name such as "
             "Qwen/Qwen2.5-3B-Instruct."
         )
-    try:
+    with _blaming_model(model):
         if Path(model).exists():
             check_model_folder(Path(model))
         if is_embedded and rollout.system_prompt is None and not any(template_kwargs):
@@ -338,21 +344,12 @@ def check_model(
         if rollout.system_prompt is not None:
             check_system_prompt(tokenizer, rollout.system_prompt, folder=folder)
         return encoder.thinking
-    except ValueError as error:
-        raise ValueError(f"society.models names {model!r}: {error}") from error
 
 
-def check_architecture(model: str, *, is_trained: bool, device: Device) -> None:
-    """Raise ValueError unless a model of its kind, by its config.json, can be sampled from on
-    ``device`` and, where ``is_trained``, be trained."""
-    from comas.engines.policy.architecture import check_trainable
-    from comas.engines.rollout.vllm_options import check_head_size
-
+@contextmanager
+def _blaming_model(model: str) -> Iterator[None]:
+    """Let a ValueError within the block name the key and the model."""
     try:
-        modules = without_weights(str(description_of(model)))
-        if is_trained:
-            check_trainable(modules)
-        if device == "cpu":
-            check_head_size(head_size_of(modules.config))
+        yield
     except ValueError as error:
         raise ValueError(f"society.models names {model!r}: {error}") from error

@@ -18,9 +18,6 @@ MAX_QUESTIONS = 100
 """Whose prompts are counted, evenly out of all."""
 WARNED_SHARE = 0.1
 """Share of questions too long to be asked that is warned of."""
-ALREADY_STRETCHED = ("su", "longrope", "llama3")
-"""Kinds of rotary embeddings whose factor is part of ``max_position_embeddings`` (as vLLM reads
-them)."""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -44,17 +41,12 @@ def length_needs(
 
 def context_length(folder: Path) -> int | None:
     """Return how many tokens of prompt and response together the model in ``folder`` reads; None:
-    its config.json does not say."""
+    its config.json does not say, or stretches them, which vLLM knows better."""
     whole = read_json(folder / "config.json", _OBJECT, remedy="Get the model again")
     text = whole.get("text_config") or whole
-    maximum = text.get("max_position_embeddings")
     rope = text.get("rope_parameters") or text.get("rope_scaling") or {}
-    if not isinstance(maximum, int) or any(isinstance(value, dict) for value in rope.values()):
-        return None
-    kind = rope.get("rope_type", rope.get("type"))
-    if kind == "yarn":
-        maximum = rope.get("original_max_position_embeddings") or maximum
-    return maximum if kind in ALREADY_STRETCHED else int(maximum * (rope.get("factor") or 1))
+    is_plain = rope.get("rope_type", rope.get("type", "default")) == "default"
+    return text.get("max_position_embeddings") if is_plain else None
 
 
 def _text_lengths(tokenizer_file: Path, texts: Sequence[str]) -> list[int]:

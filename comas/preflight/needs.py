@@ -83,11 +83,6 @@ def table(needs: Sequence[Need]) -> list[str]:
         if len(subject) > MAX_SUBJECT_CHARS:  # its end says more than its beginning
             subject = f"...{subject[3 - MAX_SUBJECT_CHARS :]}"
         rows.append([subject, need.needed, need.present, remark])
-    return aligned(rows)
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Return ``rows`` as lines whose columns begin below each other."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ("  ".join(map(str.ljust, row, widths)) for row in rows)
     return [line.rstrip() for line in lines]

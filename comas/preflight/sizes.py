@@ -65,9 +65,10 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
     turns = sizes.turns_per_discussion
     size = config.optimization.train_batch_size
     batch = "the whole buffer" if size is None else f"{size} samples"
+    rank, num_bases = config.policy.lora.rank, len(config.families)
+    adapted = "" if rank is None else f", LoRA of rank {rank} over base models: {num_bases}"
     return [
-        f"society: {config.society.num_agents} agents with {config.num_policies} policies"
-        + _adapted(config),
+        f"society: {config.society.num_agents} agents with {config.num_policies} policies{adapted}",
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
         f"copies = {sizes.num_discussions} discussions",
         f"a discussion: {', '.join(f'{num} {role}s' for role, num in turns.items())} "
@@ -134,15 +135,6 @@ def _optimizer_steps_of_run(config: Config, samples: int, *, every: int, num_ste
     return num_whole * whole + _optimizer_steps(config, samples, num_steps=rest)
 
 
-def _adapted(config: Config) -> str:
-    """``", LoRA adapters of rank 16 over 1 base model"``"""
-    if config.policy.lora.rank is None:
-        return ""
-    num_bases = len(config.families)
-    models = f"{num_bases} base model{'s' * (num_bases != 1)}"
-    return f", LoRA adapters of rank {config.policy.lora.rank} over {models}"
-
-
 def _describe_ends(training: Training) -> list[str]:
     """Return what is kept of the best validation, and what ends the run early."""
     lines = []
@@ -157,19 +149,12 @@ def _describe_updates(config: Config) -> list[str]:
     """Return which policy is updated when, unless it is each of them in every step."""
     if set(config.update_every) == {1}:
         return []
-    in_words = {0: "never", 1: "every step"}
+    in_words = {0: "never (frozen)", 1: "every step"}
     when = [
         f"policy {policy} {in_words.get(every, f'every {every} steps and after the last')}"
         for policy, every in enumerate(config.update_every)
     ]
-    lines = [f"updates: {', '.join(when)}"]
-    for agent, policy in enumerate(config.policy_of_agent):
-        if config.update_every[policy] == 0:
-            lines.append(
-                f"frozen: agent {agent}, who stays {config.models[policy]}: no trainer, no "
-                "checkpoint, and no folder under models/"
-            )
-    return lines
+    return [f"updates: {', '.join(when)}"]
 
 
 def _each(counts: tuple[int, ...]) -> str:

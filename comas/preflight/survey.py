@@ -1,6 +1,5 @@
-"""What a run needs beside what is there, all of it at once; nothing is built or started."""
+"""What a run needs beside what is there, all of it at once, and what it would do."""
 
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -9,22 +8,26 @@ from pathlib import Path
 from comas import quickstart
 from comas.config.schema import Config
 from comas.engines.cluster.nodes import cluster_address
-from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.preflight import checks
+from comas.engines.cluster.placement import check_gpus, gpus_in_all, plan_policy
 from comas.preflight.cluster import cluster_machine
 from comas.preflight.inputs import Inputs, find_inputs, held_out_need, shapes_of
 from comas.preflight.lengths import length_needs
 from comas.preflight.machine import (
+    Gpus,
     Machine,
     choose_device,
     describe_machine,
     free_bytes,
     host_bytes,
     imagined_machine,
+    needed_driver,
     read_gpus,
     settle_isolation,
+    why_on_cpu,
+    why_unusable,
 )
 from comas.preflight.memory import (
+    BYTES,
     GIB,
     ModelShape,
     in_words,
@@ -32,8 +35,9 @@ from comas.preflight.memory import (
     settle_sharding,
     trained_parameters,
 )
-from comas.preflight.needs import Checklist, Need, PreflightError, faults_of
+from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
 from comas.preflight.plugins import plugin_needs, prompt_needs, user_sources
+from comas.preflight.sizes import describe_sizes
 from comas.run.prepared import Prepared, Sizes
 from comas.run.seals import look_for_key
 from comas.types import Device
@@ -41,7 +45,8 @@ from comas.verification.reasoning_gym import try_tasks
 from comas.verification.sandbox import Isolation
 from comas.verification.verifiers import SANDBOXED
 
-SHARED_MEMORY = Path("/dev/shm")
+RECORDS_BYTES = GIB // 2
+"""Room on the disk for metrics, discussions, logs and plots."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,6 @@ def survey_run(config: Config) -> Findings:
     needs = Checklist()
     machine = _find_machine(config, needs)
     device = machine.device
-    if device == "cuda" and not machine.is_imagined:
-        needs += checks.allocator_needs(config)
     inputs = find_inputs(config, needs, device=device)
     train = None if inputs.train is None else inputs.train.questions
     folders = {name: model.folder for name, model in inputs.models.items() if model.folder}
@@ -126,9 +129,27 @@ def survey_run(config: Config) -> Findings:
         every = [shapes[name] for name in config.models]
         settled, sharding = _plan_memory(config, needs, every, machine)
     _look_at_disk(settled, needs, shapes)
-    if cluster_address() is None:
-        needs.append(checks.store_need(config, free=shutil.disk_usage(SHARED_MEMORY).free))
     return Findings(needs, settled, device, inputs, isolation, sharding)
+
+
+def describe_run(found: Findings) -> list[str]:
+    """Return what a dry run says: the table of needs, the sizes, and the faults."""
+    sizes = () if found.sizes is None else describe_sizes(found.config, found.sizes)
+    lines = [*table(found.needs), "", *sizes]
+    if found.sharding is not None:
+        lines.append(found.sharding)
+    faults = faults_of(found.needs)
+    doubts = [need.doubt for need in found.needs if need.doubt is not None]
+    lines += ["", *(f"doubt: {doubt}" for doubt in doubts)]
+    lines += [f"fault {number}: {fault}" for number, fault in enumerate(faults, start=1)]
+    counts = (
+        f"{len(things) or 'no'} {name}{'s' * (len(things) != 1)}"
+        for things, name in ((faults, "fault"), (doubts, "doubt"))
+    )
+    return [*lines, f"dry run: {', '.join(counts)}; nothing was started or written"]
+
+
+# ---------------------------------------------------------------- machine and programs
 
 
 def _find_machine(config: Config, needs: Checklist) -> Machine:
@@ -142,10 +163,41 @@ def _find_machine(config: Config, needs: Checklist) -> Machine:
         return found or imagined_machine(in_all)
     gpus = read_gpus()
     device = choose_device(config.cluster.device, gpus)
-    needs += checks.device_needs(config, device, gpus)
+    needs += device_needs(config, device, gpus)
     if device == "cuda" and gpus.num_usable == 0:
         return imagined_machine(in_all)
     return describe_machine(device)
+
+
+def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
+    """Return the device that a run takes; on "cuda" also a driver that its torch can use, and GPUs
+    for every policy."""
+    chosen = Need(
+        "device", config.cluster.device, device, doubt=why_on_cpu(config.cluster.device, gpus)
+    )
+    return [chosen] if device == "cpu" else [chosen, *_gpu_needs(config, gpus)]
+
+
+def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
+    """Return the driver that torch can use, and GPUs for every policy."""
+    placement = plan_policy(config, device="cuda")
+    in_all = gpus_in_all(placement, len(config.families))
+    wanted = f"{in_all} ({placement.num_gpus} per policy, {placement.policies_per_group} on each)"
+    fault = None
+    if gpus.num_usable == 0:
+        fault = (
+            f"cluster.device=cuda: {why_unusable(gpus)}. On purpose on a CPU: cluster.device=cpu "
+            "(for tiny models: configs/quickstart.yaml)"
+        )
+    driver = Need("NVIDIA driver", f"{needed_driver(gpus)} or newer", gpus.driver or "none", fault)
+    if fault is not None:
+        listed = f"0 (the driver lists {gpus.num_listed})" if gpus.num_listed else "0"
+        return [driver, Need("GPUs", wanted, listed, fault)]
+    try:
+        check_gpus(placement, num_policies=len(config.families), node_gpus=[gpus.num_usable])
+    except ValueError as error:
+        fault = str(error)
+    return [driver, Need("GPUs", wanted, str(gpus.num_usable), fault)]
 
 
 def _on_each_node(machine: Machine) -> str:
@@ -174,6 +226,9 @@ def _find_isolation(config: Config, needs: Checklist, inputs: Inputs) -> Isolati
         wanted = "that judge their own answer right"
         needs.find("tasks of reasoning_gym", wanted, partial(try_tasks, golds))
     return isolation
+
+
+# ---------------------------------------------------------------- memory and disk
 
 
 def _plan_memory(
@@ -212,5 +267,51 @@ def _look_at_disk(config: Config, needs: Checklist, shapes: dict[str, ModelShape
     except OSError as error:
         needs.append(Need(f"disk at {folder}", "a folder to write to", "none", fault=str(error)))
     else:
-        needs.append(checks.disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
+        needs.append(disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
     needs.find("key of checkpoints", "to read or to make", look_for_key)
+
+
+def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kept: int) -> Need:
+    """Return the disk of the run's folder. ``sizes`` are the parameters of the trained policies,
+    None where unknown; a resumed run has ``num_kept`` checkpoints already."""
+    known = [size or 0 for size in sizes]
+    needed = needed_bytes(known, config, num_kept=num_kept)
+    checkpoint = in_words(checkpoint_bytes(known, config)) if None not in sizes else "unknown"
+    fault = None
+    if free < needed:
+        fault = (
+            f"saves={config.saves}: {in_words(free)} of disk are free, and the trained models, "
+            f"{config.training.keep_checkpoints} checkpoints and the one being written need "
+            f"{in_words(needed)}; free some, name another disk with saves=..., or keep fewer "
+            "(training.keep_checkpoints)"
+        )
+    words = f"{in_words(needed)} (a checkpoint: {checkpoint})"
+    return Need("disk", words, in_words(free), fault)
+
+
+def checkpoint_bytes(sizes: Sequence[int], config: Config) -> int:
+    """Return the bytes of one checkpoint of trained policies with so many parameters each.
+
+    It holds Adam's two moments and the float32 weights, and below ZeRO-3 the model's own weights
+    (without ZeRO in float32 these are the float32 weights).
+
+    Example: four policies of 3.09e9 parameters in bfloat16: 14 bytes each under ZeRO-2 are 173
+    GB, 12 bytes under ZeRO-3 148 GB.
+    """
+    policy = config.policy
+    is_own_master = policy.zero_stage == 0 and policy.dtype == "float32"
+    holds_weights = policy.zero_stage != 3 and not is_own_master
+    return (8 + 4 + holds_weights * BYTES[policy.dtype]) * sum(sizes)
+
+
+def needed_bytes(sizes: Sequence[int], config: Config, *, num_kept: int) -> int:
+    """Return the free disk that a run needs whose trained policies have so many parameters each.
+
+    The checkpoints that are kept, the best among them, and the one that is being written, less
+    ``num_kept`` that a resumed run has already; the trained agents' models; records.
+    """
+    num_best = int(config.training.keep_best is not None)
+    num_checkpoints = max(1, config.training.keep_checkpoints + num_best + 1 - num_kept)
+    parameters = dict(zip(config.trained_policies, sizes, strict=True))
+    models = BYTES[config.policy.dtype] * sum(parameters.get(p, 0) for p in config.policy_of_agent)
+    return num_checkpoints * checkpoint_bytes(sizes, config) + models + RECORDS_BYTES
