@@ -5,13 +5,10 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from pydantic import TypeAdapter
-
 from comas.config.schema import Data
-from comas.data import RECORDS, Faulty, Record, load_questions, read_records
+from comas.data import RECORD, RECORDS, Faulty, load_questions, read_records
 from comas.interaction.prompts import SOLUTION, fill
 from comas.interaction.wording import wording_of
-from comas.verification.forms import AnswerForm
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.types import BenchmarkTask
 
@@ -25,9 +22,6 @@ MAX_LISTED_FAULTS = 5
 T = TypeVar("T")
 
 
-_RECORD = TypeAdapter(Record[AnswerForm])
-
-
 def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[BenchmarkTask]:
     """Tasks drawn from the built benchmark ``name``, at most ``limit`` (None: the benchmark's).
 
@@ -36,7 +30,7 @@ def benchmark_tasks(name: str, *, data: Path, limit: int | None) -> list[Benchma
     benchmark = BENCHMARKS[name]
     path = benchmark.records_path(data)
     tasks, faults = [], []
-    for location, record in read_records(path, _RECORD):
+    for location, record in read_records(path, RECORD):
         if isinstance(record, Faulty):
             faults.append(f"{location}: {record.reason}")
         else:

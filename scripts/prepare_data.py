@@ -11,7 +11,7 @@ from pathlib import Path
 from datasets import disable_progress_bars
 
 from comas.config.plugins import PluginError
-from comas.data.preparation import DataPreparationError
+from comas.data import DataError
 from comas.data.preparation.blend import PAPER_SIZE, BlendSize
 from comas.data.preparation.build import Job, Outcome, build
 from comas.types import DOMAINS
@@ -26,7 +26,7 @@ BLEND_NAME = "train"
 
 @command(
     *("prepare_data", "comas"),
-    errors=(DataPreparationError, FileError, OSError),
+    errors=(DataError, FileError, OSError),
     interrupted="interrupted. Rerun the command to build what is missing",
 )
 def main(arguments: Sequence[str]) -> int:

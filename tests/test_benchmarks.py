@@ -202,12 +202,11 @@ def test_the_id_of_a_record_holds_the_number_of_its_row():
         {"question": " ", "answer": "#### 3"},
         {"question": None, "answer": "#### 4"},
     ]
-    conversion = convert_rows(BENCHMARKS["gsm8k"], rows)
-    assert [one.record for one in conversion.converted] == [
+    converted, left_out = convert_rows(BENCHMARKS["gsm8k"], rows)
+    assert [one.record for one in converted] == [
         Record(id="gsm8k-00001", task="math", prompt="Two?", answer="2", source="gsm8k")
     ]
-    assert conversion.num_rows == 4
-    assert conversion.left_out == {
+    assert left_out == {
         "its solution states no final answer": 1,
         "its question or its answer is empty": 1,
         "it has no question": 1,

@@ -15,6 +15,7 @@ from comas.types import ALL_DOMAINS, Question
 from comas.verification.verifiers import verify
 
 OPTIONS = ["red", "blue", "7"]
+ARC = {"prompt": "Which?", "choices": {"text": OPTIONS, "label": ["1", "2", "3"]}, "answer": "2"}
 
 
 def chosen(answer: object, **row: object) -> dict[str, object]:
@@ -41,7 +42,8 @@ def test_what_names_no_option_or_counts_from_nobody_knows_where_is_a_fault(answe
         (["red"], "1 options; there must be 2 to 26"),
         (["red", " "], "must not be empty"),
         (["red", "red "], "must differ"),
-        ("red, blue", r"holds no list; name the columns of the options, .*=\[A,B,C,D\]"),
+        ("red, blue", r"holds no list; data\.columns\.choices names the columns .*\[A,B,C,D\]"),
+        (ARC["choices"], r"holds no list; .* the one of their list, as \[choices\.text\] does"),
     ],
 )
 def test_options_that_are_none_are_a_fault(choices, said):
@@ -80,9 +82,6 @@ def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_
     path.write_text(json.dumps(record | {"prompt": "Which?"}))
     with pytest.raises(DataError, match=r"lists no options; list the options below the question"):
         load_questions(path)
-
-
-ARC = {"prompt": "Which?", "choices": {"text": OPTIONS, "label": ["1", "2", "3"]}, "answer": "2"}
 
 
 def read(path: Path, row: dict[str, object], **columns: object) -> str:
@@ -140,13 +139,6 @@ def test_options_may_be_a_list_of_pairs_and_labels_a_column_of_any_name(tmp_path
 def test_labels_and_nested_options_that_do_not_fit_are_a_fault(tmp_path, changes, said):
     with pytest.raises(DataError, match=said):
         read(tmp_path / "arc.jsonl", ARC | changes)
-
-
-def test_a_column_that_holds_options_and_labels_is_told_with_the_dotted_name(tmp_path):
-    with pytest.raises(
-        DataError, match=r"holds text, label; .*data\.columns\.choices=\[choices\.te"
-    ):
-        read(tmp_path / "arc.jsonl", ARC, choices=["choices"])
 
 
 def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path: Path) -> None:

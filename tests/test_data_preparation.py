@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
-from pathlib import Path
 from unittest.mock import Mock, call
 
+import datasets
 import pytest
-from datasets import Dataset
-from datasets.exceptions import DatasetNotFoundError
-from local_copies import (
-    kodcode_row,
-    math_row,
-    webinstruct_row,
-    write_card,
-    write_csv,
-    write_parquet,
-)
+from local_copies import kodcode_row, math_row, webinstruct_row, write_card, write_parquet
 from small_runs import write_records
 from verdict_tables import pairs, texts
 
-from comas.data.preparation import DataPreparationError, Item, LeftOut, Source, loading
+from comas.data import DataError
+from comas.data.preparation import Item, LeftOut, Source
 from comas.data.preparation.kodcode import KODCODE, checker_from_pytest
-from comas.data.preparation.loading import HubUnreachableError, load_rows, missing_copies
-from comas.data.preparation.manifest import Manifest
+from comas.data.preparation.loading import load_rows, missing_copies
 from comas.data.preparation.math_train import MATH
 from comas.data.preparation.record_set import convert_rows, is_decimal_number
 from comas.data.preparation.webinstruct import WEBINSTRUCT, split_unit
-from comas.utils.files import FileError
 
-# ---------------------------------------------------------------- math
+# ---------------------------------------------------------------- what a row becomes
 
 
 def test_a_math_row_takes_what_its_solution_boxes_last():
@@ -38,14 +26,10 @@ def test_a_math_row_takes_what_its_solution_boxes_last():
     assert MATH.convert(row) == Item(row["problem"], r"\frac{6}{7}")
 
 
-OTHER_LEVEL = "it is of another level than 4 and 5"
-
-
 @pytest.mark.parametrize(
     ("record_set", "row", "change", "reason"),
     [
-        (MATH, math_row(1), {"level": "Level 3"}, OTHER_LEVEL),
-        (MATH, math_row(1), {"level": "Level ?"}, OTHER_LEVEL),
+        (MATH, math_row(1), {"level": "Level 3"}, "it is of another level than 4 and 5"),
         (MATH, math_row(1), {"solution": r"It is \boxed{7"}, "its solution boxes no answer"),
         (WEBINSTRUCT, webinstruct_row(0), {"category": "Economics"}, "another category"),
         (WEBINSTRUCT, webinstruct_row(0), {"answer_type": "Multiple Choice"}, "not numeric"),
@@ -57,9 +41,6 @@ def test_a_row_that_does_not_fit_is_left_out(record_set, row, change, reason):
     assert isinstance(record_set.convert(row), Item)
     result = record_set.convert(row | change)
     assert isinstance(result, LeftOut) and reason in result.reason
-
-
-# ---------------------------------------------------------------- science
 
 
 @pytest.mark.parametrize(("answer", "split"), pairs("units", "one number"))
@@ -81,9 +62,6 @@ def test_a_science_question_ends_with_the_unit_expected():
     assert item.answer == "16.8"
     bare = row | {"answer": "7", "answer_type": "Integer", "category": "Biology"}
     assert WEBINSTRUCT.convert(bare).prompt == "How fast is it?\n\nThe answer has no unit."
-
-
-# ---------------------------------------------------------------- coding
 
 
 def test_a_coding_prompt_ends_with_its_unit_tests_and_their_calls():
@@ -126,7 +104,6 @@ def test_imports_of_the_program_go_and_others_stay(tests, kept):
     ("tests", "part"),
     [
         ("def test_f(:", "not Python"),
-        ("def test_f():\n    assert '\0'", "not Python"),
         ("", "no test function"),
         ("def check_f(): assert f(1)", "no test function"),
         ("import pytest\ndef test_f():\n    with pytest.raises(ValueError): f(1)", "need pytest"),
@@ -145,11 +122,6 @@ def test_tests_that_the_sandbox_cannot_run_are_left_out(tests, part):
     assert isinstance(result, LeftOut) and part in result.reason
 
 
-def test_a_test_defined_twice_is_called_once():
-    checker = checker_from_pytest("def test_f(): assert 0\ndef test_f(): assert 1")
-    assert checker.endswith("\n\ntest_f()")
-
-
 # ---------------------------------------------------------------- reading copies
 
 SOURCE = Source(
@@ -161,44 +133,23 @@ SOURCE = Source(
     columns={"question": str, "answer": str | int},
     num_rows=2,
 )
-ROWS = [
-    {"question": "One?", "answer": "a", "extra": 0},
-    {"question": "2?", "answer": "b", "extra": 1},
-]
-OTHER = [{"question": "wrong config or split", "answer": "a", "extra": 0}] * 3
+ROWS = [{"question": "One?", "answer": "a"}, {"question": "2?", "answer": "b"}]
+OTHER = [{"question": "wrong config or split", "answer": "a"}] * 3
 
 
-def lay_out(folder: Path, layout: str) -> None:
-    root = folder / SOURCE.hub_name
-    if layout == "hub":
-        for config, rows in (("main", ROWS), ("other", OTHER)):
-            write_parquet(root / config / "test-00000-of-00001.parquet", rows)
-            write_parquet(root / config / "train-00000-of-00001.parquet", OTHER)
-        files = {"test": "{}/test-*", "train": "{}/train-*"}
-        write_card(
-            root,
-            {c: {s: f.format(c) for s, f in files.items()} for c in ("main", "other")},
-        )
-        (root / ".cache/huggingface/download").mkdir(parents=True)
-        (root / ".cache/huggingface/download/test.parquet.metadata").write_text("x")
-    elif layout == "config folder, jsonl":
-        write_records(root / "main/test.jsonl", ROWS)
-        write_records(root / "other/test.jsonl", OTHER)
-    elif layout == "config folder, csv":
-        write_csv(root / "main/some_test.csv", ROWS)
-        write_csv(root / "main/some_train.csv", OTHER)
-
-
-@pytest.mark.parametrize("layout", ["hub", "config folder, jsonl", "config folder, csv"])
-def test_a_copy_is_read_in_every_documented_layout(tmp_path, layout):
+def test_a_copy_is_read_as_a_download_leaves_it(tmp_path):
+    root = tmp_path / SOURCE.hub_name
     assert len(missing_copies([SOURCE], tmp_path)) == 1
-    lay_out(tmp_path, layout)
+    for config, rows in (("main", ROWS), ("other", OTHER)):
+        write_parquet(root / config / "test-00000-of-00001.parquet", rows)
+        write_parquet(root / config / "train-00000-of-00001.parquet", OTHER)
+    files = {"test": "{}/test-*", "train": "{}/train-*"}
+    configs = ("main", "other")
+    write_card(root, {c: {s: f.format(c) for s, f in files.items()} for c in configs})
+    (root / ".cache/huggingface/download").mkdir(parents=True)
+    (root / ".cache/huggingface/download/test.parquet.metadata").write_text("x")
     assert missing_copies([SOURCE], tmp_path) == []
-    rows = [
-        {column: row[column] for column in SOURCE.columns}
-        for row in load_rows(SOURCE, local_copies=tmp_path)
-    ]
-    assert rows == [{"question": "One?", "answer": "a"}, {"question": "2?", "answer": "b"}]
+    assert list(load_rows(SOURCE, local_copies=tmp_path)) == ROWS
 
 
 def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
@@ -211,121 +162,49 @@ def test_two_copies_with_the_same_card_are_not_taken_for_each_other(tmp_path):
     assert found == ["1", "2"]
 
 
-def test_missing_copies_are_named_with_the_commands_that_get_them(tmp_path):
-    # Of several configs, all have to be there.
-    write_records(tmp_path / "EleutherAI/hendrycks_math/algebra/train.jsonl", [math_row(1)])
-    assert missing_copies([MATH.source, SOURCE], tmp_path) == [
-        f"hf download {source.hub_name} --repo-type dataset --revision {source.revision} "
-        f"--local-dir {tmp_path}/{source.hub_name}"
-        for source in (MATH.source, SOURCE)
-    ]
-
-
 def test_a_missing_column_and_a_value_of_another_type_are_named():
     row = {"query": "How fast?", "answer": "1", "category": "Physics"}
-    missing = r"WebInstruct-verified, row 0: no column 'question', 'answer_type'; it has query, ans"
-    with pytest.raises(DataPreparationError, match=missing):
+    missing = r"WebInstruct-verified, row 0: no column 'question'; it has query, answer, category"
+    with pytest.raises(DataError, match=missing):
         convert_rows(WEBINSTRUCT, [row])
     rows = [webinstruct_row(0), webinstruct_row(1) | {"answer": 16.8}]
-    with pytest.raises(DataPreparationError, match=r"row 1: column 'answer' holds float '16.8'"):
+    with pytest.raises(DataError, match=r"row 1: column 'answer' holds float '16.8'"):
         convert_rows(WEBINSTRUCT, rows)
 
 
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("test.parquet", b"PAR1 and then nothing"),
         ("test.parquet", b"version https://git-lfs"),
         ("test.jsonl", b'{"question": "One?", "answer": "1"}\n{"question": "Tw'),
         ("test.csv", b'question,answer\n"One?,1\n'),
+        ("train.jsonl", b'{"question": "of another split", "answer": "1"}'),
     ],
 )
 def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):
-    path = tmp_path / "owner/name/main" / name
-    path.parent.mkdir(parents=True)
-    path.write_bytes(content)
-    with pytest.raises(DataPreparationError) as caught:
+    root = tmp_path / SOURCE.hub_name
+    root.mkdir(parents=True)
+    (root / name).write_bytes(content)
+    write_card(root, {"main": {name.partition(".")[0]: name}})
+    with pytest.raises(DataError) as caught:
         list(load_rows(SOURCE, local_copies=tmp_path))
-    assert f"owner/name: the local copy {path.parent} cannot be read" in str(caught.value)
-    assert "Get it again: hf download owner/name" in str(caught.value)
-
-
-def test_a_copy_without_the_split_is_named_with_what_was_looked_for(tmp_path):
-    write_records(tmp_path / "owner/name/main/train.jsonl", OTHER)
-    with pytest.raises(DataPreparationError, match="as config 'main', split 'test'"):
-        list(load_rows(SOURCE, local_copies=tmp_path))
+    said = f"owner/name: the local copy {root} cannot be read as config 'main', split 'test'"
+    assert said in str(caught.value)
+    assert "Get it again: hf download owner/name --repo-type dataset" in str(caught.value)
 
 
 def test_a_copy_of_another_length_than_the_hubs_is_warned_about(tmp_path, caplog):
-    write_records(tmp_path / "owner/name/main/test.jsonl", ROWS[:1])
+    write_records(tmp_path / "owner/name/test.jsonl", ROWS[:1])
+    write_card(tmp_path / "owner/name", {"main": {"test": "test.jsonl"}})
     list(load_rows(SOURCE, local_copies=tmp_path))
     assert caplog.messages == ["owner/name: 1 rows, but the hub's copy has 2"]
 
 
-# ---------------------------------------------------------------- the hub
-
-
-GATED = replace(SOURCE, is_gated=True)
-
-
-@pytest.mark.parametrize(
-    ("source", "error", "kind", "parts"),
-    [
-        (
-            GATED,
-            DatasetNotFoundError("Dataset 'owner/name' is a gated dataset on the Hub."),
-            DataPreparationError,
-            ["https://huggingface.co/datasets/owner/name", "hf auth login", "HF_TOKEN"],
-        ),
-        (
-            SOURCE,
-            DatasetNotFoundError("Revision '000' doesn't exist"),
-            DataPreparationError,
-            ["cannot be read from https://huggingface.co/datasets/owner/name", "doesn't exist"],
-        ),
-        (
-            SOURCE,
-            ConnectionError("Couldn't reach 'owner/name' on the Hub"),
-            HubUnreachableError,
-            ["cannot be reached", "Couldn't reach", "HF_HOME"],
-        ),
-        (
-            SOURCE,
-            ValueError("BuilderConfig 'main' not found"),
-            DataPreparationError,
-            ["config 'main', split 'test'", "BuilderConfig 'main' not found"],
-        ),
-    ],
-)
-def test_what_the_hub_refuses_is_told_with_the_remedy(monkeypatch, source, error, kind, parts):
-    monkeypatch.setattr(loading, "load_dataset", Mock(side_effect=error))
-    with pytest.raises(DataPreparationError) as caught:
-        list(load_rows(source, local_copies=None))
-    assert type(caught.value) is kind
-    assert all(part in str(caught.value) for part in ["owner/name", *parts])
-
-
 def test_the_hub_is_asked_for_the_pinned_commit_of_every_config(monkeypatch):
-    load = Mock(return_value=Dataset.from_list([math_row(1)]))
-    monkeypatch.setattr(loading, "load_dataset", load)
+    load = Mock(return_value=[math_row(1)])
+    monkeypatch.setattr(datasets, "load_dataset", load)
     assert len(list(load_rows(MATH.source, local_copies=None))) == 7
     assert load.call_args_list == [
         call(MATH.source.hub_name, name=name, split="train", revision=MATH.source.revision)
         for name in MATH.source.configs
     ]
-
-
-ENTRY = {"sha256": "0", "records": {}, "left_out": {}, "origin": "hub", "recipe": {}}
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"files": {}, "mine": 7}, "mine: "),
-        ({"files": {"x": ENTRY | {"mine": 7}}}, "files.x.mine: "),
-    ],
-)
-def test_a_key_that_checksums_do_not_have_is_damage(tmp_path, content, said):
-    (tmp_path / "checksums.json").write_text(json.dumps(content))
-    with pytest.raises(FileError, match=f"checksums.json is damaged: {said}.*Delete it"):
-        Manifest.read(tmp_path)

@@ -84,16 +84,12 @@ def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
     [
         ("math", r"\boxed{2}", "without it"),
         ("science", "9.81 m", "is not a decimal number"),
-        ("science", "infinity", "is not a decimal number"),
         ("math", "nan", "is how a missing value is written"),
         ("coding", "assert f(1) ==", "not Python"),
         ("coding", "import torch\nassert f(1) == 2", "imports torch"),
         ("coding", "def test_f():\n    assert f(1) == 2", "does it call its tests?"),
         ("coding", "hello", "no assert"),
-        ("coding", "console.log(f(1))", "no assert"),
-        ("coding", "return f(1) == 2", "not Python"),
         ("math", r"\heartsuit \& 13", "nothing but the same letters would be correct"),
-        ("math", "(1, ???)", "nothing but the same letters would be correct"),
     ],
 )
 def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer, part):
@@ -107,12 +103,11 @@ def test_every_faulty_line_is_listed_and_not_the_first_twenty_alone(tmp_path, ve
     poems = [{"id": f"{n}", "task": "poetry", "prompt": "?", "answer": "-"} for n in range(40)]
     path = write(tmp_path / "own.jsonl", '{"id": ', *GOOD, *GOOD, *poems)
     report = check_questions(str(path), RECORDS, verifier=verifier)
-    assert report.num_records == 47
     assert len(report.faults) == 44  # the cut line, the 3 repeated ids, the 40 poems
     assert list(report.faults)[:4] == ["line 1", "line 5", "line 6", "line 7"]
     assert report.faults["line 5"] == "id 'm' is already that of line 2"
     assert "task: Input should be" in report.faults["line 47"]
-    assert report.counts.total() == 3
+    assert len(report.sound) == 3
 
 
 @pytest.mark.parametrize(

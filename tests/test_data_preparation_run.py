@@ -16,12 +16,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
-from local_copies import kodcode_row, math_row, webinstruct_row, write_all
+from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_card
 from small_runs import write_records
 
-from comas.data import load_questions
-from comas.data.preparation import DataPreparationError, Source, build
-from comas.data.preparation.loading import HubUnreachableError
+from comas.data import DataError, load_questions
+from comas.data.preparation import Source, build
 from comas.data.preparation.math_train import MATH
 from comas.utils.files import locked
 from evaluation.benchmarks import BENCHMARKS
@@ -141,11 +140,6 @@ def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies, tmp_p
     assert files["train.jsonl"]["left_out"][reason] == 1
 
 
-def test_single_benchmarks_are_built_alone(copies, tmp_path):
-    assert run(copies, tmp_path, "--only", "gsm8k", "mbpp") == 0
-    assert {path.name for path in tmp_path.rglob("*.jsonl")} == {"gsm8k.jsonl", "mbpp.jsonl"}
-
-
 # ---------------------------------------------------------------- decontamination
 
 
@@ -160,11 +154,12 @@ def planted_copies(folder: Path) -> None:
     rows = [math_row(number) for number in range(1, 9) if number % 3]
     rows[1]["problem"] = "what is $2 \\pi$, halved"  # as in MATH-500
     rows[3]["problem"] = rows[2]["problem"].upper()  # as another of its own
-    shutil.rmtree(folder / MATH.source.hub_name)
+    root = folder / MATH.source.hub_name
+    shutil.rmtree(root)
     for config in MATH.source.configs:
         # Number 0 is of level 3, and left out.
-        planted = rows if config == "algebra" else [math_row(0)]
-        write_records(folder / MATH.source.hub_name / config / "train.jsonl", planted)
+        write_records(root / f"{config}.jsonl", rows if config == "algebra" else [math_row(0)])
+    write_card(root, {config: {"train": f"{config}.jsonl"} for config in MATH.source.configs})
     coding = [kodcode_row(number) for number in (1, 5, 7)]
     coding[2]["question"] = f"Write add_7(x). {quiet_lake}."  # 17 words of SciBench's
     science = [webinstruct_row(number) for number in (0, 1, 2, 4)]
@@ -177,27 +172,19 @@ def planted_copies(folder: Path) -> None:
         write_records(folder / name / "data/train-0.jsonl", planted)
 
 
-def test_planted_repetitions_are_dropped_and_reported_and_nothing_else(tmp_path):
+def test_planted_repetitions_are_dropped_and_counted_and_nothing_else(tmp_path):
     planted_copies(tmp_path / "copies")
     sizes = ["--train-size", "4", "1", "2", "--validation-size", "0", "1", "1"]
     assert run(tmp_path / "copies", tmp_path / "data", sizes=sizes) == 0
-    by_id = {line["id"]: line for line in records(tmp_path / "data/decontamination.jsonl")}
-    [twin] = set(by_id) - {"math-00001", "kodcode-00002", "webinstruct-00003"}
-    assert by_id["math-00001"] == {
-        "id": "math-00001",
-        "source": "math",
-        "repeats": "math-500-00000",
-        "of": "benchmark",
-        "same_text": True,
-        "words": "what is 2 pi halved",
-    }
-    assert by_id["kodcode-00002"]["repeats"] == "scibench-00000"
-    assert len(by_id["kodcode-00002"]["words"].split()) == 13
-    assert by_id["webinstruct-00003"]["repeats"] == "gsm8k-00000"
-    assert twin in ("math-00002", "math-00003")  # the one that came second
-    assert by_id[twin]["of"] == "blend"
-    taken = ids(tmp_path / "data/train.jsonl") | ids(tmp_path / "data/validation.jsonl")
-    assert not taken & set(by_id)
+    taken = set().union(*(ids(tmp_path / f"data/{name}.jsonl") for name in SPLITS))
+    assert not taken & {"math-00001", "kodcode-00002", "webinstruct-00003"}
+    assert len(taken & {"math-00002", "math-00003"}) == 1  # twins
+    assert len(taken) == 9
+    files = json.loads((tmp_path / "data/checksums.json").read_text())["files"]
+    counts = files["train.jsonl"]["left_out"]
+    for domain in ("math", "coding", "science"):
+        assert counts[f"{domain}: it repeats a question of the benchmark"] == 1
+    assert counts["math: it repeats a question of the blend"] == 1
 
 
 # ---------------------------------------------------------------- continued, and checked
@@ -208,7 +195,7 @@ def test_a_second_run_keeps_and_checks_what_is_there(built, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty", built) == 0  # reads no dataset
     assert contents(built) == before
-    assert capsys.readouterr().out.count("checked, kept") == len(script.BENCHMARKS) + 3
+    assert capsys.readouterr().out.count("checked, kept") == len(script.BENCHMARKS) + 2
 
 
 def test_a_killed_build_continues_where_it_was(copies, built, tmp_path):
@@ -258,8 +245,8 @@ def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
     before = contents(built)
     assert run(copies, built, *options) == 1
     assert contents(built) == before
-    assert message in caplog.messages[-1]
-    assert "--rebuild replaces them" in caplog.messages[-1]
+    assert message in caplog.text
+    assert "--rebuild replaces it" in caplog.text
     assert run(copies, built, *options, "--rebuild") == 0
     assert run(copies, built, *options) == 0
 
@@ -289,7 +276,7 @@ def test_a_benchmark_that_changed_makes_the_blend_stale(copies, built, tmp_path,
     )
     assert run(tmp_path / "newer", built, "--only", "math-500", "--rebuild") == 0
     assert run(copies, built) == 1
-    assert "train.jsonl was built with apart_from.math-500 '" in caplog.messages[-1]
+    assert "train.jsonl was built with apart_from.math-500 '" in caplog.text
 
 
 def test_one_build_at_a_time(copies, tmp_path, caplog):
@@ -336,7 +323,7 @@ def failing_load(name: str, error: BaseException) -> Callable[..., object]:
 def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     copies, tmp_path, monkeypatch, caplog
 ):
-    failing = failing_load("Idavidrein/gpqa", DataPreparationError("not today"))
+    failing = failing_load("Idavidrein/gpqa", DataError("not today"))
     with monkeypatch.context() as patch:
         patch.setattr(build, "load_rows", failing)
         assert run(copies, tmp_path) == 1
@@ -350,26 +337,12 @@ def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     assert files["train.jsonl"]["recipe"]["apart_from"].keys() == others
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "said"),
-    [
-        (HubUnreachableError("not today"), 1, "not today; the datasets after it were not tried"),
-        (KeyboardInterrupt(), 130, "Rerun the command"),
-    ],
-)
-def test_without_a_connection_or_when_interrupted_no_further_dataset_is_tried(
-    copies, tmp_path, monkeypatch, caplog, error, status, said
-):
-    monkeypatch.setattr(build, "load_rows", failing_load("openai/openai_humaneval", error))
-    assert run(copies, tmp_path) == status
+def test_what_was_built_before_an_interruption_stays(copies, tmp_path, monkeypatch, caplog):
+    failing = failing_load("openai/openai_humaneval", KeyboardInterrupt())
+    monkeypatch.setattr(build, "load_rows", failing)
+    assert run(copies, tmp_path) == 130
     assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == {"gsm8k", "math-500"}
-    assert said in caplog.text
-
-
-def test_a_folder_that_cannot_be_written_is_named(copies, tmp_path, caplog):
-    (tmp_path / "file").write_text("")
-    assert run(copies, tmp_path / "file") == 1
-    assert str(tmp_path / "file") in caplog.messages[-1]
+    assert "Rerun the command" in caplog.text
 
 
 # ---------------------------------------------------------------- the command line
@@ -377,7 +350,7 @@ def test_a_folder_that_cannot_be_written_is_named(copies, tmp_path, caplog):
 
 @pytest.mark.parametrize(
     "arguments",
-    ["--only gsm9k", "--from /no/folder", "--train-size 1 2", "--train-size 1 -2 3", "surplus"],
+    ["--only gsm9k", "--from /no/folder", "--train-size 1 -2 3"],
 )
 def test_wrong_arguments_end_with_2(arguments, capsys):
     with pytest.raises(SystemExit) as caught:
@@ -386,18 +359,13 @@ def test_wrong_arguments_end_with_2(arguments, capsys):
     assert "usage: " in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", ["prepare_data.sh", "check_data.sh"])
-def test_help_needs_no_environment_and_names_every_option_and_dataset(name, tmp_path):
+def test_help_needs_no_environment_and_names_every_dataset(tmp_path):
     printed = subprocess.run(
-        ["bash", str(REPOSITORY / "scripts" / name), "--help"],
+        ["bash", str(SCRIPT), "--help"],
         cwd=tmp_path,
         env={**os.environ, "PYTHON": "/no/such/python"},
         capture_output=True,
         text=True,
     ).stdout
-    assert printed.startswith(f"usage: bash scripts/{name}")
-    if name == "prepare_data.sh":
-        for option in ("--from", "--only", "--skip", "--seed", "--output", "--rebuild"):
-            assert option in printed
-        [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
-        assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])
+    [names] = [line for line in printed.splitlines() if line.startswith("Names: ")]
+    assert sorted(names.split()[1:]) == sorted(["train", *BENCHMARKS])

@@ -2,6 +2,7 @@
 
 from comas.data.batches import count_steps, draw_batch, fixed_subset
 from comas.data.records import (
+    RECORD,
     RECORDS,
     DataError,
     Faulty,
@@ -14,6 +15,7 @@ from comas.data.records import (
 )
 
 __all__ = [
+    "RECORD",
     "RECORDS",
     "DataError",
     "Faulty",

@@ -3,7 +3,7 @@ a value is missing."""
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -37,15 +37,6 @@ def has_column(row: Mapping[str, Any], column: str) -> bool:
     return True
 
 
-def column_names(row: Mapping[str, Any]) -> Iterator[str]:
-    """The names of all columns, dotted where they hold mappings."""
-    for name, value in row.items():
-        if isinstance(value, Mapping) and value:
-            yield from (f"{name}.{inner}" for inner in column_names(value))
-        else:
-            yield name
-
-
 def given(value: Any) -> Any:
     """``value``; None for a number that is not finite, as a missing one is in columns of floats."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
@@ -61,36 +52,24 @@ def text_of(value: Any, *, key: str, column: str) -> Any:
 
     Example: ``[{"role": "user", "content": "1 + 1?"}]`` gives ``"1 + 1?"``.
 
-    Raises ValueError for what holds several texts, with the setting that reads one of them.
+    Raises ValueError for what holds no text or several, with the setting that reads one of them.
     """
-    setting = f"data.columns.{key}={column}"
-    if isinstance(value, Mapping) and value:
-        one = next(iter(column_names(value)))
-        raise ValueError(f"{key}: holds {', '.join(value)}; {setting}.{one} reads one of them")
-    return _text_of_chat(value, key=key, setting=setting) if isinstance(value, list) else value
-
-
-def _text_of_chat(value: list[Any], *, key: str, setting: str) -> Any:
-    if not value:
-        raise ValueError(f"{key}: holds an empty list")
-    if not all(isinstance(message, Mapping) and "content" in message for message in value):
-        raise ValueError(
-            f"{key}: holds a list of {len(value)}; {setting}.0 reads its first value alone"
-        )
-    if len(value) != 1:
+    if isinstance(value, list) and len(value) == 1 and has_column(value[0], "content"):
+        value = value[0]["content"]
+        column = f"{column}.0.content"
+    if not isinstance(value, list | Mapping):
+        return value
+    if isinstance(value, Mapping):
+        found, within = ", ".join(value), next(iter(value), "")
+    elif value and all(isinstance(one, Mapping) and "content" in one for one in value):
         roles = ", ".join(str(message.get("role")) for message in value)
-        raise ValueError(
-            f"{key}: holds {len(value)} messages ({roles}), but agents are asked one text; "
-            f"{setting}.-1.content reads the last alone, and rollout.system_prompt sets the same "
-            "system message for all"
-        )
-    content = value[0]["content"]
-    if not isinstance(content, list):
-        return content
-    texts = [part.get("text") for part in content if part.get("type") == "text"]
-    if len(texts) != len(content):
-        raise ValueError(f"{key}: the message holds more than text; leave the record out")
-    return "".join(texts)
+        found, within = f"{len(value)} messages ({roles})", "-1.content"
+    else:
+        found, within = f"a list of {len(value)}", "0"
+    raise ValueError(
+        f"{key}: holds {found}, not one text; data.columns.{key}={column}.{within} reads one of "
+        "them, and rollout.system_prompt sets the same system message for all"
+    )
 
 
 def _within(value: Any, part: str) -> Any:

@@ -63,16 +63,10 @@ def _options(row: Mapping[str, Any], columns: Sequence[str]) -> list[str] | None
         )
     values = [value_at(row, column) for column in columns]
     options = values[0] if len(columns) == 1 else values
-    if isinstance(options, Mapping):
-        one = f"[{columns[0]}.{next(iter(options), '')}]"
-        raise ValueError(
-            f"choices: column {columns[0]!r} holds {', '.join(options)}; name the one that holds "
-            f"the list of options, as data.columns.choices={one} does"
-        )
     if not isinstance(options, list):
         raise ValueError(
-            f"choices: column {columns[0]!r} holds no list; name the columns of the options, as "
-            "data.columns.choices=[A,B,C,D] does"
+            f"choices: column {columns[0]!r} holds no list; data.columns.choices names the columns "
+            "of the options, as [A,B,C,D] does, or the one of their list, as [choices.text] does"
         )
     if not 2 <= len(options) <= len(LETTERS):
         raise ValueError(f"choices: {len(options)} options; there must be 2 to {len(LETTERS)}")

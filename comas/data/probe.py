@@ -1,6 +1,5 @@
 """Planted solutions, of which it is known what is wrong: judges are asked about them all along."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -11,28 +10,17 @@ from pydantic_core import PydanticCustomError
 from comas.data.records import Text, read_records, sound_records
 from comas.types import Domain
 
-_EXAMPLE = json.dumps(
-    {
-        "id": "sum-0",
-        "task": "math",
-        "prompt": "What is 48 + 23?",
-        "solution": "8+3=11, 4+2=6. \\boxed{61}",
-        "mistake": "carry lost",
-        "true_accusation": "a carry is lost",
-        "false_accusation": "the tens are left out",
-    }
+_EXAMPLE = (
+    '{"id": "sum-0", "task": "math", "prompt": "What is 48 + 23?", "solution": "8+3=11, 4+2=6. '
+    '\\\\boxed{61}", "mistake": "carry lost", "true_accusation": "a carry is lost", '
+    '"false_accusation": "the tens are left out"}'
 )
 
 
 @dataclass(frozen=True)
 class ProbeItem:
-    """A solution and what an evaluation may say of it, truly or falsely.
-
-    Example of a wrong one: ``{"id": "sum-0", "task": "math", "prompt": "What is 48 + 23?",
-    "solution": "8+3=11, 4+2=6. \\\\boxed{61}", "mistake": "carry lost", "true_accusation":
-    "a carry is lost", "false_accusation": "the tens are left out"}``; of a right one ``mistake``
-    and ``true_accusation`` are null.
-    """
+    """A solution and what an evaluation may say of it, truly or falsely. ``_EXAMPLE`` is a wrong
+    one; of a right one ``mistake`` and ``true_accusation`` are null."""
 
     id: Text
     task: Domain

@@ -13,8 +13,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, fields, replace
-from functools import cache
+from dataclasses import fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -65,17 +64,20 @@ def generated_rows(rules: Data) -> list[tuple[str, dict[str, str]]]:
 
     Raises DataError where the package or a task is missing, or an option is wrong.
     """
-    return list(_generate(json.dumps(asdict(rules.reasoning_gym), sort_keys=True)))
-
-
-@cache
-def _generate(wanted: str) -> tuple[tuple[str, dict[str, str]], ...]:
-    settings = ReasoningGym(**json.loads(wanted))
-    options = _options_of_tasks(settings)
+    tasks = rules.reasoning_gym.tasks
+    if rules.reasoning_gym.size is None:
+        raise DataError(
+            f"{_KEY}.size: null is for a run of training.num_steps steps; give a number"
+        )
+    if not tasks:
+        raise DataError(f"{_KEY}.tasks names no task; write it like {_KEY}.tasks.chain_sum={{}}")
+    if unsound := [f"{name}: its scorer {why}" for name, why in UNSOUND.items() if name in tasks]:
+        raise DataError("\n  ".join([f"{_KEY}.tasks: leave these out:", *unsound]))
     _check_package()
+    common = {"size": rules.reasoning_gym.size, "seed": 0}
     process = subprocess.run(
         [sys.executable, "-m", "comas.data.reasoning_gym"],
-        input=json.dumps(options),
+        input=json.dumps({name: common | options for name, options in tasks.items()}),
         capture_output=True,
         text=True,
         check=False,
@@ -86,38 +88,18 @@ def _generate(wanted: str) -> tuple[tuple[str, dict[str, str]], ...]:
     found = [json.loads(line) for line in process.stdout.splitlines()]
     if faults := [row["fault"] for row in found if "fault" in row]:
         raise DataError("\n  ".join([f"{_KEY}.tasks:", *faults]))
-    return tuple((f"question {number}", row) for number, row in enumerate(found, start=1))
-
-
-def _options_of_tasks(settings: ReasoningGym) -> dict[str, dict[str, Any]]:
-    """Task -> what its generator is made with."""
-    if settings.size is None:
-        raise DataError(
-            f"{_KEY}.size: null is for a run of training.num_steps steps; give a number"
-        )
-    if not settings.tasks:
-        raise DataError(f"{_KEY}.tasks names no task; write it like {_KEY}.tasks.chain_sum={{}}")
-    unsound = [
-        f"{name}: its scorer {why}" for name, why in UNSOUND.items() if name in settings.tasks
-    ]
-    if unsound:
-        raise DataError("\n  ".join([f"{_KEY}.tasks: leave these out:", *unsound]))
-    common = {"size": settings.size, "seed": 0}
-    return {name: common | options for name, options in settings.tasks.items()}
+    return [(f"question {number}", row) for number, row in enumerate(found, start=1)]
 
 
 def _check_package() -> None:
-    install = f"{program('pip')} install reasoning-gym=={VERSION}"
     try:
         found = version("reasoning-gym")
-    except PackageNotFoundError as error:
-        raise DataError(
-            f"data.train or data.validation is reasoning_gym, which is not installed: {install}"
-        ) from error
+    except PackageNotFoundError:
+        found = "none"
     if found != VERSION:
         raise DataError(
-            f"{_KEY} needs version {VERSION}: {found} is installed, whose questions may be others: "
-            f"{install}"
+            f"{_KEY} needs version {VERSION} of reasoning-gym, as others may make other questions: "
+            f"{found} is installed: {program('pip')} install reasoning-gym=={VERSION}"
         )
 
 

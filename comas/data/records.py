@@ -2,21 +2,22 @@
 
 import json
 import re
+import reprlib
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Generic, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, TypeVar
 
 from pydantic import AfterValidator, TypeAdapter, ValidationError
-from pydantic_core import PydanticCustomError, to_json
+from pydantic_core import PydanticCustomError
 
 from comas.config.schema import Data
 from comas.config.schema.questions import COLUMNS
 from comas.data import reasoning_gym
-from comas.data.cells import column_names, has_column, spells_missing, text_of, value_at
+from comas.data.cells import has_column, spells_missing, text_of, value_at
 from comas.data.choices import gold_with_options, with_choices
-from comas.data.rows import DataError, Faulty, json_texts, read_rows, source_of
+from comas.data.rows import DataError, Faulty, json_rows, read_rows, source_of
 from comas.types import AnswerKey, Domain, Question
 from comas.utils.files import faults_in_words
 
@@ -55,7 +56,6 @@ def _not_endless(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_not_blank)]
-Form = TypeVar("Form", bound=str)
 
 
 class Identified(Protocol):
@@ -69,7 +69,7 @@ Kind = TypeVar("Kind", bound=Identified)
 
 
 @dataclass(frozen=True)
-class Record(Generic[Form]):
+class Record:
     """A line of a record file; further keys are allowed there.
 
     Example: ``{"id": "math/17", "task": "math", "prompt": "What is 48 + 23?", "answer": "71",
@@ -77,8 +77,7 @@ class Record(Generic[Form]):
     """
 
     id: Text
-    task: Form
-    """A domain; of a benchmark, a form of answers."""
+    task: Domain
     prompt: Annotated[Text, AfterValidator(_not_endless)]
     answer: Text
     source: Text
@@ -90,7 +89,7 @@ class Record(Generic[Form]):
         return gold_with_options(self.answer, self.prompt) if is_choice else self.answer
 
 
-_QUESTION: TypeAdapter[Record[Domain]] = TypeAdapter(Record[Domain])
+RECORD = TypeAdapter(Record)
 
 
 @dataclass(frozen=True)
@@ -140,22 +139,20 @@ def sound_records(
 
 def read_questions(
     name: str | Path, rules: Data = RECORDS
-) -> Iterator[tuple[str, Record[Domain] | Faulty]]:
+) -> Iterator[tuple[str, Record | Faulty]]:
     """(location, record) of each row of a file or of a dataset on the hub, or of each question that
     is generated; ids must differ.
 
     Raises DataError when it cannot be read.
     """
-    texts: Iterable[tuple[str, bytes | Faulty]]
     if name == reasoning_gym.NAME:
-        texts = ((place, to_json(row)) for place, row in reasoning_gym.generated_rows(rules))
-    else:
-        rows, source = read_rows(str(name)), source_of(str(name))
-        texts = (
-            (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
-            for number, (location, row) in enumerate(rows, start=1)
-        )
-    return _validated(texts, _QUESTION)
+        return _validated(reasoning_gym.generated_rows(rules), RECORD)
+    rows, source = read_rows(str(name)), source_of(str(name))
+    records = (
+        (location, _as_record(row, f"{source}/{number}", source=source, rules=rules))
+        for number, (location, row) in enumerate(rows, start=1)
+    )
+    return _validated(records, RECORD)
 
 
 def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kind | Faulty]]:
@@ -163,30 +160,32 @@ def read_records(path: Path, kind: TypeAdapter[Kind]) -> Iterator[tuple[str, Kin
 
     Raises DataError when the file cannot be read, or begins like a JSON list and is none.
     """
-    return _validated(json_texts(path), kind)
+    return _validated(json_rows(path), kind)
 
 
 def _validated(
-    texts: Iterable[tuple[str, bytes | Faulty]], kind: TypeAdapter[Kind]
+    rows: Iterable[tuple[str, Any]], kind: TypeAdapter[Kind]
 ) -> Iterator[tuple[str, Kind | Faulty]]:
     location_of_id: dict[str, str] = {}
-    for location, text in texts:
-        if isinstance(text, Faulty):
-            yield location, text
-            continue
-        try:
-            record = kind.validate_json(text)
-        except ValidationError as error:
-            yield location, Faulty(faults_in_words(error))
-            continue
-        first = location_of_id.setdefault(record.id, location)
-        if first != location:
-            yield location, Faulty(f"id {record.id!r} is already that of {first}")
-        else:
-            yield location, record
+    for location, row in rows:
+        record = row if isinstance(row, Faulty) else _record_or_fault(row, kind)
+        if not isinstance(record, Faulty):
+            first = location_of_id.setdefault(record.id, location)
+            if first != location:
+                record = Faulty(f"id {record.id!r} is already that of {first}")
+        yield location, record
 
 
-def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faulty:
+def _record_or_fault(row: Any, kind: TypeAdapter[Kind]) -> Kind | Faulty:
+    if not isinstance(row, Mapping):
+        return Faulty(f"Input should be an object, not {reprlib.repr(row)}")
+    try:
+        return kind.validate_python(row)
+    except ValidationError as error:
+        return Faulty(faults_in_words(error))
+
+
+def _as_record(row: Any, name: str, *, source: str, rules: Data) -> Any:
     """A row's record, still to be validated; ``name`` is its id if it has none of its own.
 
     Example, with ``data.columns.prompt=question``, ``data.domain=math`` and
@@ -194,10 +193,8 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
     gives ``{"id": "mine/1", "task": "math", "prompt": "What is 48 + 23?", "answer": "71",
     "source": "mine"}``.
     """
-    if isinstance(row, Faulty):
-        return row
     if not isinstance(row, Mapping):
-        return to_json(row)
+        return row
     chosen = COLUMNS | rules.columns
     columns = {"id": "id", "source": "source"}
     columns |= {part: str(chosen[part]) for part in NEEDED if chosen[part] is not None}
@@ -219,7 +216,7 @@ def _as_record(row: Any, name: str, *, source: str, rules: Data) -> bytes | Faul
             )
     except ValueError as error:
         return Faulty(str(error))
-    return to_json({key: _as_text(value) for key, value in record.items()})
+    return {key: _as_text(value) for key, value in record.items()}
 
 
 def _prompt_and_answer(
@@ -256,7 +253,7 @@ def _missing(key: str, column: str | None, row: Mapping[str, Any]) -> str:
     if column is not None and has_column(row, column):
         return f"{key}: has no value (null, NaN or an empty cell)"
     remedy = " or data.domain says it of all" if key == "task" else ""
-    there = ", ".join(column_names(row))
+    there = ", ".join(row)
     return f"{key}: no column {column!r} among {there}; data.columns.{key} names it{remedy}"
 
 

@@ -7,14 +7,13 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import HfHubHTTPError
-from pydantic_core import from_json, to_json
+from pydantic_core import from_json
 
 from comas.config.paths import tried
 from comas.utils.invocation import program
@@ -27,9 +26,12 @@ HUB_NAME = re.compile(
 HUB_FORM = "hub:OWNER/NAME[@COMMIT][/CONFIG[/SPLIT]], such as hub:openai/gsm8k/main/test"
 DEFAULT_SPLIT = "train"
 
+# It says of every request that it tries again; an error says in the end what there was.
+logging.getLogger("huggingface_hub.utils._http").setLevel(logging.ERROR)
+
 
 class DataError(ValueError):
-    """A data file that cannot be used, with every faulty record."""
+    """Data that cannot be used, with every faulty record and what the user can do about it."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +53,22 @@ def read_rows(name: str) -> Iterator[tuple[str, Any]]:
     Raises DataError when it cannot be read.
     """
     if name.startswith(HUB):
-        return _numbered(_hub_rows(name))
+        parts = _hub_parts(name)
+        return _numbered(
+            hub_rows(
+                parts["path"],
+                config=parts["name"],
+                split=parts["split"] or DEFAULT_SPLIT,
+                revision=parts["revision"],
+            )
+        )
     path = Path(name)
     match path.suffix.lower():
         case ".csv":
             return _csv_rows(path)
         case ".parquet":
             return _numbered(_parquet_rows(path))
-    return ((location, _parsed(text)) for location, text in json_texts(path))
+    return json_rows(path)
 
 
 def source_of(name: str) -> str:
@@ -66,8 +76,8 @@ def source_of(name: str) -> str:
     return _hub_parts(name)["path"] if name.startswith(HUB) else Path(name).stem
 
 
-def json_texts(path: Path) -> Iterator[tuple[str, bytes]]:
-    """(location, text) of each record of a JSON list or JSONL.
+def json_rows(path: Path) -> Iterator[tuple[str, Any]]:
+    """(location, row) of each record of a JSON list or JSONL; ``Faulty`` where it is no JSON.
 
     Raises DataError when the file cannot be read, or begins like a JSON list and is none.
     """
@@ -77,20 +87,35 @@ def json_texts(path: Path) -> Iterator[tuple[str, bytes]]:
             records = from_json(content)
         except ValueError as error:
             raise DataError(f"{path} begins like a JSON list, but is none: {error}") from error
-        yield from ((f"record {n}", to_json(record)) for n, record in enumerate(records, start=1))
+        yield from ((f"record {number}", row) for number, row in enumerate(records, start=1))
         return
     # Not splitlines(), which would also split at U+2028 within a JSON string.
     for number, line in enumerate(content.split(b"\n"), start=1):
         line = line.removeprefix(codecs.BOM_UTF8)  # of files that were joined
         if line.strip():
-            yield f"line {number}", line
+            try:
+                row = from_json(line)
+            except ValueError as error:
+                row = Faulty(f"Invalid JSON: {error}")
+            yield f"line {number}", row
 
 
-def _parsed(text: bytes) -> Any:
+def hub_rows(
+    name: str, *, config: str | None, split: str, revision: str | None
+) -> Iterator[Mapping[str, Any]]:
+    """The rows of a dataset on the hub. Raises DataError when it does not give it."""
+    import datasets
+    from datasets.exceptions import DatasetsError
+
     try:
-        return from_json(text)
-    except ValueError as error:
-        return Faulty(f"Invalid JSON: {error}")
+        yield from datasets.load_dataset(name, name=config, split=split, revision=revision)
+    except (HfHubHTTPError, DatasetsError, OSError, ValueError) as error:
+        raise DataError(
+            f"{name}: the hub, or what is kept of it here (HF_HOME), does not give config "
+            f"{config!r}, split {split!r}: {' '.join(str(error).split())}. For a gated dataset "
+            f"accept its terms at https://huggingface.co/datasets/{name} and log in "
+            f"({program('hf')} auth login, or HF_TOKEN)"
+        ) from error
 
 
 def _utf8(path: Path) -> bytes:
@@ -140,49 +165,20 @@ def _whole(row: dict[Any, Any], num_columns: int) -> dict[str, str | None] | Fau
 
 
 def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    from datasets import load_dataset
+    import datasets
 
     try:
         # Streamed, past the library's cache, which copies the file.
-        yield from load_dataset("parquet", data_files=str(path), split="train", streaming=True)
+        yield from datasets.load_dataset(
+            "parquet", data_files=str(path), split="train", streaming=True
+        )
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else None
         raise _unreadable(path, reason or str(error)) from error
 
 
-@contextmanager
-def quiet_retries() -> Iterator[None]:
-    """Leave out the lines in which the hub's library says that it tries again: an error says in the
-    end what there was."""
-    logger = logging.getLogger("huggingface_hub.utils._http")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def _hub_rows(name: str) -> Iterator[Mapping[str, Any]]:
-    from datasets import load_dataset
-    from datasets.exceptions import DatasetsError
-
-    parts = _hub_parts(name)
-    try:
-        with quiet_retries():
-            rows = load_dataset(**parts | {"split": parts["split"] or DEFAULT_SPLIT})
-        yield from rows
-    except (HfHubHTTPError, DatasetsError, OSError, ValueError) as error:
-        raise DataError(
-            f"{name}: the hub, or what is kept of it here (HF_HOME), does not give it: "
-            f"{' '.join(str(error).split())}. Write it like {HUB_FORM}; for a gated dataset accept "
-            f"its terms at https://huggingface.co/datasets/{parts['path']} and log in "
-            f"({program('hf')} auth login)"
-        ) from error
-
-
 def _hub_parts(name: str) -> dict[str, Any]:
-    """The arguments of ``datasets.load_dataset``: path, revision, name (of the config) and split.
+    """The parts of a dataset's name: path, revision, name (of the config) and split.
 
     Raises DataError when ``name`` is not of the form.
     """
@@ -192,7 +188,7 @@ def _hub_parts(name: str) -> dict[str, Any]:
     return parts.groupdict()
 
 
-def _numbered(rows: Iterator[Any]) -> Iterator[tuple[str, Any]]:
+def _numbered(rows: Iterable[Any]) -> Iterator[tuple[str, Any]]:
     return ((f"row {number}", row) for number, row in enumerate(rows, start=1))
 
 

@@ -63,7 +63,6 @@ GPQA = Benchmark(
             "Incorrect Answer 3": str,
         },
         num_rows=448,
-        is_gated=True,
     ),
     convert=convert_gpqa,
 )

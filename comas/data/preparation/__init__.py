@@ -6,13 +6,6 @@ sets into files: one per benchmark, and the blend of training and validation que
 which has proven that its own reference answer verifies, and repeats no benchmark's question.
 """
 
-from comas.data.preparation.record_set import (
-    DataPreparationError,
-    Item,
-    LeftOut,
-    RecordSet,
-    Row,
-    Source,
-)
+from comas.data.preparation.record_set import Item, LeftOut, RecordSet, Row, Source
 
-__all__ = ["DataPreparationError", "Item", "LeftOut", "RecordSet", "Row", "Source"]
+__all__ = ["Item", "LeftOut", "RecordSet", "Row", "Source"]

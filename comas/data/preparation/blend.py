@@ -4,14 +4,14 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
-from comas.data import Record
-from comas.data.preparation.overlap import Overlap, OverlapIndex
-from comas.data.preparation.record_set import Converted, DataPreparationError
+from comas.data.preparation.overlap import OverlapIndex
+from comas.data.preparation.record_set import Converted, Item
+from comas.data.records import Record
+from comas.data.rows import DataError
 from comas.types import DOMAINS, Domain
 from comas.utils.progress import progress_bar
-from comas.verification import AnswerForm, Verdict
+from comas.verification import Verdict
 
 VerifiedItem = tuple[Domain, str, str]
 """(domain, response, gold answer)"""
@@ -37,27 +37,11 @@ PAPER_SIZE = BlendSize(
 
 
 @dataclass(frozen=True)
-class Repetition:
-    """A line of decontamination.jsonl: a candidate that was not taken, and what it repeats."""
-
-    id: str
-    source: str
-    repeats: str
-    """The id of a question."""
-    of: str
-    """Where that question is: in a "benchmark", in "validation" or in the "blend"."""
-    same_text: bool
-    words: str
-    """Words that both have."""
-
-
-@dataclass(frozen=True)
 class Blend:
     """The drawn records, and what was not taken."""
 
-    train: list[Record[AnswerForm]]
-    validation: list[Record[AnswerForm]]
-    repetitions: list[Repetition]
+    train: list[Record]
+    validation: list[Record]
     left_out: dict[Domain, Counter[str]]
     """domain -> reason -> candidates that were looked at and not taken"""
 
@@ -77,114 +61,95 @@ def draw_blend(
     and no question that was taken has the same words; to train, it must repeat no validation
     question either.
 
-    Raises DataPreparationError when a pool has too few.
+    Raises DataError when a pool has too few.
     """
-    drawing = _Drawing(seed=seed, benchmarks=benchmarks, verify=verify)
-    candidates = {domain: drawing.proven(domain, pools[domain]) for domain in DOMAINS}
+
+    def rank(candidate: Converted) -> bytes:
+        return hashlib.sha256(f"{seed}/{candidate.record.id}".encode()).digest()
+
+    sorted_pools = {
+        domain: _Pool(domain, sorted(pools[domain], key=rank), benchmarks, verify)
+        for domain in DOMAINS
+    }
+    taken, held_out = OverlapIndex(), OverlapIndex()
     validation: list[Converted] = []
-    for domain in DOMAINS:
-        taken = drawing.take(candidates[domain], domain, size.validation[domain], what="validation")
-        for one in taken:
-            drawing.held_out.add(one.record.id, one.item.question)
-        validation += taken
+    for domain, pool in sorted_pools.items():
+        drawn = pool.take(size.validation[domain], "validation", taken, held_out)
+        for candidate in drawn:
+            held_out.add(candidate.item.question)
+        validation += drawn
     train: list[Converted] = []
-    for domain in DOMAINS:
-        train += drawing.take(candidates[domain], domain, size.train[domain], what="train")
+    for domain, pool in sorted_pools.items():
+        train += pool.take(size.train[domain], "train", taken, held_out)
     return Blend(
-        train=drawing.in_order(train),
-        validation=drawing.in_order(validation),
-        repetitions=drawing.repetitions,
-        left_out=drawing.left_out,
+        train=[candidate.record for candidate in sorted(train, key=rank)],
+        validation=[candidate.record for candidate in sorted(validation, key=rank)],
+        left_out={domain: pool.left_out for domain, pool in sorted_pools.items()},
     )
 
 
-class _Drawing:
-    """Candidates taken so far, and those left out."""
+class _Pool:
+    """The candidates of a domain that were not looked at yet, and how many were left out."""
 
-    def __init__(self, *, seed: int, benchmarks: OverlapIndex, verify: Verify) -> None:
-        self._seed = seed
-        self._benchmarks = benchmarks
-        self._verify = verify
-        self._taken = OverlapIndex()
-        self.held_out = OverlapIndex()
-        self.repetitions: list[Repetition] = []
-        self.left_out: dict[Domain, Counter[str]] = {domain: Counter() for domain in DOMAINS}
+    def __init__(
+        self,
+        domain: Domain,
+        candidates: Sequence[Converted],
+        benchmarks: OverlapIndex,
+        verify: Verify,
+    ) -> None:
+        self.left_out: Counter[str] = Counter()
+        """reason -> candidates"""
+        self._domain = domain
+        self._proven = self._prove(candidates, benchmarks, verify)
 
-    def proven(self, domain: Domain, pool: Sequence[Converted]) -> Iterator[Converted]:
-        """Candidates apart from the benchmarks, whose reference answer was judged correct."""
-        in_order = iter(sorted(pool, key=self._rank))
-        while chunk := list(islice(in_order, CHUNK)):
-            found = [self._benchmarks.find(candidate.item.question) for candidate in chunk]
-            apart = [
-                candidate
-                for candidate, overlap in zip(chunk, found, strict=True)
-                if not self._repeats(domain, candidate, overlap, "benchmark")
-            ]
-            verdicts = self._verify([_reference(domain, candidate) for candidate in apart])
+    def take(
+        self, number: int, what: str, taken: OverlapIndex, held_out: OverlapIndex
+    ) -> list[Converted]:
+        """The next ``number`` candidates that repeat nothing of ``taken``, where they are added."""
+        drawn: list[Converted] = []
+        with progress_bar(f"{what}: {self._domain}", unit="question", total=number) as bar:
+            while len(drawn) < number:
+                candidate = next(self._proven, None)
+                if candidate is None:
+                    raise DataError(self._shortage(len(drawn), number, what))
+                question = candidate.item.question
+                if taken.has_same(question):
+                    self.left_out["it repeats a question of the blend"] += 1
+                elif held_out.overlaps(question):
+                    self.left_out["it repeats a question of the validation"] += 1
+                else:
+                    taken.add(question)
+                    drawn.append(candidate)
+                    bar.update()
+        return drawn
+
+    def _prove(
+        self, candidates: Sequence[Converted], benchmarks: OverlapIndex, verify: Verify
+    ) -> Iterator[Converted]:
+        """Candidates apart from the benchmarks, whose reference answer is judged correct."""
+        for start in range(0, len(candidates), CHUNK):
+            chunk = candidates[start : start + CHUNK]
+            apart = [one for one in chunk if not benchmarks.overlaps(one.item.question)]
+            if num_repeated := len(chunk) - len(apart):
+                self.left_out["it repeats a question of the benchmark"] += num_repeated
+            verdicts = verify([self._reference(candidate.item) for candidate in apart])
             for candidate, verdict in zip(apart, verdicts, strict=True):
                 if verdict == "correct":
                     yield candidate
                 else:
-                    self.left_out[domain][f"its own reference answer is judged {verdict}"] += 1
+                    self.left_out[f"its own reference answer is judged {verdict}"] += 1
 
-    def take(
-        self, candidates: Iterator[Converted], domain: Domain, number: int, *, what: str
-    ) -> list[Converted]:
-        """The first ``number`` candidates that repeat nothing taken before."""
-        taken: list[Converted] = []
-        with progress_bar(f"{what}: {domain}", unit="question", total=number) as bar:
-            while len(taken) < number:
-                candidate = next(candidates, None)
-                if candidate is None:
-                    raise DataPreparationError(self._shortage(domain, len(taken), number, what))
-                question = candidate.item.question
-                if self._repeats(domain, candidate, self._taken.find_same(question), "blend"):
-                    continue
-                if self._repeats(domain, candidate, self.held_out.find(question), "validation"):
-                    continue
-                self._taken.add(candidate.record.id, question)
-                taken.append(candidate)
-                bar.update()
-        return taken
+    def _reference(self, item: Item) -> VerifiedItem:
+        """The response that the dataset itself would give, and the gold answer to judge it by."""
+        if self._domain == "coding":
+            return self._domain, f"```python\n{item.solution}\n```", item.answer
+        return self._domain, f"\\boxed{{{item.answer}}}", item.answer
 
-    def in_order(self, taken: Sequence[Converted]) -> list[Record[AnswerForm]]:
-        """The records, the domains mixed."""
-        return [candidate.record for candidate in sorted(taken, key=self._rank)]
-
-    def _rank(self, candidate: Converted) -> bytes:
-        return hashlib.sha256(f"{self._seed}/{candidate.record.id}".encode()).digest()
-
-    def _repeats(
-        self, domain: Domain, candidate: Converted, overlap: Overlap | None, of: str
-    ) -> bool:
-        if overlap is None:
-            return False
-        self.repetitions.append(
-            Repetition(
-                candidate.record.id,
-                candidate.record.source,
-                repeats=overlap.other_id,
-                of=of,
-                same_text=overlap.is_same,
-                words=overlap.words,
-            )
-        )
-        self.left_out[domain][f"it repeats a question of the {of}"] += 1
-        return True
-
-    def _shortage(self, domain: Domain, found: int, wanted: int, what: str) -> str:
-        left_out = self.left_out[domain].items()
-        reasons = "; ".join(f"{count} x {reason}" for reason, count in left_out)
+    def _shortage(self, found: int, wanted: int, what: str) -> str:
+        reasons = "; ".join(f"{count} x {reason}" for reason, count in self.left_out.items())
         return (
-            f"{domain}: {wanted} questions are wanted for {what}, but the dataset has only {found}"
-            f"{f' more (left out: {reasons})' if reasons else ''}. Ask for fewer with "
-            f"--{what}-size, or give the whole dataset"
+            f"{self._domain}: {wanted} questions are wanted for {what}, but the dataset has only "
+            f"{found} more (left out: {reasons or 'none'}). Ask for fewer with --{what}-size, or "
+            "give the whole dataset"
         )
-
-
-def _reference(domain: Domain, candidate: Converted) -> VerifiedItem:
-    """The response that the dataset itself would give, and the gold answer to judge it by."""
-    answer = candidate.item.answer
-    if domain == "coding":
-        return domain, f"```python\n{candidate.item.solution}\n```", answer
-    return domain, f"\\boxed{{{answer}}}", answer

@@ -1,30 +1,27 @@
 """Builds what is not built yet, and checks what is."""
 
+import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from comas.data.preparation.blend import Blend, BlendSize, draw_blend
+from comas.data.preparation.blend import BlendSize, draw_blend
 from comas.data.preparation.kodcode import KODCODE
-from comas.data.preparation.loading import HubUnreachableError, load_rows, missing_copies
-from comas.data.preparation.manifest import Entry, Manifest, checksum
+from comas.data.preparation.loading import load_rows, missing_copies
+from comas.data.preparation.manifest import Entry, Manifest
 from comas.data.preparation.math_train import MATH
 from comas.data.preparation.overlap import OverlapIndex
-from comas.data.preparation.record_set import (
-    Conversion,
-    DataPreparationError,
-    RecordSet,
-    benchmark_file,
-    convert_rows,
-)
+from comas.data.preparation.record_set import Converted, RecordSet, benchmark_file, convert_rows
 from comas.data.preparation.webinstruct import WEBINSTRUCT
+from comas.data.records import Record
+from comas.data.rows import DataError
 from comas.types import Domain
 from comas.utils.files import json_lines, locked, read_lines
-from comas.utils.progress import progress_bar
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
@@ -34,9 +31,10 @@ TRAINING_SETS: dict[Domain, RecordSet] = {"math": MATH, "coding": KODCODE, "scie
 
 TRAIN_FILE = "train.jsonl"
 VALIDATION_FILE = "validation.jsonl"
-DECONTAMINATION_FILE = "decontamination.jsonl"
-BLEND_FILES = (TRAIN_FILE, VALIDATION_FILE, DECONTAMINATION_FILE)
+BLEND_FILES = (TRAIN_FILE, VALIDATION_FILE)
 IN_USE = "wait for it or stop it, or name another folder with --output"
+Contents = dict[str, tuple[str, Entry]]
+"""File -> its text, and its entry in the manifest."""
 
 
 @dataclass(frozen=True)
@@ -58,75 +56,79 @@ class Job:
 class Outcome:
     """The files of a job that are there at its end, and why others are not."""
 
-    entries: dict[str, Entry]
-    kept: frozenset[str]
+    entries: dict[str, Entry] = field(default_factory=dict)
+    kept: set[str] = field(default_factory=set)
     """Those of ``entries`` that were there before, and whose checksums hold."""
-    faults: list[str]
+    faults: list[str] = field(default_factory=list)
 
 
 def build(job: Job) -> Outcome:
     """Build every file of ``job`` that is not there yet; all of them with ``job.rebuild``.
 
-    A dataset that cannot be had is a fault of the outcome, and the others are built
-    nevertheless; the blend waits until it can be compared with every benchmark.
+    A dataset that cannot be had, and a file that is there and is not what the job describes, is a
+    fault of the outcome, and the others are built nevertheless; the blend waits until it can be
+    compared with every benchmark.
 
-    Raises DataPreparationError, before anything is read, when a file that is there is not what
-    the job describes or a local copy is missing; FileError when another process builds there,
-    or a file is damaged or cannot be written.
+    Raises DataError, before anything is read, when a local copy is missing; FileError when another
+    process builds there, or a file is damaged or cannot be written.
     """
     with locked(job.output, remedy=IN_USE):
-        return _build(job)
-
-
-def _build(job: Job) -> Outcome:
-    manifest = Manifest.read(job.output)
-    kept = _check_built(job, manifest)
-    waiting = {
-        name: one for name, one in job.benchmarks.items() if benchmark_file(name) not in kept
-    }
-    needs_blend = job.with_blend and not kept.issuperset(BLEND_FILES)
-    _check_copies(job, [*waiting.values(), *(TRAINING_SETS.values() if needs_blend else ())])
-    faults = _build_benchmarks(job, manifest, waiting)
-    if needs_blend:
-        if faults:
-            faults.append(
+        manifest = Manifest.read(job.output)
+        _check_copies(job, manifest)
+        outcome = Outcome()
+        for name, record_set in job.benchmarks.items():
+            make = partial(_benchmark, job, record_set)
+            _provide(job, manifest, outcome, [benchmark_file(name)], _recipe(record_set), make)
+        if job.with_blend and outcome.faults:
+            outcome.faults.append(
                 f"{TRAIN_FILE} and {VALIDATION_FILE} wait for the benchmarks above, with which "
                 "they must be compared (--skip NAME leaves one out)"
             )
-        else:
-            faults += _build_blend(job, manifest)
-    wanted = [*map(benchmark_file, job.benchmarks), *(BLEND_FILES if job.with_blend else ())]
-    entries = {file: manifest[file] for file in wanted if manifest.is_built(file)}
-    return Outcome(entries, frozenset(kept), faults)
+        elif job.with_blend:
+            recipe = _blend_recipe(job, manifest)
+            _provide(job, manifest, outcome, BLEND_FILES, recipe, partial(_blend, job))
+        return outcome
 
 
-# ---------------------------------------------------------------- what is there
-
-
-def _check_built(job: Job, manifest: Manifest) -> set[str]:
-    """The files that can stay. Raises DataPreparationError for those that are something else."""
-    if job.rebuild:
-        return set()
-    recipes = {benchmark_file(name): _recipe(one) for name, one in job.benchmarks.items()}
-    built_benchmarks = {file for file in recipes if manifest.is_built(file)}
-    if job.with_blend and built_benchmarks == set(recipes):
-        recipes |= dict.fromkeys(BLEND_FILES, _blend_recipe(job, manifest))
-    if faults := manifest.faults(recipes):
-        raise DataPreparationError(
-            "\n  ".join([f"{len(faults)} of the files are not what is asked for:", *faults])
-            + "\n--rebuild replaces them; or name another folder with --output"
-        )
-    return {file for file in recipes if manifest.is_built(file)}
-
-
-def _check_copies(job: Job, needed: Sequence[RecordSet]) -> None:
+def _check_copies(job: Job, manifest: Manifest) -> None:
     if job.local_copies is None:
         return
-    if missing := missing_copies([one.source for one in needed], job.local_copies):
-        raise DataPreparationError(
+    files = {benchmark_file(name): one.source for name, one in job.benchmarks.items()}
+    needed = [
+        source for file, source in files.items() if job.rebuild or not manifest.is_built(file)
+    ]
+    if job.with_blend and (job.rebuild or not all(map(manifest.is_built, BLEND_FILES))):
+        needed += [record_set.source for record_set in TRAINING_SETS.values()]
+    if missing := missing_copies(needed, job.local_copies):
+        raise DataError(
             f"{job.local_copies} lacks {len(missing)} of {len(needed)} datasets. These commands, "
             "run where there is internet, get them:\n  " + "\n  ".join(missing)
         )
+
+
+def _provide(
+    job: Job,
+    manifest: Manifest,
+    outcome: Outcome,
+    files: Sequence[str],
+    recipe: dict[str, Any],
+    make: Callable[[dict[str, Any]], Contents],
+) -> None:
+    """Keep ``files`` if they are what ``recipe`` describes, make them if they are not there, or
+    say why neither is possible."""
+    if not job.rebuild and (faults := manifest.faults(files, recipe)):
+        remedy = "--rebuild replaces it; or name another folder with --output"
+        outcome.faults.extend(f"{fault}. {remedy}" for fault in faults)
+        return
+    if not job.rebuild and all(map(manifest.is_built, files)):
+        outcome.kept.update(files)
+    else:
+        try:
+            manifest.store(make(recipe))
+        except DataError as error:
+            outcome.faults.append(str(error))
+            return
+    outcome.entries.update({file: manifest[file] for file in files})
 
 
 def _recipe(record_set: RecordSet) -> dict[str, Any]:
@@ -146,65 +148,45 @@ def _blend_recipe(job: Job, manifest: Manifest) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- building
+def _benchmark(job: Job, record_set: RecordSet, recipe: dict[str, Any]) -> Contents:
+    converted, left_out = _convert(job, record_set)
+    records = [one.record for one in converted]
+    return {benchmark_file(record_set.name): _content(job, records, left_out, recipe)}
 
 
-def _build_benchmarks(job: Job, manifest: Manifest, waiting: Mapping[str, RecordSet]) -> list[str]:
-    """The faults of those that could not be built."""
-    faults: list[str] = []
-    for name, record_set in waiting.items():
-        try:
-            conversion = _convert(job, record_set)
-        except HubUnreachableError as error:
-            return [*faults, f"{error}; the datasets after it were not tried"]
-        except DataPreparationError as error:
-            faults.append(str(error))
-            continue
-        records = [asdict(one.record) for one in conversion.converted]
-        content = _content(job, records, conversion.left_out, _recipe(record_set))
-        manifest.store({benchmark_file(name): content})
-    return faults
-
-
-def _build_blend(job: Job, manifest: Manifest) -> list[str]:
-    recipe = _blend_recipe(job, manifest)
-    if not job.rebuild and (faults := manifest.faults(dict.fromkeys(BLEND_FILES, recipe))):
-        return [f"{fault} (--rebuild replaces it)" for fault in faults]
-    try:
-        conversions = {domain: _convert(job, one) for domain, one in TRAINING_SETS.items()}
-        blend = _draw(job, conversions)
-    except DataPreparationError as error:
-        return [f"the blend was not drawn: {error}"]
-    lines: dict[str, list[Mapping[str, Any]]] = {
-        TRAIN_FILE: list(map(asdict, blend.train)),
-        VALIDATION_FILE: list(map(asdict, blend.validation)),
-        DECONTAMINATION_FILE: list(map(asdict, blend.repetitions)),
-    }
+def _blend(job: Job, recipe: dict[str, Any]) -> Contents:
+    conversions = {domain: _convert(job, one) for domain, one in TRAINING_SETS.items()}
+    index = OverlapIndex()
+    for name in job.benchmarks:
+        path = job.output / benchmark_file(name)
+        for record in read_lines(path, json.loads, remedy="Build it again with --rebuild"):
+            index.add(record["prompt"])
+    with Verifier() as verifier:
+        blend = draw_blend(
+            {domain: converted for domain, (converted, _) in conversions.items()},
+            size=job.size,
+            seed=job.seed,
+            benchmarks=index,
+            verify=verifier.verify_batch,
+        )
     left_out = {
         f"{domain}: {reason}": count
-        for domain, conversion in conversions.items()
-        for reason, count in (conversion.left_out + blend.left_out[domain]).items()
+        for domain, (_, of_rows) in conversions.items()
+        for reason, count in (of_rows + blend.left_out[domain]).items()
     }
-    manifest.store(
-        {
-            file: _content(job, records, left_out if file == TRAIN_FILE else {}, recipe)
-            for file, records in lines.items()
-        }
-    )
-    return []
+    return {
+        TRAIN_FILE: _content(job, blend.train, left_out, recipe),
+        VALIDATION_FILE: _content(job, blend.validation, {}, recipe),
+    }
 
 
 def _content(
-    job: Job,
-    records: Sequence[Mapping[str, Any]],
-    left_out: Mapping[str, int],
-    recipe: dict[str, Any],
+    job: Job, records: Sequence[Record], left_out: Mapping[str, int], recipe: dict[str, Any]
 ) -> tuple[str, Entry]:
-    """The text of a file, and its entry in the manifest."""
-    text = json_lines(records)
+    text = json_lines(map(asdict, records))
     entry = Entry(
-        sha256=checksum(text),
-        records=dict(Counter(record["source"] for record in records)),
+        sha256=hashlib.sha256(text.encode()).hexdigest(),
+        records=dict(Counter(record.source for record in records)),
         left_out=dict(left_out),
         origin="hub" if job.local_copies is None else "local copy",
         recipe=recipe,
@@ -212,28 +194,10 @@ def _content(
     return text, entry
 
 
-def _convert(job: Job, record_set: RecordSet) -> Conversion:
+def _convert(job: Job, record_set: RecordSet) -> tuple[list[Converted], Counter[str]]:
     log.info("%s: getting %s", record_set.name, record_set.source.hub_name)
     rows = load_rows(record_set.source, local_copies=job.local_copies)
-    description = f"converting {record_set.name}"
-    with progress_bar(description, unit="row", total=record_set.source.num_rows) as bar:
-        conversion = convert_rows(record_set, rows, on_row=bar.update)
-    num_usable, num_rows = len(conversion.converted), conversion.num_rows
-    log.info("%s: %d of %d rows can be used", record_set.name, num_usable, num_rows)
-    return conversion
-
-
-def _draw(job: Job, conversions: Mapping[Domain, Conversion]) -> Blend:
-    index = OverlapIndex()
-    for name in job.benchmarks:
-        path = job.output / benchmark_file(name)
-        for record in read_lines(path, json.loads, remedy="Build it again with --rebuild"):
-            index.add(record["id"], record["prompt"])
-    with Verifier() as verifier:
-        return draw_blend(
-            {domain: conversion.converted for domain, conversion in conversions.items()},
-            size=job.size,
-            seed=job.seed,
-            benchmarks=index,
-            verify=verifier.verify_batch,
-        )
+    converted, left_out = convert_rows(record_set, rows)
+    num_rows = len(converted) + left_out.total()
+    log.info("%s: %d of %d rows can be used", record_set.name, len(converted), num_rows)
+    return converted, left_out

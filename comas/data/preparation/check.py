@@ -36,13 +36,10 @@ NUM_OF_A_STREAM = 100
 class Report:
     """The findings about one file."""
 
-    num_records: int
     faults: dict[str, str]
     """"line 17" or "record 17" -> why the record there cannot be used."""
-    counts: Counter[tuple[Domain, str]]
-    """(domain, source) -> records without a fault"""
-    first: list[Record[Domain]]
-    """The first of these."""
+    sound: list[Record]
+    """Those without a fault."""
 
 
 def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
@@ -54,13 +51,13 @@ def check_questions(name: str, rules: Data, *, verifier: Verifier) -> Report:
     records = {location: one for location, one in read.items() if not isinstance(one, Faulty)}
     reasons = {location: one.reason for location, one in read.items() if isinstance(one, Faulty)}
     reasons |= _faults_of_answers(records, verifier)
-    faults = {location: reasons[location] for location in read if location in reasons}
-    good = [record for location, record in records.items() if location not in reasons]
-    counts = Counter((record.task, record.source) for record in good)
-    return Report(len(read), faults, counts, good[:NUM_SHOWN])
+    return Report(
+        {location: reasons[location] for location in read if location in reasons},
+        [record for location, record in records.items() if location not in reasons],
+    )
 
 
-def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -> dict[str, str]:
+def _faults_of_answers(records: dict[str, Record], verifier: Verifier) -> dict[str, str]:
     """location -> why the gold answer there cannot judge a response."""
     faults: dict[str, str] = {}
     responses: dict[str, tuple[Domain, str, str]] = {}
@@ -79,7 +76,7 @@ def _faults_of_answers(records: dict[str, Record[Domain]], verifier: Verifier) -
     return faults
 
 
-def _own_response(record: Record[Domain]) -> str | None:
+def _own_response(record: Record) -> str | None:
     """A response with the record's answer; of coding one that must not pass. None: it has none."""
     if record.task == "coding":
         return EMPTY_PROGRAM
@@ -149,24 +146,26 @@ def main(arguments: Sequence[str]) -> int:
                 continue
             lines = _lines_of(name, report, settings, config)
             sys.stdout.write("\n".join(lines) + "\n")
-            num_faulty += bool(report.faults or not report.num_records)
+            num_faulty += bool(report.faults or not report.sound)
     return EXIT_FAULT if num_faulty else 0
 
 
 def _lines_of(name: str, report: Report, settings: Sequence[str], config: Config) -> Iterator[str]:
-    yield f"{name}: {report.num_records} records, {len(report.faults)} of them faulty"
+    num_records = len(report.faults) + len(report.sound)
+    yield f"{name}: {num_records} records, {len(report.faults)} of them faulty"
     yield from (f"  {fault}" for fault in grouped(report.faults))
-    for (domain, source), count in sorted(report.counts.items()):
+    counts = Counter((record.task, record.source) for record in report.sound)
+    for (domain, source), count in sorted(counts.items()):
         yield f"  {count:>7} {domain}, source {source}"
-    for record in report.first:
+    for record in report.sound[:NUM_SHOWN]:
         yield from _as_asked(record, config)
-    if not report.faults and report.num_records:
+    if not report.faults and report.sound:
         words = ["configs/comas.yaml", f"data.train={name}", *settings]
         yield "to train on it:"
         yield f"  {start_of('train')} {shlex.join(words)}"
 
 
-def _as_asked(record: Record[Domain], config: Config) -> Iterator[str]:
+def _as_asked(record: Record, config: Config) -> Iterator[str]:
     """The question as the first agent will read it, and its answer, which no agent will."""
     yield f"{record.id}, as the first agent will read it:"
     wording = wording_of(config.interaction.prompts)

@@ -2,18 +2,17 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
-from pydantic import ConfigDict, TypeAdapter
+from pydantic import TypeAdapter
 
 from comas.config.keys import leaves
 from comas.utils.files import read_json, write_files
 
 FILE_NAME = "checksums.json"
-_STRICT = ConfigDict(extra="forbid")
 
 
 @dataclass(frozen=True)
@@ -30,17 +29,8 @@ class Entry:
     recipe: dict[str, Any]
     """All that decides the content: sources with their revisions, seed, sizes."""
 
-    __pydantic_config__ = _STRICT
 
-
-@dataclass(frozen=True)
-class _Content:
-    files: dict[str, Entry]
-
-    __pydantic_config__ = _STRICT
-
-
-_CONTENT = TypeAdapter(_Content)
+_CONTENT = TypeAdapter(dict[Literal["files"], dict[str, Entry]])
 
 
 class Manifest:
@@ -58,7 +48,7 @@ class Manifest:
         if not path.exists():
             return cls(folder, {})
         remedy = "Delete it, and build again with --rebuild"
-        return cls(folder, read_json(path, _CONTENT, remedy=remedy).files)
+        return cls(folder, read_json(path, _CONTENT, remedy=remedy).get("files", {}))
 
     def __getitem__(self, name: str) -> Entry:
         return self._entries[name]
@@ -67,15 +57,13 @@ class Manifest:
         """True if the file is there, as far as its name goes."""
         return name in self._entries and (self._folder / name).is_file()
 
-    def faults(self, recipes: Mapping[str, Mapping[str, Any]]) -> list[str]:
-        """Why files on disk (name -> recipe) cannot stay as what their recipes describe."""
-        faults = (self._fault(name, recipe) for name, recipe in recipes.items())
+    def faults(self, names: Iterable[str], recipe: Mapping[str, Any]) -> list[str]:
+        """Why files on disk cannot stay as what ``recipe`` describes."""
+        faults = (self._fault(name, recipe) for name in names if (self._folder / name).is_file())
         return [fault for fault in faults if fault is not None]
 
     def _fault(self, name: str, recipe: Mapping[str, Any]) -> str | None:
         path = self._folder / name
-        if not path.is_file():
-            return None
         if name not in self._entries:
             return f"{path} is there, but was not built by this command"
         entry = self._entries[name]
@@ -92,14 +80,9 @@ class Manifest:
     def store(self, contents: Mapping[str, tuple[str, Entry]]) -> None:
         """Write files (name -> text, entry) and their entries, each file at once or not at all."""
         self._entries.update({name: entry for name, (_, entry) in contents.items()})
-        content = _Content(dict(sorted(self._entries.items())))
-        manifest = json.dumps(asdict(content), indent=2) + "\n"
+        entries = {name: asdict(entry) for name, entry in sorted(self._entries.items())}
         texts = {self._folder / name: text for name, (text, _) in contents.items()}
         for path in texts:
             path.parent.mkdir(parents=True, exist_ok=True)
+        manifest = json.dumps({"files": entries}, indent=2) + "\n"
         write_files({self._folder / FILE_NAME: manifest} | texts)
-
-
-def checksum(text: str) -> str:
-    """The SHA-256 of a file that holds ``text``."""
-    return hashlib.sha256(text.encode("utf-8")).hexdigest()

@@ -5,16 +5,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import UnionType
-from typing import Any
+from typing import Any, NamedTuple
 
-from comas.data import Record
-from comas.verification.forms import AnswerForm
+from comas.data.records import Record
+from comas.data.rows import DataError
+from comas.types import Domain
 
 Row = Mapping[str, Any]
-
-
-class DataPreparationError(ValueError):
-    """Data that cannot be prepared, with what the user can do about it."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +34,6 @@ class Source:
     """The columns that the conversion reads, with the Python type of their values."""
     num_rows: int | None = None
     """Rows at that commit, all configs together; None: not known to us."""
-    is_gated: bool = False
-    """True if the hub asks for an account that accepted the dataset's terms."""
 
 
 @dataclass(frozen=True)
@@ -75,46 +70,31 @@ class RecordSet:
 
     name: str
     """Begins the ids of its records, and is their ``source``."""
-    form: AnswerForm
+    form: Domain
     """The ``task`` of its records."""
     source: Source
     convert: Callable[[Row], Item | LeftOut]
     """Pure: one row, in which every column of the source is there, not None and of its type."""
 
 
-@dataclass(frozen=True)
-class Converted:
+class Converted(NamedTuple):
     """An item with the record that it is on disk."""
 
-    record: Record[AnswerForm]
+    record: Record
     item: Item
 
 
-@dataclass(frozen=True)
-class Conversion:
-    """All rows of a dataset, converted."""
-
-    converted: list[Converted]
-    left_out: Counter[str]
-    """reason -> rows"""
-
-    @property
-    def num_rows(self) -> int:
-        return len(self.converted) + self.left_out.total()
-
-
 def convert_rows(
-    record_set: RecordSet, rows: Iterable[Row], *, on_row: Callable[[], object] = lambda: None
-) -> Conversion:
-    """Convert every row. The id of a record holds the number of its row, from 0.
+    record_set: RecordSet, rows: Iterable[Row]
+) -> tuple[list[Converted], Counter[str]]:
+    """Convert every row; returns the records, and how many rows were left out for each reason.
 
-    Raises DataPreparationError when a column that ``record_set.source`` names is missing, or a
-    value has another type than it says.
+    The id of a record holds the number of its row, from 0. Raises DataError when a column that
+    ``record_set.source`` names is missing, or a value has another type than it says.
     """
     converted: list[Converted] = []
     left_out: Counter[str] = Counter()
     for number, row in enumerate(rows):
-        on_row()
         item = _convert(record_set, row, number)
         if isinstance(item, LeftOut):
             left_out[item.reason] += 1
@@ -127,7 +107,7 @@ def convert_rows(
             source=record_set.name,
         )
         converted.append(Converted(record, item))
-    return Conversion(converted, left_out)
+    return converted, left_out
 
 
 def benchmark_file(name: str) -> str:
@@ -149,23 +129,18 @@ def is_decimal_number(text: str) -> bool:
 
 
 def _convert(record_set: RecordSet, row: Row, number: int) -> Item | LeftOut:
-    if missing := [column for column in record_set.source.columns if column not in row]:
-        raise DataPreparationError(
-            f"{record_set.source.hub_name}, row {number}: no column "
-            f"{', '.join(map(repr, missing))}; it has {', '.join(row)}. It is not the dataset "
-            "that data/README.md names, or its schema changed"
-        )
+    place = f"{record_set.source.hub_name}, row {number}"
     for column, wanted in record_set.source.columns.items():
-        value = row[column]
-        if value is None:
+        if column not in row:
+            raise DataError(
+                f"{place}: no column {column!r}; it has {', '.join(row)}. It is not the dataset "
+                "that data/README.md names, or its schema changed"
+            )
+        if (value := row[column]) is None:
             return LeftOut(f"it has no {column}")
         if not isinstance(value, wanted):
-            raise DataPreparationError(
-                f"{record_set.source.hub_name}, row {number}: column {column!r} holds "
-                f"{type(value).__name__} {str(value)[:60]!r}, not "
-                f"{getattr(wanted, '__name__', wanted)}; is this the "
-                "dataset that data/README.md names?"
-            )
+            kind, shown = type(value).__name__, str(value)[:60]
+            raise DataError(f"{place}: column {column!r} holds {kind} {shown!r}, not {wanted}")
     item = record_set.convert(row)
     if isinstance(item, Item) and not (item.question.strip() and item.answer.strip()):
         return LeftOut("its question or its answer is empty")
