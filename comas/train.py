@@ -15,7 +15,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from comas.data import draw_batch
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.supervision import LostEngineError, Recoveries
-from comas.interaction import run_discussions
+from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.samples import Buffers, collect_samples
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.ahead import Batches

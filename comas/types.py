@@ -10,7 +10,6 @@ from itertools import compress
 from typing import Literal, NamedTuple, get_args
 
 Domain = Literal["math", "coding", "science", "choice", "reasoning"]
-Role = Literal["solution", "evaluation", "scoring"]
 FinishReason = Literal["stop", "length", "given"]
 Device = Literal["cpu", "cuda"]
 
@@ -18,11 +17,11 @@ DOMAINS: tuple[Domain, ...] = ("math", "coding", "science")
 """Those of the paper, which the quick-start's society is made of."""
 ALL_DOMAINS: tuple[Domain, ...] = get_args(Domain)
 """The paper's, and those that a user's questions may be of besides."""
-ROLES: tuple[Role, ...] = get_args(Role)
-JUDGES: tuple[Role, ...] = ("evaluation", "scoring")
-ROLE_LETTERS: dict[Role, str] = {"solution": "s", "evaluation": "e", "scoring": "t"}
-"""The letter of each role in turn ids: "r0.s1.e0.t0" is the scoring of the first evaluation of
-solution 1 of round 0."""
+ROLES = ("solution", "evaluation", "scoring")
+"""The paper's; a plug-in may add its own."""
+ROLE_LETTERS = {"solution": "s", "evaluation": "e", "scoring": "t"}
+"""How turn ids write these: "r0.s1.e0.t0" is the scoring of the first evaluation of solution 1 of
+round 0. Another role stands there by its name."""
 
 Message = Mapping[str, str]
 """``{"role": "user", "content": "What is 48 + 23?"}``, as in OpenAI's chat API."""
@@ -122,7 +121,7 @@ class Request(NamedTuple):
     prompt: str
     turn: TurnKey
     """Names the request in errors, and tells plug-ins that wrap ``Generate`` what it is for."""
-    role: Role
+    role: str
     seed: int
     """Below 2^63."""
     temperature: float | None = None
@@ -155,7 +154,7 @@ class Turn:
     turn_id: str
     parent_turn_id: str | None
     round_index: int
-    role: Role
+    role: str
     agent_index: int
     prompt: str
     generation: Generation
@@ -187,16 +186,16 @@ class Discussion:
     num_overlong_prompts: int = 0
     """Number of prompts over the limit, which were shortened or skipped, as configured."""
 
-    def children(self, parent: Turn | None, role: Role) -> list[Turn]:
-        """The turns of ``role`` that respond to ``parent`` (None: the question), in order.
+    def solutions(self) -> list[Turn]:
+        """Return the answers to the question, in order."""
+        return [turn for turn in self.turns if turn.role == "solution"]
 
-        Example: ``children(None, "solution")`` are all solutions of the discussion.
-        """
-        parent_id = None if parent is None else parent.turn_id
-        return [t for t in self.turns if t.role == role and t.parent_turn_id == parent_id]
+    def children(self, parent: Turn, role: str) -> list[Turn]:
+        """Return the turns of ``role`` that respond to ``parent``, in order."""
+        return [t for t in self.turns if t.role == role and t.parent_turn_id == parent.turn_id]
 
     def scorings(self, solution: Turn) -> list[Turn]:
-        """The scorings of ``solution``, by way of an evaluation or directly, in order."""
+        """Return the scorings of ``solution``, by way of an evaluation or directly, in order."""
         weighed = (solution, *self.children(solution, "evaluation"))
         return [scoring for turn in weighed for scoring in self.children(turn, "scoring")]
 
@@ -232,7 +231,7 @@ class TrainingSample:
     discussion_id: str
     turn_id: str
     round_index: int
-    role: Role
+    role: str
     prompt_token_ids: Sequence[int]
     response_token_ids: Sequence[int]
     rollout_logprobs: Sequence[float]

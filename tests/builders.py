@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from comas.config.schema import Interaction
-from comas.interaction import run_discussions
+from comas.interaction.schedules import run_discussions
 from comas.types import (
     ROLE_LETTERS,
     Discussion,

@@ -9,11 +9,8 @@ import pytest
 from builders import speak
 
 from comas.config.schema import Config, Interaction
-from comas.interaction import (
-    SCHEDULES,
-    UNCRITICISED_SCHEDULES,
-)
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
+from comas.interaction.schedules import SCHEDULES, UNCRITICISED_SCHEDULES
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES

@@ -7,21 +7,21 @@ import asyncio
 import re
 from functools import cache
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 import torch
+from builders import discuss
 from config_faults import every_key
 
 from comas.config.keys import keys_of
-from comas.config.schema import Config, Interaction
+from comas.config.schema import Config
 from comas.data.preparation import Item
-from comas.interaction import hold, open_discussions
+from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization.advantages import AdvantageInputs
 from comas.policy_optimization.losses import LossInputs
 from comas.run.metrics.step import step_lines
-from comas.types import Generation, Question, Request
+from comas.types import Question
 from evaluation.types import BenchmarkTask, Message
 
 REPOSITORY = Path(__file__).parents[1]
@@ -73,17 +73,14 @@ def test_the_readme_shows_the_lines_of_a_step():
     assert len(shown) >= 3 and {shape(line) for line in shown} == printed
 
 
-def test_the_recipes_do_what_they_say():
+def test_the_recipes_do_what_they_say(monkeypatch):
     made: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", read("CONTRIBUTING.md"), re.S):
         exec(compile(block, "CONTRIBUTING.md", "exec"), made)
 
-    rules = Interaction(prompt_reuse=1)
-    opened = open_discussions(
-        [Question("q", "math", "1 + 1?")], generate=say_two, rules=rules, seed=0, step=1
-    )
-    coroutines = made["schedule"](opened, num_agents=2, rules=rules, rng=Random(0))
-    [discussion] = asyncio.run(hold(opened, coroutines))
+    monkeypatch.setitem(SCHEDULES, "made", made["schedule"])
+    asked = [Question("q", "math", "1 + 1?")]
+    [discussion] = discuss(asked, num_agents=2, schedule="made", prompt_reuse=1)
     assert [turn.turn_id for turn in discussion.turns] == ["r0.s0", "r0.s1"]
     [rewarded] = made["fixed_reward"]([discussion]).discussions
     assert rewarded.rewards == (1.0, 1.0)
@@ -120,10 +117,6 @@ def test_the_recipes_do_what_they_say():
     task = BenchmarkTask("svamp/1", "math", "How many?", "How many? Box it.", "2")
     assert asyncio.run(made["TWICE"].flow(task, ask)) == "answer 1"
     assert asked == [("answer 0", 1), ("answer 1", 3)]
-
-
-async def say_two(request: Request) -> Generation:
-    return Generation((1,), (2,), "2", (-0.5,), "stop", policy_version=0)
 
 
 def read(document: str) -> str:

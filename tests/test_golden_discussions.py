@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from comas.config.schema import Interaction
-from comas.interaction import run_discussions
+from comas.interaction.schedules import run_discussions
 from comas.run.validation import answer_alone
 from comas.types import Generation, Question, Request
 from evaluation.runner import request_seed

@@ -13,10 +13,11 @@ import pytest
 from builders import generation
 
 from comas.config.schema import Interaction
-from comas.interaction import SCHEDULES, open_discussions, schedules
+from comas.interaction import schedules
 from comas.interaction.criticism import Critics
+from comas.interaction.discussion import OpenDiscussion
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION
-from comas.interaction.schedules import Speakers, deal, draw_speakers
+from comas.interaction.schedules import SCHEDULES, Speakers, deal, draw_speakers
 from comas.types import Discussion, Generation, Question, Request
 
 QUESTIONS = [Question(f"q{i}", "math", f"What is {i} + {i}?") for i in range(4)]
@@ -105,7 +106,7 @@ def test_sequential_draws_every_agent_about_equally_often_for_every_role():
 
 
 def test_each_role_is_played_by_the_agent_that_was_drawn_for_it(monkeypatch):
-    drawn = [Speakers(solver=3, critics=(Critics(evaluator=1, scorer=2),))]
+    drawn = [Speakers(solver=3, critics=[Critics(evaluator=1, scorer=2)])]
     monkeypatch.setattr(schedules, "draw_speakers", lambda *_, **__: drawn)
     spoken = {turn.role: turn.agent_index for turn in discuss(num_rounds=1)[0].turns}
     assert spoken == {"solution": 3, "evaluation": 1, "scoring": 2}
@@ -216,9 +217,12 @@ def test_an_error_of_an_engine_ends_the_batch():
 
 def test_a_turn_quotes_the_nearest_of_each_role_above_it():
     async def discuss_evaluations() -> list[str]:
-        rules = Interaction(prompt_reuse=1)
-        [talk] = open_discussions(
-            QUESTIONS[:1], generate=ScriptedAgents(), rules=rules, seed=0, step=1
+        talk = OpenDiscussion(
+            QUESTIONS[0],
+            discussion_id="d",
+            seed_text="0",
+            rules=Interaction(),
+            generate=ScriptedAgents(),
         )
         turn = await talk.ask("solution", 0, SOLUTION)
         for agent in range(1, 4):  # an evaluation of an evaluation of an evaluation

@@ -21,7 +21,8 @@ from comas.__main__ import main
 from comas.config import ConfigError
 from comas.config.plugins import PluginError, Registry, adopt_texts, digest_of
 from comas.config.schema import Config
-from comas.interaction import CRITICISMS, SCHEDULES
+from comas.interaction.criticism import CRITICISMS
+from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import PLUGIN_KEYS, user_sources

@@ -20,7 +20,7 @@ from comas import train as driver
 from comas.config import Config
 from comas.config.schema import Dpo
 from comas.engines.cluster.placement import check_gpus, plan_policy
-from comas.interaction import run_discussions
+from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask
 from comas.policy_optimization.preferences import preference_pairs

@@ -16,7 +16,7 @@ from comas.config.faults import ConfigError
 from comas.config.schema import Config, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.interaction import SCHEDULES
+from comas.interaction.schedules import SCHEDULES
 from comas.policy_optimization.samples import Buffers, collect_samples, variance_between_roles
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes

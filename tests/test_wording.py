@@ -15,7 +15,6 @@ from comas.__main__ import main
 from comas.config import ConfigError
 from comas.config.schema import Interaction
 from comas.data import QuestionSet
-from comas.interaction import run_discussions
 from comas.interaction.prompts import (
     EVALUATION,
     RATING,
@@ -26,6 +25,7 @@ from comas.interaction.prompts import (
     HistoryItem,
     fill,
 )
+from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import WordingError, faults_of_text, read_wording, wording_of
 from comas.preflight.configuration import load_config
 from comas.preflight.plugins import prompt_needs

@@ -17,7 +17,6 @@ from comas.types import (
     Generation,
     Question,
     Request,
-    Role,
     Turn,
 )
 from comas.utils.seeds import sampling_seed
@@ -65,7 +64,7 @@ class OpenDiscussion:
 
     async def ask(
         self,
-        role: Role,
+        role: str,
         agent: int,
         template: Template,
         *,
@@ -112,7 +111,7 @@ class OpenDiscussion:
         assert self.tasks is not None, "a discussion is held by comas.interaction.hold"
         self.tasks.create_task(self.ask("scoring", scorer, template, parent=parent))
 
-    def give(self, role: Role, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
+    def give(self, role: str, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""
         turn_id = turn_id_of(role, index, parent=parent, round_index=parent.round_index)
         generation = Generation((), (), text, (), "given", policy_version=0)
@@ -169,12 +168,12 @@ def set_partners(discussions: Sequence[OpenDiscussion]) -> None:
                 discussion.partner = None if others is copies else others[place % len(others)]
 
 
-def turn_id_of(role: Role, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
+def turn_id_of(role: str, index: int, *, parent: Turn | None, round_index: int = 0) -> str:
     """The name of a turn: "r0.s1.e0" is the first evaluation of solution 1 of round 0."""
     root = f"r{round_index}" if parent is None else parent.turn_id
-    return f"{root}.{ROLE_LETTERS[role]}{index}"
+    return f"{root}.{ROLE_LETTERS.get(role, role)}{index}"
 
 
 def _path(turn_id: str) -> list[tuple[str, int]]:
     """``"r0.s10.e1" -> [("r", 0), ("s", 10), ("e", 1)]``, which sorts depth first."""
-    return [(letter, int(index)) for letter, index in re.findall(r"([a-z])(\d+)", turn_id)]
+    return [(letter, int(index)) for letter, index in re.findall(r"([a-z_]+)(\d+)", turn_id)]

@@ -2,36 +2,26 @@
 ``SCHEDULES``."""
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from inspect import iscoroutine
 from itertools import product
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, Submission, criticise
-from comas.interaction.discussion import OpenDiscussion
+from comas.interaction.discussion import OpenDiscussion, set_partners
 from comas.interaction.prompts import SOLUTION, HistoryItem
-from comas.types import Turn
-from comas.utils.concurrency import run_all
+from comas.types import Discussion, Generate, Question, Turn
+from comas.utils.concurrency import first_error, run_all
 
 Talks = list[Coroutine[None, None, None]]
 """What holds each discussion of a batch."""
-
-
-class Schedule(Protocol):
-    """Makes a coroutine for every discussion of a batch, which asks for its turns; what it draws
-    over the batch it draws from ``rng``, and what it draws for one discussion from the discussion's
-    own."""
-
-    def __call__(
-        self,
-        discussions: Sequence[OpenDiscussion],
-        *,
-        num_agents: int,
-        rules: Interaction,
-        rng: Random,
-    ) -> Talks: ...
+Schedule = Callable[..., Talks]
+"""Makes a coroutine for every discussion of a batch, which asks for its turns; called as
+``sequential`` is. What it draws over the batch it draws from ``rng``, and what it draws for one
+discussion from the discussion's own."""
 
 
 # ---------------------------------------------------------------- sequential
@@ -41,7 +31,7 @@ class Speakers(NamedTuple):
     """The agents of one round: a solver, and the critics of each evaluation."""
 
     solver: int
-    critics: tuple[Critics, ...]
+    critics: list[Critics]
 
 
 def sequential(
@@ -58,16 +48,13 @@ def sequential(
 
 def draw_speakers(rng: Random, *, num_agents: int, rules: Interaction) -> list[Speakers]:
     """Draw every role of every round uniformly at random, before anything is said."""
-    return [
-        Speakers(
-            rng.randrange(num_agents),
-            tuple(
-                Critics(rng.randrange(num_agents), rng.randrange(num_agents))
-                for _ in range(rules.num_evaluations)
-            ),
-        )
-        for _ in range(rules.num_rounds)
-    ]
+    rounds = []
+    for _ in range(rules.num_rounds):
+        solver, critics = rng.randrange(num_agents), []
+        for _ in range(rules.num_evaluations):
+            critics.append(Critics(rng.randrange(num_agents), rng.randrange(num_agents)))
+        rounds.append(Speakers(solver, critics))
+    return rounds
 
 
 async def _discuss_in_turn(discussion: OpenDiscussion, *, num_agents: int) -> None:
@@ -191,37 +178,27 @@ def debate(
 
 
 def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
-    """Draw whose answers ``agent`` sees: some others', in order, then its own.
-
-    The own one is last, as an overlong prompt loses what is first.
-    """
+    """Draw whose answers ``agent`` sees: some others', in order, then its own, as an overlong
+    prompt loses what is first."""
     others = [other for other in range(num_agents) if other != agent]
     return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
 
 
 async def _argue(discussion: OpenDiscussion, *, num_agents: int) -> None:
-    rules = discussion.rules
-    # Drawn before anything is said, so that no order of completion can change it.
-    seen = [
-        [
-            draw_seen(discussion.rng, a, num_agents=num_agents, num_others=rules.horizon)
-            for a in range(num_agents)
-        ]
-        for _ in range(rules.num_rounds)
-    ]
+    answers: list[Turn | None] = [None] * num_agents
 
-    async def argue(agent: int) -> None:
-        for round_index in range(rules.num_rounds):
-            history = []
-            for other in seen[round_index][agent] if round_index else []:
-                answer = await discussion.hear(f"r{round_index - 1}.s{other}")
-                if answer is not None:
-                    history.append(HistoryItem(answer.text, None, is_own=other == agent))
-            await discussion.ask(
-                "solution", agent, SOLUTION, round_index=round_index, index=agent, history=history
-            )
+    def ask(agent: int, round_index: int) -> Coroutine[None, None, Turn | None]:
+        seen = draw_seen(
+            discussion.rng, agent, num_agents=num_agents, num_others=discussion.rules.horizon
+        )
+        heard = [(other, answers[other]) for other in seen]
+        history = [HistoryItem(a.text, None, is_own=o == agent) for o, a in heard if a is not None]
+        return discussion.ask(
+            "solution", agent, SOLUTION, round_index=round_index, index=agent, history=history
+        )
 
-    await run_all(argue(agent) for agent in range(num_agents))
+    for round_index in range(discussion.rules.num_rounds):
+        answers = await run_all([ask(agent, round_index) for agent in range(num_agents)])
 
 
 # ---------------------------------------------------------------- all of them
@@ -243,3 +220,60 @@ SCHEDULES: Registry[Schedule] = Registry(
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
+
+
+# ---------------------------------------------------------------- a batch
+
+
+async def run_discussions(
+    questions: Sequence[Question],
+    *,
+    generate: Generate,
+    num_agents: int,
+    rules: Interaction,
+    seed: int,
+    step: int,
+) -> list[Discussion]:
+    """Hold ``interaction.prompt_reuse`` independent discussions of every question of a batch.
+
+    The result is in the order of ``questions``, copies of one question side by side.
+    """
+    discussions = [
+        OpenDiscussion(
+            question,
+            discussion_id=f"step{step}/{question.question_id}/copy{copy}",
+            seed_text=f"{seed}/{step}/{question.question_id}/{copy}",
+            rules=rules,
+            generate=generate,
+        )
+        for question in questions
+        for copy in range(rules.prompt_reuse)
+    ]
+    set_partners(discussions)
+    rng = Random(f"{seed}/{step}")
+    return await hold(discussions, num_agents=num_agents, rules=rules, rng=rng)
+
+
+async def hold(
+    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
+) -> list[Discussion]:
+    """Hold all discussions at once, without any barrier; return them closed.
+
+    The first error cancels the others.
+    """
+    schedule = SCHEDULES[rules.schedule]
+    made: Any = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
+    talks = list(made) if isinstance(made, Iterable) else []
+    if len(talks) != len(discussions) or not all(map(iscoroutine, talks)):
+        raise ValueError(
+            f"interaction.schedule={rules.schedule}: of {len(discussions)} discussions it made "
+            f"{type(made).__name__}; let it return a list with a coroutine for each"
+        )
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for discussion in discussions:
+                discussion.tasks = tasks
+            await run_all(talks)
+    except BaseExceptionGroup as errors:
+        raise first_error(errors) from errors
+    return [discussion.close() for discussion in discussions]

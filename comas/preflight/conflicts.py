@@ -13,7 +13,8 @@ from comas.config.keys import FOLDER_NAME, FOLDER_NAME_IN_WORDS
 from comas.config.paths import tried
 from comas.config.plugins import PluginError
 from comas.config.schema import Config, Dpo, PolicyGradient
-from comas.interaction import CRITICISMS, UNCRITICISED_SCHEDULES
+from comas.interaction.criticism import CRITICISMS
+from comas.interaction.schedules import UNCRITICISED_SCHEDULES
 from comas.interaction.wording import WordingError, quoted_in, wording_of
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins

@@ -11,7 +11,8 @@ from comas.config.keys import keys_of
 from comas.config.plugins import Registry
 from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
-from comas.interaction import CRITICISMS, SCHEDULES
+from comas.interaction.criticism import CRITICISMS
+from comas.interaction.schedules import SCHEDULES
 from comas.interaction.wording import location_of, read_wording
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.policy_optimization.advantages import compute_advantages

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from comas.config.schema import Config, Dpo, Training
 from comas.data import count_steps
-from comas.interaction import run_discussions
+from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.prepared import Sizes
-from comas.types import ROLES, Discussion, Generation, Question, Request, Rewards
+from comas.types import Discussion, Generation, Question, Request, Rewards
 from comas.verification.solutions import Verdicts
 
 
@@ -30,8 +30,7 @@ def derive_sizes(config: Config, *, num_questions: int) -> Sizes:
     )
     num_discussions = config.rollout.batch_size * config.interaction.prompt_reuse
     said = silent_discussions(config, num_questions=2)[0].turns
-    roles = Counter(turn.role for turn in said if not turn.is_given)
-    turns = {role: roles[role] for role in ROLES if role in roles}
+    turns = dict(Counter(turn.role for turn in said if not turn.is_given))
     num_turns = num_discussions * sum(turns.values())
     samples_per_agent = num_turns / config.society.num_agents
     if isinstance(config.algorithm, Dpo):
@@ -110,8 +109,7 @@ def silent_rewards(config: Config, discussions: Sequence[Discussion]) -> Rewards
     unanswered: Verdicts = {
         (discussion.discussion_id, turn.turn_id): "unanswered"
         for discussion in discussions
-        for turn in discussion.turns
-        if turn.role == "solution"
+        for turn in discussion.solutions()
     }
     evidence = offer_evidence(lambda: unanswered, seed=config.seed, step=0)
     return REWARD_SCHEMES[config.reward.scheme](discussions, evidence=evidence)

@@ -13,7 +13,7 @@ from comas.reward_formulation.interaction_reward import (
     reward_by_scoring,
     rewards_of_score,
 )
-from comas.types import Discussion, RewardedDiscussion, Rewards, Role, Turn
+from comas.types import Discussion, RewardedDiscussion, Rewards, Turn
 from comas.verification.solutions import Verdicts
 
 
@@ -59,8 +59,7 @@ def shuffled_reward(discussions: Sequence[Discussion], *, rng: Random) -> Reward
     """
     rewards = interaction_reward(discussions)
     dealt = [list(item.rewards) for item in rewards.discussions]
-    roles: tuple[Role, ...] = ("solution", "evaluation")
-    for role in roles:
+    for role in ("solution", "evaluation"):
         places = [
             (row, column)
             for row, discussion in enumerate(discussions)

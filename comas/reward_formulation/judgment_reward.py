@@ -49,7 +49,7 @@ def _reward_discussion(discussion: Discussion) -> RewardedDiscussion:
     Example: judgments (correct, correct, incorrect): r(s) = 2/3, r(e) = (1/2, 1/2, 0).
     """
     rewards: dict[str, float] = {}
-    for solution in discussion.children(None, "solution"):
+    for solution in discussion.solutions():
         evaluations = discussion.children(solution, "evaluation")
         judgments = [parse_judgment(evaluation.text) for evaluation in evaluations]
         if judgments:

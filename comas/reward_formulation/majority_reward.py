@@ -41,7 +41,7 @@ def hold_votes(discussions: Sequence[Discussion], weigh: Weigh) -> tuple[dict[st
     ballots: defaultdict[str, list[tuple[str | None, float]]] = defaultdict(list)
     for discussion in discussions:
         if discussion.question.domain in VOTING_DOMAINS:
-            for solution in discussion.children(None, "solution"):
+            for solution in discussion.solutions():
                 if (weight := weigh(discussion, solution)) is not None:
                     vote = spelled_answer(solution.text)
                     ballots[discussion.question.question_id].append((vote, weight))

@@ -52,7 +52,7 @@ def outcome(r: float, q: float | None, final: float | None) -> float | None:
 def _reward_debate(
     discussion: Discussion, *, verdicts: Verdicts, shaping: Shaping
 ) -> RewardedDiscussion:
-    solutions = discussion.children(None, "solution")
+    solutions = discussion.solutions()
     last_round = max((turn.round_index for turn in solutions), default=0)
     known = {
         turn.turn_id: float(verdict == "correct")

@@ -23,7 +23,7 @@ def mean_rating(discussions: Sequence[Discussion]) -> Rewards:
     rewarded = []
     for discussion in discussions:
         rewards = {}
-        for solution in discussion.children(None, "solution"):
+        for solution in discussion.solutions():
             turns = discussion.children(solution, "evaluation")
             given = [parse_rating(turn.text) for turn in turns]
             everything += given

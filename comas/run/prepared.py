@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
-from comas.types import Device, Role
+from comas.types import Device
 from comas.verification.sandbox import Isolation
 
 
@@ -21,7 +21,7 @@ class Sizes:
     """Questions that an epoch leaves out, because they do not fill a batch."""
     num_discussions: int
     """Per step."""
-    turns_per_discussion: dict[Role, int]
+    turns_per_discussion: dict[str, int]
     """Turns of each role in which an agent speaks."""
     num_turns: int
     """Per step, when every prompt fits."""

@@ -9,8 +9,8 @@ from functools import partial
 from comas.config.schema import Config
 from comas.data import QuestionSet
 from comas.data.probe import ProbeItem
-from comas.interaction import run_discussions
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
+from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import wording_of
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
@@ -158,7 +158,7 @@ def last_solutions(
     All discussions count alike: a solution that one lacks, as its prompt was over the limit, is
     unanswered.
     """
-    solutions = [discussion.children(None, "solution") for discussion in discussions]
+    solutions = [discussion.solutions() for discussion in discussions]
     last_round = max((turn.round_index for turns in solutions for turn in turns), default=0)
     last = [[turn for turn in turns if turn.round_index == last_round] for turns in solutions]
     num_asked = max(map(len, last), default=0)

@@ -18,7 +18,7 @@ def verify_solutions(
 
     Example: ``verify_solutions(...)() == {("step1/math/17/copy0", "r0.s0"): "correct"}``
     """
-    solutions = [(d, turn) for d in discussions for turn in d.turns if turn.role == "solution"]
+    solutions = [(d, turn) for d in discussions for turn in d.solutions()]
     items = [
         (d.question.domain, turn.text, answers[d.question.question_id]) for d, turn in solutions
     ]

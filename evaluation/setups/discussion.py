@@ -9,8 +9,8 @@ from random import Random
 from statistics import fmean
 
 from comas.config.schema import Interaction
-from comas.interaction import SCHEDULES, hold
 from comas.interaction.discussion import OpenDiscussion
+from comas.interaction.schedules import hold
 from comas.interaction.setup_prompts import user
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import Discussion, Generation, Question, Request, Turn
@@ -45,9 +45,7 @@ async def answer(task: BenchmarkTask, ask: Ask) -> str:
     )
     # Who evaluates and scores whom depends on the task alone, and is the same for all seeds.
     rng = Random(task.task_id)
-    schedule = SCHEDULES[RULES.schedule]
-    talks = schedule([opened], num_agents=num_agents, rules=RULES, rng=rng)
-    [discussion] = await hold([opened], talks)
+    [discussion] = await hold([opened], num_agents=num_agents, rules=RULES, rng=rng)
     return best_solution(discussion)
 
 
@@ -60,7 +58,7 @@ def best_solution(discussion: Discussion) -> str:
 
     Raises OverlongPromptError when there is no solution, as the question itself was too long.
     """
-    solutions = discussion.children(None, "solution")
+    solutions = discussion.solutions()
     if not solutions:
         raise OverlongPromptError("the question is too long for the model, even without history")
 

@@ -27,7 +27,7 @@ from comas.config.loading import load
 from comas.config.schema import Config
 from comas.data import draw_batch, load_questions
 from comas.engines.cluster.agents import Agents
-from comas.interaction import run_discussions
+from comas.interaction.schedules import run_discussions
 from comas.quickstart.build import build_society
 from comas.types import Discussion, Generate, Generation, Question, Request, TurnKey
 from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, timed

@@ -36,10 +36,10 @@ class Interaction:
     """The discussion: who speaks when, about what."""
 
     schedule: str = key("sequential", leads_to="plug-in")
-    """Name in ``comas.interaction.SCHEDULES``, or a plug-in."""
+    """Name in ``comas.interaction.schedules.SCHEDULES``, or a plug-in."""
     criticism: str = key("scored", leads_to="plug-in")
-    """Name in ``comas.interaction.CRITICISMS``, or a plug-in: what happens to a solution once it is
-    given."""
+    """Name in ``comas.interaction.criticism.CRITICISMS``, or a plug-in: what happens to a solution
+    once it is given."""
     num_rounds: int = key(8, at_least=1)
     """m in the paper. A round has one solution (sequential) or one of each agent (others)."""
     num_evaluations: int = key(1, at_least=1)

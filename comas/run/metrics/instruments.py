@@ -14,7 +14,7 @@ from statistics import StatisticsError, correlation, fmean
 from typing import NamedTuple
 
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import JUDGES, ROLES, Discussion, Metrics, RewardedDiscussion, Role, Turn
+from comas.types import ROLES, Discussion, Metrics, RewardedDiscussion, Turn
 from comas.verification.latex import compared_as
 from comas.verification.solutions import Verdicts
 
@@ -135,9 +135,7 @@ def _repetition(discussions: Sequence[Discussion], turns: Sequence[Turn]) -> Met
     pairs = [
         float(first != second)
         for discussion in discussions
-        for first, second in combinations(
-            (compared_as(s.text) for s in discussion.children(None, "solution")), 2
-        )
+        for first, second in combinations((compared_as(s.text) for s in discussion.solutions()), 2)
     ]
     return {
         "instruments/score_entropy": entropy(
@@ -153,11 +151,11 @@ def _repetition(discussions: Sequence[Discussion], turns: Sequence[Turn]) -> Met
 def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Metrics:
     """By how much solutions that an agent evaluated (or scored) are rewarded above those that
     others did: 0 for all is a society in which it does not matter who judges."""
-    judged: dict[tuple[Role, int], list[float]] = {}
+    judged: dict[tuple[str, int], list[float]] = {}
     for item in rewarded:
         discussion = item.discussion
         rewards = dict(zip((t.turn_id for t in discussion.turns), item.rewards, strict=True))
-        for solution in discussion.children(None, "solution"):
+        for solution in discussion.solutions():
             reward = rewards[solution.turn_id]
             if reward is None:
                 continue
@@ -166,7 +164,7 @@ def _influence(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) -> Me
                 if not judge.is_given:
                     judged.setdefault((judge.role, judge.agent_index), []).append(reward)
     metrics: Metrics = {}
-    for role in JUDGES:
+    for role in ("evaluation", "scoring"):
         for agent in range(num_agents):
             paid = judged.get((role, agent))
             others = [r for (of, a), rs in judged.items() if of == role and a != agent for r in rs]

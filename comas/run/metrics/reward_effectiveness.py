@@ -53,7 +53,7 @@ def reward_effectiveness(
         discussion = item.discussion
         turn_ids = (turn.turn_id for turn in discussion.turns)
         reward_of = dict(zip(turn_ids, item.rewards, strict=True))
-        for solution in discussion.children(None, "solution"):
+        for solution in discussion.solutions():
             verdict = verdicts.get((discussion.discussion_id, solution.turn_id))
             if verdict is None or verdict == "failed":
                 continue
@@ -91,7 +91,7 @@ def false_accusations(discussions: Sequence[Discussion], *, verdicts: Verdicts) 
     scores: list[int | None] = []
     num_evaluations = 0
     for discussion in discussions:
-        for solution in discussion.children(None, "solution"):
+        for solution in discussion.solutions():
             if verdicts.get((discussion.discussion_id, solution.turn_id)) != "correct":
                 continue
             for evaluation in discussion.children(solution, "evaluation"):

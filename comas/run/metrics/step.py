@@ -11,13 +11,11 @@ from comas.run.metrics.instruments import instruments
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.types import (
     ALL_DOMAINS,
-    ROLES,
     Discussion,
     Domain,
     Metrics,
     RewardedDiscussion,
     Rewards,
-    Role,
     TrainingSample,
     Turn,
     UpdateStats,
@@ -102,7 +100,7 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
         if not turn.is_given
     ]
-    roles = [role for role in ROLES if any(turn.role == role for turn, _ in turns)]
+    roles = list(dict.fromkeys(turn.role for turn, _ in turns))
     metrics: Metrics = {f"reward/{role}": _mean_reward(turns, role) for role in roles}
     metrics["interaction/overlong_prompts"] = sum(
         item.discussion.num_overlong_prompts for item in rewarded
@@ -228,7 +226,7 @@ def reward_spread(rewarded: Iterable[RewardedDiscussion]) -> float | None:
 
     Example: solutions paid 1 and 0.5, scorings paid 0 and 0: 0.5. None where nothing is paid.
     """
-    paid: dict[tuple[Role, int], list[float]] = {}
+    paid: dict[tuple[str, int], list[float]] = {}
     for item in rewarded:
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True):
             if reward is not None:
