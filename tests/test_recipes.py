@@ -10,7 +10,7 @@ import pytest
 from config_faults import every_key
 
 from comas.config import Config, ConfigError, changed_keys, config_as_yaml, load, schema
-from comas.config.former import GONE, RENAMED
+from comas.config.former import former_keys
 from comas.config.keys import keys_of, owner_of
 from comas.preflight import configuration
 from comas.preflight.configuration import load_config
@@ -154,16 +154,38 @@ def test_a_former_name_gets_an_error_that_says_the_present_one(former: str, pres
     assert "-> write " in fault
 
 
-@pytest.mark.parametrize("gone", GONE)
-def test_a_key_that_is_gone_is_refused_with_the_reason(gone: str):
-    [fault] = faults(None, f"{gone}=1")
-    assert f"is no key any more: {GONE[gone]}\n   -> leave it out" in fault
+def test_a_key_that_is_gone_is_refused_with_the_reason():
+    gone = former_keys()["gone"]
+    for fault, (key, why) in zip(
+        faults(None, *(f"{k}=1" for k in gone)), gone.items(), strict=True
+    ):
+        assert fault.startswith(f"{key} = ")
+        assert f"is no key any more: {why}\n   -> leave it out" in fault
+
+
+@pytest.mark.parametrize(
+    ("key", "remedy"),
+    [
+        ("prompt_data", "write data.train (one file or hub:..., not json@folder)"),
+        ("agents.0.agent-0.pretrain", "write society.models (a list: one model for all, or"),
+        ("default_agent.actor_learning_rate", "write optimization.learning_rate"),
+        ("reward_alloc.name", "write reward.scheme (maporl_quality, maporl_margin and others)"),
+        ("temperature", "write rollout.temperature (in validations: validation.temperature)"),
+        ("lambd", "leave it out (without a critic it has no effect)"),
+    ],
+)
+def test_a_key_of_the_released_code_is_refused_with_ours(key: str, remedy: str):
+    [fault] = faults(None, f"{key}=1")
+    assert f"-> a key of the paper's released code: here {remedy}" in fault
+    [fault] = faults(None, "optimization.actor_learning_rate=1")  # no section of its
+    assert "did you mean optimization.learning_rate?" in fault
 
 
 def test_no_former_name_is_a_present_one_and_each_leads_to_one():
-    keys = every_key()
-    assert not {*RENAMED, *GONE} & set(keys)
-    assert all(owner_of(re.split("[ =]", present)[0], keys) for present in RENAMED.values())
+    keys, tables = every_key(), former_keys()
+    assert not {*tables["renamed"], *tables["gone"]} & set(keys)
+    ours = [*tables["renamed"].values(), *tables["released"].values()]
+    assert [said for said in ours if not owner_of(re.split("[ =]", said)[0], keys)] == []
 
 
 # ---------------------------------------------------------------- what can be combined

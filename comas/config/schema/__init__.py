@@ -1,8 +1,8 @@
 """Every key of a run's configuration: its type, default and constraint, and what it is for.
 
 A section is a dataclass, a key is a field made by ``key``. Constraints on a single key stand
-here; constraints among keys stand in ``comas.preflight.conflicts``. ``comas/config/former.py`` says
-of keys that were there before what became of them.
+here; constraints among keys stand in ``comas.preflight.conflicts``. What became of keys that were
+there before is in ``comas/config/former.yaml``.
 """
 
 from comas.config.schema.algorithm import Algorithm, Custom, Dpo, Grpo, PolicyGradient, ReinforcePP
