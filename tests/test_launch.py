@@ -122,35 +122,6 @@ def test_a_ray_of_ours_is_closed_to_others_and_leaves_nothing_even_of_what_is_fr
     assert MARK not in os.environ
 
 
-@pytest.mark.stack
-def test_an_engine_that_dies_or_freezes_right_after_its_start_is_lost_by_its_name():
-    config = load_config(
-        None,
-        [
-            "cluster.object_store_mib=80",
-            "cluster.device=cpu",
-            "society.num_agents=1",
-            "society.models=[some/model]",
-            "policy.ranks_per_policy=3",
-        ],
-    )
-    started = Launch(config, models=["some/model"], device="cpu")
-    try:
-        engines = started.ranks(num_optimizer_steps=[None])  # which load nothing yet
-        started.locate(engines)
-        where = started._locations
-        assert list(where) == [f"rank {rank} of policy 0" for rank in range(3)]
-        os.kill(where["rank 1 of policy 0"].pid, signal.SIGKILL)
-        with pytest.raises(LostEngineError, match="rank 1 of policy 0 failed while being located"):
-            started.locate(engines)
-        config.cluster.call_timeout_s = 1.0
-        os.kill(where["rank 2 of policy 0"].pid, signal.SIGSTOP)
-        with pytest.raises(LostEngineError, match=r"while being located within 1 s from: rank 2 "):
-            started.locate(engines[2:])
-    finally:
-        started.stop()
-
-
 def test_an_engine_whose_node_ray_believed_to_be_alive_is_lost_with_it(monkeypatch):
     def refuse(nodes, function, *arguments):
         raise ValueError("node 10.0.0.2 of the Ray cluster cannot take part")

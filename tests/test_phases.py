@@ -18,6 +18,7 @@ from comas.config.schema import Cluster, Config, Policy, Rollout, Society
 from comas.engines.cluster import launch
 from comas.engines.cluster.actors import ProcessLocation
 from comas.engines.cluster.agents import Agents
+from comas.engines.cluster.supervision import LostEngineError, Recoveries
 
 pytestmark = pytest.mark.stack
 
@@ -27,60 +28,45 @@ SYNC = ["release_cache", "wake_weights", "send_weights", "offload_states", "wake
 START = ["start", "sleep", "start", "connect", "load_checkpoint"]
 
 
-def recorder(log: Path) -> Any:
-    """The class of what appends (name, call, GPU, start, end) to ``log``; in a function, since
-    Ray's workers cannot import this file.
-
-    A start takes its time, and waits a while for that of another engine to be under way.
-    """
+def recording_actors(log: Path) -> tuple[type, type]:
+    """Stand-ins of both actors, which append (name, call, GPU, start, end) to ``log``; in a
+    function, since Ray's workers cannot import this file."""
 
     class Recorder:
         name: str
 
-        def record(self, call: str, *, started: float | None = None) -> None:
+        def record(self, call: str, *, started: float | None = None) -> ProcessLocation:
             now = time.monotonic()
             line = [self.name, call, ray.get_gpu_ids(), started or now, now]
             with log.open("a") as file:
                 file.write(json.dumps(line) + "\n")
-
-        def location(self) -> ProcessLocation:
             return ProcessLocation("node", "127.0.0.1", os.getpid(), log)
 
         def heartbeat(self) -> None:
             """A sign of life."""
 
-        def start_with_others(self) -> None:
-            started = time.monotonic()
-            starts = log.with_name("starts")
-            with starts.open("a") as file:
-                file.write(f"{self.name}\n")
-            while time.monotonic() < started + PATIENCE_S:
-                if len(starts.read_text().splitlines()) % 2 == 0:
-                    break
-                time.sleep(0.01)
-            time.sleep(START_S)
-            self.record("start", started=started)
-
-    return Recorder
-
-
-def recording_actors(log: Path) -> tuple[type, type]:
-    """Stand-ins of both actors."""
-    base = recorder(log)
-
-    class RecordingRollout(base):  # type: ignore[misc]
+    class RecordingRollout(Recorder):
         def __init__(self, model: str, config: Config, *, gpus: str | None, **others: Any) -> None:
             self.name = f"engine of {model}" + (f" on {gpus}" if gpus else "")
             self.is_sharded = gpus is not None
 
-        async def call(self, method: str, *arguments: Any, **named: Any) -> None:
-            if method == "start" and not self.is_sharded:
-                self.start_with_others()
-            else:
-                known = (str(argument) for argument in arguments if argument is not None)
-                self.record(" ".join([method, *known]))
+        async def start(self) -> ProcessLocation:
+            """Takes its time, and waits a while for that of another engine to be under way."""
+            started, starts = time.monotonic(), log.with_name("starts")
+            with starts.open("a") as file:
+                file.write(f"{self.name}\n")
+            while not self.is_sharded and time.monotonic() < started + PATIENCE_S:
+                if len(starts.read_text().splitlines()) % 2 == 0:
+                    break
+                time.sleep(0.01)
+            time.sleep(START_S)
+            return self.record("start", started=started)
 
-    class RecordingPolicy(base):  # type: ignore[misc]
+        async def call(self, method: str, *arguments: Any, **named: Any) -> None:
+            known = (str(argument) for argument in arguments if argument is not None)
+            self.record(" ".join([method, *known]))
+
+    class RecordingPolicy(Recorder):
         def __init__(self, model: str, config: Config, *, rank: int, **others: Any) -> None:
             self.name = f"rank {rank} of {model}"
 
@@ -91,8 +77,8 @@ def recording_actors(log: Path) -> tuple[type, type]:
         def open_rendezvous(self) -> Path:
             return log
 
-        def start(self, rendezvous: Path) -> None:
-            self.record("start")
+        def start(self, rendezvous: Path) -> ProcessLocation:
+            return self.record("start")
 
         def connect(self, engines: Any) -> None:
             self.record("connect")
@@ -114,13 +100,13 @@ class Call(NamedTuple):
 def one_step(
     log: Path,
     *,
-    policies_per_gpu: int,
     gpus_per_policy: int,
     update_every: Sequence[int] = (1, 1),
     tensor_parallel: int = 1,
 ) -> list[Call]:
-    """What the policies' engines were asked by a run that was resumed after step 3, until the
-    sync after the next one in which not every policy is updated."""
+    """What the engines of policies that share GPUs were asked by a run that was resumed after step
+    3, until the sync after the next one in which not every policy is updated, and as the engine of
+    the last policy was lost."""
     num_policies = len(update_every)
     config = Config(
         society=Society(num_agents=num_policies, update_every=list(update_every)),
@@ -128,10 +114,7 @@ def one_step(
             engines_per_policy=gpus_per_policy // tensor_parallel, tensor_parallel=tensor_parallel
         ),
         policy=Policy(ranks_per_policy=gpus_per_policy),
-        cluster=Cluster(
-            policies_per_gpu=policies_per_gpu,
-            object_store_mib=80,
-        ),
+        cluster=Cluster(policies_per_gpu=2, object_store_mib=80),
     )
     rollout, policy = recording_actors(log)
     with pytest.MonkeyPatch.context() as patch:
@@ -143,6 +126,8 @@ def one_step(
             agents.sync_weights()
             due = {policy: [] for policy, every in enumerate(update_every) if every == 1}
             agents.sync_weights(agents.begin_update(due, step=5)())
+            agents.recoveries = Recoveries(1)
+            agents._restart(agents._rollouts[-1], LostEngineError("it died"))
     return [Call(*json.loads(line)) for line in log.read_text().splitlines()]
 
 
@@ -150,14 +135,14 @@ def one_step(
 def shared(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
     """Both policies on both GPUs."""
     log = tmp_path_factory.mktemp("shared") / "calls"
-    return one_step(log, policies_per_gpu=2, gpus_per_policy=2)
+    return one_step(log, gpus_per_policy=2)
 
 
 @pytest.fixture(scope="module")
 def apart(tmp_path_factory: pytest.TempPathFactory) -> list[Call]:
     """Policies a and b on one GPU, c and d on the other; b is updated in step 2, c is frozen."""
     log = tmp_path_factory.mktemp("apart") / "calls"
-    return one_step(log, policies_per_gpu=2, gpus_per_policy=1, update_every=(1, 2, 0, 1))
+    return one_step(log, gpus_per_policy=1, update_every=(1, 2, 0, 1))
 
 
 def start_of(calls: list[Call], name: str, *, gpu: int | None = None) -> Call:
@@ -201,10 +186,12 @@ def test_memory_is_given_back_before_the_other_side_of_a_gpu_takes_it(apart):
     # of who is frozen is only started.
     assert made(apart, "b") == [*START, "count_updates_from 2", *SYNC]
     assert made(apart, "c") == ["start"]
+    restart = ["start", "sleep", "reload_states", "connect", *SYNC, "count_updates_from 5"]
+    assert made(apart, "d")[-len(restart) :] == restart
 
 
 def test_a_sharded_engine_has_the_gpus_of_its_ranks_and_sleeps_while_they_train(tmp_path):
-    calls = one_step(tmp_path / "calls", policies_per_gpu=2, gpus_per_policy=2, tensor_parallel=2)
+    calls = one_step(tmp_path / "calls", gpus_per_policy=2, tensor_parallel=2)
     for policy in "ab":
         engine = f"engine of {policy} on 0,1"
         assert start_of(calls, engine).gpus == []  # none of Ray's
@@ -215,4 +202,5 @@ def test_a_sharded_engine_has_the_gpus_of_its_ranks_and_sleeps_while_they_train(
         }
         asked = [call.call for call in calls if call.name == engine]
         assert asked[:2] == ["start", "sleep"]
-        assert asked[-3:] == ["sleep", "wake_weights", "wake_kv_cache"]
+        wake = ["wake_weights", "wake_kv_cache"]
+        assert asked[2:8] == ["count_updates_from 3", *wake, "sleep", *wake]

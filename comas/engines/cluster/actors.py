@@ -9,8 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -107,20 +106,6 @@ def interface_of(address: str) -> str:
     )
 
 
-@contextmanager
-def _importing() -> Iterator[None]:
-    """Import without garbage collection, which takes a sixth of the time of thousands of modules.
-
-    Later collections skip what the modules have allocated, as it is never freed.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
-
-
 class RolloutActor:
     """A vLLM engine; Ray serves its coroutine methods concurrently."""
 
@@ -140,9 +125,11 @@ class RolloutActor:
         if gpus is not None:
             os.environ[VISIBLE_GPUS] = gpus
         meet_on_network(config)
-        with _importing():
-            from comas.engines.rollout.engine import RolloutEngine
+        gc.disable()  # a collection in between would take a sixth of the time of an import
+        from comas.engines.rollout.engine import RolloutEngine
 
+        gc.freeze()  # later collections skip what the modules hold
+        gc.enable()
         self._engine = RolloutEngine(
             model,
             rollout=rollout,
@@ -156,12 +143,13 @@ class RolloutActor:
         """Call ``method`` of the ``RolloutEngine``."""
         return await getattr(self._engine, method)(*arguments, **named)
 
+    async def start(self) -> ProcessLocation:
+        """Load the engine; returns where it is."""
+        await self._engine.start()
+        return _own_location()
+
     async def heartbeat(self) -> None:
         """A sign of life."""
-
-    async def location(self) -> ProcessLocation:
-        """The process of this engine."""
-        return _own_location()
 
 
 class UpdateCalls:
@@ -276,12 +264,14 @@ class PolicyActor:
         )
         return address, port
 
-    def start(self, rendezvous: Rendezvous) -> None:
-        """Load the model, when all ranks have met at ``rendezvous``."""
+    def start(self, rendezvous: Rendezvous) -> ProcessLocation:
+        """Load the model, when all ranks have met at ``rendezvous``; returns where this one is."""
         meet_on_network(self.config)
-        with _importing():
-            from comas.engines.policy.family import FamilyTrainer
+        gc.disable()  # a collection in between would take a sixth of the time of an import
+        from comas.engines.policy.family import FamilyTrainer
 
+        gc.freeze()  # later collections skip what the modules hold
+        gc.enable()
         adopt_texts(self.plugin_texts)
         self._trainer = FamilyTrainer(
             self.model,
@@ -297,6 +287,7 @@ class PolicyActor:
             seed=self.config.seed,
             num_optimizer_steps=self.num_optimizer_steps,
         )
+        return _own_location()
 
     def call(self, method: str, *arguments: Any, **named: Any) -> Any:
         """Call ``method`` of the ``FamilyTrainer``."""
@@ -306,10 +297,6 @@ class PolicyActor:
     @ray.method(concurrency_group=HEARTBEAT)
     def heartbeat(self) -> None:
         """A sign of life, also while another call goes on."""
-
-    def location(self) -> ProcessLocation:
-        """The process of this rank."""
-        return _own_location()
 
     @ray.method(concurrency_group=WRITING)
     def write_checkpoint(self) -> None:

@@ -5,10 +5,9 @@ import logging
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
-from operator import methodcaller
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,7 +21,6 @@ from comas.engines.cluster.supervision import (
     LostEngineError,
     Recoveries,
     future_of,
-    wait_for_all,
     wait_for_engines,
 )
 from comas.types import Device, Generation, Request, TrainingSample, UpdateStats
@@ -136,11 +134,7 @@ class Agents:
         Returns futures that end as the files of each rank are on the disk, under ``folder``;
         until then anything but another checkpoint may be asked for.
         """
-        self._call_all(
-            self._ranks,
-            "copying its state",
-            lambda rank: rank.call("copy_checkpoint", folder),
-        )
+        self._call_all(self._ranks, "copying its state", "copy_checkpoint", folder)
         writing = "writing a checkpoint"
         return [
             future_of(rank.actor.write_checkpoint.remote(), name=rank.name, doing=writing)
@@ -162,11 +156,7 @@ class Agents:
                     "go on with its base model. Give it a number above 0, or start a new run in "
                     "which society.models names what was trained"
                 )
-        self._call_all(
-            self._ranks,
-            "loading a checkpoint",
-            lambda rank: rank.call("load_checkpoint", folder),
-        )
+        self._call_all(self._ranks, "loading a checkpoint", "load_checkpoint", folder)
         trained = self._config.trained_policies
         # The last step has an update also where it is no multiple.
         self._versions = Counter({policy: -(-step // every[policy]) for policy in trained})
@@ -175,26 +165,19 @@ class Agents:
     def save_models(self, folder: Path) -> None:
         """Save every trained agent's model in Hugging Face format as ``folder/agent_<i>``."""
         for agent, policy in enumerate(self._config.policy_of_agent):
-            if policy not in self._config.trained_policies:
-                continue
-            save = methodcaller("call", "save_model", policy, folder / f"agent_{agent}")
-            self._call_all(serving([policy], self._ranks), "saving its model", save)
+            ranks, model = serving([policy], self._ranks), folder / f"agent_{agent}"
+            if policy in self._config.trained_policies:
+                self._call_all(ranks, "saving its model", "save_model", policy, model)
 
     def reserved_peak(self) -> int:
         """The most bytes of its GPU that PyTorch held in any rank; 0 on a CPU."""
-        asked = methodcaller("call", "reserved_peak")
-        return max(self._call_all(self._ranks, "being asked for its memory", asked))
+        return max(self._call_all(self._ranks, "being asked for its memory", "reserved_peak"))
 
     def _call_all(
-        self,
-        engines: Sequence[Engine],
-        doing: str,
-        call: Callable[[Engine], ray.ObjectRef],
-        *,
-        watched: Sequence[Engine] = (),
+        self, engines: Sequence[Engine], doing: str, method: str, *arguments: Any
     ) -> list[Any]:
-        """Return the results of ``call`` on all ``engines`` at once."""
-        return self._wait({engine: call(engine) for engine in engines}, doing, watched=watched)
+        """Return the results of ``method`` on all ``engines`` at once."""
+        return self._wait({engine: engine.call(method, *arguments) for engine in engines}, doing)
 
     def _wait(
         self, calls: Mapping[Engine, ray.ObjectRef], doing: str, *, watched: Sequence[Engine] = ()
@@ -215,17 +198,18 @@ class Agents:
         # the policies load, and sleep by then.
         *waves, last_wave = self._launch.start_waves(self._rollouts)
         for engines in waves:
-            first = {engine.name: engine.call("start") for engine in engines}
-            self._wait_for_start(first)
-        starting = {engine.name: engine.call("start") for engine in last_wave}
+            self._launch.wait_for_start(_begin_start(engines))
+        starting = _begin_start(last_wave)
         if self._shares_gpus:
-            self._wait_for_start(starting)
+            self._launch.wait_for_start(starting)
             rollouts = serving(self._config.trained_policies, self._rollouts)
-            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
+            self._call_all(rollouts, "going to sleep", "sleep")
         self._ranks += self._launch.ranks(num_optimizer_steps=self._num_optimizer_steps)
-        starting |= self._start_ranks()
-        self._wait_for_start(starting)
-        self._launch.locate([*self._rollouts, *self._ranks])
+        firsts = self._ranks[:: self._config.policy.ranks_per_policy]
+        rendezvous = {rank.policies: rank.actor.open_rendezvous.remote() for rank in firsts}
+        for rank in self._ranks:
+            starting[rank] = rank.actor.start.remote(rendezvous[rank.policies])
+        self._launch.wait_for_start(starting)
         self._launch.log_places()
         self._connect(self._ranks)
         self._sampler = Sampler(
@@ -237,31 +221,12 @@ class Agents:
         )
         log.info("engines up after %.0f s", time.monotonic() - started)
 
-    def _start_ranks(self) -> dict[str, ray.ObjectRef]:
-        firsts = self._ranks[:: self._config.policy.ranks_per_policy]
-        rendezvous = {rank.policies: rank.actor.open_rendezvous.remote() for rank in firsts}
-        return {
-            rank.name: rank.actor.start.remote(rendezvous[rank.policies]) for rank in self._ranks
-        }
-
-    def _wait_for_start(self, starting: Mapping[str, ray.ObjectRef]) -> None:
-        wait_for_all(
-            starting,
-            doing="starting",
-            timeout_s=self._config.cluster.start_timeout_s,
-            check=self._launch.check_nodes,
-        )
-
     def _connect(self, ranks: Sequence[Engine]) -> None:
-        actors = {
-            rank.policies: [engine.actor for engine in serving(rank.policies, self._rollouts)]
-            for rank in ranks
-        }
-        self._call_all(
-            ranks,
-            "connecting to its rollout engines",
-            lambda rank: rank.actor.connect.remote(actors[rank.policies]),
-        )
+        calls = {}
+        for rank in ranks:
+            actors = [engine.actor for engine in serving(rank.policies, self._rollouts)]
+            calls[rank] = rank.actor.connect.remote(actors)
+        self._wait(calls, "connecting to its rollout engines")
 
     def _client_of(self, engine: Engine) -> EngineClient:
         return EngineClient(
@@ -292,8 +257,7 @@ class Agents:
         log.warning("started again, to be asked again what was left unanswered: %s", names)
         new = {engine: self._launch.replace(engine) for engine in engines}
         self._rollouts = [new.get(engine, engine) for engine in self._rollouts]
-        self._wait_for_start({engine.name: engine.call("start") for engine in new.values()})
-        self._launch.locate(list(new.values()))
+        self._launch.wait_for_start(_begin_start(new.values()))
         self._send_present_weights(lost.policies)
         return new[lost]
 
@@ -312,34 +276,37 @@ class Agents:
         """On shared GPUs, put engines to sleep and bring the ranks' states back."""
         if self._shares_gpus:
             rollouts, ranks = serving(policies, self._rollouts), serving(policies, self._ranks)
-            self._call_all(rollouts, "going to sleep", lambda engine: engine.call("sleep"))
-            self._call_all(ranks, "returning to the GPU", lambda rank: rank.call("reload_states"))
+            self._call_all(rollouts, "going to sleep", "sleep")
+            self._call_all(ranks, "returning to the GPU", "reload_states")
 
     def _send_weights(self, policies: Collection[int]) -> None:
         """Have ranks, for which there is room, send their weights to their engines."""
         ranks, rollouts = serving(policies, self._ranks), serving(policies, self._rollouts)
         if self._shares_gpus:
             # An update leaves tens of GB in its allocator, which no other process can use.
-            self._call_all(ranks, "releasing its cache", lambda rank: rank.call("release_cache"))
+            self._call_all(ranks, "releasing its cache", "release_cache")
             # Weights, then sync, then cache: waking all at once needs memory for everything.
-            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_weights"))
-        sent = {rank: [p for p in rank.policies if p in policies] for rank in ranks}
-        self._call_all(
-            ranks,
-            "sending its weights",
-            lambda rank: rank.actor.send_weights.remote(sent[rank]),
-            watched=rollouts,
-        )
+            self._call_all(rollouts, "waking up", "wake_weights")
+        calls = {
+            rank: rank.actor.send_weights.remote([p for p in rank.policies if p in policies])
+            for rank in ranks
+        }
+        self._wait(calls, "sending its weights", watched=rollouts)
         if self._shares_gpus:
-            self._call_all(ranks, "leaving the GPU", lambda rank: rank.call("offload_states"))
-            self._call_all(rollouts, "waking up", lambda engine: engine.call("wake_kv_cache"))
+            self._call_all(ranks, "leaving the GPU", "offload_states")
+            self._call_all(rollouts, "waking up", "wake_kv_cache")
 
     def _tell_versions(self, policies: Collection[int]) -> None:
         """Tell engines from which version on they count weight updates."""
         for policy in policies:
             adapter = policy if policy in self._config.adapter_policies else None
-            told = methodcaller("call", "count_updates_from", self._versions[policy], adapter)
-            self._call_all(serving([policy], self._rollouts), "learning its policy version", told)
+            self._call_all(
+                serving([policy], self._rollouts),
+                "learning its policy version",
+                "count_updates_from",
+                self._versions[policy],
+                adapter,
+            )
 
     def _report(self, error: LostEngineError) -> None:
         """Say what is known of the engines that an error names, and not of those whose names
@@ -347,3 +314,7 @@ class Agents:
         for engine in (*self._rollouts, *self._ranks):
             if re.search(rf"\b{re.escape(engine.name)}\b", str(error)):
                 log.warning(self._launch.describe(engine))
+
+
+def _begin_start(rollouts: Iterable[Engine]) -> dict[Engine, ray.ObjectRef]:
+    return {engine: engine.actor.start.remote() for engine in rollouts}

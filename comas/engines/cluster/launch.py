@@ -4,7 +4,7 @@ import logging
 import os
 import secrets
 from collections import defaultdict, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
@@ -154,20 +154,16 @@ class Launch:
             for rank, slot in enumerate(self._placement.policy_slots)
         ]
 
-    def locate(self, engines: Sequence[Engine]) -> None:
-        """Note where ``engines``, which have started, are.
-
-        Raises LostEngineError when one died since, or does not answer in time.
-        """
+    def wait_for_start(self, starting: Mapping[Engine, ray.ObjectRef]) -> None:
+        """Wait until engines have started, and note where they are."""
         found = wait_for_all(
-            {engine.name: engine.actor.location.remote() for engine in engines},
-            doing="being located",
+            {engine.name: call for engine, call in starting.items()},
+            doing="starting",
             timeout_s=self._config.cluster.start_timeout_s,
             check=self.check_nodes,
         )
-        self._locations |= {
-            engine.name: where for engine, where in zip(engines, found, strict=True)
-        }
+        for engine, where in zip(starting, found, strict=True):
+            self._locations[engine.name] = where
 
     def replace(self, engine: Engine) -> Engine:
         """End ``engine``, also if it is frozen, and create another in its place.
