@@ -5,11 +5,12 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from scripts.benchmarks._turns import Ratio, Repeated, Report, take_turns
+from scripts.benchmarks._turns import Ratio, Report, take_turns
 from scripts.command import read_arguments
 
 REPOSITORY = Path(__file__).parents[1]
@@ -72,12 +73,12 @@ def test_help_of_a_benchmark_names_its_keys(read, capsys):
     assert capsys.readouterr().out == said
 
 
-def test_ways_take_turns_in_an_order_that_is_reversed_each_time_after_a_warm_up():
+def test_ways_take_turns_in_an_order_that_is_reversed_each_time():
     taken = []
-    ways = {name: lambda name=name: taken.append(name) or {"seconds": len(taken)} for name in "ab"}
-    turns = take_turns(ways, repeats=2, num_warm_ups=1)
-    assert "".join(taken) == "baabba"
-    assert turns == {"a": [{"seconds": 3}, {"seconds": 6}], "b": [{"seconds": 4}, {"seconds": 5}]}
+    ways = {name: partial(taken.append, name) for name in "ab"}
+    turns = take_turns(ways, repeats=2, measure=lambda way: way() or {"seconds": len(taken)})
+    assert taken == ["a", "b", "b", "a"]
+    assert turns == {"a": [{"seconds": 1}, {"seconds": 4}], "b": [{"seconds": 2}, {"seconds": 3}]}
 
 
 def test_ratios_are_taken_turn_by_turn_and_a_missed_mark_is_the_exit_status(capsys):
@@ -86,7 +87,7 @@ def test_ratios_are_taken_turn_by_turn_and_a_missed_mark_is_the_exit_status(caps
         "other": [{"seconds": 1.0}, {"seconds": 4.0}, {"seconds": 3.0}],
     }
     for at_most, status, verdict in ((2.0, 0, "reached"), (1.9, 1, "MISSED")):
-        report = Report(Repeated())
+        report = Report()
         report.add("Two ways", turns, ratios=[Ratio("one", "other", at_most=at_most)])
         assert report.end() == status
         lines = capsys.readouterr().out.splitlines()

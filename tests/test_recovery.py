@@ -28,7 +28,6 @@ from comas.engines.cluster.nodes import RayProcesses
 from comas.engines.cluster.supervision import (
     EngineError,
     GivenUpError,
-    Heartbeats,
     LostEngineError,
     Recoveries,
     engine_error,
@@ -110,17 +109,6 @@ def test_what_this_process_was_frozen_for_is_nobody_s_time(scripted):
     assert wait_for_all(calls, doing="updating", timeout_s=12) == ["result of a", "result of b"]
 
 
-def test_a_silent_engine_is_lost_and_one_that_answers_is_not(scripted):
-    alive = engine(scripted, "rank 0")
-    silent = engine(scripted, "rank 1", num_alive=3)
-    heartbeats = Heartbeats([alive, silent], timeout_s=4)
-    with pytest.raises(LostEngineError, match="rank 1 gave no sign of life for 4 s while updating"):
-        for _ in range(20):
-            heartbeats.check("updating")
-    # Three answers, the fourth is missing: asked in check 4, silent in 5 to 9.
-    assert (alive.actor.num_asked, silent.actor.num_asked) == (9, 4)
-
-
 def wait(calls: dict[Any, str], *, watched: Sequence[Any] = ()) -> list[Any]:
     return wait_for_engines(
         calls,  # type: ignore[arg-type]
@@ -131,11 +119,16 @@ def wait(calls: dict[Any, str], *, watched: Sequence[Any] = ()) -> list[Any]:
     )
 
 
-def test_a_frozen_engine_that_another_waits_for_is_lost_long_before_the_call(scripted):
-    rank, frozen = engine(scripted, "rank 0"), engine(scripted, "rollout engine 0", num_alive=0)
-    with pytest.raises(LostEngineError, match="rollout engine 0 gave no sign of life"):
-        wait({rank: "never"}, watched=[frozen])
-    assert scripted.now < 10
+@pytest.mark.parametrize("is_called", [True, False])
+def test_an_engine_that_falls_silent_is_lost_long_before_its_call_is_due(scripted, is_called):
+    """It is called itself, or another that waits for it is."""
+    alive, silent = engine(scripted, "rank 0"), engine(scripted, "rank 1", num_alive=3)
+    called, watched = ([alive, silent], []) if is_called else ([alive], [silent])
+    with pytest.raises(LostEngineError, match="rank 1 gave no sign of life for 5 s while sending"):
+        wait(dict.fromkeys(called, "never"), watched=watched)
+    # Three answers; asked for the fourth after 3 s, silent from 4 to 9.
+    assert scripted.now == pytest.approx(9, abs=1)
+    assert (alive.actor.num_asked, silent.actor.num_asked) == (10, 4)
 
 
 def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_named(scripted):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -44,54 +43,22 @@ class Ratio:
 
 
 def take_turns(
-    ways: Mapping[str, Way],
-    *,
-    repeats: int,
-    num_warm_ups: int = 1,
-    measure: Callable[[Way], Numbers] | None = None,
+    ways: Mapping[str, Way], *, repeats: int, measure: Callable[[Way], Numbers]
 ) -> Turns:
-    """Every way ``repeats`` times, after some times that do not count; each turn in the order that
-    is the reverse of the last one's. Without ``measure`` the ways give their numbers themselves."""
+    """Measure every way ``repeats`` times; each turn in the order that is the reverse of the last
+    one's."""
     turns: dict[str, list[Numbers]] = {name: [] for name in ways}
-    for turn in range(-num_warm_ups, repeats):
+    for turn in range(repeats):
         for name in list(ways)[:: -1 if turn % 2 else 1]:
-            numbers = measure(ways[name]) if measure else ways[name]()
-            if turn >= 0:
-                turns[name].append(numbers)
+            turns[name].append(measure(ways[name]))
     return turns
-
-
-def timed(work: Way) -> Numbers:
-    """The time of ``work``, on the clock and of all threads of this process: on one thread the
-    latter is what a quiet machine would take."""
-    started, cpu_started = time.perf_counter(), time.process_time()
-    work()
-    cpu_seconds = time.process_time() - cpu_started
-    return {"seconds": time.perf_counter() - started, "CPU seconds": cpu_seconds}
 
 
 class Report:
     """Results of a benchmark, printed as they come."""
 
-    def __init__(self, arguments: Repeated) -> None:
-        self._arguments = arguments
+    def __init__(self) -> None:
         self._is_reached = True
-
-    def compare(
-        self,
-        heading: str,
-        ways: Mapping[str, Way],
-        *,
-        ratios: Sequence[Ratio] = (),
-        num_warm_ups: int = 1,
-        measure: Callable[[Way], Numbers] | None = None,
-    ) -> Turns:
-        """Let the ways take their turns, and tell what they showed."""
-        turns = take_turns(
-            ways, repeats=self._arguments.repeats, num_warm_ups=num_warm_ups, measure=measure
-        )
-        self.add(heading, turns, ratios=ratios)
-        return turns
 
     def add(self, heading: str, turns: Turns, *, ratios: Sequence[Ratio] = ()) -> None:
         """Tell the medians of all numbers, and ``ratios`` with their marks."""

@@ -68,7 +68,7 @@ def main(arguments: Arguments) -> None:
             measured, discussions = train(config, prepared, agents, steps)
             turns["CoMAS"].append(measured)
             turns["TRL"].append(_run_trl(_trl_jobs(config, prepared, discussions, arguments), trl))
-    report = Report(arguments)
+    report = Report()
     report.add(
         f"steps of both agents, median of {arguments.steps} in each turn",
         turns,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -30,7 +31,7 @@ from comas.engines.cluster.agents import Agents
 from comas.interaction.schedules import run_discussions
 from comas.quickstart.build import build_society
 from comas.types import Discussion, Generate, Generation, Question, Request, TurnKey
-from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, timed
+from scripts.benchmarks._turns import Numbers, Ratio, Repeated, Report, Way, take_turns
 from scripts.command import read_arguments
 
 Hold = Callable[..., Awaitable[list[Discussion]]]
@@ -56,16 +57,18 @@ def main(arguments: Arguments) -> int:
     config = load(Config, Path("configs/quickstart.yaml"), ["society.update_every=[0]"])
     society = build_society(Path(arguments.saves), seed=config.seed)
     questions = load_questions(society / "train.jsonl")
-    report = Report(arguments)
+    report = Report()
     models = [str(society / "models" / Path(name).name) for name in config.models]
     with Agents(config, models=models, device="cpu") as agents:
         for size in map(int, arguments.sizes.split(",")):
             batch = draw_batch(questions.questions, step=0, batch_size=size, seed=0)
-            _compare(config, agents, batch, report)
+            _compare(config, agents, batch, report, repeats=arguments.repeats)
     return report.end()
 
 
-def _compare(config: Config, agents: Agents, batch: Sequence[Question], report: Report) -> None:
+def _compare(
+    config: Config, agents: Agents, batch: Sequence[Question], report: Report, *, repeats: int
+) -> None:
     hold = partial(
         run_discussions,
         batch,
@@ -77,22 +80,24 @@ def _compare(config: Config, agents: Agents, batch: Sequence[Question], report: 
     lengths, ways = asyncio.run(rehearse(hold, agents.generate))
 
     def measured(way: Way) -> Numbers:
-        numbers = timed(lambda: asyncio.run(way()))
+        started, cpu_started = time.perf_counter(), time.process_time()
+        asyncio.run(way())
+        cpu_seconds = time.process_time() - cpu_started
+        seconds = time.perf_counter() - started
         return {
-            "seconds": numbers["seconds"],
-            "tokens/s": sum(lengths) / numbers["seconds"],
-            "driver, ms": 1000 * numbers["CPU seconds"] / len(lengths),
+            "seconds": seconds,
+            "tokens/s": sum(lengths) / seconds,
+            "driver, ms": 1000 * cpu_seconds / len(lengths),
         }
 
-    turns = report.compare(
+    turns = take_turns(ways, repeats=repeats, measure=measured)
+    report.add(
         f"{len(batch)} discussions, {len(lengths)} responses, {sum(lengths)} tokens",
-        ways,
+        turns,
         ratios=[
             Ratio("phase-by-phase", "barrier-free", at_least=MARK),
             Ratio("all at once", "barrier-free"),
         ],
-        num_warm_ups=0,
-        measure=measured,
     )
     driver_ms = median(numbers["driver, ms"] for numbers in turns["barrier-free"])
     line = f"driver: {driver_ms:.3f} ms for each response"

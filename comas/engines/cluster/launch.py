@@ -108,10 +108,11 @@ class Launch:
                     self._config.rollout,
                     chat_template_kwargs=self._config.chat_template_kwargs[family[0]],
                 ),
-                adapters=self._adapters(family),
+                adapters=Adapters(self._config.policy.lora, adapted) if adapted else None,
                 gpus=self._gpus_of(family, slot),
             )
             for family in self._config.families
+            for adapted in [tuple(p for p in family if p in self._config.adapter_policies)]
             for index, slot in enumerate(self._placement.rollout_slots)
         ]
 
@@ -265,15 +266,6 @@ class Launch:
             for labels in selectors
         ]
 
-    def _weight_transfer_backend(self) -> WeightTransfer:
-        if self._device == "cpu":
-            return "shared_memory"
-        return "ipc" if self._config.cluster.placement == "colocated" else "nccl"
-
-    def _adapters(self, family: tuple[int, ...]) -> Adapters | None:
-        policies = tuple(policy for policy in family if policy in self._config.adapter_policies)
-        return Adapters(self._config.policy.lora, policies) if policies else None
-
     def _gpus_of(self, family: tuple[int, ...], slot: Slot) -> str | None:
         """The GPUs of a sharded engine, ``"0,1"``, in the order of its bundles; None of any other.
 
@@ -318,22 +310,20 @@ class Launch:
         **arguments: Any,
     ) -> Engine:
         """Create one actor of ``family``, of the class ``remote``, on ``slot``."""
-        backend = self._weight_transfer_backend()
+        if self._config.cluster.nodes_per_policy > 1:  # which the loopback interface does not join
+            environment = {k: v for k, v in environment.items() if k not in LOOPBACK_GROUPS}
+        backend: WeightTransfer = "shared_memory"
+        if self._device == "cuda":
+            backend = "ipc" if self._config.cluster.placement == "colocated" else "nccl"
         actor = remote.options(
             num_cpus=CPU_SHARE,
             num_gpus=slot.num_gpus if slot.num_bundles == 1 else 0,
-            runtime_env={"env_vars": self._on_its_network(environment)},
+            runtime_env={"env_vars": environment},
             scheduling_strategy=self._within(family, slot.part, slot.bundle_index),
         )
         model, config, device = self._models[family[0]], self._config, self._device
         create = partial(actor.remote, model, config, device=device, backend=backend, **arguments)
         return self._created(name, family, create)
-
-    def _on_its_network(self, environment: dict[str, str]) -> dict[str, str]:
-        """Without what would keep groups on the loopback interface, where they span nodes."""
-        if self._config.cluster.nodes_per_policy == 1:
-            return environment
-        return {name: value for name, value in environment.items() if name not in LOOPBACK_GROUPS}
 
     def _created(
         self, name: str, family: tuple[int, ...], create: Callable[[], ActorHandle]
