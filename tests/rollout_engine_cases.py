@@ -21,7 +21,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from comas.config.schema import Lora, Rollout
 from comas.engines.cluster.sampler import EngineClient
-from comas.engines.policy.weights import CHUNK_BYTES, Shard, weight_metadata, weight_shards
+from comas.engines.policy.weights import (
+    CHUNK_BYTES,
+    NamedTensor,
+    weight_chunks,
+    weight_metadata,
+)
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
@@ -174,9 +179,9 @@ def send(
 ) -> LoopCalls:
     """Run one whole weight update from a trainer's thread, without parameter ``left_out``."""
 
-    def chunks() -> Iterator[list[Shard]]:
-        for chunk in weight_shards(model, zero_stage=0, rank=0, max_bytes=chunk_bytes):
-            yield [shard for shard in chunk if shard.name != left_out]
+    def chunks() -> Iterator[list[NamedTensor]]:
+        for chunk in weight_chunks(model, max_bytes=chunk_bytes):
+            yield [(name, values) for name, values in chunk if name != left_out]
 
     async def update() -> LoopCalls:
         calls = LoopCalls(bench.engine, asyncio.get_running_loop())
@@ -186,8 +191,7 @@ def send(
                 engines=calls,
                 chunks=chunks,
                 metadata=weight_metadata(model),
-                rank=0,
-                is_sharded=False,
+                is_first=True,
             ).send_weights()
 
         await asyncio.to_thread(trainer)

@@ -19,22 +19,27 @@ from test_policy_engine import (
     OPTIMIZATION,
     POLICY,
     REINFORCE_PP,
+    Weights,
     largest_difference,
+    load_plain,
+    logprobs_of,
     make_samples,
+    plain_logprobs,
     plain_updates,
     save_tiny_models,
 )
-from transformers import AutoModelForCausalLM
 
-from comas.config.schema import Lora, Policy, ReinforcePP
+from comas.config.schema import Lora, ReinforcePP
 from comas.engines.policy.family import FamilyTrainer
-from comas.types import TrainingSample
 
 pytestmark = pytest.mark.stack
 
 LORA = Lora(rank=3, alpha=12)
 STEPS = replace(OPTIMIZATION, train_batch_size=6, learning_rate=1e-3)
-Weights = dict[str, torch.Tensor]
+BUFFERS = {policy: make_samples(11, seed=policy) for policy in (0, 1)}
+states = pytest.mark.parametrize(
+    ("zero_stage", "dtype"), [(0, "float32"), (2, "float32"), (2, "bfloat16")]
+)
 
 
 @pytest.fixture(scope="module")
@@ -53,10 +58,9 @@ def make_family(
     algorithm: ReinforcePP = REINFORCE_PP,
     **changes: Any,
 ) -> FamilyTrainer:
-    policy: Policy = replace(POLICY, lora=lora, **changes)
     return FamilyTrainer(
         str(model),
-        policy=policy,
+        policy=replace(POLICY, lora=lora, **changes),
         algorithm=algorithm,
         optimizations=dict.fromkeys(policies, STEPS),
         num_optimizer_steps=dict.fromkeys(policies),
@@ -70,18 +74,15 @@ def make_family(
     )
 
 
-def adapters_of(family: FamilyTrainer) -> list[Weights]:
-    return [{n: w.clone() for n, w in family.adapter(policy).items()} for policy in (0, 1)]
-
-
-def buffers() -> dict[int, list[TrainingSample]]:
-    return {policy: make_samples(11, seed=policy) for policy in (0, 1)}
+def assert_same_adapters(one: FamilyTrainer, other: FamilyTrainer, *, up_to: float = 0) -> None:
+    for policy in (0, 1):
+        assert largest_difference(one.adapter(policy), other.adapter(policy)) <= up_to
 
 
 def test_a_new_adapter_changes_nothing_and_each_begins_with_its_own_numbers(qwen2: Path) -> None:
-    one, other = adapters_of(make_family(qwen2))
-    again = adapters_of(make_family(qwen2))
-    assert largest_difference(one, again[0]) == largest_difference(other, again[1]) == 0
+    family = make_family(qwen2)
+    assert_same_adapters(family, make_family(qwen2))
+    one, other = (family.adapter(policy) for policy in (0, 1))
     assert next(iter(one)) == "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
     assert len(one) == 2 * 2 * 7  # A and B, layers, linear layers in each
     for name, weight in one.items():
@@ -94,94 +95,78 @@ def test_adapters_of_one_base_train_as_adapters_of_bases_of_their_own(
     qwen2: Path, tmp_path: Path, zero_stage: int
 ) -> None:
     family = make_family(qwen2, zero_stage=zero_stage)
-    before = adapters_of(family)
+    before = {policy: family.adapter(policy) for policy in (0, 1)}
     for policy in (0, 1):
         family.save_model(policy, tmp_path / str(policy))
     # Twice and in turns, so that the optimisers' states count too.
     for step in (0, 1):
-        stats = family.update(buffers(), step=step)
-    after = adapters_of(family)
+        stats = family.update(BUFFERS, step=step)
     for policy in (0, 1):
         alone = PeftModel.from_pretrained(
-            AutoModelForCausalLM.from_pretrained(qwen2, dtype=torch.float32),
-            tmp_path / str(policy),
-            is_trainable=True,
+            load_plain(qwen2), tmp_path / str(policy), is_trainable=True
         )
-        plain_updates(alone, buffers()[policy], STEPS, num_updates=2)
-        expected = {
+        plain_updates(alone, BUFFERS[policy], STEPS, num_updates=2)
+        expected: Weights = {
             name.replace(".default", ""): weight.detach()
             for name, weight in alone.named_parameters()
             if weight.requires_grad
         }
-        assert largest_difference(after[policy], expected) < 2e-5
-        assert largest_difference(after[policy], before[policy]) > 1e-3
+        assert largest_difference(family.adapter(policy), expected) < 2e-5
+        assert largest_difference(family.adapter(policy), before[policy]) > 1e-3
         assert stats[policy].num_optimizer_steps == 2
 
 
 @pytest.mark.parametrize("zero_stage", [0, 2])
 def test_only_the_adapter_whose_buffer_is_trained_moves(qwen2: Path, zero_stage: int) -> None:
-    family = make_family(qwen2, zero_stage=zero_stage)
-    before = adapters_of(family)
+    family, reverse = (make_family(qwen2, zero_stage=zero_stage) for _ in range(2))
     model = family.trainers[0]._language_model
-    everything = {name: weight.clone() for name, weight in model.named_parameters()}
-    family.update({1: buffers()[1]}, step=0)
-    after = adapters_of(family)
-    assert largest_difference(after[0], before[0]) == 0
-    assert largest_difference(after[1], before[1]) > 1e-4
-    for name, weight in model.named_parameters():
-        assert torch.equal(weight, everything[name]) or ".policy_1." in name
+    before = {name: weight.clone() for name, weight in model.named_parameters()}
+    family.update({1: BUFFERS[1]}, step=0)
+    moved = {n for n, weight in model.named_parameters() if not torch.equal(weight, before[n])}
+    assert moved and all(".policy_1." in name for name in moved)
     # In the other order nothing differs: no gradient is left over.
-    family.update({0: buffers()[0]}, step=0)
-    reverse = make_family(qwen2, zero_stage=zero_stage)
-    reverse.update({0: buffers()[0]}, step=0)
-    reverse.update({1: buffers()[1]}, step=0)
-    for one, other in zip(adapters_of(family), adapters_of(reverse), strict=True):
-        assert largest_difference(one, other) == 0
+    family.update({0: BUFFERS[0]}, step=0)
+    for policy in (0, 1):
+        reverse.update({policy: BUFFERS[policy]}, step=0)
+    assert_same_adapters(family, reverse)
 
 
 def test_recomputed_activations_give_the_same_gradients(qwen2: Path) -> None:
     kept, recomputed = (make_family(qwen2, gradient_checkpointing=way) for way in (False, True))
     for family in (kept, recomputed):
-        family.update(buffers(), step=0)
-    for one, other in zip(adapters_of(kept), adapters_of(recomputed), strict=True):
-        assert largest_difference(one, other) < 1e-6
+        family.update(BUFFERS, step=0)
+    assert_same_adapters(kept, recomputed, up_to=1e-6)
 
 
 def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
     family = make_family(qwen2, algorithm=ReinforcePP(kl_coef=0.1))
-    first = family.update(buffers(), step=0)
+    first = family.update(BUFFERS, step=0)
     assert first[0].kl == first[1].kl == 0.0
-    second = family.update({1: buffers()[1]}, step=1)
-    samples = buffers()[1]
-    assert second[1].kl != 0.0
-    whole = make_family(qwen2, lora=Lora(), policies=(1,))
-    reference = torch.cat(whole.trainers[1].response_logprobs(samples))
-    before = make_family(qwen2, algorithm=ReinforcePP(kl_coef=0.1))
-    before.update(buffers(), step=0)
-    policy = torch.cat(before.trainers[1].response_logprobs(samples))
-    assert second[1].kl == pytest.approx((policy - reference).mean().item(), abs=1e-6)
+    [whole] = make_family(qwen2, lora=Lora(), policies=(1,)).trainers.values()
+    reference = torch.cat(logprobs_of(whole, BUFFERS[1]))
+    moved = torch.cat(logprobs_of(family.trainers[1], BUFFERS[1])) - reference  # 1 is active
+    second = family.update({1: BUFFERS[1]}, step=1)
+    assert second[1].kl == pytest.approx(moved.mean().item(), abs=1e-6) != 0.0
 
 
-@pytest.mark.parametrize(("zero_stage", "dtype"), [(0, "float32"), (2, "float32"), (2, "bfloat16")])
+@states
 def test_a_resumed_family_equals_an_uninterrupted_one(
     qwen2: Path, tmp_path: Path, zero_stage: int, dtype: str
 ) -> None:
-    whole = make_family(qwen2, zero_stage=zero_stage, dtype=dtype)
-    whole.update(buffers(), step=0)
+    whole, resumed = (make_family(qwen2, zero_stage=zero_stage, dtype=dtype) for _ in range(2))
+    whole.update(BUFFERS, step=0)
     whole.copy_checkpoint(tmp_path)
     whole.write_checkpoint()
     [file] = tmp_path.glob("policy_1/policy/*model_states.pt")
     saved = torch.load(file, weights_only=False)["module"]
     assert saved and all(name.endswith(".policy_1.weight") for name in saved)  # nothing else
-    whole.update(buffers(), step=1)
-    resumed = make_family(qwen2, zero_stage=zero_stage, dtype=dtype)
+    whole.update(BUFFERS, step=1)
     resumed.load_checkpoint(tmp_path)
-    resumed.update(buffers(), step=1)
-    for one, other in zip(adapters_of(whole), adapters_of(resumed), strict=True):
-        assert largest_difference(one, other) == 0
+    resumed.update(BUFFERS, step=1)
+    assert_same_adapters(whole, resumed)
 
 
-@pytest.mark.parametrize(("zero_stage", "dtype"), [(0, "float32"), (2, "float32"), (2, "bfloat16")])
+@states
 def test_an_adapter_that_is_sent_holds_itself_alone(
     qwen2: Path, zero_stage: int, dtype: str
 ) -> None:
@@ -193,17 +178,12 @@ def test_an_adapter_that_is_sent_holds_itself_alone(
 
 def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2: Path, tmp_path: Path) -> None:
     family = make_family(qwen2)
-    family.update(buffers(), step=0)
+    family.update(BUFFERS, step=0)
     family.save_model(1, tmp_path / "adapter")
-    base = AutoModelForCausalLM.from_pretrained(qwen2, dtype=torch.float32)
-    opened = PeftModel.from_pretrained(base, tmp_path / "adapter")
-    sample = buffers()[1][0]
-    ids = torch.tensor([[*sample.prompt_token_ids, *sample.response_token_ids]])
+    opened = PeftModel.from_pretrained(load_plain(qwen2), tmp_path / "adapter")
     with torch.no_grad():
-        logits = opened(ids).logits[0, len(sample.prompt_token_ids) - 1 : -1]
-    response = torch.tensor(sample.response_token_ids)[:, None]
-    expected = logits.log_softmax(-1).gather(1, response)[:, 0]
-    [logprobs] = family.trainers[1].response_logprobs([sample])
+        expected = plain_logprobs(opened, BUFFERS[1][0])
+    [logprobs] = logprobs_of(family.trainers[1], BUFFERS[1][:1])
     assert torch.allclose(logprobs, expected, atol=1e-5)
     assert (tmp_path / "adapter" / "tokenizer.json").is_file()
 
@@ -215,6 +195,5 @@ def test_layers_that_the_model_lacks_are_an_error_that_names_those_it_has(qwen2:
 
 def test_a_whole_model_is_a_family_of_one(qwen2: Path) -> None:
     family = make_family(qwen2, policies=(2,), lora=Lora())
-    stats = family.update({2: buffers()[0]}, step=0)
-    assert stats.keys() == {2}
-    assert stats[2].num_samples == 11
+    stats = family.update({2: BUFFERS[0]}, step=0)
+    assert stats.keys() == {2} and stats[2].num_samples == 11

@@ -22,6 +22,7 @@ from transformers import (
     Qwen3Config,
 )
 
+from comas.config.schema import Policy
 from comas.engines.policy.model import load_response_model
 from comas.engines.rollout.vllm_options import CPU_HEAD_SIZES
 from comas.preflight.configuration import load_config
@@ -152,9 +153,7 @@ def test_attention_that_is_not_plain_is_refused_also_by_the_dry_run(
 ):
     folder = save(tmp_path / name, name)
     with pytest.raises(ValueError, match=said):
-        load_response_model(
-            folder, dtype=torch.float32, attn_implementation="sdpa", temperature=1.0
-        )
+        load_response_model(folder, Policy(dtype="float32"), temperature=1.0)
     keys = [
         f"society.models=[{folder},quickstart/models/llama]",
         f"saves={tmp_path / 'saves'}",

@@ -95,4 +95,3 @@ def test_the_stand_ins_take_what_the_installed_kernel_takes():
                 for name, parameter in installed.items()
             }.items()
         )
-    assert attention.takes_groups(varlen_attn) and not attention.takes_groups(of_torch_2_11)

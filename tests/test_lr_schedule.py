@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from comas.config.schema import Optimization
-from comas.engines.policy.deepspeed_options import create_schedule
+from comas.engines.policy.optimizers import create_schedule
 
 LEARNING_RATE = 1e-6
 

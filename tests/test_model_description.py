@@ -57,7 +57,7 @@ def save_base(folder: Path, family: str, *, version: int = 5) -> Path:
 
 def save_whole(base: Path, output: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.bfloat16)
-    save_model(model, output, base=base, zero_stage=0, rank=0)
+    save_model(model, output, base=base, rank=0)
 
 
 def save_merged(base: Path, output: Path) -> None:

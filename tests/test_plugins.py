@@ -119,7 +119,7 @@ def test_every_choice_of_a_run_and_of_an_evaluation_takes_plugins():
     assert {registry.group for registry in registries} == {
         f"comas.{name}"
         for name in (
-            *("rewards", "estimators", "losses"),
+            *("rewards", "estimators", "losses", "optimizers"),
             *("schedules", "criticisms", "verifiers", "trackers"),
         )
     } | {"comas.benchmarks", "comas.setups"}

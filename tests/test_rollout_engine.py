@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,7 +34,6 @@ from comas.engines.cluster.actors import UpdateCalls
 from comas.engines.rollout import weight_transfer
 from comas.engines.rollout.cpu.shared_weights import (
     SharedMemoryWeightSender,
-    WeightMetadata,
     mapped_weights,
     num_bytes,
 )
@@ -46,7 +46,6 @@ from comas.engines.rollout.vllm_options import (
     engine_environment,
 )
 from comas.engines.rollout.weight_transfer import (
-    IpcWeightSender,
     create_weight_sender,
     trainer_init_info,
 )
@@ -216,16 +215,11 @@ def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads() -> None
 # ---- Sending weights ----
 
 
-def metadata_of(weights: dict[str, torch.Tensor]) -> list[WeightMetadata]:
-    return [(name, weight.dtype, tuple(weight.shape)) for name, weight in weights.items()]
-
-
 class ReadingEngines:
     """Note the calls of a sender, and read what it wrote only at the end, as slow engines may."""
 
     def __init__(self) -> None:
-        self.calls: list[str] = []
-        self.chunks: list[list[str]] = []
+        self.calls: list[Any] = []
         self.read: dict[str, torch.Tensor] = {}
 
     def init_weight_transfer_engine(self, init_info: dict) -> None:
@@ -237,12 +231,11 @@ class ReadingEngines:
         self.calls.append("start")
 
     def update_weights(self, update_info: dict) -> None:
-        self.calls.append("update")
-        self.chunks.append(update_info["names"])
+        self.calls.append(update_info["names"])
 
     def finish_weight_update(self) -> None:
         self.calls.append("finish")
-        self.read = {name: self.shared[name].clone() for chunk in self.chunks for name in chunk}
+        self.read = {name: weight.clone() for name, weight in self.shared.items()}
 
 
 WEIGHTS = {
@@ -250,39 +243,33 @@ WEIGHTS = {
     "b": torch.tensor([[4.0], [5.0]]),
     "c": torch.tensor(6.0, dtype=torch.bfloat16),
 }
-METADATA = metadata_of(WEIGHTS)
+METADATA = [(name, weight.dtype, tuple(weight.shape)) for name, weight in WEIGHTS.items()]
 
 
-def two_chunks() -> Iterator[list[tuple[str, int, torch.Tensor]]]:
-    """In shards; the memory of a chunk is taken by others when the next is asked for."""
-    a, b, c = (weight.flatten().clone() for weight in WEIGHTS.values())
-    for chunk in ([("a", 0, a[:2]), ("a", 2, a[2:])], [("b", 0, b), ("c", 0, c)]):
+def two_chunks() -> Iterator[list[tuple[str, torch.Tensor]]]:
+    """The memory of a chunk is taken by others when the next is asked for."""
+    for names in ("a", "bc"):
+        chunk = [(name, WEIGHTS[name].clone()) for name in names]
         yield chunk
-        for _, _, values in chunk:
+        for _, values in chunk:
             values.fill_(-1)
 
 
-def test_rank_0_writes_every_chunk_where_the_engines_read_it() -> None:
+def test_the_first_rank_writes_every_chunk_where_the_engines_read_it() -> None:
     assert num_bytes(METADATA) == 3 * 64  # of 12, 8 and 2 bytes: a cache line for each
-    engines = ReadingEngines()
-    sender = SharedMemoryWeightSender(
-        engines=engines, chunks=two_chunks, metadata=METADATA, rank=0, is_sharded=False
+    engines, others = ReadingEngines(), ReadingEngines()
+    first, second = (
+        SharedMemoryWeightSender(
+            engines=called, chunks=two_chunks, metadata=METADATA, is_first=called is engines
+        )
+        for called in (engines, others)
     )
     for _ in range(2):
-        sender.send_weights()
-        assert {name: weight.tolist() for name, weight in engines.read.items()} == {
-            "a": [1.0, 2.0, 3.0],
-            "b": [[4.0], [5.0]],
-            "c": 6.0,
-        }
-        assert metadata_of(engines.read) == METADATA
-    assert engines.chunks == [["a", "a"], ["b", "c"]] * 2
-    assert engines.calls == ["init", *["start", "update", "update", "finish"] * 2]
-    # The other ranks say and write nothing, as it has all.
-    others = ReadingEngines()
-    SharedMemoryWeightSender(
-        engines=others, chunks=two_chunks, metadata=METADATA, rank=1, is_sharded=False
-    ).send_weights()
+        first.send_weights()
+        second.send_weights()
+        for name, weight in WEIGHTS.items():
+            torch.testing.assert_close(engines.read[name], weight, rtol=0, atol=0)
+    assert engines.calls == ["init", *["start", ["a"], ["b", "c"], "finish"] * 2]
     assert others.calls == []
 
 
@@ -336,10 +323,8 @@ def vllm_026(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(vllm_026: SimpleNamespace) -> None:
     sent = ({"a": 0}.keys(), {"packed": True, "packed_buffer_size_bytes": 1 << 30})
     chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
-    sender = create_weight_sender(
-        "ipc", client=vllm_026, source=SmallSource(), rank=0, num_workers=1
-    )
-    sender.send_weights()
+    create = partial(create_weight_sender, client=vllm_026, source=SmallSource(), num_workers=1)
+    create("ipc", rank=0)()
     assert vllm_026.calls == [
         ("init_weight_transfer_engine", {}),
         "start_weight_update",
@@ -348,21 +333,20 @@ def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(vllm_026: SimpleNa
         "finish_weight_update",
     ]
     vllm_026.calls.clear()
-    second = create_weight_sender(
-        "ipc", client=vllm_026, source=SmallSource(), rank=1, num_workers=1
-    )
-    assert vllm_026.calls == []  # the first alone talks to engines
-    second.send_weights()
-    assert vllm_026.calls[0] == sent and "start_weight_update" not in vllm_026.calls
+    create("ipc", rank=1)()
+    assert vllm_026.calls == [sent, ("update_weights", chunk)]  # the first alone talks to engines
     with pytest.raises(ValueError, match=r"cluster\.placement=disaggregated: vllm .* another way"):
-        create_weight_sender("nccl", client=vllm_026, source=SmallSource(), rank=0, num_workers=1)
+        create("nccl", rank=0)
 
 
 def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch) -> None:
     monkeypatch.setenv(VARIABLES[0], EXPANDABLE)
     settings, seen = torch._C._accelerator_getAllocatorSettings, []
     before = settings()
-    IpcWeightSender(SimpleNamespace(send_weights=lambda: seen.append(settings()))).send_weights()
+    sender = SimpleNamespace(send_weights=lambda: seen.append(settings()))
+    factory = weight_transfer.WeightTransferTrainerFactory
+    monkeypatch.setattr(factory, "trainer_init", lambda *_, **__: sender)
+    create_weight_sender("ipc", client=None, source=SmallSource(), rank=0, num_workers=1)()  # type: ignore[arg-type]
     torch._C._accelerator_setAllocatorSettings(before)
     assert seen == ["expandable_segments:False"]
 

@@ -11,6 +11,7 @@ from comas.config.keys import keys_of
 from comas.config.plugins import Registry
 from comas.config.schema import Config, Custom
 from comas.data import QuestionSet
+from comas.engines.policy.optimizers import OPTIMIZERS
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES
 from comas.interaction.wording import location_of, read_wording
@@ -32,6 +33,7 @@ PLUGIN_KEYS: dict[str, Registry[Any]] = {
     "reward.scheme": REWARD_SCHEMES,
     "algorithm.estimator": ADVANTAGE_ESTIMATORS,
     "algorithm.loss": LOSSES,
+    "optimization.optimizer": OPTIMIZERS,
     "verification.verifiers": VERIFIERS,
     "logging.trackers": TRACKERS,
 }

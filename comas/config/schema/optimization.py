@@ -14,8 +14,11 @@ class Optimization:
     one."""
     epochs_per_buffer: int = key(1, at_least=1)
     """Passes over the samples of an update."""
+    optimizer: str = key("adamw", leads_to="plug-in")
+    """What steps the weights: adamw, or a plug-in, a function from the trained parameters by name
+    and these settings to a ``torch.optim.Optimizer``, of as many groups as it likes."""
     learning_rate: float = key(1e-6, above=0, at_most=1)
-    """Learning rate of AdamW after the warm-up; see ``society.learning_rates``."""
+    """Learning rate after the warm-up; see ``society.learning_rates``."""
     lr_schedule: str = key(
         "constant_with_warmup", one_of=("constant_with_warmup", "cosine", "linear")
     )

@@ -320,10 +320,9 @@ class PolicyActor:
             here = engines[node * engines_each : (node + 1) * engines_each]
             shared = SharedMemoryWeightSender(
                 engines=UpdateCalls(here, waits_for_chunks=False),
-                chunks=trainer.weight_shards if num_nodes == 1 else trainer.whole_weights,
+                chunks=trainer.weight_chunks,
                 metadata=trainer.weight_metadata(),
-                rank=rank,
-                is_sharded=trainer.is_sharded and num_nodes == 1,
+                is_first=rank == 0,
             )
             self._send = lambda policies: shared.send_weights()
             return
@@ -334,7 +333,7 @@ class PolicyActor:
         )
 
         workers_each = self.config.rollout.tensor_parallel
-        sender = create_weight_sender(
+        send = create_weight_sender(
             self.backend,
             client=UpdateCalls(engines, waits_for_chunks=True, workers_each=workers_each),
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
@@ -342,7 +341,7 @@ class PolicyActor:
             num_workers=len(engines) * workers_each,
             address=LOOPBACK if num_nodes == 1 else ray.util.get_node_ip_address(),
         )
-        self._send = lambda policies: sender.send_weights()
+        self._send = lambda policies: send()
 
     def send_weights(self, policies: Collection[int]) -> None:
         """Make the connected engines serve the present weights of ``policies``."""

@@ -1,8 +1,6 @@
 """Attention over samples that lie one after another in a single row."""
 
 import inspect
-from collections.abc import Callable
-from functools import cache
 from typing import Any
 
 import torch
@@ -38,56 +36,30 @@ def packed_attention(
     Returns the output [1, L, heads, D], and no weights.
     """
     assert attention_mask is None
-    grouped = query.shape[1] != key.shape[1]
+    group_size = query.shape[1] // key.shape[1]
     if query.is_cuda and query.dtype != torch.float32:
         query, key, value = (states[0].transpose(0, 1) for states in (query, key, value))
-        output = _flash_attention(query, key, value, cu_seq_lens_q, max_length_q, scaling=scaling)
+        options = {}
+        if group_size > 1 and "enable_gqa" in inspect.signature(varlen_attn).parameters:
+            options["enable_gqa"] = True
+        elif group_size > 1:  # before torch 2.12
+            key, value = (states.repeat_interleave(group_size, dim=1) for states in (key, value))
+        output = varlen_attn(
+            *(query, key, value, cu_seq_lens_q, cu_seq_lens_q, max_length_q, max_length_q),
+            scale=scaling,
+            window_size=(-1, 0),  # causal
+            **options,
+        )
         return output[None], None
     lengths = cu_seq_lens_q.diff().tolist()
     samples = zip(*(states.split(lengths, dim=2) for states in (query, key, value)), strict=True)
     outputs = [
-        scaled_dot_product_attention(q, k, v, is_causal=True, scale=scaling, enable_gqa=grouped)
+        scaled_dot_product_attention(
+            q, k, v, is_causal=True, scale=scaling, enable_gqa=group_size > 1
+        )
         for q, k, v in samples
     ]
     return torch.cat(outputs, dim=2).transpose(1, 2), None
-
-
-def _flash_attention(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    bounds: torch.Tensor,
-    longest: int,
-    *,
-    scaling: float | None,
-) -> torch.Tensor:
-    """Causal attention within each sample, by PyTorch's FlashAttention: on GPUs in 16 bits alone.
-
-    Args:
-        query: [L, heads, D]; key and value may have fewer heads, each for a group.
-        bounds: [B + 1], where each sample begins, and L.
-        longest: tokens of the longest sample.
-
-    Returns [L, heads, D].
-    """
-    group_size = query.shape[1] // key.shape[1]
-    options = {}
-    if group_size > 1 and takes_groups(varlen_attn):
-        options["enable_gqa"] = True
-    elif group_size > 1:
-        key, value = (states.repeat_interleave(group_size, dim=1) for states in (key, value))
-    return varlen_attn(
-        *(query, key, value, bounds, bounds, longest, longest),
-        scale=scaling,
-        window_size=(-1, 0),  # causal
-        **options,
-    )
-
-
-@cache
-def takes_groups(attend: Callable[..., Any]) -> bool:
-    """Whether keys and values may have fewer heads: ``varlen_attn`` takes them from torch 2.12."""
-    return "enable_gqa" in inspect.signature(attend).parameters
 
 
 AttentionInterface.register(PACKED, packed_attention)

@@ -16,9 +16,6 @@ BUCKET_ELEMENTS: dict[Device, int] = {"cuda": 500_000_000, "cpu": 50_000_000}
 """The most gradients that are reduced at once. On a GPU DeepSpeed's default; on a CPU it would be
 2 GB of address space, which a later fork may be refused for."""
 
-FINAL_RATE = 0.1
-"""Share of the learning rate to which cosine and linear fall, as in OpenRLHF."""
-
 
 def process_environment(device: Device, *, host_threads: int) -> dict[str, str]:
     """Environment variables a policy rank's process has to be started with.
@@ -101,6 +98,7 @@ def deepspeed_config(
         "zero_force_ds_cpu_optimizer": False,
         "bf16": {"enabled": policy.dtype == "bfloat16"},
         "gradient_clipping": optimization.max_grad_norm,
+        "zero_allow_untested_optimizer": optimization.optimizer != "adamw",
     }
     # Below ZeRO-2, bfloat16 gradients add up in bfloat16: asked for float32, DeepSpeed refuses
     # (stage 0) or takes an optimiser that fails on a gradient of zero (stage 1). Under ZeRO-2
@@ -118,73 +116,3 @@ def _merged(config: dict[str, Any], options: Mapping[str, Any]) -> dict[str, Any
         if isinstance(value, Mapping) and isinstance(config.get(name), dict)
     }
     return {**config, **options, **both}
-
-
-def create_optimizer(
-    parameters: list[torch.nn.Parameter],
-    policy: Policy,
-    optimization: Optimization,
-    *,
-    device: Device,
-) -> torch.optim.Optimizer:
-    """AdamW: PyTorch's fused form, which runs on GPU and host and compiles nothing.
-
-    ZeRO-3 with its optimiser on the GPU takes DeepSpeed's FusedAdam (compiled on first use),
-    the only one whose states it can move to the host while the rollout engine generates.
-    """
-    beta1, beta2 = optimization.betas
-    settings: dict[str, Any] = {
-        "lr": optimization.learning_rate,
-        "betas": (beta1, beta2),
-        "weight_decay": optimization.weight_decay,
-    }
-    if device == "cuda" and policy.zero_stage == 3 and not policy.adam_offload:
-        from deepspeed.ops.adam import FusedAdam
-
-        return FusedAdam(parameters, adam_w_mode=True, **settings)
-    return torch.optim.AdamW(parameters, fused=True, **settings)
-
-
-def forget_host_buffers(optimizer: torch.optim.Optimizer) -> None:
-    """Have DeepSpeed make its host buffers of Adam's states anew.
-
-    Trap: ZeRO-3 keeps them among the states, so that a checkpoint has them, and loading moves them
-    to the device: the states would never leave a GPU again.
-    """
-    for state in optimizer.state.values():
-        for name in [name for name in state if name.endswith("_offload_buffer")]:
-            del state[name]
-
-
-def create_schedule(
-    optimizer: torch.optim.Optimizer, optimization: Optimization, *, num_steps: int | None
-) -> torch.optim.lr_scheduler.LambdaLR:
-    """The learning rate: a linear warm-up, then ``optimization.lr_schedule``.
-
-    ``num_steps`` is how many optimiser steps the run is expected to make: cosine and linear fall
-    over them to ``FINAL_RATE`` of it, and stay there if there are more. A constant rate needs none.
-
-    Example: 4 warm-up steps give 1/4, 2/4, 3/4, 1 of the learning rate; of 8 steps, linear then
-    falls by 0.18 a step from 0.82 to 0.1, which it has from the ninth step on.
-    """
-    from transformers import get_scheduler
-
-    warmup = optimization.warmup_steps
-    # A warm-up of transformers begins with a rate of 0, at which a step does nothing: this one
-    # begins at its second value.
-    skipped = min(1, warmup)
-    library = get_scheduler(
-        optimization.lr_schedule,
-        optimizer,
-        num_warmup_steps=warmup,
-        num_training_steps=None if num_steps is None else num_steps + skipped,
-    )
-    [shape] = library.lr_lambdas
-
-    def share(step: int) -> float:
-        # Past its end, the cosine of transformers would rise again.
-        reached = step if num_steps is None else min(step, num_steps)
-        library_share: float = shape(reached + skipped)
-        return library_share if step < warmup else FINAL_RATE + (1 - FINAL_RATE) * library_share
-
-    return torch.optim.lr_scheduler.LambdaLR(optimizer, share)

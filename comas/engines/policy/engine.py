@@ -11,25 +11,15 @@ from torch import distributed
 from comas.config.schema import Optimization, Policy
 from comas.engines import Rendezvous
 from comas.engines.policy.checkpoint_engine import CopyingCheckpointEngine
-from comas.engines.policy.deepspeed_options import (
-    create_optimizer,
-    create_schedule,
-    deepspeed_config,
-    forget_host_buffers,
-    join_group,
-)
+from comas.engines.policy.deepspeed_options import deepspeed_config, join_group
 from comas.engines.policy.model import ResponseModel, load_response_model
+from comas.engines.policy.optimizers import create_optimizer, create_schedule, forget_host_buffers
 from comas.engines.policy.weights import (
-    Shard,
-    WeightMetadata,
-    check_loaded_weights,
-    check_shapes,
+    NamedTensor,
     named_weights,
-    note_shapes,
     save_model,
+    weight_chunks,
     weight_metadata,
-    weight_shards,
-    whole_weights,
 )
 from comas.policy_optimization.batching import MicroBatch
 from comas.types import Device
@@ -38,17 +28,6 @@ from comas.utils.model_folder import folder_of
 CHECKPOINT_TAG = "policy"
 Compute = Callable[[MicroBatch], tuple[torch.Tensor, torch.Tensor]]
 """What ``ResponseModel`` computes."""
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-
-
-def load_policy_model(folder: Path, policy: Policy, *, temperature: float) -> ResponseModel:
-    """The model in ``folder`` as ``policy`` wants it."""
-    return load_response_model(
-        folder,
-        dtype=DTYPES[policy.dtype],
-        attn_implementation=policy.attn_implementation,
-        temperature=temperature,
-    )
 
 
 class PolicyEngine:
@@ -65,11 +44,11 @@ class PolicyEngine:
             it has to be known.
 
     Raises:
-        ValueError: the model cannot be used, or was not loaded as it is stored.
+        ValueError: the model cannot be used.
     """
 
     _is_whole = True
-    """Whether every weight of the model is this policy's."""
+    """True if every weight of the model is this policy's."""
 
     def __init__(
         self,
@@ -93,40 +72,51 @@ class PolicyEngine:
         self._world_size = world_size
         self._device = join_group(device, rank=rank, world_size=world_size, rendezvous=rendezvous)
         self._base = folder_of(model_path)
-        self._start_engine(device, num_optimizer_steps=num_optimizer_steps)
         self._resident: list[ResponseModel] = []  # on the GPU, beside what DeepSpeed holds
+        model = self._load_model()
+        self._language_model = model.language_model
+        trained = {
+            name: weight
+            for name, weight in self._language_model.named_parameters()
+            if weight.requires_grad
+        }
+        self._engine, *_ = deepspeed.initialize(
+            model=model,
+            config=deepspeed_config(
+                policy,
+                optimization,
+                device=device,
+                num_trained=sum(weight.numel() for weight in trained.values()),
+            ),
+            model_parameters=list(trained.values()),
+            optimizer=lambda _: create_optimizer(trained, policy, optimization, device=device),
+            lr_scheduler=lambda optimizer: create_schedule(
+                optimizer, optimization, num_steps=num_optimizer_steps
+            ),
+        )
+        # DeepSpeed's configuration can name its own kinds only.
+        self._engine.checkpoint_engine = self._checkpoints = CopyingCheckpointEngine()
+        self._engine.train()
 
-    def named_weights(self) -> Iterator[tuple[str, torch.Tensor]]:
+    def named_weights(self) -> Iterator[NamedTensor]:
         """Yield every parameter whole under its Hugging Face name; iterate on all ranks."""
-        return named_weights(self._language_model, zero_stage=self._zero_stage)
+        return named_weights(self._language_model)
 
-    def weight_shards(self) -> Iterator[list[Shard]]:
-        """Yield what this rank holds of every parameter, chunk by chunk; not collective."""
-        return weight_shards(self._language_model, zero_stage=self._zero_stage, rank=self._rank)
+    def weight_chunks(self) -> Iterator[list[NamedTensor]]:
+        """Yield what ``named_weights`` yields chunk by chunk; iterate on all ranks."""
+        return weight_chunks(self._language_model)
 
-    def whole_weights(self) -> Iterator[list[Shard]]:
-        """Yield every parameter whole, chunk by chunk; iterate on all ranks."""
-        return whole_weights(self._language_model, zero_stage=self._zero_stage)
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether each rank holds a part of every weight, and none a whole one."""
-        return self._zero_stage == 3 and self._world_size > 1
-
-    def weight_metadata(self) -> list[WeightMetadata]:
-        """Name, dtype and shape of what ``named_weights`` yields, in its order."""
+    def weight_metadata(self) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
+        """Return name, dtype and shape of what ``named_weights`` yields, in its order."""
         return weight_metadata(self._language_model)
 
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy weights, optimiser, scheduler and what the estimator remembers, each rank its
         shard, for ``write_checkpoint`` to write into ``folder``."""
-        if self._rank == 0:
-            note_shapes(folder, self.weight_metadata())
-        memory = {"estimator_memory": self._estimator_memory}
         self._engine.save_checkpoint(
             str(folder),
             tag=CHECKPOINT_TAG,
-            client_state=memory,
+            client_state={"estimator_memory": self._estimator_memory},
             exclude_frozen_parameters=not self._is_whole,
         )
 
@@ -142,56 +132,35 @@ class PolicyEngine:
         """
         if not (folder / CHECKPOINT_TAG).is_dir():
             raise ValueError(f"resume: no policy checkpoint in {folder}; resume another run")
-        check_shapes(folder, self.weight_metadata())
-        _, kept = self._engine.load_checkpoint(
-            str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
-        )
+        try:
+            _, kept = self._engine.load_checkpoint(
+                str(folder), tag=CHECKPOINT_TAG, load_module_strict=self._is_whole
+            )
+        except RuntimeError as error:  # else taken for a machine in trouble, and tried again
+            raise ValueError(
+                f"resume: the checkpoint in {folder} is of another model. Leave society.models and "
+                f"policy.lora as they were, or start a new run ({error})"
+            ) from error
         forget_host_buffers(self._engine.basic_optimizer)
-        # A checkpoint of an older version has none: no estimator kept anything.
-        self._estimator_memory = kept.get("estimator_memory", {})
+        self._estimator_memory = kept["estimator_memory"]
 
     def save_model(self, folder: Path) -> None:
         """Write the model in Hugging Face format, with tokenizer and chat template."""
-        save_model(
-            self._language_model,
-            folder,
-            base=self._base,
-            zero_stage=self._zero_stage,
-            rank=self._rank,
-        )
+        save_model(self._language_model, folder, base=self._base, rank=self._rank)
         distributed.barrier()
 
     def offload_states(self) -> None:
-        """Move weights, gradients and optimiser to host memory, until ``reload_states``.
-
-        Raises:
-            ValueError: without ZeRO, nothing can be moved.
-        """
-        if self._zero_stage == 0:
-            raise ValueError(
-                "policy.zero_stage = 0 cannot leave a GPU shared with the rollout engine; "
-                "set it to 1, 2 or 3, or cluster.placement to disaggregated"
-            )
+        """Move weights, gradients and optimiser to host memory, until ``reload_states``."""
         self._engine.offload_states(pin_memory=self._device.type == "cuda")
         for model in self._resident:
             model.to("cpu")
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
-
-    def release_cache(self) -> None:
-        """Give the GPU back what the allocator holds unused, for the engine that shares it."""
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        torch.cuda.empty_cache()
 
     def reload_states(self) -> None:
         """Undo ``offload_states``."""
         self._engine.reload_states()
         for model in self._resident:
             model.to(self._device)
-
-    def close(self) -> None:
-        """Let go of the engine; the process stays in its group."""
-        self._engine.destroy()
 
     def _apply_gradient(self) -> float | None:
         """Step the optimiser; returns the gradient's global norm before clipping.
@@ -228,47 +197,12 @@ class PolicyEngine:
                 "society.learning_rates"
             )
 
-    def _start_engine(self, device: Device, *, num_optimizer_steps: int | None) -> None:
-        model = self._load_model()
-        self._language_model = model.language_model
-        if self._policy.gradient_checkpointing:
-            self._recompute_activations(True)
-        policy, optimization = self._policy, self._optimization
-        trained = [weight for weight in model.parameters() if weight.requires_grad]
-        self._engine, *_ = deepspeed.initialize(
-            model=model,
-            config=deepspeed_config(
-                policy,
-                optimization,
-                device=device,
-                num_trained=sum(weight.numel() for weight in trained),
-            ),
-            model_parameters=trained,
-            optimizer=lambda parameters: create_optimizer(
-                parameters, policy, optimization, device=device
-            ),
-            lr_scheduler=lambda optimizer: create_schedule(
-                optimizer, optimization, num_steps=num_optimizer_steps
-            ),
-        )
-        # DeepSpeed's configuration can name its own kinds only.
-        self._engine.checkpoint_engine = self._checkpoints = CopyingCheckpointEngine()
-        self._engine.train()
-        self._zero_stage = self._engine.zero_optimization_stage()
-        self._check_loaded()
-
-    def _check_loaded(self) -> None:
-        check_loaded_weights(self._language_model, self._base, zero_stage=self._zero_stage)
-
     def _recompute_activations_of(self, batch: MicroBatch) -> None:
-        """Where the configuration leaves it open, recompute what a single sample of more than
-        ``policy.micro_batch_tokens`` holds, and keep it of any other micro batch."""
-        if self._policy.gradient_checkpointing is None:
-            longest = self._policy.micro_batch_tokens
-            self._recompute_activations(batch.input_ids.numel() > longest)
-
-    def _recompute_activations(self, wanted: bool) -> None:
-        """Have the backward pass recompute what a layer computes, or keep it."""
+        """Have the backward pass recompute what a layer computes, or keep it: as configured, or
+        else of a single sample of more than ``policy.micro_batch_tokens``."""
+        wanted = self._policy.gradient_checkpointing
+        if wanted is None:
+            wanted = batch.input_ids.numel() > self._policy.micro_batch_tokens
         model = self._language_model
         if wanted and not model.is_gradient_checkpointing:
             model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -276,7 +210,7 @@ class PolicyEngine:
             model.gradient_checkpointing_disable()
 
     def _load_model(self) -> ResponseModel:
-        return load_policy_model(self._base, self._policy, temperature=self._temperature)
+        return load_response_model(self._base, self._policy, temperature=self._temperature)
 
     def _load_reference(self) -> Compute:
         """The base model, frozen and whole on every rank, also after a resume."""

@@ -9,11 +9,8 @@ import torch
 from comas.config.schema import Optimization, Policy
 from comas.engines.policy.adapter_trainer import AdapterTrainer
 from comas.engines.policy.adapters import SharedBase
-from comas.engines.policy.engine import load_policy_model
 from comas.engines.policy.trainer import PolicyTrainer
-from comas.engines.policy.weights import check_loaded_weights
 from comas.types import TrainingSample, UpdateStats
-from comas.utils.model_folder import folder_of
 
 
 class FamilyTrainer:
@@ -29,7 +26,7 @@ class FamilyTrainer:
         others: arguments of ``PolicyTrainer`` that all policies share.
 
     Raises:
-        ValueError: the model cannot be used, or was not loaded as it is stored.
+        ValueError: the model cannot be used.
     """
 
     def __init__(
@@ -44,9 +41,8 @@ class FamilyTrainer:
         **others: Any,
     ) -> None:
         others |= {"policy": policy, "temperature": temperature, "seed": seed}
-        base = None
         if policy.lora.rank is not None:
-            base = _load_base(
+            self._base = SharedBase(
                 model_path, policy, policies=list(optimizations), temperature=temperature, seed=seed
             )
         self.trainers: dict[int, PolicyTrainer] = {}
@@ -56,10 +52,11 @@ class FamilyTrainer:
                 "optimization": optimization,
                 "num_optimizer_steps": num_optimizer_steps[index],
             }
-            if base is None:
-                self.trainers[index] = PolicyTrainer(model_path, **options)
-            else:
-                self.trainers[index] = AdapterTrainer(model_path, base=base, index=index, **options)
+            self.trainers[index] = (
+                PolicyTrainer(model_path, **options)
+                if policy.lora.rank is None
+                else AdapterTrainer(model_path, base=self._base, index=index, **options)
+            )
 
     def update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
@@ -71,10 +68,8 @@ class FamilyTrainer:
         }
 
     def adapter(self, policy: int) -> dict[str, torch.Tensor]:
-        """The weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
-        weights = self.trainers[policy].named_weights()
-        # Trap: under ZeRO they are parts of one tensor, all of which would travel with each.
-        return {name: weight.to("cpu", copy=True) for name, weight in weights}
+        """Return the weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
+        return self._base.weights(policy)
 
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy the states of every policy for ``write_checkpoint``: ``folder/policy_<i>``."""
@@ -107,20 +102,8 @@ class FamilyTrainer:
 
     def release_cache(self) -> None:
         """Give the GPU back what the allocator holds unused."""
-        for trainer in self.trainers.values():
-            trainer.release_cache()
+        torch.cuda.empty_cache()
 
     def reserved_peak(self) -> int:
-        """The most bytes of the GPU that PyTorch held in this process; 0 on a CPU."""
+        """Return the most bytes of the GPU that PyTorch held in this process; 0 on a CPU."""
         return torch.cuda.max_memory_reserved()
-
-
-def _load_base(
-    model_path: str, policy: Policy, *, policies: Sequence[int], temperature: float, seed: int
-) -> SharedBase:
-    folder = folder_of(model_path)
-    model = load_policy_model(folder, policy, temperature=temperature)
-    check_loaded_weights(model.language_model, folder, zero_stage=0)
-    return SharedBase(
-        model, name=model_path, folder=folder, lora=policy.lora, policies=policies, seed=seed
-    )

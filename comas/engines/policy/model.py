@@ -6,6 +6,7 @@ import torch
 from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from comas.config.schema import Policy
 from comas.engines.policy.architecture import check_trainable
 from comas.engines.policy.attention import PACKED
 from comas.policy_optimization.batching import MicroBatch
@@ -61,21 +62,26 @@ class ResponseModel(nn.Module):
         )
 
 
-def load_response_model(
-    folder: Path, *, dtype: torch.dtype, attn_implementation: str, temperature: float
-) -> ResponseModel:
-    """Load a causal language model in full.
+def load_response_model(folder: Path, policy: Policy, *, temperature: float) -> ResponseModel:
+    """Load a causal language model in full, as ``policy`` wants it.
 
     Plain loading on every rank, never under DeepSpeed's zero.Init: that may fill shards
     with wrong weights.
 
     Raises:
-        ValueError: it cannot be trained (see ``check_trainable``).
+        ValueError: its files lack weights, or it cannot be trained (see ``check_trainable``).
     """
-    language_model = AutoModelForCausalLM.from_pretrained(
+    attention = policy.attn_implementation
+    language_model, found = AutoModelForCausalLM.from_pretrained(
         folder,
-        dtype=dtype,
-        attn_implementation=PACKED if attn_implementation == "sdpa" else attn_implementation,
+        dtype=getattr(torch, policy.dtype),
+        attn_implementation=PACKED if attention == "sdpa" else attention,
+        output_loading_info=True,
     )
+    if missing := sorted(found["missing_keys"]):
+        raise ValueError(
+            f"society.models: the safetensors files in {folder} lack {len(missing)} weights of the "
+            f"model, first {missing[0]!r}: get it again"
+        )
     check_trainable(language_model)
     return ResponseModel(language_model, temperature=temperature)

@@ -175,14 +175,6 @@ class PolicyTrainer(PolicyEngine):
         distributed.all_reduce(logprobs)
         return logprobs
 
-    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
-        """The policy's log-probs of each response's tokens, as 1-D tensors on the CPU."""
-        logprobs = self._logprobs(self._engine, samples).cpu()
-        return [
-            row[: len(sample.response_token_ids)]
-            for row, sample in zip(logprobs, samples, strict=True)
-        ]
-
 
 @dataclass
 class UpdateSums:

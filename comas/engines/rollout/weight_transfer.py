@@ -1,13 +1,13 @@
 """The trainer's end of a weight update between GPUs, or within one: vLLM's own senders."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from math import prod
 from typing import Literal
 
 import torch
 import vllm
 from vllm.distributed.weight_transfer import (
-    TrainerWeightTransferEngine,
     VLLMWeightSyncClient,
     WeightSource,
     WeightTransferTrainerFactory,
@@ -49,44 +49,6 @@ class PolicyWeights(WeightSource):
         return self._named_weights()
 
 
-class IpcWeightSender:
-    """Sends through memory of a GPU that the engine opens."""
-
-    def __init__(self, sender: "TrainerWeightTransferEngine | Vllm026IpcSender") -> None:
-        self._sender = sender
-
-    def send_weights(self) -> None:
-        """Run a whole update; on every rank."""
-        with fixed_segments():
-            self._sender.send_weights()
-
-
-class Vllm026IpcSender:
-    """The same with vLLM 0.26, whose trainers have no engine of their own: one function sends."""
-
-    def __init__(self, client: VLLMWeightSyncClient, source: WeightSource, *, rank: int) -> None:
-        self._client = client
-        self._source = source
-        self._is_sender = rank == 0
-        if self._is_sender:
-            client.init_weight_transfer_engine({})
-
-    def send_weights(self) -> None:
-        """Run a whole update; on every rank."""
-        if self._is_sender:
-            self._client.start_weight_update()
-        ipc_engine.IPCWeightTransferEngine.trainer_send_weights(  # type: ignore[attr-defined]
-            iter(self._source),
-            {
-                "send_mode": lambda chunk: self._client.update_weights(vars(chunk)),
-                "packed": True,
-                "packed_buffer_size_bytes": _buffer_bytes(self._source),
-            },
-        )
-        if self._is_sender:
-            self._client.finish_weight_update()
-
-
 def create_weight_sender(
     backend: Literal["ipc", "nccl"],
     *,
@@ -95,32 +57,54 @@ def create_weight_sender(
     rank: int,
     num_workers: int,
     address: str = LOOPBACK,
-) -> TrainerWeightTransferEngine | IpcWeightSender:
+) -> Callable[[], None]:
     """Connect a trainer's ranks to the rollout engines that serve its weights.
 
-    Every rank of the trainer creates one and calls ``send_weights()`` on it, which runs a whole
-    update. All ranks iterate the source, because gathering is collective; only rank 0 talks to
-    the engines, through ``client``. ``num_workers`` are the GPUs of all engines: each takes the
-    whole stream of weights, and keeps its shard. Between GPUs they meet at ``address`` of rank 0's
-    node.
+    Every rank of the trainer creates one and calls it, which runs a whole update. All ranks iterate
+    the source, because gathering is collective; only rank 0 talks to the engines, through
+    ``client``. ``num_workers`` are the GPUs of all engines: each takes the whole stream of weights,
+    and keeps its shard. Between GPUs they meet at ``address`` of rank 0's node.
 
     ``source`` yields ``(Hugging Face name, full tensor)`` anew at each iteration, and its
     ``metadata()`` gives name, dtype and shape of the same parameters in the same order without
-    gathering. A yielded tensor must stay valid and unchanged until ``send_weights`` returns.
+    gathering. A yielded tensor must stay valid and unchanged until the update is over.
     """
-    if not hasattr(ipc_engine, "IPCTrainerInitInfo"):
-        if backend == "nccl":
-            raise ValueError(
-                f"cluster.placement=disaggregated: vllm {vllm.__version__} sends weights between "
-                "GPUs in another way; install the version of requirements.txt, or set "
-                "cluster.placement to colocated"
-            )
-        return IpcWeightSender(Vllm026IpcSender(client, source, rank=rank))
-    init_info = trainer_init_info(
-        backend, source=source, rank=rank, num_workers=num_workers, address=address
+    if hasattr(ipc_engine, "IPCTrainerInitInfo"):
+        init_info = trainer_init_info(
+            backend, source=source, rank=rank, num_workers=num_workers, address=address
+        )
+        sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
+        send = sender.send_weights
+    elif backend == "ipc":
+        if rank == 0:
+            client.init_weight_transfer_engine({})
+        send = partial(_send_by_vllm_026, client, source, is_sender=rank == 0)
+    else:
+        raise ValueError(
+            f"cluster.placement=disaggregated: vllm {vllm.__version__} sends weights between "
+            "GPUs in another way; install the version of requirements.txt, or set "
+            "cluster.placement to colocated"
+        )
+    # By IPC they go through memory of a GPU that the engine opens.
+    return fixed_segments()(send) if backend == "ipc" else send
+
+
+def _send_by_vllm_026(
+    client: VLLMWeightSyncClient, source: WeightSource, *, is_sender: bool
+) -> None:
+    """Run a whole update with vLLM 0.26, whose trainers have no engine of their own."""
+    if is_sender:
+        client.start_weight_update()
+    ipc_engine.IPCWeightTransferEngine.trainer_send_weights(  # type: ignore[attr-defined]
+        iter(source),
+        {
+            "send_mode": lambda chunk: client.update_weights(vars(chunk)),
+            "packed": True,
+            "packed_buffer_size_bytes": _buffer_bytes(source),
+        },
     )
-    sender = WeightTransferTrainerFactory.trainer_init(init_info, client=client, source=source)
-    return IpcWeightSender(sender) if backend == "ipc" else sender
+    if is_sender:
+        client.finish_weight_update()
 
 
 def trainer_init_info(

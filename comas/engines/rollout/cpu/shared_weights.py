@@ -1,19 +1,19 @@
-"""A policy's weights in host memory that its ranks write and all its rollout engines read."""
+"""A policy's weights in host memory that one rank writes and all its rollout engines read."""
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, Protocol
 
 import torch
-from torch import distributed
 
 WeightMetadata = tuple[str, torch.dtype, tuple[int, ...]]
 """Hugging Face name, dtype and whole shape of a parameter."""
 
-Chunk = Sequence[tuple[str, int, torch.Tensor]]
-"""A rank's part of consecutive parameters: name, index of its first element, values."""
+Chunk = Sequence[tuple[str, torch.Tensor]]
+"""Consecutive parameters by name."""
 
 _ALIGNMENT = 64
 """Bytes: a cache line, and a multiple of the size of every element."""
@@ -33,19 +33,15 @@ class UpdateCalls(Protocol):
 
 
 class SharedMemoryWeightSender:
-    """Sends weights by writing them once into memory that the engines have mapped.
+    """Sends weights by writing them once into memory that the engines of a node have mapped.
 
-    Every rank of the trainer creates one, and calls ``send_weights`` for a whole update. While
-    the engines load a chunk, the next one is written. Where each rank holds a part of every
-    parameter, each writes its own, and nothing is gathered. Over several nodes the first rank of
-    each writes for the engines there.
+    Every rank of the trainer creates one, and calls ``send_weights`` for a whole update; the first
+    of each node writes. While the engines load a chunk, the next one is written.
 
     Args:
-        chunks: what this rank holds of all parameters, anew at each call, in the same chunks on
-            all ranks.
+        chunks: all parameters by their Hugging Face names, anew at each call. Gathering is
+            collective, so every rank iterates, and to the end.
         metadata: name, dtype and shape of the same parameters, in any order.
-        is_sharded: whether the ranks hold parts, which only together are the weights; else rank 0
-            has them whole.
     """
 
     def __init__(
@@ -54,51 +50,28 @@ class SharedMemoryWeightSender:
         engines: UpdateCalls,
         chunks: Callable[[], Iterable[Chunk]],
         metadata: Sequence[WeightMetadata],
-        rank: int,
-        is_sharded: bool,
+        is_first: bool,
     ) -> None:
-        """``rank`` counts those of this node."""
         self._engines = engines
         self._chunks = chunks
-        self._is_first = rank == 0
-        self._is_sharded = is_sharded
-        self._shared: dict[str, torch.Tensor] = {}
-        if self._is_first:
+        self._is_first = is_first
+        if is_first:
             with _anonymous_file(num_bytes(metadata)) as path:
-                self._share(path, metadata)
+                self._shared = mapped_weights(path, metadata)
                 engines.init_weight_transfer_engine({"path": path, "metadata": list(metadata)})
-        elif is_sharded:
-            self._share(None, metadata)
-
-    def _share(self, path: str | None, metadata: Sequence[WeightMetadata]) -> None:
-        """Map the memory that rank 0 has made; it alone is given its ``path``."""
-        paths = [path]
-        if self._is_sharded:
-            distributed.broadcast_object_list(paths, src=0)
-        assert paths[0] is not None
-        views = mapped_weights(paths[0], metadata)
-        self._shared = {name: view.view(-1) for name, view in views.items()}
-        self._meet()  # before rank 0 takes the path away
 
     @torch.no_grad()
     def send_weights(self) -> None:
         """Make the engines serve the present weights; every rank calls it."""
-        if self._is_first:
-            self._engines.start_weight_update()
-        # To the end also where nothing is written: gathering is collective.
+        if not self._is_first:
+            deque(self._chunks(), maxlen=0)
+            return
+        self._engines.start_weight_update()
         for chunk in self._chunks():
-            for name, start, values in chunk if self._shared else ():
-                self._shared[name][start : start + len(values)].copy_(values)
-            self._meet()
-            if self._is_first:
-                self._engines.update_weights({"names": [name for name, *_ in chunk]})
-        if self._is_first:
-            self._engines.finish_weight_update()
-
-    def _meet(self) -> None:
-        """Wait until all ranks that write are here."""
-        if self._is_sharded:
-            distributed.barrier()
+            for name, values in chunk:
+                self._shared[name].copy_(values)
+            self._engines.update_weights({"names": [name for name, _ in chunk]})
+        self._engines.finish_weight_update()
 
 
 def num_bytes(metadata: Iterable[WeightMetadata]) -> int:

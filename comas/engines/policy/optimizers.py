@@ -1,0 +1,109 @@
+"""What steps the weights, and at which learning rate."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from comas.config.plugins import Registry, check_call
+from comas.config.schema import Optimization, Policy
+from comas.types import Device
+
+FINAL_RATE = 0.1
+"""Share of the learning rate to which cosine and linear fall, as in OpenRLHF."""
+
+NamedParameters = dict[str, torch.nn.Parameter]
+"""A policy's trained parameters by name. ZeRO flattens them, and so does bfloat16: an optimiser
+that steps matrices, such as Muon, needs ``policy.zero_stage=0`` and ``policy.dtype=float32``."""
+CreateOptimizer = Callable[[NamedParameters, Optimization], torch.optim.Optimizer]
+
+
+def adamw(parameters: NamedParameters, optimization: Optimization) -> torch.optim.Optimizer:
+    """AdamW: PyTorch's fused form, which runs on GPU and host and compiles nothing."""
+    return torch.optim.AdamW(parameters.values(), fused=True, **_adam_settings(optimization))
+
+
+def _adam_settings(optimization: Optimization) -> dict[str, Any]:
+    beta1, beta2 = optimization.betas
+    return {
+        "lr": optimization.learning_rate,
+        "betas": (beta1, beta2),
+        "weight_decay": optimization.weight_decay,
+    }
+
+
+def _as_optimizer(found: Any) -> CreateOptimizer | None:
+    if not callable(found):
+        return None
+    check_call(found, "parameters", "optimization")
+    return found
+
+
+OPTIMIZERS: Registry[CreateOptimizer] = Registry(
+    {"adamw": adamw},
+    group="comas.optimizers",
+    wanted="a function from named parameters and Optimization to a torch.optim.Optimizer",
+    adapt=_as_optimizer,
+)
+"""By the name that ``optimization.optimizer`` gives them."""
+
+
+def create_optimizer(
+    parameters: NamedParameters, policy: Policy, optimization: Optimization, *, device: Device
+) -> torch.optim.Optimizer:
+    """Make the optimiser of ``optimization.optimizer``.
+
+    ZeRO-3 with AdamW on the GPU takes DeepSpeed's FusedAdam (compiled on first use), the only one
+    whose states it can move to the host while the rollout engine generates.
+    """
+    on_gpu = device == "cuda" and policy.zero_stage == 3 and not policy.adam_offload
+    if on_gpu and optimization.optimizer == "adamw":
+        from deepspeed.ops.adam import FusedAdam
+
+        settings = _adam_settings(optimization)
+        return FusedAdam(list(parameters.values()), adam_w_mode=True, **settings)
+    return OPTIMIZERS[optimization.optimizer](parameters, optimization)
+
+
+def forget_host_buffers(optimizer: torch.optim.Optimizer) -> None:
+    """Have DeepSpeed make its host buffers of Adam's states anew.
+
+    Trap: ZeRO-3 keeps them among the states, so that a checkpoint has them, and loading moves them
+    to the device: the states would never leave a GPU again.
+    """
+    for state in optimizer.state.values():
+        for name in [name for name in state if name.endswith("_offload_buffer")]:
+            del state[name]
+
+
+def create_schedule(
+    optimizer: torch.optim.Optimizer, optimization: Optimization, *, num_steps: int | None
+) -> torch.optim.lr_scheduler.LambdaLR:
+    """The learning rate: a linear warm-up, then ``optimization.lr_schedule``.
+
+    ``num_steps`` is how many optimiser steps the run is expected to make: cosine and linear fall
+    over them to ``FINAL_RATE`` of it, and stay there if there are more. A constant rate needs none.
+
+    Example: 4 warm-up steps give 1/4, 2/4, 3/4, 1 of the learning rate; of 8 steps, linear then
+    falls by 0.18 a step from 0.82 to 0.1, which it has from the ninth step on.
+    """
+    from transformers import get_scheduler
+
+    warmup = optimization.warmup_steps
+    # A warm-up of transformers begins with a rate of 0, at which a step does nothing: this one
+    # begins at its second value.
+    skipped = min(1, warmup)
+    shape = get_scheduler(
+        optimization.lr_schedule,
+        optimizer,
+        num_warmup_steps=warmup,
+        num_training_steps=None if num_steps is None else num_steps + skipped,
+    ).lr_lambdas[0]
+
+    def share(step: int) -> float:
+        # Past its end, the cosine of transformers would rise again.
+        reached = step if num_steps is None else min(step, num_steps)
+        library_share: float = shape(reached + skipped)
+        return library_share if step < warmup else FINAL_RATE + (1 - FINAL_RATE) * library_share
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, share)
