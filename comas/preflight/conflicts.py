@@ -130,13 +130,6 @@ def _policies(config: Config) -> Iterator[Conflict]:
             )
 
 
-def _betas(config: Config) -> Iterator[Conflict]:
-    betas = config.optimization.betas
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        said, remedy = "must be two numbers, each at least 0 and below 1", "write [0.9, 0.95]"
-        yield Conflict(("optimization.betas",), said, remedy)
-
-
 def _updates(config: Config) -> Iterator[Conflict]:
     """Checkpoints that would not come right after an update of every policy."""
     intervals, training = config.society.update_every, config.training
@@ -304,7 +297,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _prompts,
     _generated_questions,
     _policies,
-    _betas,
     _updates,
     _chats,
     _criticism,

@@ -15,8 +15,9 @@ class Optimization:
     epochs_per_buffer: int = key(1, at_least=1)
     """Passes over the samples of an update."""
     optimizer: str = key("adamw", leads_to="plug-in")
-    """What steps the weights: adamw, or a plug-in, a function from the trained parameters by name
-    and these settings to a ``torch.optim.Optimizer``, of as many groups as it likes."""
+    """What steps the weights: adamw, with the paper's betas of 0.9 and 0.95, or a plug-in, a
+    function from the trained parameters by name and these settings to a
+    ``torch.optim.Optimizer``."""
     learning_rate: float = key(1e-6, above=0, at_most=1)
     """Learning rate after the warm-up; see ``society.learning_rates``."""
     lr_schedule: str = key(
@@ -28,7 +29,5 @@ class Optimization:
     """Optimiser steps of linear warm-up; the first is not at 0."""
     weight_decay: float = key(0.0, at_least=0)
     """Weight decay of AdamW."""
-    betas: list[float] = key([0.9, 0.95])
-    """AdamW's two betas, each at least 0 and below 1."""
     max_grad_norm: float = key(1.0, above=0)
     """Gradients with a greater norm are scaled down to it."""

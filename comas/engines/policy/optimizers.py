@@ -24,10 +24,9 @@ def adamw(parameters: NamedParameters, optimization: Optimization) -> torch.opti
 
 
 def _adam_settings(optimization: Optimization) -> dict[str, Any]:
-    beta1, beta2 = optimization.betas
     return {
         "lr": optimization.learning_rate,
-        "betas": (beta1, beta2),
+        "betas": (0.9, 0.95),
         "weight_decay": optimization.weight_decay,
     }
 
