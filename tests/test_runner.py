@@ -19,6 +19,7 @@ from evaluation.inference_log import (
     read_failures,
     read_inference,
 )
+from evaluation.models import find_remote
 from evaluation.runner import EndpointError, request_seed
 
 
@@ -53,7 +54,6 @@ def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tm
 
 RETRIED = {
     "429": scripted_server.status(429),
-    "500": scripted_server.status(500),
     "503": scripted_server.status(503),
     "no reply": scripted_server.never_replies,
     "a dropped connection": scripted_server.drops_the_connection,
@@ -86,6 +86,39 @@ def test_retries_end(tmp_path):
     assert len(read_failures(tmp_path / "failures.jsonl")) == 4
 
 
+@pytest.fixture
+def others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment with a ~/.netrc that knows every machine, a key, and no proxy."""
+    file = tmp_path / "netrc"
+    file.write_text("default login somebody password else\n")
+    monkeypatch.setenv("NETRC", str(file))
+    monkeypatch.setenv("OPENAI_API_KEY", "key")
+    for name in ("http_proxy", "https_proxy", "no_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+def test_an_endpoint_is_asked_with_its_key_through_the_proxy_whatever_netrc_says(
+    others, monkeypatch, tmp_path
+):
+    with ScriptedServer(model) as server:
+        proxy = server.base_url.removesuffix("/v1")
+        monkeypatch.setenv("http_proxy", proxy.replace("://", "://me:pass@"))
+        [remote] = find_remote("http://models.invalid/v1", model=None).models
+        assert remote.endpoint.model == "scripted"
+        asked = run(remote.endpoint.base_url, tmp_path / "answers", 1, api_key="key")
+        assert asked.num_done == 1
+    told = [(h["Host"], h["Authorization"], h["Proxy-Authorization"]) for h in server.headers]
+    assert told == [("models.invalid", "Bearer key", "Basic bWU6cGFzcw==")] * 2
+
+
+def test_an_endpoint_on_this_machine_is_asked_without_a_proxy(others, monkeypatch, tmp_path):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with ScriptedServer(model) as server:
+        [remote] = find_remote(server.base_url, model=None).models
+        assert run(remote.endpoint.base_url, tmp_path / "answers", 1, num_retries=0).num_done == 1
+
+
 class RefusingProxy(BaseHTTPRequestHandler):
     """It wants another password."""
 
@@ -97,10 +130,8 @@ class RefusingProxy(BaseHTTPRequestHandler):
 
 
 def test_the_password_of_a_proxy_that_refuses_is_shown_to_nobody(
-    tmp_path, monkeypatch, caplog, capfd
+    others, tmp_path, monkeypatch, caplog, capfd
 ):
-    for name in ("HTTPS_PROXY", "no_proxy", "NO_PROXY"):
-        monkeypatch.delenv(name, raising=False)
     with HTTPServer(("127.0.0.1", 0), RefusingProxy) as proxy:
         monkeypatch.setenv("https_proxy", f"http://alice:hunter2@127.0.0.1:{proxy.server_port}")
         serving = threading.Thread(target=proxy.serve_forever)
@@ -117,7 +148,6 @@ def test_the_password_of_a_proxy_that_refuses_is_shown_to_nobody(
 NO_USAGE = '{"choices": [{"message": {"content": "71"}, "finish_reason": "stop"}]}'
 
 UNUSABLE = {
-    "400": (scripted_server.status(400, "no such thing"), "no such thing"),
     "404": (scripted_server.status(404, "no such model"), "no such model"),
     "no choices": (scripted_server.replies('{"choices": [], "usage": null}'), "choices"),
     "no content": (
@@ -259,20 +289,12 @@ def test_a_line_that_a_kill_cut_off_is_dropped_and_its_task_asked_again(tmp_path
             assert results(tmp_path) == whole
 
 
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ((b'"calls"', b'"call'), r"inference\.jsonl, line 1 is damaged: .*Delete"),
-        ((b'"speaker"', b'"seat"'), r"line 1 is damaged: calls\.0\.speaker: Field required"),
-    ],
-)
-def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(
-    tmp_path, changed, message
-):
+def test_a_damaged_line_is_an_error_that_names_it_and_nothing_is_overwritten(tmp_path):
+    message = r"inference\.jsonl, line 1 is damaged: calls\.0\.speaker: Field required.*Delete"
     path = tmp_path / "inference.jsonl"
     with ScriptedServer(model) as server:
         run(server.base_url, tmp_path)
-        damaged = path.read_bytes().replace(*changed, 1)
+        damaged = path.read_bytes().replace(b'"speaker"', b'"seat"', 1)
         path.write_bytes(damaged)
         with pytest.raises(ValueError, match=message):
             run(server.base_url, tmp_path)
