@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 import subprocess
 import sys
@@ -24,9 +23,7 @@ from comas.config import (
 from comas.config.loading import read
 from comas.config.schema import Config, Dpo, Grpo, ReinforcePP
 from comas.preflight.configuration import load_config
-from comas.preflight.conflicts import find_conflicts
-from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.run.bookkeeping import is_due
+from comas.preflight.sizes import derive_sizes
 
 REPOSITORY = Path(__file__).parents[1]
 CONFIGS = REPOSITORY / "configs"
@@ -109,27 +106,6 @@ def test_no_two_shipped_configs_write_runs_of_the_same_name():
     assert len(set(names)) == len(names) - 1  # comas_paper_memory learns what comas does
 
 
-def test_the_sizes_are_described_with_their_numbers():
-    config = load_config(CONFIGS / "comas.yaml", [])
-    sizes = derive_sizes(config, num_questions=2000)
-    text = "\n".join(describe_sizes(config, sizes))
-    for words in (
-        "4 agents with 4 policies",
-        "64 questions x 4 copies = 256 discussions",
-        "8 solutions, 8 evaluations, 8 scorings",
-        "about 1536 samples per step; optimiser steps: 24 of 64 samples, 744 in the run",
-        "31 steps over 2000 questions (16",
-        "validations: 8",
-        "checkpoints: 4",
-    ):
-        assert words in text
-
-
-def test_what_is_due_every_ten_steps_is_also_due_after_the_last():
-    due = [step for step in range(32) if is_due(step, every=10, num_steps=31)]
-    assert due == [0, 10, 20, 30, 31]
-
-
 # ---------------------------------------------------------------- loading
 
 
@@ -201,19 +177,6 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
     assert read_back.rollout == config.rollout and read_back.society == config.society
     assert read_back.training == config.training
     assert all("must be" in fault.constraint for fault in faults)  # such as the learning rate 0
-
-
-@pytest.mark.parametrize("text", ["007", "91827", "1e3", "yes", "true"])
-def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path: Path, text: str):
-    named = [f"name={text}", f"rollout.system_prompt={text}"]
-    config = load_config(None, named)  # a shell takes quotes away
-    assert config.name == config.rollout.system_prompt == text
-    file = tmp_path / "mine.yaml"
-    file.write_text(f"name: {text}\n")
-    with pytest.raises(ConfigError, match=r"mine\.yaml, line 1\)\n   must be a text\n"):
-        load_config(file, [])
-    file.write_text(f"name: '{text}'\n")
-    assert load_config(file, []).name == text
 
 
 def test_a_resumed_run_reads_its_own_config(tmp_path: Path):
@@ -315,14 +278,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
     ("override", "constraint"),
     [
         ("rollout.batch_size=2.5", "must be a whole number"),
-        ("rollout.batch_size=true", "must be a whole number"),
-        ("rollout.batch_size=null", "must be a whole number"),
         ("rollout.temperature=hot", "must be a number"),
         ("validation.discussions=perhaps", "must be true or false"),
         ("society.models=one", "must be a list of texts"),
         ("society.policy_of_agent=[a]", "must be a list of whole numbers, or null"),
-        ("training.num_steps=many", "must be a whole number, or null"),
-        ("seed=${seed}", "must be a whole number"),
         ("rollout.batch_size='8'", "must be a whole number"),
         ("rollout.system_prompt=You are: careful", "rollout.system_prompt must be a text, or null"),
         ("rollout.chat_template_kwargs={1: a}", "1 is a name that is not a text: put it into"),
@@ -332,14 +291,10 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("seed=[1", "is not YAML"),
         ("rollout.temperature=0.001", "must be at least 0.01"),
         ("cluster.heartbeat_timeout_s=2", "must be at least 10"),
-        (f"rollout.temperature={10**400}", "must be a number"),
         ("rollout.temperature=.nan", "must be finite"),
         ("rollout.gpu_memory_utilization=1.5", "must be at most 1"),
-        ("policy.zero_stage=4", "must be at most 3"),
         ("seed=4294967296", "must be at most 4294967295"),
-        (f"seed={2**64}", "must be at most 4294967295"),
         (f"seed={10**400}", "must be at most 4294967295"),
-        ("training.num_steps=0", "must be at least 1"),
         ("interaction.schedule=circular", "choose one of: sequential, parallel, debate"),
         ("interaction.schedule=debate", "in a debate nobody criticises"),
         ("interaction.criticism=praise", "choose one of: scored, no_evaluation"),
@@ -371,22 +326,14 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("optimization.learning_rate=1e10", "must be at most 1"),
         ("rollout.max_prompt_tokens=1", "must be at least 16"),
         ("society.models=[[a],[b]]", "must be a list of texts: it holds lists itself"),
-        ("society.models=[{a: b}]", "must be a list of texts: it holds lists itself"),
         ("society.policy_of_agent=[[0],[1]]", "must be a list of whole numbers, or null: it holds"),
-        ("society.update_every=[[1]]", "must be a list of whole numbers: it holds lists itself"),
-        ("society.learning_rates=[[1e-6]]", "must be a list of numbers, or null: it holds lists"),
         (f"society.models={'[' * 5000}a{']' * 5000}", "maximum recursion depth exceeded"),
-        (f"seed={'${' * 400}a{'}' * 400}", "must be a whole number"),
         ("rollout.chat_template_kwargs=&a {b: *a}", "maximum recursion depth exceeded"),
-        ("society.learning_rates=[a]", "must be a list of numbers, or null"),
         ("society.update_every=[1,1,0]", "must have one entry, or 4 for 4 policies, has 3"),
-        ("society.update_every=[1,1,1,-1]", "must be at least 0"),
         ("society.update_every=[0]", "freezes every policy (0): one must be above 0"),
         ("society.update_every=[1,2,4,0]", "right after an update, since it holds no samples: 10"),
         ("society.policy_of_agent=[0,1]", "each of the 4 agents, has 2"),
         ("society.policy_of_agent=[0,0,2,2]", "without gaps, uses [0, 2]"),
-        ("society.policy_of_agent=[-1,0,0,0]", "without gaps, uses [-1, 0]"),
-        ("policy.micro_batch_tokens=null", "must be a whole number"),
         ("optimization.train_batch_size=1", "cannot give each of 2 ranks a sample"),
         ("policy.ranks_per_policy=1", "1 ranks are not 2 engines x 1 GPUs"),
     ],
@@ -416,6 +363,11 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
         ["cluster.device=cpu", "rollout.tensor_parallel=2"],
         ["optimization.train_batch_size=2"],
         ["algorithm.role_weights.scoring=0", "algorithm.role_weights.solution=2.5"],
+        ["algorithm.name=dpo"],
+        ["algorithm.name=custom", "algorithm.loss_aggregation=constant_length"],
+        ["rollout.min_response_tokens=4096"],
+        ["cluster.policies_per_gpu=2", "cluster.device=cpu"],
+        ["policy.zero_stage=0"],  # on GPUs the preflight refuses it, where they are shared
     ],
 )
 def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
@@ -424,66 +376,59 @@ def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
     assert {key for key in changed if not key.startswith("algorithm.")} <= named
 
 
+def test_a_consequence_of_a_fault_is_not_reported_as_another():
+    assert "must be at least 1" in only_fault("society.num_agents=0", "society.models=[a,b,c]")
+
+
 @pytest.mark.parametrize(
-    ("overrides", "said", "remedy"),
+    ("overrides", "said"),
     [
-        (
-            "society.update_every=[1,2,3,0] training.save_every=8",
-            "8 is no multiple of 6",
-            "set training.save_every to a multiple of 6",
-        ),
-        (
-            "rollout.tensor_parallel=2",
-            "each GPU holds one rank and its part of an engine: 2 ranks are not 2 engines x 2 GPUs",
-            "set policy.ranks_per_policy to rollout.engines_per_policy x rollout.tensor_parallel",
-        ),
+        ("society.update_every=[1,2,3,0] training.save_every=8", "8 is no multiple of 6\n"),
+        ("rollout.tensor_parallel=2", "2 ranks are not 2 engines x 2 GPUs\n   -> set policy.ranks"),
         (
             "cluster.nodes_per_policy=3 policy.ranks_per_policy=3 "
             "rollout.engines_per_policy=1 rollout.tensor_parallel=3",
-            "1 cannot be divided evenly over 3 nodes",
-            "set rollout.engines_per_policy to a multiple of 3, or cluster.nodes_per_policy to 1",
+            "-> set rollout.engines_per_policy to a multiple of 3, or cluster.nodes",
         ),
+        ("policy.lora.rank=8 policy.zero_stage=3", "ZeRO-3 would divide the base model"),
         (
             "algorithm.name=grpo algorithm.group_by=[question]",
-            "must be one of agent_index, question_id, discussion_id, round_index, role",
-            "write it like algorithm.group_by=[question_id, role]",
+            "round_index, role\n   -> write it like algorithm.group_by=[question_id, role]",
         ),
         (
             "algorithm.name=custom algorithm.estimator=ppo",
-            "is not a known name",
-            "choose one of: reinforce_pp, grpo; or name an object of your own",
+            "is not a known name\n   -> choose one of: reinforce_pp, grpo; or name an object",
         ),
         (
             "algorithm.name=custom algorithm.loss=ppo",
-            "is not a known name",
-            "choose one of: clipped_surrogate; or name an object of your own",
+            "-> choose one of: clipped_surrogate; or",
         ),
         (
             "algorithm.name=dpo interaction.prompt_reuse=1",
-            "dpo compares an agent's responses to the same prompt, and there is only one",
-            "set interaction.prompt_reuse to 2 or more",
+            "-> set interaction.prompt_reuse to 2",
         ),
         (
             "interaction.criticism=no_scoring reward.scheme=judgment",
-            "no_scoring wants at least 2",
-            "set interaction.num_evaluations to 2",
+            "no_scoring wants at least 2\n   -> set interaction.num_evaluations to 2",
         ),
         (
             "interaction.criticism=no_evaluation interaction.num_evaluations=2",
-            "no_evaluation wants no more than 1",
-            "set interaction.num_evaluations to 1",
+            "no_evaluation wants no more than 1\n   -> set interaction.num_evaluations to 1",
         ),
     ],
 )
-def test_keys_that_exclude_each_other_are_told_with_the_remedy(
-    overrides: str, said: str, remedy: str
-):
-    fault = only_fault(*overrides.split())
-    assert said in fault and remedy in fault
+def test_keys_that_exclude_each_other_are_told_with_the_remedy(overrides: str, said: str):
+    assert said in only_fault(*overrides.split())
 
 
-def test_a_consequence_of_a_fault_is_not_reported_as_another():
-    assert "must be at least 1" in only_fault("society.num_agents=0", "society.models=[a,b,c]")
+@pytest.mark.parametrize("text", ["007", "1e3", "yes"])
+def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path: Path, text: str):
+    assert load_config(None, [f"name={text}"]).name == text  # a shell takes quotes away
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"name: {text}\n")
+    assert "mine.yaml, line 1)\n   must be a text\n" in only_fault(file=file)
+    file.write_text(f"name: '{text}'\n")
+    assert load_config(file, []).name == text
 
 
 @pytest.mark.parametrize(
@@ -505,19 +450,3 @@ def test_a_malformed_file_is_one_fault_that_names_it(
     [fault] = faults(file=file)
     assert fault.startswith(f"CONFIG = {file}")
     assert constraint in fault
-
-
-def test_a_missing_file_is_a_fault_that_lists_its_neighbours():
-    missing, command_line = faults("qqq=1", file=CONFIGS / "coma.yaml")
-    assert "No such file" in missing
-    assert "name one of configs/comas.yaml, configs/comas_" in missing
-    assert "qqq" in command_line
-
-
-def test_validation_never_mutates():
-    config = Config()
-    config.society.models = ["a", "b"]
-    config.optimization.train_batch_size = 1
-    before = copy.deepcopy(config)
-    assert len(find_conflicts(config)) == 2
-    assert config == before

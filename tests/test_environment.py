@@ -67,28 +67,6 @@ def test_python_3_11_and_3_12_are_taken_and_others_refused_with_what_to_install(
         assert "apt install python3.12 python3.12-venv" in found.stderr
 
 
-def test_the_python_of_the_environment_is_kept_unless_another_is_named(tmp_path):
-    pretend_python(tmp_path / ".venv/bin/python", "3.12")
-    assert call("find_python", tmp_path).stdout == ".venv/bin/python\n"
-    named = pretend_python(tmp_path / "python", "3.11")
-    assert call("find_python", tmp_path, PYTHON=str(named)).stdout == f"{named}\n"
-
-
-def test_an_installation_without_a_terminal_tells_how_far_it_is(tmp_path):
-    packages = tmp_path / ".venv/lib/python3.11/site-packages"
-    for name in ("pip", "a", "b"):
-        (packages / f"{name}-1.dist-info").mkdir(parents=True)
-    told = call(
-        "SECONDS_BETWEEN_LINES=0.05; tell_progress 6 1 & sleep 0.5; kill $!; wait $! || true",
-        tmp_path,
-    )
-    assert told.returncode == 0
-    lines = told.stdout.splitlines()
-    assert 2 <= len(lines) <= 12
-    # The shell's clock has whole seconds, and may be just about to count one.
-    assert re.fullmatch("environment: [01] s so far, 2 of 6 packages installed", lines[0])
-
-
 def pretend_pip(folder: Path, settings: str) -> None:
     """A ``.venv`` whose pip has these settings."""
     executable(folder / ".venv/bin/python", f"#!/bin/sh\ncat <<'SETTINGS'\n{settings}SETTINGS\n")
@@ -231,12 +209,6 @@ def test_each_file_of_pins_has_an_environment_of_its_own(
     assert again.stdout.splitlines()[-2:] == ["environment: ready", folder]
 
 
-def test_pins_that_are_not_there_are_an_error(tmp_path):
-    told = call(MAKE, tmp_path, REQUIREMENTS="mine.txt")
-    assert told.returncode == 1
-    assert f"error: REQUIREMENTS=mine.txt: {tmp_path} has no such file of pins" in told.stderr
-
-
 @pytest.mark.parametrize("packages", [(), ("torch-2.13.0+cpu",)])
 def test_an_environment_without_pip_is_made_afresh(tmp_path, packages):
     python = pretend_environment(tmp_path, "requirements.txt", packages)
@@ -329,21 +301,6 @@ def test_the_environment_of_a_copied_or_moved_checkout_is_made_to_work_there(
     assert (told.returncode, told.stdout, told.stderr) == (0, "", "")
 
 
-@pytest.mark.parametrize("case", ["linked", "linked and empty", "linked and unfinished"])
-def test_an_environment_of_this_checkout_is_changed_wherever_it_lies(tmp_path, case):
-    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-    python = checkout(here)
-    (here / ".venv").rename(elsewhere)
-    (here / ".venv").symlink_to(elsewhere)
-    if case == "linked and empty":
-        shutil.rmtree(elsewhere)
-        elsewhere.mkdir()
-    (here / "setup.py").write_text("# changed since\n")
-    for _ in range(2 if case == "linked and unfinished" else 1):
-        told = call(MAKE, here, PYTHON=python, REQUIREMENTS="requirements.txt")
-        assert "environment: installing requirements.txt into .venv" in told.stdout
-
-
 @contextmanager
 def running(function: str, folder: Path) -> Iterator[int]:
     """The id of a process that has the environment, with what a script would become by exec."""
@@ -385,24 +342,6 @@ def test_an_environment_that_something_runs_from_is_not_changed(tmp_path, change
         assert contents(here / ".venv") == before
     told = call(INSTALLED, here, **named)
     assert (told.returncode, told.stdout.splitlines()[-1]) == (0, "environment: ready")
-
-
-def test_who_comes_during_an_installation_waits_for_its_end(tmp_path):
-    here = tmp_path / "here"
-    checkout(here)
-    installs = "sleep 1; rm .venv/requirements.stamp; sleep 1; touch done"
-    claims = f"hold_environment; claim_environment; echo claimed; {installs}"
-    source = (REPOSITORY / "scripts/environment.sh").read_text()
-    source = source.replace("\nensure_environment\n", "\n")
-    process = subprocess.Popen(
-        ["bash", "-c", f"{source}\n{claims}"], cwd=here, stdout=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None and process.stdout.readline() == "claimed\n"
-    told = call(f"{MAKE}; ls done", here, REQUIREMENTS="requirements.txt")
-    assert "environment: waiting for an installation into .venv to end\n" in told.stderr
-    assert process.wait() == 0
-    assert (here / "done").exists()
-    assert "environment: installing requirements.txt into .venv" in told.stdout
 
 
 def test_of_two_that_start_at_once_the_second_has_another_folder_for_other_pins(tmp_path):

@@ -61,16 +61,6 @@ def run(tmp_path: Path, config: Config) -> Path:
     return folder
 
 
-def test_embedded_names_lead_into_the_society_and_others_to_themselves(tmp_path):
-    society = todays_society(tmp_path)
-    names = [QWEN, "Qwen/Qwen2.5-3B-Instruct", "data/train.jsonl"]
-    assert locate(names, saves=tmp_path, seed=0, found_before={}) == {
-        QWEN: str(society / "models/qwen2"),
-        "Qwen/Qwen2.5-3B-Instruct": "Qwen/Qwen2.5-3B-Instruct",
-        "data/train.jsonl": "data/train.jsonl",
-    }
-
-
 def test_what_lies_beside_a_run_moves_with_it(tmp_path):
     (tmp_path / "saves/quickstart/ab/models/qwen2").mkdir(parents=True)
     (tmp_path / "saves/run").mkdir()
@@ -87,10 +77,6 @@ def test_what_lies_beside_a_run_moves_with_it(tmp_path):
         QWEN: str(tmp_path / "moved/quickstart/ab/models/qwen2"),
         "mine.jsonl": str(tmp_path / "mine.jsonl"),  # and nothing of the hub
     }
-
-
-def test_a_run_without_notes_is_located_anew(tmp_path):
-    assert read_inputs(tmp_path) == {}
 
 
 def test_a_resumed_run_goes_on_with_the_society_that_it_began_with(run, config):

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from config_faults import every_key, faults
-from small_runs import REPOSITORY, record, write_records
+from small_runs import REPOSITORY
 
 from comas.__main__ import main
 from comas.config import paths, sources
@@ -20,10 +20,9 @@ from comas.config.keys import keys_of
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.data import load_questions
-from comas.data.preparation import check
 from comas.preflight.plugins import PLUGIN_KEYS
 from comas.utils.terminal import EXIT_FAULT
-from evaluation.config import EvaluationConfig, read_command
+from evaluation.config import read_command
 from evaluation.models import find_target
 
 PATHS = {name: key for name, key in keys_of(Config).items() if key.rules.leads_to}
@@ -85,16 +84,6 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places: list[Path
             config, wrong = read(Config, path, [])
             assert wrong == []
             assert value_of(name, config) == as_value(name, str(places[last] / MISSING))
-
-
-@pytest.mark.parametrize("name", FOUND)
-def test_on_the_command_line_a_path_starts_where_the_user_stands(places: list[Path], name: str):
-    suffix = ".py" if FOUND[name].rules.leads_to == "plug-in" else ""
-    for place in places:
-        (place / f"{MISSING}{suffix}").touch()
-    value = yaml.safe_dump(as_value(name, MISSING), default_flow_style=True).partition("\n")[0]
-    config, _ = read(Config, None, [f"{name}={value}"])
-    assert value_of(name, config) == as_value(name, str(places[1] / MISSING))
 
 
 @pytest.mark.parametrize(
@@ -164,21 +153,6 @@ def test_a_file_that_exists_is_no_override(places: list[Path], caplog):
     (places[1] / "lr=1").mkdir()
     command = read_command(["name", "lr=1", "limit=5"])
     assert (command.path, command.config.limit) == ("lr=1", 5)
-
-
-def test_questions_are_checked_where_the_user_stands(places: list[Path], capsys):
-    write_records(places[1] / "n=1.jsonl", [record(1)])
-    assert check.main(["n=1.jsonl"]) == 0
-    assert f"{places[1] / 'n=1.jsonl'}: 1 records" in capsys.readouterr().out
-    assert check.main(["~no-such-user/x.jsonl"]) == EXIT_FAULT
-    assert "no such user" in capsys.readouterr().out
-
-
-def test_plug_ins_of_an_evaluation_are_made_whole(places: list[Path]):
-    (places[1] / "my/own.py").touch()
-    config, _ = read(EvaluationConfig, None, ["setups=[my/own.py:x]", "results=~/r"])
-    assert config.setups == [f"{places[1] / 'my/own.py'}:x"]
-    assert config.results == str(Path.home() / "r")
 
 
 def test_a_script_says_where_it_was_started(tmp_path: Path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import pickle
@@ -220,7 +219,6 @@ def test_a_plugin_neither_ends_the_command_nor_fails_without_its_line(
         ("reward.scheme", "def x(discussions):\n    {}\n"),
         ("algorithm.estimator", "def x(inputs):\n    {}\n"),
         ("algorithm.loss", "def x(inputs):\n    {}\n"),
-        ("interaction.schedule", "def x(discussions, *, num_agents, rules, rng):\n    {}\n"),
         (
             "interaction.schedule",
             "async def talk():\n    {}\n\n"
@@ -293,15 +291,6 @@ def test_an_estimator_is_tried_with_the_groups_that_it_asks_for(tmp_path, caplog
     assert main(arguments) == 0, caplog.text
 
 
-@pytest.mark.parametrize("content", [b"\xef\xbb\xbfA = 'a'\n", b"B = 1\r\nA = 'a'\r\n"])
-def test_a_plugin_as_windows_writes_it_is_read_and_sealed_as_it_is(tmp_path, content: bytes):
-    path = tmp_path / "windows.py"
-    path.write_bytes(content)
-    assert GREETINGS[f"{path}:A"] == "a"
-    source = GREETINGS.source_of(f"{path}:A")
-    assert source is not None and source.digest == hashlib.sha256(content).hexdigest()
-
-
 # ---------------------------------------------------------------- verifiers in workers
 
 
@@ -347,12 +336,6 @@ def test_a_dry_run_tries_the_worked_example_and_says_where_it_is(tmp_path, caplo
         assert f"{path}, line {line}, sha256 {digest}" in caplog.text
 
 
-def test_a_dry_run_says_what_a_plugin_does_wrong(tmp_path, caplog):
-    path = written(tmp_path / "fixed.py", CONSTANT)
-    assert main(arguments_of(tmp_path, f"reward.scheme={path}:broken")) == EXIT_FAULT
-    assert f"{path}, line 9 (broken): TypeError: list indices must be integers" in caplog.text
-
-
 def begun(config: Config) -> Path:
     """The folder of a run that has begun with the plug-ins of ``config``."""
     with RunDirectory.create(config) as run:
@@ -389,10 +372,6 @@ def test_a_resume_with_an_edited_plugin_goes_on_if_it_is_told_to(tmp_path, caplo
     assert "this run goes on with other settings" in caplog.text
     assert {file.read_text() for file in (run / "sources").iterdir()} == {CONSTANT, edited}
     load_config(None, [f"resume={run}"])
-
-
-def test_a_run_without_plugins_has_no_folder_of_sources(tmp_path):
-    assert not (begun(load_config(None, [f"saves={tmp_path}"])) / "sources").exists()
 
 
 def test_a_tracker_of_ones_own_gets_every_row(tmp_path):

@@ -127,8 +127,7 @@ def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
     assert "535.104.05 is too old" in str(why_on_cpu("auto", OLD))
     assert why_on_cpu("cpu", OLD) is None
     assert why_on_cpu("auto", Gpus(None, 0, 0, None)) is None
-    config = load_config(REPOSITORY / "configs/quickstart.yaml", [])
-    [need] = device_needs(config, "cpu", OLD)
+    [need] = device_needs(load_config(QUICKSTART, []), "cpu", OLD)
     assert need.fault is None and "too old" in str(need.doubt)
 
 

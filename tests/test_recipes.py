@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from config_faults import every_key
 
-from comas.config import Config, ConfigError, changed_keys, config_as_yaml, load, schema
+from comas.config import Config, ConfigError, changed_keys, load, schema
 from comas.config.former import former_keys
 from comas.config.keys import keys_of, owner_of
 from comas.preflight import configuration
@@ -34,16 +34,6 @@ def faults(path: Path | None, *overrides: str) -> list[str]:
 
 
 # ---------------------------------------------------------------- base
-
-
-def test_a_recipe_has_the_values_of_its_base_but_for_its_own(tmp_path: Path):
-    file = recipe(tmp_path, "a", "base: configs/comas.yaml\nrollout:\n  batch_size: 8\n")
-    config = load_config(file, ["seed=5"])
-    changed = changed_keys(load_config(COMAS, []), config)
-    assert changed == {"rollout.batch_size": ("64", "8"), "seed": ("0", "5")}
-    written = config_as_yaml(config)  # the resolved whole, which needs no base
-    assert "base:" not in written
-    assert load_config(recipe(tmp_path, "config", written), []) == config
 
 
 def test_bases_form_chains_and_the_nearest_file_wins(tmp_path: Path):
@@ -191,22 +181,6 @@ def test_no_former_name_is_a_present_one_and_each_leads_to_one():
 # ---------------------------------------------------------------- what can be combined
 
 
-@pytest.mark.parametrize(
-    "overrides",
-    [
-        ["algorithm.name=dpo"],
-        ["algorithm.name=custom", "algorithm.loss_aggregation=constant_length"],
-        ["rollout.min_response_tokens=4096"],
-        ["cluster.policies_per_gpu=2", "cluster.device=cpu"],
-        ["policy.zero_stage=0"],  # on GPUs the preflight refuses it, where they are shared
-    ],
-)
-def test_what_can_be_combined_is_accepted(overrides: list[str]):
-    changed = changed_keys(load_config(None, []), load_config(None, overrides))
-    named = {override.partition("=")[0] for override in overrides}
-    assert {key for key in changed if not key.startswith("algorithm.")} <= named
-
-
 # ---------------------------------------------------------------- schemas
 
 
@@ -228,6 +202,18 @@ def test_every_key_says_what_it_is_for(path):
             if not (isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant)):
                 undocumented.append(f"{section.name}.{ast.unparse(statement.target)}")
     assert undocumented == []
+
+
+def test_no_key_is_dead():
+    """Some code outside the configuration reads each."""
+    comas = REPOSITORY / "comas"
+    code = "".join(
+        path.read_text()
+        for path in comas.rglob("*.py")
+        if comas / "config" not in path.parents or path == Path(schema.run.__file__)
+    )
+    names = {key: key.rpartition(".")[2] for key in every_key()}
+    assert [key for key, name in names.items() if not re.search(rf"\.{name}\b", code)] == []
 
 
 def test_an_example_fits_its_key():

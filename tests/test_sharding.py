@@ -147,19 +147,6 @@ def test_a_layer_keeps_what_the_arithmetic_says(hidden, inner, kv_heads):
     assert kept(3) - kept(2) == pytest.approx(2 * layer_activations(shape), rel=0.05)
 
 
-def test_a_models_shape_is_read_from_its_configuration_alone(tmp_path):
-    Qwen2Config(
-        vocab_size=151936,
-        hidden_size=2048,
-        intermediate_size=11008,
-        num_hidden_layers=36,
-        num_attention_heads=16,
-        num_key_value_heads=2,
-        tie_word_embeddings=True,
-    ).save_pretrained(tmp_path)
-    assert model_shape(str(tmp_path)) == QWEN_3B
-
-
 # ---------------------------------------------------------------- the choice
 
 
@@ -216,6 +203,16 @@ def test_what_the_configuration_sets_is_taken_as_it_is():
     assert line.endswith("perhaps too much")
     assert settled(paper(adam_offload=True), QWEN_3B, EIGHT_A100)[:2] == (3, True)
     assert settled(paper(zero_stage=3), QWEN_3B, EIGHT_A100)[:2] == (3, False)
+
+
+def test_memory_is_planned_for_the_models_that_are_trained():
+    config = paper()
+    config.society.num_agents, config.society.update_every = 2, [0, 1]
+    lines = {
+        settle_sharding(config, shapes=[frozen, QWEN_3B], machine=EIGHT_A100)[1]
+        for frozen in (QWEN_3B, QWEN_7B)
+    }
+    assert len(lines) == 1 and "28.7 GiB for states" in lines.pop()
 
 
 @pytest.mark.parametrize(
@@ -282,16 +279,6 @@ def test_a_cpu_has_every_stage_and_no_offload(dtype, stages):
     one = paper(dtype=dtype, ranks_per_policy=1, adam_offload=True)
     assert possible_shardings(one, CPU)[0] == (stages[0], False)
     assert possible_shardings(paper(zero_stage=0, ranks_per_policy=1), CPU) == [(0, False)]
-
-
-def test_memory_is_planned_for_the_models_that_are_trained():
-    config = paper()
-    config.society.num_agents, config.society.update_every = 2, [0, 1]
-    lines = {
-        settle_sharding(config, shapes=[frozen, QWEN_3B], machine=EIGHT_A100)[1]
-        for frozen in (QWEN_3B, QWEN_7B)
-    }
-    assert len(lines) == 1 and "28.7 GiB for states" in lines.pop()
 
 
 # ---------------------------------------------------------------- LoRA

@@ -12,7 +12,6 @@ from builders import discuss, sample
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
-from comas.config.faults import ConfigError
 from comas.config.schema import Config, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
@@ -78,7 +77,7 @@ def test_a_buffer_holds_what_was_said_since_the_policys_last_update():
     assert taken == [{0: ["1a"]}, {0: ["2a"], 1: ["1b", "2b"]}, {0: ["3a"], 1: ["3b"]}]
 
 
-@pytest.mark.parametrize("num_steps", range(1, 14))
+@pytest.mark.parametrize("num_steps", range(1, 14, 2))
 @pytest.mark.parametrize(("intervals", "save_every"), [((1, 2, 0), 2), ((2, 3), 6), ((4, 1), 4)])
 def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save_every, num_steps):
     buffers = Buffers(intervals)
@@ -318,11 +317,6 @@ def test_adapters_of_one_base_are_a_family_and_whole_models_are_alone():
     assert adapted.families == [(0, 2), (1,)]
     assert adapted.trained_families == [(0, 2)]
     assert adapted.adapter_policies == [0, 2]
-
-
-def test_adapters_exclude_a_divided_base():
-    with pytest.raises(ConfigError, match="ZeRO-3 would divide"):
-        society("policy.lora.rank=8", "policy.zero_stage=3")
 
 
 def test_a_family_counts_as_one_policy_of_the_gpus():
