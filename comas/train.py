@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def train(prepared: Prepared, run: RunDirectory) -> None:
-    """Let the society co-evolve until the run has made all of its steps, or ends early.
+    """Let the society co-evolve until the run has made all of its steps.
 
     Goes on after the run directory's newest checkpoint, if it holds one, and does so again when
     an engine is lost that cannot be started again alone.
@@ -40,8 +40,8 @@ def train(prepared: Prepared, run: RunDirectory) -> None:
         EngineError: engines failed, did not start, or were lost too often.
     """
     num_steps = prepared.sizes.num_steps
-    if (finished := run.why_finished(num_steps)) is not None:
-        log.info("nothing to train: %s", finished)
+    if run.is_finished(num_steps):
+        log.info("nothing to train: this run has made all of its %d steps", num_steps)
         return
     run.note_num_steps(num_steps)
     recoveries = Recoveries()

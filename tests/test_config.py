@@ -167,7 +167,7 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
 ):
     config = Config(seed=7)
     config.rollout.system_prompt, config.rollout.chat_template_kwargs = prompt, kwargs
-    config.training.stop_when, config.society.chat_template_kwargs = names, [kwargs, {}]
+    config.logging.trackers, config.society.chat_template_kwargs = names, [kwargs, {}]
     config.optimization.learning_rate = rate
     with TemporaryDirectory() as folder:
         file = Path(folder, "config.yaml")
@@ -175,7 +175,7 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
         read_back, faults = read(Config, file, [])
     assert changed_keys(config, read_back) == {}
     assert read_back.rollout == config.rollout and read_back.society == config.society
-    assert read_back.training == config.training
+    assert read_back.logging == config.logging
     assert all("must be" in fault.constraint for fault in faults)  # such as the learning rate 0
 
 

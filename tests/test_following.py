@@ -146,11 +146,10 @@ def test_the_time_left_is_that_of_the_steps_and_validations_to_come():
 def test_where_a_run_is_is_said_in_words():
     rows = [{"step": 3, "time/step_s": 60.0}]
     known = {"num_steps": 10, "validate_every": 10, "age_s": 7.0}
-    assert progress_in_words(rows, **known, is_over=False, reason=None) == (
+    assert progress_in_words(rows, **known, is_over=False) == (
         "step 3 of 10, about 7 min left; step 3 ended 7 s ago"
     )
-    ended = progress_in_words(rows, **known, is_over=True, reason="x > 1 for 2")
-    assert ended == "ended after step 3 of 10: x > 1 for 2"
+    assert progress_in_words(rows, **known, is_over=True) == "ended after step 3 of 10"
     assert [duration(s) for s in (5, 99, 840, 12600)] == ["5 s", "99 s", "14 min", "3.5 h"]
 
 

@@ -39,11 +39,6 @@ def discussed(*turns: Turn, reward: float | None) -> RewardedDiscussion:
 
 
 SAMPLE = TrainingSample(0, "q", "d", "r0.s0", 0, "solution", (1,), (2,), (-0.1,), 1.0)
-SILENT = [
-    discussed(said(0, cut=True), said(1, cut=True), reward=1.0),
-    discussed(said(0, cut=True), said(2), reward=None),
-    discussed(said(0), said(2), reward=None),
-]
 
 
 def updated(*, applied: int = 0, skipped: int = 0) -> UpdateStats:
@@ -58,25 +53,24 @@ SKIPPED = ({}, {0: updated(skipped=2), 1: updated(applied=1)})
 @pytest.mark.parametrize(
     ("update", "most", "said"),
     [
-        (EMPTY, MAX_EMPTY_UPDATES, r"0 had nothing .* \(of its 5 responses 2 are cut off and 3"),
+        (EMPTY, MAX_EMPTY_UPDATES, "0 had nothing to learn from in 5 updates in a row"),
         (SKIPPED, MAX_SKIPPED_UPDATES, "0: no gradient was finite in 3 updates in a row"),
     ],
 )
 def test_updates_that_change_nothing_end_the_run_after_several(update, most, said, caplog):
     guard = UpdateGuard()
     for _ in range(most - 1):
-        guard.check(*update, SILENT, policy_of_agent=[0, 1, 0])
+        guard.check(*update)
     skipped = ["policy 0: 2 optimiser steps skipped, whose gradients were not finite"]
     assert caplog.messages == skipped * (most - 1) * (update is SKIPPED)
     with pytest.raises(RuntimeError, match=f"policy {said}"):
-        guard.check(*update, SILENT, policy_of_agent=[0, 1, 0])
+        guard.check(*update)
 
 
 @pytest.mark.parametrize(
     ("update", "most", "between"),
     [
         (EMPTY, MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {})),
-        (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=1)})),
         (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=3, skipped=1)})),
         (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated()})),
     ],
@@ -84,7 +78,7 @@ def test_updates_that_change_nothing_end_the_run_after_several(update, most, sai
 def test_a_policy_that_learns_in_between_goes_on(update, most, between):
     guard = UpdateGuard()
     for number in range(4 * most):
-        guard.check(*(update if number % most else between), SILENT, policy_of_agent=[0, 1, 0])
+        guard.check(*(update if number % most else between))
 
 
 # ---------------------------------------------------------------- trends
@@ -111,7 +105,7 @@ HEALTHY = {
     "reward/evaluation": (0.45, 0.16),
     "reward/scoring": (0.0, 0.0),  # 0 for every valid score
     "response_length": (7.1, 16.7),
-    "scoring/invalid_rate": (0.0, 0.08),
+    "scoring/invalid_rate": (0.0, 0.4),
     "reward/spread": (1.0, 0.5),
     "truncated_rate/solution": (0.0, 0.4),
     "agent_0/truncated_rate": (0.1, 0.3),
@@ -119,7 +113,6 @@ HEALTHY = {
     "agent_0/policy/no_advantage_share": (0.0, 0.9),
     "agent_0/policy/entropy": (0.114, 0.044),
     "agent_0/rollout_mismatch/mean": (2e-7, 9e-3),
-    "agent_0/rollout_mismatch/corrected_share": (0.0, 0.1),
 }
 """First and last values of runs that learnt, or nearly."""
 
@@ -136,30 +129,26 @@ def test_a_run_that_learns_is_not_warned_of(caplog):
     [
         # The mean of the last 10 is over 0.98 from 9 of them on: (0.79 + 9 x 1) / 10 = 0.979, so
         # from the tenth, which is step 14.
-        ("reward/solution", (*[0.79] * 5, *[1.0] * 20), 14, "stuck at 1.00 for 10 steps"),
-        ("reward/evaluation", [0.01] * 12, 9, "stuck at 0.01 for 10 steps"),
-        ("reward/solution", [0.5] * 12, 9, "stuck at 0.50"),  # no better, no worse
+        ("reward/solution", (*[0.79] * 5, *[1.0] * 20), 14, "1.00: stuck for 10 steps"),
+        ("reward/evaluation", [0.01] * 12, 9, "0.01: stuck for 10 steps"),
+        ("reward/solution", [0.5] * 12, 9, "0.50: stuck"),  # no better, no worse
         # 10, then 40: the mean passes 30 with the seventh, (3 x 10 + 7 x 40) / 10 = 31.
-        ("response_length", (*[10.0] * 10, *[40.0] * 10), 16, "grew from 10 to 31 tokens"),
-        # 0.05, then 0.45: (7 x 0.05 + 3 x 0.45) / 10 = 0.17, with a fourth 0.21.
-        ("scoring/invalid_rate", (*[0.05] * 10, *[0.45] * 10), 13, "rose from 5% to 21%"),
+        ("response_length", (*[10.0] * 10, *[40.0] * 10), 16, "40.00: grew to more than 3 times"),
         # 1, then 0: (2 x 1 + 8 x 0) / 10 is no less than a fifth; the ninth makes it 0.1.
-        ("agent_1/policy/entropy", (*[1.0] * 10, *[0.0] * 10), 18, "fell from 1.000 to 0.100"),
-        ("agent_0/rollout_mismatch/mean", (0.01, 0.2, 0.3), 1, "differ .* by 0.200 a token"),
-        ("agent_0/rollout_mismatch/corrected_share", (0.1, 0.6, 0.7), 1, "60% of what"),
+        ("agent_1/policy/entropy", (*[1.0] * 10, *[0.0] * 10), 18, "0.00: fell below 20% of"),
+        ("agent_0/rollout_mismatch/mean", (0.01, 0.2, 0.3), 1, "0.20: .* differ .* than 0.01 a to"),
     ],
 )
 def test_each_sign_is_told_once_with_what_to_look_at(name, values, step, said, caplog):
     [warning] = told(series(name, *values), caplog)
-    assert re.match(rf"{step} {name}: .*{said}", warning)
+    assert re.match(rf"{step} {name} {said}", warning)
     assert re.search(r"look at|lower|raise", warning)
 
 
-def test_what_came_over_time_and_was_told_before_a_resume_is_not_told_again(caplog):
+def test_the_first_steps_are_those_of_the_run_also_after_a_resume(caplog):
     rows = series("response_length", *[10.0] * 10, *[40.0] * 20)
-    assert told(rows, caplog, seen_before=20) == []
-    # The first steps are still those of the run:
-    assert len(told(rows, caplog, seen_before=15)) == 1
+    [warning] = told(rows, caplog, seen_before=15)
+    assert warning.startswith("16 ")
 
 
 def test_steps_without_a_value_are_passed_over(caplog):
@@ -183,26 +172,20 @@ MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
         (
             {"scoring/invalid_rate": 0.5},
             said(0, TRICKS, role="scoring"),
-            "no score can be read in 50% of all scorings",
+            "half of all scorings or more hold no score that can be read",
             ("<score>1</score>", MODELS, MOST_TOKENS, "interaction.prompts"),
         ),
         (
             {"judgment/invalid_rate": 1.0},
             said(0, TRICKS, role="evaluation"),
-            "no judgment can be read in 100% of all evaluations",
+            "half of all evaluations or more hold no judgment that can be read",
             ("<judgment>correct</judgment>", MODELS, MOST_TOKENS, "interaction.prompts"),
         ),
         (
             {"agent_1/truncated_rate": 0.91, "agent_0/truncated_rate": 0.49},
             said(1, TRICKS, cut=True),
-            "half of the responses or more are cut off: agent 1 91%",
+            "half of the responses or more are cut off",
             (MOST_TOKENS, MODELS, "rollout.chat_template_kwargs", "algorithm.mask_truncated"),
-        ),
-        (
-            {"truncated_rate/solution": 1.0, "truncated_rate/scoring": 0.1},
-            said(0, TRICKS, cut=True),
-            "half of the responses or more are cut off: solutions 100%",
-            (MOST_TOKENS, MODELS),
         ),
         (
             {"reward/spread": 1e-9},
@@ -212,37 +195,41 @@ MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
         ),
         (
             {"agent_0/policy/no_advantage_share": 1.0, "agent_1/policy/no_advantage_share": 1.0},
-            said(0, TRICKS),
-            "no response of agent 0 and agent 1 has an advantage over another",
+            None,
+            "no response has an advantage over another",
             ("interaction.prompt_reuse", "algorithm.group_by", "algorithm.name"),
         ),
         (
             {"agent_0/policy/num_samples": 0},
-            said(0, TRICKS),
-            "nothing that agent 0 said is learnt from",
+            None,
+            "nothing that was said is learnt from",
             ("algorithm.mask_truncated", MOST_TOKENS, "reward.scheme", "algorithm.name=dpo"),
         ),
     ],
 )
 def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
-    row: dict[str, float], turn: Turn, says: str, remedies: tuple[str, ...], caplog
+    row: dict[str, float], turn: Turn | None, says: str, remedies: tuple[str, ...], caplog
 ):
+    readable = said(0, READABLE, role="solution" if turn is None else turn.role)
     is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
-    others = (said(0, READABLE, role=turn.role),) if is_picked else ()
-    rewarded = [discussed(*others, turn, reward=-1.0)]
+    turns = [readable] * is_picked + [turn or readable]
     rows = [{"step": step, **row} for step in (1, 2)]
 
     def warnings(before: list[dict[str, float]]) -> list[str]:
         caplog.clear()
         watch = Watch(before, mismatch_limit=0.01)
         for step in rows:
-            watch.see(step, rewarded)
+            watch.see(step, [discussed(*turns, reward=-1.0)])
         return [record.getMessage() for record in caplog.records]
 
     [warning] = warnings([])  # once
-    assert says in warning and all(remedy in warning for remedy in remedies)
-    assert f"the {turn.role} {BEGINS}" in warning and ENDS in warning and warning.isprintable()
-    assert len(warning) < 800
+    shown = [f"{name} {value:.2f}" for name, value in row.items() if value != 0.49]
+    assert warning.startswith(f"{', '.join(shown)}: {says}")
+    assert all(remedy in warning for remedy in remedies)
+    assert warning.isprintable() and len(warning) < 800
+    if turn is not None:
+        assert f"the {turn.role} {BEGINS}" in warning and ENDS in warning
+        assert f"of agent {turn.agent_index} (reward -1.00)" in warning
     assert warnings(rows) == [warning]  # a resume tells what still is so
     level, closing = closing_line([{"step": 0}, *rows], Path("saves/x/models"))
     assert level == logging.WARNING and not closing.startswith("done:")

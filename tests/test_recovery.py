@@ -310,8 +310,8 @@ def test_a_society_that_is_lost_goes_on_from_its_newest_checkpoint(saves, monkey
         {k: v for k, v in row.items() if k != "recovery/society_restarts"} for row in expected
     ]
     # Step 1 was lost before it was on record; 3 was after the checkpoint of 2, and 4 has its own.
-    [aside] = (disturbed / "dropped").iterdir()
-    assert [row["step"] for row in rows_of(aside)] == [0, 3]
+    aside = (disturbed / "dropped").iterdir()
+    assert sorted(row["step"] for folder in aside for row in rows_of(folder)) == [0, 3]
     assert not (undisturbed / "dropped").exists()
     for file in (undisturbed / "discussions").iterdir():
         assert (disturbed / "discussions" / file.name).read_bytes() == file.read_bytes()

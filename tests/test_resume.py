@@ -18,7 +18,7 @@ from comas.config.schema import Config
 from comas.preflight import survey
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.directory import BEFORE_ALL, trained_steps
+from comas.run.directory import trained_steps
 from comas.utils.files import in_command
 from comas.utils.terminal import EXIT_FAULT
 
@@ -78,22 +78,6 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
         run.go_back_to(3)
     assert trained_steps(path) == 3
     assert list((path / "dropped").iterdir()) == [aside]  # nothing is made for nothing
-
-
-def test_losses_of_engines_keep_each_step_once_and_the_first_word_of_it(config: Config):
-    path = make_run(config, checkpoints=(), reached=2)
-    with reopened(path) as run:
-        run.go_back_to(BEFORE_ALL)  # the history of another process
-        for _ in range(3):
-            for step in (0, 1, 2, 3):
-                run.log_metrics(step, {"a": -1})
-                run.save_discussions(step, [])
-            run.go_back_to(BEFORE_ALL)
-    [aside] = (path / "dropped").iterdir()
-    assert [row["step"] for row in rows_of(aside)] == [0, 1, 2, 3]
-    assert [row["a"] for row in rows_of(aside)] == [0, 1, 2, -1]
-    assert rows_of(path) == []
-    assert steps_in(aside / "discussions") == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("gone", [["checkpoints"], ["checkpoints", "metrics.jsonl"]])

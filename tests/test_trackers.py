@@ -90,20 +90,6 @@ def train(run: RunDirectory) -> None:
         run.log_metrics(step, {"a/b": 0.5 * step, "none": None})
 
 
-def test_tensorboard_gets_a_table_of_the_last_discussions(config: Config):
-    config.logging.trackers = ["tensorboard"]
-    with RunDirectory.create(config) as run:
-        train(run)
-    [text] = tensorboard_of(run).Tensors("discussions/text_summary")
-    header, _, first, second, third = text.tensor_proto.string_val[0].decode().splitlines()
-    assert text.step == 2
-    assert header == (
-        "| discussion | question | turn | role | agent | response | reward | verdict | score |"
-    )
-    assert first.endswith("| `r0.s0` | `solution` | 0 | `a \\| b 'c'` | 1.0 | `correct` |  |")
-    assert "`Right.` | 0.0 |" in second and third.endswith("| 3 |")
-
-
 def children() -> set[str]:
     return {process_name(child) for child in psutil.Process().children()}
 

@@ -19,7 +19,6 @@ from comas.interaction.wording import WordingError, quoted_in, wording_of
 from comas.preflight.engine_options import option_conflicts
 from comas.preflight.plugins import named_plugins
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.run.stopping import EXAMPLE, parse_condition
 
 TASKS = "data.reasoning_gym.tasks"
 
@@ -221,20 +220,6 @@ def _adapters(config: Config) -> Iterator[Conflict]:
         )
 
 
-# ---------------------------------------------------------------- what ends a run early
-
-
-def _ends(config: Config) -> Iterator[Conflict]:
-    faults = []
-    for text in config.training.stop_when:
-        try:
-            parse_condition(text)
-        except ValueError as error:
-            faults.append(str(error))
-    if faults:
-        yield Conflict(("training.stop_when",), "; ".join(faults), f'write "{EXAMPLE}"')
-
-
 # ---------------------------------------------------------------- who has which GPUs, and when
 
 
@@ -304,7 +289,6 @@ CHECKS: tuple[Callable[[Config], Iterator[Conflict]], ...] = (
     _train_batches,
     _pairs,
     _adapters,
-    _ends,
     option_conflicts,
     _gpus,
     _nodes,

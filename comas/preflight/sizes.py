@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from comas.config.schema import Config, Dpo, Training
+from comas.config.schema import Config, Dpo
 from comas.data import count_steps
 from comas.interaction.schedules import run_discussions
 from comas.policy_optimization.batching import num_optimizer_steps
@@ -66,6 +66,8 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
     batch = "the whole buffer" if size is None else f"{size} samples"
     rank, num_bases = config.policy.lora.rank, len(config.families)
     adapted = "" if rank is None else f", LoRA of rank {rank} over base models: {num_bases}"
+    metric = config.training.keep_best
+    best = "" if metric is None else f", and that of the highest {metric}"
     return [
         f"society: {config.society.num_agents} agents with {config.num_policies} policies{adapted}",
         f"a step: {config.rollout.batch_size} questions x {config.interaction.prompt_reuse} "
@@ -82,8 +84,7 @@ def describe_sizes(config: Config, sizes: Sizes) -> list[str]:
         f"{config.training.validate_every}, and after the last)"
         + (", with a discussion of every question" if config.validation.discussions else ""),
         f"checkpoints: {sizes.num_checkpoints} (every {config.training.save_every}, and after "
-        f"the last; the newest {config.training.keep_checkpoints} are kept)",
-        *_describe_ends(config.training),
+        f"the last; the newest {config.training.keep_checkpoints} are kept{best})",
     ]
 
 
@@ -131,16 +132,6 @@ def _optimizer_steps_of_run(config: Config, samples: int, *, every: int, num_ste
     num_whole, rest = divmod(num_steps, every) if every else (0, 0)
     whole = _optimizer_steps(config, samples, num_steps=every)
     return num_whole * whole + _optimizer_steps(config, samples, num_steps=rest)
-
-
-def _describe_ends(training: Training) -> list[str]:
-    """Return what is kept of the best validation, and what ends the run early."""
-    lines = []
-    if training.keep_best is not None:
-        lines.append(f"best: the checkpoint of the highest {training.keep_best} is kept as well")
-    if training.stop_when:
-        lines.append(f"may end early: {'; or '.join(training.stop_when)}")
-    return lines
 
 
 def _describe_updates(config: Config) -> list[str]:

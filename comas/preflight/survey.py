@@ -39,7 +39,6 @@ from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, ta
 from comas.preflight.plugins import plugin_needs, prompt_needs, user_sources
 from comas.preflight.sizes import describe_sizes
 from comas.run.prepared import Prepared, Sizes
-from comas.run.seals import look_for_key
 from comas.types import Device
 from comas.verification.reasoning_gym import try_tasks
 from comas.verification.sandbox import Isolation
@@ -268,7 +267,6 @@ def _look_at_disk(config: Config, needs: Checklist, shapes: dict[str, ModelShape
         needs.append(Need(f"disk at {folder}", "a folder to write to", "none", fault=str(error)))
     else:
         needs.append(disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
-    needs.find("key of checkpoints", "to read or to make", look_for_key)
 
 
 def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kept: int) -> Need:

@@ -1,5 +1,4 @@
-"""Bookkeeping of a step that is over: measure it, watch it, write it down and decide whether to go
-on."""
+"""Bookkeeping of a step that is over: measure it, watch it, and write it down."""
 
 import logging
 import math
@@ -20,7 +19,6 @@ from comas.run.metrics.step import Stopwatch, step_lines, step_metrics
 from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
-from comas.run.stopping import Stopping
 from comas.run.validation import validate_agents
 from comas.types import Metrics, TrainingSample, UpdateStats
 from comas.verification import Verifier
@@ -42,7 +40,6 @@ class Bookkeeping:
         batches: Batches,
     ) -> None:
         """``bar`` shows the steps, and knows how many there are."""
-        earlier = read_rows(run.path / METRICS)
         config = prepared.config
         self._prepared = prepared
         self._run = run
@@ -50,12 +47,10 @@ class Bookkeeping:
         self._agents = agents
         self._verifier = verifier
         self._batches = batches
-        self._step = 0
         self._updates = UpdateGuard()
         # Of samples that are older than the weights, log-probs have to differ.
         limit = math.inf if config.training.max_staleness else mismatch_limit(config)
-        self._watch = Watch(earlier, mismatch_limit=limit)
-        self._stopping = Stopping(config, earlier)
+        self._watch = Watch(read_rows(run.path / METRICS), mismatch_limit=limit)
         self._checkpoints = CheckpointWriter(
             run.checkpoint_folder, self._begin_checkpoint, timeout_s=config.cluster.call_timeout_s
         )
@@ -68,18 +63,23 @@ class Bookkeeping:
         self._checkpoints.__exit__(*error)
 
     def steps(self, *, after: int) -> Iterator[int]:
-        """Yield every step after ``after``, until the run has made all of them or ends early; the
-        agents are validated as they are before the first."""
+        """Yield every step after ``after``; the agents are validated as they are before the first.
+
+        Raises ValueError when no validation gives the metric of ``training.keep_best``.
+        """
         self._step = after
         if after == 0:
-            self._report(self._validate())
-        while self._step < self._bar.total and self._stopping.reason() is None:
+            metrics = self._validate()
+            if (best := self._prepared.config.training.keep_best) and metrics.get(best) is None:
+                raise ValueError(
+                    f"training.keep_best names {best}, which this run's validations do not "
+                    f"measure; they give {', '.join(metrics)}"
+                )
+            self._report(metrics)
+        while self._step < self._bar.total:
             self._step += 1
             self._clock = Stopwatch()
             yield self._step
-        if self._step < self._bar.total:
-            reason = self._stopping.reason()
-            log.warning("ended after step %d of %d: %s", self._step, self._bar.total, reason)
 
     def lap(self, phase: str) -> None:
         """End a phase of the step, such as rollout_s, which began when the one before ended."""
@@ -99,14 +99,12 @@ class Bookkeeping:
         """
         config, rewards = self._prepared.config, batch.rewards
         times = self._clock.times()
-        self._updates.check(
-            buffers, stats, rewards.discussions, policy_of_agent=config.policy_of_agent
-        )
+        self._updates.check(buffers, stats)
         verdicts = batch.wait_for_verdicts()
         metrics = step_metrics(rewards, buffers, stats, verdicts, config=config)
         metrics |= {"rollout/staleness": batch.staleness, **times}
         self._watch.see(metrics, rewards.discussions)
-        if self._is_due(config.training.validate_every, metrics):
+        if self._is_due(config.training.validate_every):
             metrics |= self._validate()
         # Before anything of this step is on record: at most one step can be lost.
         self._checkpoints.wait()
@@ -122,7 +120,7 @@ class Bookkeeping:
             advantages=advantages_by_turn(buffers, stats),
         )
         self._report(metrics | self._agents.recoveries.take_metrics(self._step))
-        if self._is_due(config.training.save_every) or self._stopping.is_best():
+        if self._is_due(config.training.save_every) or self._run.best_step() == self._step:
             self._checkpoints.save(self._step)
 
     def save_models(self) -> None:
@@ -142,16 +140,12 @@ class Bookkeeping:
         self._batches.save(folder)
         return self._agents.save_checkpoint(folder)
 
-    def _is_due(self, every: int, metrics: Metrics | None = None) -> bool:
-        """True if what is done ``every`` so many steps, and after the last, is done after
-        this one; that may be the last by its ``metrics``, which are not on record yet."""
-        row = None if metrics is None else {"step": self._step, **metrics}
-        ends = self._stopping.reason(row) is not None
-        return is_due(self._step, every=every, num_steps=self._step if ends else self._bar.total)
+    def _is_due(self, every: int) -> bool:
+        return is_due(self._step, every=every, num_steps=self._bar.total)
 
     def _report(self, metrics: Metrics) -> None:
         """Write the step's metrics, and show the most telling."""
-        self._stopping.see(self._run.log_metrics(self._step, metrics))
+        self._run.log_metrics(self._step, metrics)
         for line in step_lines(self._step, self._bar.total, metrics):
             log.info(line)
         self._bar.update(self._step - self._bar.n)

@@ -111,18 +111,11 @@ class Checkpoints:
             )
         return None
 
-    def of_step(self, step: int) -> Path | None:
-        """Return the checkpoint of ``step``, checked as the newest is; None if it is not there.
-
-        Raises ValueError when it is not as it was written, or not of this user and run.
-        """
+    def checked(self, step: int) -> Path:
+        """Return the checkpoint of ``step``; raises ValueError where it is not there, not as it was
+        written, or not of this user and run."""
         folder = self.folder / step_name(step)
-        if not folder.is_dir():
-            return None
-        try:
-            self._check(step, folder)
-        except ForeignError as error:
-            raise ValueError(f"{error}: add resume_foreign=true if you trust it") from error
+        self._check(step, folder)
         return folder
 
     def _check(self, step: int, folder: Path) -> None:

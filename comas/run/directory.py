@@ -17,7 +17,7 @@ import logging
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from pathlib import Path
@@ -42,13 +42,11 @@ from comas.run.records import (
     read_rows,
     token_records,
 )
-from comas.run.stopping import best_step, stop_reason
 from comas.run.trackers import open_trackers
 from comas.types import AnswerKey, Discussion, RewardedDiscussion, TurnKey
 from comas.utils import files
 from comas.utils.files import (
     PARTIAL,
-    FileError,
     explaining_errors,
     from_here,
     json_lines,
@@ -86,7 +84,6 @@ class RunDirectory:
         self._config = config
         self._key = seals.user_key()  # Here, as the first checkpoint would be too late to miss it.
         self._origin = seals.read_origin(path, self._key)[0] or seals.Origin(secrets.token_hex(16))
-        self._dropped: Path | None = None
         self._checkpoints = Checkpoints(
             path / CHECKPOINTS, run=self._origin.run, key=self._key, foreign=config.resume_foreign
         )
@@ -228,7 +225,7 @@ class RunDirectory:
         self._origin = dataclasses.replace(self._origin, newest_checkpoint=step)
         self._seal()
         keep = self._config.training.keep_checkpoints
-        self._checkpoints.remove_old(keep=keep, best=self._best_step())
+        self._checkpoints.remove_old(keep=keep, best=self.best_step())
 
     def latest_checkpoint(self) -> tuple[int, Path] | None:
         """(step, folder) of the newest checkpoint that is as it was written, for this run and by
@@ -256,25 +253,11 @@ class RunDirectory:
             ValueError: the run keeps none, none was better than the start, or it is not there, not
                 as it was written or not of this user and run.
         """
-        metric, step = self._config.training.keep_best, self._best_step()
-        if metric is None:
-            raise ValueError(
-                f"{self.path} keeps no best checkpoint: training.keep_best is null. Begin a run "
-                "with training.keep_best=validation/accuracy, or take what is in models/"
-            )
+        metric, step = self._config.training.keep_best, self.best_step()
         if not step:
-            raise ValueError(
-                f"{self.path}: no {metric} is above that of step 0, so the best models are those "
-                "that the run began with (society.models)"
-            )
-        folder = self._checkpoints.of_step(step)
-        if folder is None:
-            raise ValueError(
-                f"{self._checkpoints.folder / step_name(step)} is not there, and {metric} was best "
-                f"in step {step}. It may have been deleted, or training.keep_best was not set when "
-                "it was written"
-            )
-        return step, folder
+            why = f"no {metric} is above that of step 0" if metric else "training.keep_best is null"
+            raise ValueError(f"{self.path} has no best checkpoint: {why}")
+        return step, self._checkpoints.checked(step)
 
     @contextmanager
     def models_folder(self, step: int, *, name: str = MODELS) -> Iterator[Path]:
@@ -288,61 +271,41 @@ class RunDirectory:
         """Write down how many steps the run is to make, for whoever follows it."""
         files.write_text(self.path / NUM_STEPS, f"{num_steps}\n")
 
-    def why_finished(self, num_steps: int) -> str | None:
-        """Return in what way the agents in ``models/`` are those of the run's end; None: they are
-        not."""
+    def is_finished(self, num_steps: int) -> bool:
+        """True if the agents in ``models/`` have made so many steps."""
         trained = trained_steps(self.path)
-        if trained is None:
-            return None
-        if trained >= num_steps:
-            return f"this run has made all of its {num_steps} steps"
-        rows = [row for row in read_rows(self.path / METRICS) if row["step"] <= trained]
-        reason = stop_reason(self._config, rows)
-        return reason and (
-            f"this run ended after step {trained} of {num_steps}: {reason}. To go on all the same, "
-            "add resume_changed=true and another value of that key"
-        )
+        return trained is not None and trained >= num_steps
+
+    def best_step(self) -> int | None:
+        """Return the step of the best validation so far; None: none is sought."""
+        metric = self._config.training.keep_best
+        return None if metric is None else best_step(read_rows(self.path / METRICS), metric)
 
     def go_back_to(self, step: int) -> None:
         """Move whatever the run has of steps after ``step`` aside, to ``dropped/<date>-<time>/``,
-        so that none is there twice; ``BEFORE_ALL`` takes everything.
-
-        Nothing is deleted but what this process drops for a second time, as after each loss of an
-        engine: that it has made itself, and makes again with the same settings.
-        """
+        so that none is there twice; ``BEFORE_ALL`` takes everything."""
         rows = read_rows(self.path / METRICS)
         later = [row for row in rows if row["step"] > step]
         paths = list(self._paths_after(step))
         if later or paths:
-            self._dropped = self._dropped or new_folder(self.path / DROPPED, _now())
-            with explaining_errors(self._dropped):
-                self._drop(later, paths, self._dropped)
+            aside = new_folder(self.path / DROPPED, _now())
+            with explaining_errors(aside):
+                files.write_text(aside / METRICS, json_lines(later))
+                for path in paths:
+                    target = aside / path.relative_to(self.path)
+                    target.parent.mkdir(exist_ok=True)
+                    shutil.move(path, target)  # where a subfolder is on another disk, no rename can
             what = f"came after step {step}" if step >= 0 else "it had, as this run begins again,"
-            logger.info("what %s is now in %s", what, from_here(self._dropped))
+            logger.info("what %s is now in %s", what, from_here(aside))
         files.write_text(
             self.path / METRICS, json_lines(row for row in rows if row["step"] <= step)
         )
-        for tracker in self._trackers:
-            tracker.begin_anew()
 
     # ------------------------------------------------------------ inside
 
     def _seal(self) -> None:
         """Write the seal alone: the files that it tells of may have been edited since."""
         seals.write_signed(self.path / seals.SEAL_NAME, dataclasses.asdict(self._origin), self._key)
-
-    def _drop(self, rows: Sequence[Row], paths: Sequence[Path], aside: Path) -> None:
-        log = aside / METRICS
-        known = {row["step"] for row in read_rows(log)} if log.exists() else set()
-        lines = json_lines(row for row in rows if row["step"] not in known)
-        files.append_lines(log, lines.encode().splitlines())
-        for path in paths:
-            target = aside / path.relative_to(self.path)
-            if target.exists():
-                files.remove(path)
-            else:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.move(path, target)  # a rename cannot where a subfolder is on another disk
 
     def _paths_after(self, step: int) -> Iterator[Path]:
         for folder in (self.path / name for name in SUBFOLDERS):
@@ -351,11 +314,6 @@ class RunDirectory:
             trained = trained_steps(self.path, name=name)
             if trained is not None and trained > step:
                 yield self.path / name
-
-    def _best_step(self) -> int | None:
-        """The step of the best validation so far; None: none is sought."""
-        metric = self._config.training.keep_best
-        return None if metric is None else best_step(read_rows(self.path / METRICS), metric)
 
     def _prepare(self) -> None:
         folders = (self.path, *(self.path / name for name in SUBFOLDERS))
@@ -377,18 +335,20 @@ def _as_kept(config: Config) -> Config:
 
 
 def trained_steps(run: Path, *, name: str = MODELS) -> int | None:
-    """For how many steps the agents in ``models/`` (or ``BEST``) of a run's folder were trained;
-    None: there are none yet. Raises FileError when the note of it is damaged."""
+    """Return for how many steps the agents in ``models/`` (or ``BEST``) of a run's folder were
+    trained; None: there are none yet."""
     noted = run / name / STEP_OF_MODELS
-    if not noted.is_file():
-        return None
-    try:
-        return int(noted.read_bytes())
-    except ValueError as error:
-        raise FileError(
-            f"{noted} is damaged: it should hold the number of steps. Delete {noted.parent}, and "
-            f"resume={run} saves the models again from the newest checkpoint"
-        ) from error
+    return int(noted.read_text()) if noted.is_file() else None
+
+
+def best_step(rows: Iterable[Row], metric: str) -> int | None:
+    """Return the step of the highest value of ``metric``, the first of equal ones; None: it has
+    none.
+
+    Example: 0.25 at step 0, 0.5 at step 5, 0.5 at step 10 gives 5.
+    """
+    measured = [row for row in rows if row.get(metric) is not None]
+    return max(measured, key=lambda row: row[metric])["step"] if measured else None
 
 
 def _point_latest_at(run: Path) -> None:

@@ -11,8 +11,8 @@ import json
 import logging
 import os
 import secrets
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +37,6 @@ with what it began with."""
 SOURCES = "sources"
 """The folder that keeps the user's own files as they were; nothing in it is ever run."""
 KEY_BYTES = 32
-
-_KEY_REMEDY = "Set XDG_STATE_HOME to a folder that you can write to"
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -50,31 +48,27 @@ class DamagedError(ValueError):
 
 
 def key_path() -> Path:
-    """Return where this user's key is: below ``XDG_STATE_HOME``, or ~/.local/state.
-
-    Raises FileError where there is neither.
-    """
-    try:
-        state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
-    except RuntimeError as error:
-        raise FileError(
-            f"the key that seals runs has no place: HOME is not set, and user {os.getuid()} "
-            f"is not in the system's list of users. {_KEY_REMEDY}"
-        ) from error
+    """Return where this user's key is: below ``XDG_STATE_HOME``, or ~/.local/state."""
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state"
     return Path(state).absolute() / "comas/seal.key"
 
 
-def read_key() -> bytes | None:
-    """Return this user's key; None where there is none yet.
+def user_key() -> bytes:
+    """Return this user's key, which is made where there is none.
 
-    Raises FileError, with the path and what to do, when it cannot be read or is damaged: an empty
-    key is known to everybody.
+    Raises FileError, with the path and what to do, where it can neither be read nor made, or is
+    damaged: an empty key is known to everybody.
     """
     path = key_path()
-    with _key_errors(path):
+    try:
         if not path.exists():
-            return None
+            _make_key(path)
         key = path.read_bytes()
+    except OSError as error:
+        raise FileError(
+            f"the key that seals runs, {path}, can neither be read nor made: {error.strerror}. "
+            "Set XDG_STATE_HOME to a folder that you can write to"
+        ) from error
     if len(key) != KEY_BYTES:
         raise FileError(
             f"the key that seals runs, {path}, is damaged: it has {len(key)} bytes, not "
@@ -84,53 +78,17 @@ def read_key() -> bytes | None:
     return key
 
 
-def user_key() -> bytes:
-    """Return this user's key, which is made where there is none; raises FileError where it can
-    neither be read nor made."""
-    path = key_path()
-    if read_key() is None:
-        with _key_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            aside = path.with_name(f".{path.name}-{os.getpid()}")
-            try:
-                aside.touch(mode=0o600)
-                aside.write_bytes(secrets.token_bytes(KEY_BYTES))
-                files.sync(aside)  # or a crash of the machine may leave the name and no key
-                with suppress(FileExistsError):
-                    os.link(aside, path)  # whoever is first: two runs may make it at once
-                files.sync(path.parent)
-            finally:
-                aside.unlink(missing_ok=True)
-    key = read_key()
-    assert key is not None
-    return key
-
-
-def look_for_key() -> str:
-    """Return in words whether this user's key is there or still to be made; nothing is made.
-
-    Raises FileError where it can neither be read nor made.
-    """
-    if read_key() is not None:
-        return "here"
-    path = key_path()
-    existing = next(folder for folder in path.parents if folder.exists())
-    with _key_errors(path):
-        os.listdir(existing)  # raises where it is a file
-        if not os.access(existing, os.W_OK | os.X_OK):
-            raise PermissionError(None, f"{existing} cannot be written")
-    return "made at the start"
-
-
-@contextmanager
-def _key_errors(path: Path) -> Iterator[None]:
+def _make_key(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    aside = path.with_name(f".{path.name}-{os.getpid()}")
     try:
-        yield
-    except OSError as error:
-        raise FileError(
-            f"the key that seals runs, {path}, can neither be read nor made: "
-            f"{error.strerror}. {_KEY_REMEDY}"
-        ) from error
+        aside.touch(mode=0o600)
+        aside.write_bytes(secrets.token_bytes(KEY_BYTES))
+        files.sync(aside)  # or a crash of the machine may leave the name and no key
+        with suppress(FileExistsError):
+            os.link(aside, path)  # whoever is first: two runs may make it at once
+    finally:
+        aside.unlink(missing_ok=True)
 
 
 # ---------------------------------------------------------------- signed files
@@ -208,7 +166,7 @@ def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> No
 
     Raises ValueError, with the key that lets the run go on all the same.
     """
-    origin, doubt = read_origin(run, read_key())
+    origin, doubt = read_origin(run, user_key())
     if doubt is not None:
         if not resume_foreign:
             raise ValueError(
@@ -247,7 +205,7 @@ def kept_source(run: Path, path: Path) -> Path | None:
 
 
 def kept_name(path: str, digest: str) -> str:
-    """Under what name a run keeps a source: ``my.py -> 1a2b3c4d5e6f-my.py``."""
+    """Return the name of a source in a run: ``my.py -> 1a2b3c4d5e6f-my.py``."""
     return f"{digest[:12]}-{Path(path).name}"
 
 

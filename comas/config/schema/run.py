@@ -39,10 +39,6 @@ class Training:
     keep_best: str | None = key(None, example="validation/greedy/accuracy")
     """A metric of the validations: the checkpoint of its highest value is kept besides the newest,
     and written where none is due; null: none is. --export-best writes its models."""
-    stop_when: list[str] = key([], example=["scoring/invalid_rate > 0.5 for 10"])
-    """Conditions of which each ends the run: a metric, a relation (> >= < <=), a number, and how
-    many of its latest values (one a step, or one a validation) have all been so (for 10), or had
-    such a mean (over 10)."""
 
 
 @dataclass

@@ -1,9 +1,9 @@
 """Instruments of collapse: what shows that a society rewards itself for less and less.
 
 Self-made rewards tend to rise and then to fall (arXiv 2603.08660). The first group of these values
-uses no answer, so a rule may stop a run by them (``training.stop_when``); the second compares
-rewards with what the verifier says, after the fact, and reaches no reward. arXiv 2510.08977 names
-the three quantities of the second group (noise, self-bias, symmetric bias); the formulas are ours.
+uses no answer; the second compares rewards with what the verifier says, after the fact, and
+reaches no reward. arXiv 2510.08977 names the three quantities of the second group (noise,
+self-bias, symmetric bias); the formulas are ours.
 """
 
 import math

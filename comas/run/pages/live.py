@@ -25,7 +25,6 @@ from comas.run.pages.run_report import (
 )
 from comas.run.records import METRICS, Row, read_rows
 from comas.run.seals import CONFIG
-from comas.run.stopping import stop_reason
 from comas.utils.files import from_here
 
 STEPS_AT_ONCE = 20
@@ -115,7 +114,6 @@ class LiveRun:
             num_steps=_noted_steps(self._run),
             validate_every=self._config.training.validate_every,
             is_over=rows and trained_steps(self._run) == rows[-1]["step"],
-            reason=stop_reason(self._config, rows),
             age_s=age_s,
         )
 
@@ -158,7 +156,6 @@ def progress_in_words(
     num_steps: int | None,
     validate_every: int,
     is_over: object,
-    reason: str | None,
     age_s: float | None,
 ) -> str:
     """Return where a run is and how long it still takes.
@@ -170,7 +167,7 @@ def progress_in_words(
     step = rows[-1]["step"]
     of_all = "" if num_steps is None else f" of {num_steps}"
     if is_over:
-        return f"ended after step {step}{of_all}" + (f": {reason}" if reason else "")
+        return f"ended after step {step}{of_all}"
     left_s = seconds_left(rows, num_steps=num_steps, validate_every=validate_every)
     left = "" if left_s is None else f", about {duration(left_s)} left"
     return f"step {step}{of_all}{left}; step {step} ended {duration(age_s)} ago"

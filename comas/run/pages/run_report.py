@@ -10,6 +10,7 @@ from typing import Any
 from comas.config import changed_keys
 from comas.config.loading import read
 from comas.config.schema import Config
+from comas.run.directory import best_step
 from comas.run.metrics.reward_effectiveness import SCORE_LABELS, TRUTH_LABELS
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
@@ -17,7 +18,6 @@ from comas.run.pages.page import PageSource, PageTable, write_page
 from comas.run.provenance import version_of
 from comas.run.records import Row, read_rows
 from comas.run.seals import CONFIG
-from comas.run.stopping import best_step, stop_reason
 from comas.utils.files import from_here
 
 REPORT = "report.html"
@@ -156,8 +156,6 @@ def settings_table(config: Config) -> PageTable:
 def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
     """Return what the steps were on; the discussions are counted in the last one."""
     facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"])]
-    if (reason := stop_reason(config, rows)) is not None:
-        facts.append(("ended early, by", reason))
     if (metric := config.training.keep_best) is not None:
         facts.append((f"step of the best {metric}", best_step(rows, metric)))
     files = discussion_files(run)
