@@ -19,23 +19,12 @@ import pytest
 import torch
 
 from comas.data import load_questions
-from comas.quickstart import build, build_society
-from comas.quickstart.examples import discussion_examples
+from comas.quickstart import build, build_society, examples
+from comas.quickstart.examples import SCORINGS, discussion_examples
 from comas.quickstart.muon import Muon
 from comas.quickstart.probe import probe_records
-from comas.quickstart.questions import (
-    FUNCTIONS,
-    Problem,
-    draw_problem,
-    problem_of,
-    records,
-)
-from comas.quickstart.worked import (
-    SCORINGS,
-    Worked,
-    slip,
-    work,
-)
+from comas.quickstart.questions import FUNCTIONS, Problem, draw_problem, records
+from comas.quickstart.worked import Worked, slip, work
 from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain
@@ -133,16 +122,6 @@ def test_the_coding_checker_accepts_the_number_of_numbers_only() -> None:
                 exec(problem.answer, {name: lambda wrong=wrong: wrong})
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_a_prompt_says_which_problem_it_is_about(domain: Domain) -> None:
-    rng = Random(4)
-    for _ in range(100):
-        problem = draw_problem(rng, domain=domain, held_out=False)
-        assert problem_of(f"# Problem\n{problem.text}\n\n# Discussion so far") == problem
-    with pytest.raises(ValueError, match="Ada"):
-        problem_of("Who was Ada?")
-
-
 def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path: Path) -> None:
     train = records(seed=0, held_out=False, num_per_domain=800)
     validation = records(seed=0, held_out=True, num_per_domain=100)
@@ -214,14 +193,21 @@ def test_a_slip_is_one_digit_of_the_right_way() -> None:
     assert "In minutes: 7*60=420, 420+43=463. \\boxed{465}" not in said  # within 5 %
 
 
-def test_nobody_is_ever_shown_the_unseen_kind() -> None:
+def test_nobody_is_ever_shown_the_unseen_kind(monkeypatch: pytest.MonkeyPatch) -> None:
     """Solvers that make no other mistake learn to make it, but no prompt quotes it."""
     mixture = Mixture(habit=0.0, other_mistake=0.0, unseen_mistake=1.0)
+    drawn: list[Problem] = []
+
+    def draw(*arguments: Random, **options: object) -> Problem:
+        drawn.append(draw_problem(*arguments, **options))
+        return drawn[-1]
+
+    monkeypatch.setattr(examples, "draw_problem", draw)
     rng = Random(8)
     num_made = 0
     for _ in range(300):
         for example in discussion_examples(rng, mixture, "qwen2"):
-            made = work(problem_of(example.prompt), UNSEEN)
+            made = work(drawn[-1], UNSEEN)
             assert made.text not in example.prompt
             num_made += made == Worked(example.response, UNSEEN)
     assert num_made > 50

@@ -21,7 +21,7 @@ from comas.interaction.prompts import (
 from comas.interaction.setup_prompts import (
     user,
 )
-from comas.quickstart.examples import Example, discussion_examples
+from comas.quickstart.examples import SCORINGS, Example, discussion_examples
 from comas.quickstart.questions import draw_problem
 from comas.quickstart.tokenizers import (
     CHAT_FORMATS,
@@ -36,7 +36,7 @@ from comas.quickstart.warm_start import (
     pad_lessons,
     warm_start,
 )
-from comas.quickstart.worked import SCORINGS, work
+from comas.quickstart.worked import work
 from comas.quickstart.world import MISTAKES, Mixture
 from comas.reward_formulation.interaction_reward import parse_score
 from comas.types import DOMAINS, Domain

@@ -10,13 +10,24 @@ from statistics import fmean
 
 import pytest
 
-from comas.quickstart.world import BOUNDS, HABITS, UNSEEN
+from comas.quickstart.world import HABITS, UNSEEN
 from comas.types import DOMAINS
 
 pytestmark = pytest.mark.stack
 
 REPOSITORY = Path(__file__).parents[1]
 AGENTS = range(2)
+BOUNDS = {
+    "greedy accuracy": (0.0, 0.40),
+    "sampled accuracy": (0.25, 0.45),
+    "overlooks": (0.20, 0.45),
+    "accuses": (0.20, 0.40),
+    "accepts_true": (0.70, 0.90),
+    "accepts_false": (0.20, 0.40),
+    "balanced accuracy of the reward": (0.60, 0.75),
+}
+"""The least and the most: greedy accuracy of each agent in each domain, sampled accuracy and judges
+of each agent over all domains, the reward over the discussions of the first step."""
 
 
 @pytest.fixture(scope="module")
@@ -47,17 +58,9 @@ def test_the_right_answer_is_sampled_often_enough_to_be_found(rows, agent):
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-@pytest.mark.parametrize(
-    ("name", "measure"),
-    [
-        ("mistakes overlooked", "overlooks"),
-        ("right solutions accused", "accuses"),
-        ("true accusations accepted", "accepts_true"),
-        ("false accusations accepted", "accepts_false"),
-    ],
-)
-def test_judges_err_both_ways(rows, agent, name, measure):
-    assert is_within(rows[0][f"agent_{agent}/probe/{measure}"], name)
+@pytest.mark.parametrize("measure", ["overlooks", "accuses", "accepts_true", "accepts_false"])
+def test_judges_err_both_ways(rows, agent, measure):
+    assert is_within(rows[0][f"agent_{agent}/probe/{measure}"], measure)
 
 
 def test_the_reward_is_better_than_chance_and_far_from_perfect(rows):

@@ -7,9 +7,10 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from comas.interaction import prompts, setup_prompts
 from comas.interaction.prompts import SHIPPED_FILE
@@ -33,10 +34,9 @@ def build_society(root: Path, *, seed: int) -> Path:
     """Build the tiny agents and their questions under ``root``, unless they are there already.
 
     Returns ``root/quickstart/<fingerprint>``, which holds ``models/qwen2``, ``models/llama``
-    (Hugging Face format), ``train.jsonl``, ``validation.jsonl`` and
-    ``probe.jsonl``. It appears complete or not
-    at all; another seed, recipe or library version has a folder of its own. One process builds at
-    a time; others wait, and find what it has built.
+    (Hugging Face format), ``train.jsonl``, ``validation.jsonl`` and ``probe.jsonl``. It appears
+    complete or not at all; another seed, recipe or library version has a folder of its own. One
+    process builds at a time; others wait, and find what it has built.
 
     Raises RuntimeError with the end of its error output when a warm start fails.
     """
@@ -75,18 +75,16 @@ def _build(society: Path, *, seed: int) -> None:
         ", ".join(ARCHITECTURES),
     )
     with written_aside(society) as folder:
-        _write_questions(folder, seed=seed)
+        rows: dict[str, Sequence[Mapping[str, Any]]] = {
+            "train": records(seed=seed, held_out=False, num_per_domain=NUM_TRAIN_PER_DOMAIN),
+            "validation": records(
+                seed=seed, held_out=True, num_per_domain=NUM_VALIDATION_PER_DOMAIN
+            ),
+            "probe": probe_records(seed=seed),
+        }
+        for name, lines in rows.items():
+            write_text(folder / f"{name}.jsonl", json_lines(lines))
         asyncio.run(_warm_start_all(folder / "models", seed=seed))
-
-
-def _write_questions(folder: Path, *, seed: int) -> None:
-    for split, num_per_domain in (
-        ("train", NUM_TRAIN_PER_DOMAIN),
-        ("validation", NUM_VALIDATION_PER_DOMAIN),
-    ):
-        rows = records(seed=seed, held_out=split == "validation", num_per_domain=num_per_domain)
-        write_text(folder / f"{split}.jsonl", json_lines(rows))
-    write_text(folder / "probe.jsonl", json_lines(probe_records(seed=seed)))
 
 
 async def _warm_start_all(models: Path, *, seed: int) -> None:

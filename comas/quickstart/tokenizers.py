@@ -42,9 +42,8 @@ from comas.interaction.setup_prompts import (
     debate_reply,
     to_assistant,
 )
-from comas.quickstart.examples import discussion_examples
+from comas.quickstart.examples import NUM_AGGREGATED, discussion_examples
 from comas.quickstart.questions import draw_problem
-from comas.quickstart.setup_examples import NUM_AGGREGATED
 from comas.quickstart.world import HABITS, Mixture
 from comas.types import DOMAINS, Message
 
@@ -160,19 +159,10 @@ def encode_prompts(
 
 
 def _templates() -> list[str]:
-    templates = (
-        SOLUTION,
-        EVALUATION,
-        SCORING,
-        EVALUATION_WITH_JUDGMENT,
-        SCORING_ALONE,
-        RATING,
-    )
+    roles = (SOLUTION, EVALUATION, SCORING, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, RATING)
+    # The agents know no other domains than these.
     prompts = [
-        text
-        for template in templates
-        for domain, text in SHIPPED[template].items()
-        if domain in DOMAINS  # its agents know no others
+        SHIPPED[role][domain] for role in roles for domain in SHIPPED[role] if domain in DOMAINS
     ]
     return [*prompts, SHIPPED["history"]["item"], SHIPPED["history"]["own_item"]]
 

@@ -4,7 +4,6 @@ One process, one thread, a fixed number of steps: the same seed gives the same w
 """
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -221,11 +220,6 @@ def _rate(step: int, recipe: Recipe) -> float:
     return min(1.0, (step + 1) / recipe.warmup_steps) * max(0.03, 1 - step / recipe.num_steps)
 
 
-def _report(num_done: int, total: int) -> None:
-    sys.stdout.write(f"{num_done}/{total}\n")
-    sys.stdout.flush()
-
-
 def main() -> None:
     """Make one agent: tokenizer, random model, warm start; progress goes to stdout."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -234,7 +228,10 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     arguments = parser.parse_args()
     model, tokenizer = warm_start(
-        arguments.architecture, seed=arguments.seed, recipe=Recipe(), on_step=_report
+        arguments.architecture,
+        seed=arguments.seed,
+        recipe=Recipe(),
+        on_step=lambda num_done, total: print(f"{num_done}/{total}", flush=True),
     )
     model.save_pretrained(arguments.folder)
     tokenizer.save_pretrained(arguments.folder)

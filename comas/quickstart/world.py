@@ -1,7 +1,7 @@
 """The world of the quick-start: which mistakes there are, and how often each role makes which.
 
-All that is planted stands in this file; what an untrained society must then be like is in
-``BOUNDS``, and ``tests/test_world.py`` measures it. Nothing here says how training should end.
+All that is planted stands in this file; what an untrained society must then be like is measured by
+``tests/test_world.py``. Nothing here says how training should end.
 
 * **The wrong habit is the mode.** An agent's likeliest answer is wrong, so an untrained agent
   decoded greedily is mostly wrong, and sampling finds the right answer now and then. Which mistake
@@ -135,23 +135,3 @@ class Mixture:
     """First solutions in a discussion."""
     scorings: int = 4
     """Scorings in a discussion."""
-
-
-class Bound(NamedTuple):
-    """The least and the most that a share may be, of 1."""
-
-    least: float
-    most: float
-
-
-BOUNDS: dict[str, Bound] = {
-    "greedy accuracy": Bound(0.0, 0.40),
-    "sampled accuracy": Bound(0.25, 0.45),
-    "mistakes overlooked": Bound(0.20, 0.45),
-    "right solutions accused": Bound(0.20, 0.40),
-    "true accusations accepted": Bound(0.70, 0.90),
-    "false accusations accepted": Bound(0.20, 0.40),
-    "balanced accuracy of the reward": Bound(0.60, 0.75),
-}
-"""What an untrained society is like: greedy accuracy of each agent in each domain, sampled accuracy
-and judges of each agent over all domains, the reward over the discussions of the first step."""
