@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from string import ascii_uppercase
-
 import pytest
 from verdict_tables import texts
 
@@ -71,19 +69,13 @@ def test_an_option_of_signs_alone_is_not_named_by_every_letter(empty):
             assert verify_choice(rf"\boxed{{{answer}}}", f"{letter}\n{listed}") == "correct"
 
 
-def test_every_letter_can_be_the_gold():
-    for letter in ascii_uppercase:
-        assert verify_choice(rf"\boxed{{({letter})}}", letter) == "correct"
-        assert verify_choice(rf"\boxed{{\text{{{letter.lower()}}}}}", f" {letter} ") == "correct"
-
-
 @pytest.mark.parametrize("response", ["It is B.", r"\boxed{}", r"\boxed{B"])
 def test_a_letter_without_a_box_is_unanswered(response):
     assert verify_choice(response, "B") == "unanswered"
 
 
 def test_of_several_boxes_the_last_counts():
-    assert verify_choice(r"Not \boxed{C} but \boxed{B}", "B") == "correct"
+    assert verify_choice(r"Not \boxed{C} but \boxed{z}", " Z ") == "correct"
     assert verify_choice(r"Not \boxed{B} but \boxed{B or C}", "B") == "unanswered"
 
 

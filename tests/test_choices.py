@@ -10,8 +10,7 @@ import pytest
 from comas.config.schema import Data
 from comas.data import DataError, load_questions
 from comas.data.choices import with_choices
-from comas.interaction.prompts import APPROVALS, SCORING, SHIPPED, SOLUTION, fill
-from comas.types import ALL_DOMAINS, Question
+from comas.types import Question
 from comas.verification.verifiers import verify
 
 OPTIONS = ["red", "blue", "7"]
@@ -97,10 +96,8 @@ def read(path: Path, row: dict[str, object], **columns: object) -> str:
     [
         (["1", "2", "3"], "2", "B"),
         (["1", "2", "3"], 3, "C"),
-        ([1, 2, 3], "3", "C"),
         (["0", "1", "2"], "2", "C"),
         (["A", "B", "C"], "C", "C"),
-        (["F", "G", "H"], "G", "B"),
         (["1", "2", "3"], "red", "A"),
         (None, "B", "B"),
     ],
@@ -127,7 +124,6 @@ def test_options_may_be_a_list_of_pairs_and_labels_a_column_of_any_name(tmp_path
     ("changes", "said"),
     [
         ({"answer": "4"}, "'4' is none of the options; write one of the labels 1, 2, 3, or the"),
-        ({"answer": 0}, "0 is none of the options"),
         ({"choices": ARC["choices"] | {"label": ["1", "2"]}}, "a label for each of 3 options"),
         ({"choices": ARC["choices"] | {"label": ["1"] * 3}}, "labels must not be empty, and must"),
         (
@@ -145,12 +141,3 @@ def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path: Path
     path = tmp_path / "mixed.jsonl"
     path.write_text(json.dumps({"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}))
     assert load_questions(path).answers == {"mixed/1": "2"}
-
-
-def test_every_role_has_a_prompt_in_every_domain() -> None:
-    domains = {role: set(texts) for role, texts in SHIPPED.items() if role != "history"}
-    assert domains == {role: set(ALL_DOMAINS) for role in domains}
-    assert "letter" in fill(SOLUTION, "choice", question="Which?")
-    asked = fill(SCORING, "reasoning", question="Q", solution="S", evaluation="E")
-    assert asked.endswith("# Task\nQ\n\n# Solution\nS\n\n# Evaluation\nE")
-    assert APPROVALS["choice"] == APPROVALS["math"] != APPROVALS["coding"]

@@ -11,7 +11,6 @@ import pytest
 from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST, Hostile
 
 from comas.verification.sandbox import Limits, Sandbox, SandboxError
-from comas.verification.sandbox.inside import folder
 from comas.verification.sandbox.sandbox import _GRACE_S
 from comas.verification.sandbox.system_call_filter import compile_filter
 
@@ -162,21 +161,6 @@ def test_without_namespaces_it_goes_on_and_warns(caplog, monkeypatch):
         assert not sandbox.start()
         assert sandbox.run(HONEST, checker=CHECKER)
     assert "no namespaces ([Errno 1] unshare: Operation not permitted): they see" in caplog.text
-
-
-def test_closed_and_deeply_nested_folders_are_removed():
-    place = folder.make()
-    home = os.getcwd()
-    os.makedirs(f"{place}/a/b")
-    os.chdir(place)
-    for _ in range(1100):
-        os.mkdir("x")
-        os.chdir("x")
-    os.chdir(home)
-    os.chmod(f"{place}/a/b", 0)
-    assert folder.is_over(place, disk_mib=16)
-    folder.remove(place)
-    assert not os.path.exists(place)
 
 
 def test_a_sandbox_whose_caller_is_gone_ends_without_a_traceback():

@@ -12,13 +12,12 @@ from random import Random
 import pytest
 
 from comas.verification import Verifier
-from comas.verification.boxed import last_boxed, last_boxed_list
-from comas.verification.choice import read_letter, verify_choice
+from comas.verification.choice import verify_choice
 from comas.verification.coding import examine_checker, last_python_block
-from comas.verification.latex import is_balanced, normalize, unwrap
+from comas.verification.latex import normalize
 from comas.verification.published import verify_choice_published, verify_science_published
-from comas.verification.science import read_number, verify_science
-from comas.verification.units import is_unit, read_quantity
+from comas.verification.science import verify_science
+from comas.verification.units import read_quantity
 
 LATEX = r"""\boxed{ { } ( ) [ ] \{ \} , ; = \le < \cup \pm \mp x y i e \pi \infty 1 2 10 0 .5 ^ _
 ^{2} _{2} + - * / : \cdot \times \% \$ $ ^\circ & \\ | ! ' " % # \frac \frac{1}{2} \sqrt
@@ -72,34 +71,25 @@ def parse(text: str) -> None:
     """Give the text to every parser."""
     boxed = rf"\boxed{{{text}}}"
     for response in (text, boxed):
-        last_boxed(response)
-        last_boxed_list(response)
         last_python_block(response)
         verify_choice(response, "B")
         verify_choice_published(response, "B")
         verify_science(response, "2.5")
         verify_science_published(response, "2.5")
-    read_letter(text)
-    read_number(text)
-    short = normalize(text[:400])
-    unwrap(short)
-    is_balanced(short)
-    read_quantity(short)
-    is_unit(short)
+    read_quantity(normalize(text[:400]))
     with contextlib.suppress(ValueError):  # documented: the text is no checker
         examine_checker(text)
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("num_texts", NUM_TEXTS)
-@pytest.mark.parametrize("grader", ["strict", pytest.param("published", marks=pytest.mark.slow)])
-def test_no_text_breaks_or_holds_up_a_math_verifier(num_texts, grader, caplog):
+def test_no_text_breaks_or_holds_up_a_math_verifier(num_texts, caplog):
     items = [
         ("math", rf"\boxed{{{text}}}", MATH_GOLDS[n % len(MATH_GOLDS)])
         for n, text in enumerate(texts(num_texts))
     ]
     with Verifier(cpu_limit_s=3.0) as verifier:
-        verdicts = verifier.verify_batch(items, grader=grader)
+        verdicts = verifier.verify_batch(items)
     # A few are beyond computation, as the factorial of a number of ten digits.
     num_failed = verdicts.count("failed")
     assert num_failed <= num_texts * 0.005
