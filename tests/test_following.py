@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import http.client
 import json
 import socket
@@ -16,16 +15,8 @@ from page_runs import add_step, discussion, verdicts_of, write_run
 
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.run.pages.discussions import read_threads, thread_of
-from comas.run.pages.live import (
-    NOTHING,
-    LiveRun,
-    duration,
-    news_of,
-    progress_in_words,
-    seconds_left,
-)
-from comas.run.pages.page import Thread
+from comas.run.pages.discussions import thread_of
+from comas.run.pages.live import LiveRun, duration, news_of, progress_in_words, seconds_left
 from comas.run.pages.server import LiveServer
 from comas.run.records import discussion_record
 from comas.types import Generation, RewardedDiscussion
@@ -44,11 +35,9 @@ def news_since(known: str, run: LiveRun) -> dict[str, Any]:
 
 def mark(run: LiveRun) -> str:
     """Up to where somebody knows ``run`` who has all that there is."""
-    known, more = NOTHING, True
-    while more:
-        news = news_since(known, run)
-        known, more = news["live"]["mark"], news["more"]
-    return known
+    live = run.source().live
+    assert live is not None
+    return str(live["mark"])
 
 
 # ---------------------------------------------------------------- what is new
@@ -58,7 +47,12 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run: Path):
     live = LiveRun(run)
     known = mark(live)
     nothing = news_since(known, live)
-    assert (nothing["rows"], nothing["threads"], nothing["more"]) == ([], [], False)
+    assert (nothing["rows"], nothing["threads"]) == ([], [])
+    item = discussion(2)
+    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
+        directory.save_discussions(2, [item], verdicts=verdicts_of(item))
+    assert live.news(known)["threads"] == []  # until its metrics are there
+    assert [thread.step for thread in live.source().threads] == [1]
     add_step(run, 2)
     news = news_since(known, live)
     assert news["live"]["progress"].startswith("step 2 of 4, about 7 s left")
@@ -69,34 +63,6 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run: Path):
     assert live.details(3) == {}
 
 
-def test_a_long_run_is_told_of_a_few_steps_at_a_time(run: Path, monkeypatch):
-    monkeypatch.setattr("comas.run.pages.live.STEPS_AT_ONCE", 2)
-    for step in (2, 3):
-        add_step(run, step)
-    live, known, told = LiveRun(run), NOTHING, []
-    for _ in range(2):
-        news = news_since(known, live)
-        known = news["live"]["mark"]
-        told.append(([of["step"] for of in news["rows"]], [t["step"] for t in news["threads"]]))
-        assert news["live"]["progress"].startswith("step 3")  # of the run, not of what is told
-    assert told == [([1, 2], [1, 2]), ([3], [3])] and not news["more"]
-
-
-def test_a_file_is_read_once_and_again_when_it_has_changed(run: Path, monkeypatch):
-    read: list[int] = []
-
-    def reading(step: int, path: Path) -> list[Thread]:
-        read.append(step)
-        return read_threads(step, path)
-
-    monkeypatch.setattr("comas.run.pages.live.read_threads", reading)
-    live = LiveRun(run)
-    assert live.news(NOTHING) == live.news(NOTHING) and read == [1]
-    path = run / "discussions/step_0001.jsonl"
-    path.write_text(path.read_text() * 2)
-    assert len(news_since(NOTHING, live)["threads"]) == 2 and read == [1, 1]
-
-
 def test_a_run_that_went_back_is_loaded_again(run: Path):
     live = LiveRun(run)
     add_step(run, 2)
@@ -105,26 +71,16 @@ def test_a_run_that_went_back_is_loaded_again(run: Path):
         directory.go_back_to(1)
         directory.log_metrics(2, {"a": 1.0})
     assert live.news(known) is None
-    assert news_of([live], [known]) == {"reload": True}
-    assert news_of([live], []) == {"reload": True}
-    for other in ("", "x", "-1-a", "2-", "9" * 30 + "-"):
-        assert news_of([live], [other]) == {"reload": True}
-
-
-def test_a_step_is_shown_once_its_metrics_are_there(run: Path):
-    item = discussion(2)
-    with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
-        directory.save_discussions(2, [item], verdicts=verdicts_of(item))
-    threads = news_since(NOTHING, LiveRun(run))["threads"]
-    assert [thread["step"] for thread in threads] == [1]
+    for marks in ([known], [], ["x"]):
+        assert news_of([live], marks) == {"reload": True}
 
 
 def test_a_run_is_followed_from_before_its_first_step(tmp_path: Path):
-    run = write_run(tmp_path, "empty", {})
-    source = LiveRun(run).source()
-    assert source.live == {"mark": "0-", "progress": "no step yet: the engines are starting"}
+    source = LiveRun(write_run(tmp_path, "empty", {})).source()
+    assert source.live is not None
+    assert source.live["progress"] == "no step yet: the engines are starting"
     assert not source.rows and not source.threads
-    with pytest.raises(ValueError, match="is no run to follow"):
+    with pytest.raises(ValueError, match="is no run directory"):
         LiveRun(tmp_path)
 
 
@@ -170,20 +126,15 @@ def asked(
     server: LiveServer, path: str, *, method: str = "GET", host: str = "127.0.0.1"
 ) -> tuple[int, str, http.client.HTTPMessage]:
     connection = http.client.HTTPConnection("127.0.0.1", server.server_address[1], timeout=30)
-    headers = {"Host": f"{host}:{server.server_address[1]}", "Accept-Encoding": "gzip, br"}
-    connection.request(method, path, headers=headers)
+    connection.request(method, path, headers={"Host": f"{host}:{server.server_address[1]}"})
     answer = connection.getresponse()
-    content = answer.read()
-    is_packed = answer.headers["Content-Encoding"] == "gzip"
-    text = (gzip.decompress(content) if is_packed else content).decode()
-    return answer.status, text, answer.headers
+    return answer.status, answer.read().decode(), answer.headers
 
 
 def test_the_page_is_served_to_this_machine_alone(server: LiveServer):
     assert server.server_address[0] == "127.0.0.1"
     status, text, headers = asked(server, f"/{server.key}/")
     assert (status, "connect-src" in text) == (200, True)
-    assert headers["Content-Encoding"] == "gzip"
     assert headers["Cache-Control"] == "no-store" and headers["Referrer-Policy"] == "no-referrer"
     assert server.address.endswith(f":{server.server_address[1]}/{server.key}/")
     assert len(server.key) >= 32
@@ -193,8 +144,8 @@ def test_the_page_is_served_to_this_machine_alone(server: LiveServer):
 
 def test_who_does_not_know_the_key_or_comes_by_another_name_sees_nothing(server: LiveServer):
     key = server.key
-    others = ("/", "/new", "/details?run=0&step=1", f"/{key}/metrics.jsonl", "/%00/", "*")
-    for path in (*others, f"/{key}", f"/{key[:-1]}/", f"/x{key}/", f"/{key}/../"):
+    others = ("/", "/new", "/details?run=0&step=1", f"/{key}/metrics.jsonl", f"/{key[:-1]}/")
+    for path in others:
         assert asked(server, path)[:2] == (404, "not found"), path
     assert asked(server, f"/{key}/", host="evil.example")[0] == 404
     assert asked(server, f"/{key}/", host="localhost")[0] == 200
@@ -212,25 +163,12 @@ def test_news_are_asked_for_by_marks(server: LiveServer, run: Path):
     assert asked(server, f"/{server.key}/new?have={known}")[0] == 503
 
 
-def connected(server: LiveServer) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", server.server_address[1]), timeout=30)
-
-
-def test_who_says_nothing_is_not_waited_for(server: LiveServer, monkeypatch):
-    monkeypatch.setattr("comas.run.pages.server._Handler.timeout", 0.2)
-    with connected(server) as silent:
-        silent.settimeout(30)
-        assert silent.recv(1) == b""
-
-
 def test_a_browser_that_takes_no_answer_holds_up_no_other(server: LiveServer):
     request = f"GET /{server.key}/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
-    waiting = [connected(server) for _ in range(8)]
-    for connection in waiting[:4]:
+    address = ("127.0.0.1", server.server_address[1])
+    waiting = [socket.create_connection(address, timeout=30) for _ in range(4)]
+    for connection in waiting:
         connection.sendall(request)  # and never reads
-    for connection in waiting[4:]:
-        connection.sendall(request)
-        connection.close()
     assert asked(server, f"/{server.key}/")[0] == 200
     for connection in waiting:
         connection.close()
@@ -241,7 +179,7 @@ def test_the_tokens_of_a_step_are_asked_for_when_they_are_looked_at(server: Live
     status, text, _ = asked(server, f"{where}?run=0&step=1")
     assert status == 200
     assert json.loads(text)["step1/math/17/copy0"]["r0.s0"]["prompt"] == "What is 48 + 23"
-    for query in ("", "?run=1&step=1", "?run=-1&step=1", "?run=0&step=x", "?step=1"):
+    for query in ("", "?run=1&step=1", "?run=0&step=x"):
         assert asked(server, where + query)[0] == 503
     assert asked(server, f"{where}?run=0&step=9")[:2] == (200, "{}")
 

@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from comas.run.pages.discussions import disagreements, thread_of
 from comas.run.pages.page import PageSource, page_text
-from comas.run.pages.run_report import report_source, result_in_words, run_rows, run_source
+from comas.run.pages.run_report import report_source, result_in_words, run_source
 from comas.run.provenance import version_of
 from comas.run.records import discussion_record
 from comas.types import Question, RewardedDiscussion
@@ -57,7 +57,7 @@ def test_every_turn_has_the_verdict_on_its_solution_and_the_scores_that_it_led_t
     assert thread(discussion(1, score="7")).turns[2].scores == ("unreadable",)  # and not none
 
 
-def test_the_disagreements_are_of_both_kinds_about_different_questions_and_the_latest(tmp_path):
+def test_the_disagreements_are_the_latest_about_different_questions(tmp_path):
     def about(number: int, step: int, answer: str, score: str) -> RewardedDiscussion:
         question = Question(f"math/{number}", "math", f"What is {number} ?")
         return discussion(step, answer=answer, score=score, question=question)
@@ -69,8 +69,8 @@ def test_the_disagreements_are_of_both_kinds_about_different_questions_and_the_l
     found = disagreements(write_run(tmp_path, "run", steps))
     assert [thread.id for thread in found] == [
         "step2/math/1/copy0",  # wrong and rewarded
-        "step1/math/3/copy0",  # correct and not rewarded
         "step1/math/2/copy0",
+        "step1/math/3/copy0",  # correct and not rewarded
     ]
 
 
@@ -159,19 +159,9 @@ def test_a_package_has_the_version_of_the_distribution_that_it_came_with(package
     assert version_of("vllm", packages) == version
 
 
-def test_a_thread_has_the_gold_answer_where_the_run_wrote_one():
-    record = discussion_record(discussion(1), verdicts={}, answers={"math/17": "71"})
-    assert thread_of(record, step=1).gold == "71"
-    del record["gold"]  # as where there is none
-    assert thread_of(record, step=1).gold == ""
-
-
 def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
     with pytest.raises(ValueError, match=f"{tmp_path} is no run directory"):
-        run_rows(tmp_path)
-    (tmp_path / "metrics.jsonl").touch()
-    with pytest.raises(ValueError, match="holds no step yet"):
-        run_rows(tmp_path)
+        run_source(tmp_path)
 
 
 def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tmp_path: Path):

@@ -9,7 +9,6 @@ from builders import discussion, turn
 
 from comas.interaction.prompts import APPROVALS
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
-from comas.run.pages.run_report import scores_tables
 from comas.types import Discussion, Question, RewardedDiscussion
 
 SOLUTION = "r0.s0"
@@ -126,15 +125,6 @@ def test_a_solution_without_a_reward_is_no_prediction():
     unscored = scored("a", scores=[], rewards=(None,))
     metrics = reward_effectiveness([unscored], verdicts=judged(a="correct"))
     assert set(qualities(metrics, "from_score_3").values()) == {None}
-
-
-def test_scorings_are_counted_over_the_last_steps_and_where_nobody_scores_there_is_no_table():
-    key = "scoring/confusion/score_3"
-    rows = [{"step": s, f"{key}/correct": 3, f"{key}/incorrect": 1} for s in (1, 2)]
-    [table] = scores_tables(rows)
-    assert table.title == "Scorings of solutions, steps 1 to 2"
-    assert ("score 3", "6 (75%)", "2 (25%)") in table.rows
-    assert scores_tables([{"step": 1, f"{key}/correct": None}]) == []
 
 
 # ---------------------------------------------------------------- false accusations

@@ -10,7 +10,6 @@ async function start() {
   state.sources = await unpack(at("page-data").textContent);
   state.meanings = await unpack(at("page-meanings").textContent);
   const isLive = state.sources.some((source) => source.live);
-  if (isLive && !(await load())) return;
   state.threads = allThreads(state.sources);
   state.groups = byQuestion(state.threads);
   at("report").append(make("div", { id: "results" }), make("div", { id: "curves" }));
@@ -79,25 +78,6 @@ async function news() {
   }
 }
 
-/** Ask for all that there is by now, a few steps at a time; whether it came. */
-async function load() {
-  for (let more = true; more; ) {
-    const found = await news();
-    if (!found) {
-      setTimeout(() => location.reload(), POLL_MS);
-      return false;
-    }
-    const known = new Set();
-    for (const [number, of] of found.entries()) {
-      const source = state.sources[number];
-      source.threads.push(...takeIn(source, number, of, known));
-    }
-    drawProgress(`loading: step ${state.sources.map((source) => source.rows.at(-1)?.step ?? 0).join(", ")}`);
-    more = found.some((of) => of.more);
-  }
-  return true;
-}
-
 /** Ask for what is new, again and again. */
 async function follow() {
   const found = await news();
@@ -105,7 +85,7 @@ async function follow() {
     takeNews(found);
     drawProgress();
   }
-  setTimeout(follow, found?.some((of) => of.more) ? 0 : POLL_MS);
+  setTimeout(follow, POLL_MS);
 }
 
 /** Show what is new; what is open, chosen and in sight stays. */

@@ -2,8 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,7 @@ Record = Mapping[str, Any]
 def discussion_files(run: Path) -> dict[int, Path]:
     """Step -> the file of its discussions, in order."""
     paths = (run / "discussions").glob("step_*.jsonl")
-    return dict(sorted((step_of(path), path) for path in paths))
-
-
-def step_of(path: Path) -> int:
-    """The step of a file of ``discussions/``."""
-    return int(path.stem.removeprefix("step_"))
+    return dict(sorted((int(path.stem.removeprefix("step_")), path) for path in paths))
 
 
 def read_threads(step: int, path: Path) -> list[Thread]:
@@ -77,39 +71,23 @@ def thread_of(record: Record, *, step: int) -> Thread:
 
 
 def disagreements(run: Path, *, limit: int = 5) -> list[Thread]:
-    """The latest discussions in which a reward says of a solution what the verdict denies: each
-    about another question, rewarded wrong ones and unrewarded correct ones in turns."""
-    found: tuple[dict[str, Thread], dict[str, Thread]] = ({}, {})
+    """Return the latest discussions in which a reward says of a solution what the verdict denies,
+    each about another question."""
+    found: dict[str, Thread] = {}
     for step, path in reversed(discussion_files(run).items()):
         for thread in read_threads(step, path):
-            for number, kind in enumerate(("wrong", "correct")):
-                if any(_contradicts(turn, kind) for turn in thread.turns):
-                    found[number].setdefault(thread.question_key, thread)
-        if all(len(threads) >= limit for threads in found):
+            if any(map(_is_contradicted, thread.turns)):
+                found.setdefault(thread.question_key, thread)
+        if len(found) >= limit:
             break
-    in_turns = islice(_alternating(*(list(threads.values()) for threads in found)), limit)
-    return list(in_turns)
+    return list(found.values())[:limit]
 
 
-def _contradicts(turn: PageTurn, verdict: str) -> bool:
-    if turn.parent is not None or turn.reward is None or turn.verdict != verdict:
+def _is_contradicted(turn: PageTurn) -> bool:
+    if turn.parent is not None or turn.reward is None or turn.verdict not in ("correct", "wrong"):
         return False
     says_correct = turn.reward >= min(PREDICTS_CORRECT.values())
-    return says_correct != (verdict == "correct")
-
-
-def _alternating(one: Sequence[Thread], other: Sequence[Thread]) -> Iterator[Thread]:
-    """The first of both, then the second of both, no question twice."""
-    seen: set[str] = set()
-    for position in range(max(len(one), len(other))):
-        for threads in (one, other):
-            if position < len(threads) and threads[position].question_key not in seen:
-                seen.add(threads[position].question_key)
-                yield threads[position]
-
-
-def _is_root(turn: Record) -> bool:
-    return turn["parent_turn_id"] is None
+    return says_correct != (turn.verdict == "correct")
 
 
 def _solution_id(turn_id: str) -> str:
@@ -132,7 +110,7 @@ def _own_score(turn: Record) -> int | str | None:
 def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
     """Return what of a turn somebody may look for."""
     decided = _own_score(turn)
-    is_unanswered = _is_root(turn) and verdict == "unanswered"
+    is_unanswered = turn["parent_turn_id"] is None and verdict == "unanswered"
     signs = {
         "approved though wrong": decided in APPROVALS and verdict in ("wrong", "unanswered"),
         "accused though right": decided in ACCUSATIONS and verdict == "correct",

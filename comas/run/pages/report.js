@@ -17,7 +17,7 @@ function resultElements(sources) {
 /** Everything about one source. open: shows a thread. */
 function reportElements(source, threads, open) {
   const elements = [make("h2", {}, source.path)];
-  const featured = source.featured.map((id) => threads.find((thread) => thread.id === id));
+  const featured = source.featured.map((id) => threads.find((thread) => thread.id === id)).filter(Boolean);
   if (featured.length) {
     elements.push(make("h2", {}, "Rewards and verdicts disagree"));
     for (const thread of featured) {

@@ -11,20 +11,17 @@ from comas.config import changed_keys
 from comas.config.loading import read
 from comas.config.schema import Config
 from comas.run.directory import best_step
-from comas.run.metrics.reward_effectiveness import SCORE_LABELS, TRUTH_LABELS
 from comas.run.pages.details import NOT_WRITTEN, read_details
 from comas.run.pages.discussions import disagreements, discussion_files, read_threads
 from comas.run.pages.page import PageSource, PageTable, write_page
 from comas.run.provenance import version_of
-from comas.run.records import Row, read_rows
+from comas.run.records import METRICS, Row, read_rows
 from comas.run.seals import CONFIG
 from comas.utils.files import from_here
 
 REPORT = "report.html"
 BASE = Path("configs/comas.yaml")
 """The configuration that a run's settings are compared with."""
-TABLE_STEPS = 10
-"""Last steps that the table of scores counts."""
 RESULTS = {
     "validation/greedy/accuracy": "Greedy held-out accuracy",
     "validation/accuracy": "Held-out accuracy",
@@ -47,9 +44,11 @@ def report(run: Path) -> Path:
 def report_source(run: Path) -> PageSource:
     """Return the run with its report, and the threads that the report points at.
 
-    Raises ValueError when ``run`` is no run's folder or holds no step yet.
+    Raises ValueError when ``run`` is no run's folder.
     """
-    rows = run_rows(run)
+    if not (run / CONFIG).is_file() or not (run / METRICS).is_file():
+        raise ValueError(f"{run} is no run directory: it has no metrics.jsonl. Try saves/latest")
+    rows = read_rows(run / METRICS)
     config = read(Config, run / CONFIG, [])[0]  # an older version may have had other keys
     worth_a_look = disagreements(run)
     return PageSource(
@@ -58,38 +57,35 @@ def report_source(run: Path) -> PageSource:
         threads=worth_a_look,
         rows=[rounded(row) for row in rows],
         result=result_in_words(rows),
-        tables=[
-            settings_table(config),
-            _sizes(run, config, rows),
-            *scores_tables(rows[-TABLE_STEPS:]),
-            *versions_tables(run),
-        ],
+        tables=[settings_table(config), _sizes(run, config, rows), versions_table(run)],
         featured=[thread.id for thread in worth_a_look],
         without_details="comas view writes a page with them (scripts/view.sh)",
     )
 
 
 def run_source(run: Path, *, steps: Collection[int] | None = None) -> PageSource:
-    """The run with the discussions of ``steps`` (None: of all), and those of its report.
+    """Return the run with the discussions of ``steps`` (None: of all), with their prompts and
+    tokens, and those of its report.
 
-    Raises ValueError when ``run`` is no run's folder, holds no step yet or none of ``steps``, or
-    the tokenizer of an agent is found no more.
+    Raises ValueError when ``run`` is no run's folder, or holds none of ``steps``, or the tokenizer
+    of an agent is found no more.
     """
+    source = source_without_details(run, steps=steps)
+    config = read(Config, run / CONFIG, [])[0]
+    return replace(source, details=read_details(run, config, source.threads))
+
+
+def source_without_details(run: Path, *, steps: Collection[int] | None = None) -> PageSource:
+    """Return the same without prompts and tokens."""
     report = report_source(run)
     files = discussion_files(run)
     wanted = [step for step in files if steps is None or step in steps]
-    if steps is not None and not wanted:
+    if steps is not None and files and not wanted:
         raise ValueError(f"{run} holds none of these steps; it has {min(files)} to {max(files)}")
     threads = [thread for step in wanted for thread in read_threads(step, files[step])]
     known = {thread.id for thread in threads}
     threads += [thread for thread in report.threads if thread.id not in known]
-    config = read(Config, run / CONFIG, [])[0]
-    return replace(
-        report,
-        threads=threads,
-        details=read_details(run, config, threads),
-        without_details=NOT_WRITTEN,
-    )
+    return replace(report, threads=threads, without_details=NOT_WRITTEN)
 
 
 def result_in_words(rows: Sequence[Row]) -> str:
@@ -109,41 +105,9 @@ def result_in_words(rows: Sequence[Row]) -> str:
     return ""
 
 
-def scores_tables(rows: Sequence[Row]) -> list[PageTable]:
-    """Return what was scored and what the verifier says, over ``rows``; none where nobody
-    scored."""
-    truths = tuple(TRUTH_LABELS.values())
-    counts = {
-        score: [sum(r.get(f"scoring/confusion/{score}/{t}") or 0 for r in rows) for t in truths]
-        for score in SCORE_LABELS
-    }
-    if not any(map(any, counts.values())):
-        return []
-    title = f"Scorings of solutions, steps {rows[0]['step']} to {rows[-1]['step']}"
-    cells = [
-        (score.replace("_", " "), *(f"{n} ({n / max(1, sum(of)):.0%})" for n in of))
-        for score, of in counts.items()
-    ]
-    return [PageTable(title, ("", *(f"solution {truth}" for truth in truths)), cells)]
-
-
 def rounded(row: Row) -> Row:
     """A row with six digits of each number, which are more than a curve shows."""
     return {k: float(f"{v:.6g}") if isinstance(v, float) else v for k, v in row.items()}
-
-
-def run_rows(run: Path) -> list[Row]:
-    """The metrics of a run.
-
-    Raises ValueError when ``run`` is no run's folder, or holds no step yet.
-    """
-    path = run / "metrics.jsonl"
-    if not path.is_file():
-        raise ValueError(f"{run} is no run directory: it has no metrics.jsonl. Try saves/latest")
-    rows = read_rows(path)
-    if not rows:
-        raise ValueError(f"{path} holds no step yet: nothing to show")
-    return rows
 
 
 def settings_table(config: Config) -> PageTable:
@@ -155,7 +119,7 @@ def settings_table(config: Config) -> PageTable:
 
 def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
     """Return what the steps were on; the discussions are counted in the last one."""
-    facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"])]
+    facts: list[tuple[str, Any]] = [("steps", rows[-1]["step"] if rows else 0)]
     if (metric := config.training.keep_best) is not None:
         facts.append((f"step of the best {metric}", best_step(rows, metric)))
     files = discussion_files(run)
@@ -171,13 +135,13 @@ def _sizes(run: Path, config: Config, rows: Sequence[Row]) -> PageTable:
     return PageTable("Sizes", ("what", "how much"), facts)
 
 
-def versions_tables(run: Path) -> list[PageTable]:
+def versions_table(run: Path) -> PageTable:
     """One column per process that worked on the run."""
     processes = json.loads((run / "versions.json").read_text(encoding="utf-8"))
     described = [_described(process) for process in processes]
     header = ("", *(f"process {number}" for number in range(1, len(processes) + 1)))
     rows = [(name, *(of[name] for of in described)) for name in described[0]]
-    return [PageTable("Versions", header, rows)]
+    return PageTable("Versions", header, rows)
 
 
 def _described(process: Mapping[str, Any]) -> dict[str, str]:

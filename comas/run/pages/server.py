@@ -1,11 +1,10 @@
 """Serves the page of runs under way: on the loopback interface, behind a key in its address."""
 
-import gzip
 import hmac
 import json
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs
@@ -20,10 +19,10 @@ HOSTS = {HOST, "localhost"}
 """Names under which a browser on this machine, or at the end of a tunnel, asks. Any other is a
 page elsewhere that had its own name resolved to this machine (DNS rebinding)."""
 KEY_BYTES = 24
-SILENT_S = 5.0
-"""For how long a connection may be open without having asked for anything."""
-ANSWERING_S = 60.0
-"""For how long a browser may take an answer, as through a slow tunnel."""
+TIMEOUT_S = 60.0
+"""For how long a browser may ask, or take an answer, as through a slow tunnel."""
+ANSWERS = ("", "new", "details")
+"""The last part of an address, after the key."""
 HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "no-referrer",
@@ -44,7 +43,6 @@ class LiveServer(ThreadingHTTPServer):
     """
 
     daemon_threads = True
-    request_queue_size = 128
 
     def __init__(self, runs: Sequence[LiveRun], *, port: int = 0) -> None:
         self.runs = runs
@@ -60,39 +58,24 @@ class LiveServer(ThreadingHTTPServer):
         """Return what to open in a browser."""
         return f"http://{HOST}:{self.server_address[1]}/{self.key}/"
 
+    def answer(self, name: str, query: Mapping[str, Sequence[str]]) -> tuple[str, str]:
+        """Return the kind and the text of one of ``ANSWERS``.
 
-Runs = Sequence[LiveRun]
-Query = Mapping[str, Sequence[str]]
-"""The values of each field of an address."""
-
-
-def _page(runs: Runs, query: Query) -> tuple[str, str]:
-    return "text/html", page_text([run.source() for run in runs])
-
-
-def _news(runs: Runs, query: Query) -> tuple[str, str]:
-    return "application/json", json.dumps(news_of(runs, query.get("have", [])))
-
-
-def _details(runs: Runs, query: Query) -> tuple[str, str]:
-    """Raises ValueError when ``run`` or ``step`` is none."""
-    run, step = (int("".join(query.get(name, []))) for name in ("run", "step"))
-    if not 0 <= run < len(runs):
-        raise ValueError(f"there is no run {run}")
-    return "application/json", json.dumps(runs[run].details(step))
-
-
-ANSWERS: Mapping[str, Callable[[Runs, Query], tuple[str, str]]] = {
-    "": _page,
-    "new": _news,
-    "details": _details,
-}
-"""Last part of an address, after the key -> (kind, text) of the answer."""
+        Raises ValueError when the ``run`` or ``step`` that is asked for is none.
+        """
+        if name == "":
+            return "text/html", page_text([run.source() for run in self.runs])
+        if name == "new":
+            return "application/json", json.dumps(news_of(self.runs, query.get("have", [])))
+        run, step = (int("".join(query.get(name, []))) for name in ("run", "step"))
+        if not 0 <= run < len(self.runs):
+            raise ValueError(f"there is no run {run}")
+        return "application/json", json.dumps(self.runs[run].details(step))
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: LiveServer
-    timeout = SILENT_S
+    timeout = TIMEOUT_S
 
     def do_GET(self) -> None:
         path, _, query = self.path.partition("?")
@@ -101,9 +84,8 @@ class _Handler(BaseHTTPRequestHandler):
         if host not in HOSTS or not asked:
             self._answer(HTTPStatus.NOT_FOUND, "text/plain", "not found")
             return
-        self.connection.settimeout(ANSWERING_S)
         try:
-            kind, text = ANSWERS[asked[0]](self.server.runs, parse_qs(query))
+            kind, text = self.server.answer(asked[0], parse_qs(query))
         except (OSError, ValueError) as error:  # as when a resume moves files away meanwhile
             log.warning("%s", error)
             self._answer(HTTPStatus.SERVICE_UNAVAILABLE, "text/plain", "try again")
@@ -117,9 +99,6 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self, status: HTTPStatus, kind: str, text: str) -> None:
         content = text.encode()
         self.send_response(status)
-        if "gzip" in self.headers.get("Accept-Encoding", ""):
-            content = gzip.compress(content, compresslevel=1)
-            self.send_header("Content-Encoding", "gzip")
         self.send_header("Content-Type", f"{kind}; charset=utf-8")
         self.send_header("Content-Length", str(len(content)))
         for name, value in HEADERS.items():
