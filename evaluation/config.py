@@ -65,8 +65,6 @@ class EvaluationConfig:
     """How the programs that models write are isolated: see ``verification.sandbox`` of a
     training run."""
 
-    start_timeout_s: float = key(900.0, above=0)
-    """Limit on the start of the servers, in seconds."""
     tensor_parallel_size: int = key(1, at_least=1)
     """GPUs that serve a model together (ignored on CPU)."""
     gpu_memory_utilization: float = key(0.9, above=0, at_most=1)

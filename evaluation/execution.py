@@ -19,7 +19,7 @@ from evaluation.inference_log import ANSWERS, FAILURES, read_inference
 from evaluation.models import LocalModel, RemoteModel, Target
 from evaluation.plan import EvaluationPlan
 from evaluation.report import write_summary
-from evaluation.results import SUMMARY, Column, check_identity, write_identity
+from evaluation.results import Column, check_identity, write_identity
 from evaluation.runner import run_inference
 from evaluation.server import ServerError, Servers, serve
 
@@ -64,20 +64,11 @@ def evaluate(plan: EvaluationPlan) -> str:
                     folder = plan.answers_folder(subject, column)
                     tasks = plan.tasks[column.benchmark]
                     grade_folder(folder, tasks, seeds=plan.seeds, verifier=verifier)
-    summary = write_summary(plan.folder)
+    summary = write_summary(plan.folder, baseline=plan.baseline)
     if not any(read_inference(plan.answers_folder(*cell) / ANSWERS) for cell in plan.cells):
         failures = plan.folder / "**" / FAILURES
         raise RuntimeError(f"every task failed; the reasons are in {failures}")
-    return summary if plan.baseline is None else _compared(plan, plan.baseline)
-
-
-def _compared(plan: EvaluationPlan, baseline: Path) -> str:
-    """Return the summary with the baseline, which takes the place of the one without."""
-    try:
-        return write_summary(plan.folder, baseline=baseline)
-    except ValueError as error:
-        written = plan.folder / SUMMARY
-        raise ValueError(f"{error}\n{written} is written, without the baseline") from error
+    return summary
 
 
 def _has_open_tasks(plan: EvaluationPlan) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, get_args
 
 from pydantic import TypeAdapter, ValidationError
 
+from comas.config.keys import leaves
 from comas.utils.files import faults_in_words, read_json, write_text
 from comas.utils.invocation import start_of
 from comas.verification import Grader, Verdict
@@ -144,8 +145,6 @@ class Subject:
     part: str
     """``agent_0``, ``society``, or "" for a folder that holds a single model."""
     evaluations: Mapping[Column, Evaluation]
-    ungraded: tuple[Column, ...]
-    """Columns with answers but no evaluation.json, as grading was not reached."""
 
     def label(self, name: str) -> str:
         """Its name in tables, for results folder ``name``: ``quickstart/agent_0``."""
@@ -173,15 +172,8 @@ def read_subjects(folder: Path) -> list[Subject]:
 
 
 def _read_subject(part: str, folder: Path) -> Subject:
-    graded = sorted(folder.glob(f"*/*/{EVALUATION}"))
-    answered = sorted(folder.glob(f"*/*/{ANSWERS}"))
-    evaluations = {_column_of(path): read_evaluation(path) for path in graded}
-    ungraded = (_column_of(path) for path in answered)
-    return Subject(part, evaluations, tuple(key for key in ungraded if key not in evaluations))
-
-
-def _column_of(path: Path) -> Column:
-    return Column(path.parent.name, path.parent.parent.name)
+    evaluations = [read_evaluation(path) for path in sorted(folder.glob(f"*/*/{EVALUATION}"))]
+    return Subject(part, {Column(each.setup, each.benchmark): each for each in evaluations})
 
 
 def _folders(folder: Path) -> list[Path]:
@@ -201,9 +193,8 @@ def check_identity(folder: Path, identity: Identity) -> None:
         if next(folder.glob(f"**/{ANSWERS}"), None):
             raise ValueError(f"{folder} holds results, but no {IDENTITY} to say whose. {_REMEDY}")
         return
-    before = _read(path)
-    differences = list(_differences(_leaves(before), _leaves(identity)))
-    if differences:
+    now = json.loads(json.dumps(identity))
+    if differences := list(_differences(leaves(_read(path)), leaves(now))):
         listed = "\n  ".join(differences)
         raise ValueError(
             f"{folder} holds results of another model or of other settings:\n  {listed}\n{_REMEDY}"
@@ -257,14 +248,3 @@ def _differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[
         may_be_added = key.partition(".")[0] in MAY_GROW and not (key in before and key in now)
         if key != TITLE and not may_be_added and before.get(key) != now.get(key):
             yield f"{key}: {before.get(key)} there, {now.get(key)} now"
-
-
-def _leaves(value: Any, prefix: str = "") -> dict[str, Any]:
-    """``{"models": [{"fingerprint": "a"}]} -> {"models.0.fingerprint": "a"}``"""
-    if isinstance(value, list | tuple):
-        value = dict(enumerate(value))
-    if not isinstance(value, Mapping):
-        return {prefix.removesuffix("."): value}
-    return {
-        k: v for name, each in value.items() for k, v in _leaves(each, f"{prefix}{name}.").items()
-    }

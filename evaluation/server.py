@@ -38,6 +38,8 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.2
 WATCH_S = 1.0
+START_TIMEOUT_S = 900.0
+"""Limit on the start of the servers."""
 ANSWER_TIMEOUT_S = 2.0
 HANG_S = 120.0
 """Without a token in spite of open requests, or without an answer; a step takes seconds at most."""
@@ -104,7 +106,7 @@ def serve(
     when this process does, in whatever way.
 
     Raises:
-        ServerError: a server died or took longer than ``config.start_timeout_s`` to start.
+        ServerError: a server died or took longer than ``START_TIMEOUT_S`` to start.
         ValueError: there are too few GPUs, or a chat template cannot be used.
     """
     groups = groups_of(models)
@@ -113,7 +115,7 @@ def serve(
     key = secrets.token_urlsafe(32)
     share_gpus = bool(slots[0].gpus) and len({slot.gpus for slot in slots}) < len(slots)
     started = time.monotonic()
-    deadline = started + config.start_timeout_s
+    deadline = started + START_TIMEOUT_S
     with ExitStack() as stack:
         servers: list[_Server] = []
         for group, slot, port in zip(groups, slots, ports, strict=True):
@@ -124,7 +126,6 @@ def serve(
                 arguments=server_arguments(served, port=port, slot=slot, config=config),
                 environment=server_environment(slot, key=key),
                 log_path=logs[group[0]],
-                start_timeout_s=config.start_timeout_s,
             )
             servers.append(stack.enter_context(server))
             # Trap: servers that measure the free memory of one GPU at once disturb each other.
@@ -160,7 +161,6 @@ class _Server:
     arguments: Sequence[str]
     environment: dict[str, str] = field(repr=False)  # it holds the key
     log_path: Path
-    start_timeout_s: float
     is_lost: bool = False
     """True if it died or hangs."""
     num_restarts: int = 0
@@ -191,7 +191,7 @@ class _Server:
             self._note_processes()
             self._check()
             if time.monotonic() > deadline:
-                raise self._lost("did not start within start_timeout_s")
+                raise self._lost(f"did not start within {START_TIMEOUT_S:g} s")
             time.sleep(POLL_S)
         self._note_processes()
 
@@ -213,7 +213,7 @@ class _Server:
             raise ServerError(f"the server of {self.model.folder} was lost {num_lost} times")
         self.num_restarts += 1
         self._start()
-        self.wait_until_ready(time.monotonic() + self.start_timeout_s)
+        self.wait_until_ready(time.monotonic() + START_TIMEOUT_S)
 
     def _start(self) -> None:
         with self.log_path.open("ab") as output:

@@ -77,10 +77,6 @@ def shortcomings(name: str, subjects: Sequence[Subject]) -> list[str]:
         for (setup, benchmark), evaluation in subject.evaluations.items():
             if reasons := _reasons(evaluation):
                 found.append(f"{subject.label(name)}, {setup}, {benchmark}: {', '.join(reasons)}")
-        found += [
-            f"{subject.label(name)}, {setup}, {benchmark}: stopped before its answers were graded"
-            for setup, benchmark in subject.ungraded
-        ]
     return found
 
 
