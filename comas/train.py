@@ -5,7 +5,7 @@ Started by ``bash scripts/train_comas.sh`` through ``comas/__main__.py``.
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -95,7 +95,14 @@ def co_evolve(
         discussions = discuss(prepared, agents, step=step)
         # The verifier works beside the update: it measures, and no CoMAS reward asks for it.
         verdicts = verify(discussions)
-        return formulate_rewards(prepared, discussions, verdicts, step=step), verdicts
+        evidence = offer_evidence(
+            verdicts,
+            response_logprobs=agents.response_logprobs,
+            seed=config.seed,
+            step=step,
+        )
+        scheme = REWARD_SCHEMES[config.reward.scheme]
+        return scheme(discussions, evidence=evidence), verdicts
 
     batches = Batches(
         sample,
@@ -155,19 +162,6 @@ def discuss(prepared: Prepared, agents: Agents, *, step: int) -> list[Discussion
                 step=step,
             )
         )
-
-
-def formulate_rewards(
-    prepared: Prepared,
-    discussions: Sequence[Discussion],
-    wait_for_verdicts: Callable[[], Verdicts],
-    *,
-    step: int,
-) -> Rewards:
-    """Reward the discussions of a step as ``reward.scheme`` does."""
-    scheme = REWARD_SCHEMES[prepared.config.reward.scheme]
-    evidence = offer_evidence(wait_for_verdicts, seed=prepared.config.seed, step=step)
-    return scheme(discussions, evidence=evidence)
 
 
 def _restore(

@@ -33,6 +33,9 @@ class ScriptedAgents:
         text = f"\\boxed{{{request.seed}{self.served}}} <score>1</score>"
         return Generation((1,), (2, 3), text, (-0.1, -1e-17), "stop", self.served)
 
+    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
+        raise AssertionError("no reward asked for them")
+
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> Callable[[], dict[int, UpdateStats]]:

@@ -1,11 +1,11 @@
 """Reward formulation: every turn of a discussion gets its reward. A new scheme is one file and
 one line here."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from random import Random
-from typing import Any, Literal
+from typing import Any
 
 from comas.config.plugins import Registry, check_call
 from comas.interaction.criticism import Outcome
@@ -20,23 +20,39 @@ from comas.reward_formulation.judgment_reward import judgment_reward
 from comas.reward_formulation.majority_reward import majority_reward
 from comas.reward_formulation.maporl_reward import maporl_reward, margin, outcome, plain, quality
 from comas.reward_formulation.self_rewarding import mean_rating
-from comas.types import Discussion, Rewards
+from comas.types import Discussion, Rewards, TrainingSample
 from comas.verification.solutions import Verdicts
 
-Evidence = Literal["verdicts", "rng"]
-"""What a scheme may need beside the discussions, as arguments of these names.
+Evidence = Mapping[str, Callable[[], Any]]
+"""What a scheme may need beside the discussions, by the names of its arguments."""
+ResponseLogprobs = Callable[[Sequence[TrainingSample]], Sequence[Sequence[float]]]
+"""Samples to the log-probs of their responses' tokens, under the present policies of the agents
+that they name."""
 
-``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
-not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
-(``Random``).
-"""
+
+def no_logprobs(samples: Sequence[TrainingSample]) -> list[list[float]]:
+    """Return zeros, where there are no policies."""
+    return [[0.0] * len(sample.response_token_ids) for sample in samples]
 
 
 def offer_evidence(
-    wait_for_verdicts: Callable[[], Verdicts], *, seed: int, step: int
-) -> dict[Evidence, Callable[[], Any]]:
-    """Return what a scheme may choose from at ``step``; nothing is computed before it is needed."""
-    return {"verdicts": wait_for_verdicts, "rng": lambda: Random(f"{seed}/{step}/rewards")}
+    wait_for_verdicts: Callable[[], Verdicts],
+    *,
+    response_logprobs: ResponseLogprobs = no_logprobs,
+    seed: int,
+    step: int,
+) -> Evidence:
+    """Return what a scheme may choose from at ``step``; nothing is computed before it is needed.
+
+    ``verdicts``: turn -> what the verifier says of it (``Verdicts``); a scheme that needs them is
+    not CoMAS's, whose rewards come from the discussion alone. ``rng``: the step's own generator
+    (``Random``). ``response_logprobs``: a ``ResponseLogprobs``.
+    """
+    return {
+        "verdicts": wait_for_verdicts,
+        "rng": lambda: Random(f"{seed}/{step}/rewards"),
+        "response_logprobs": lambda: response_logprobs,
+    }
 
 
 @dataclass(frozen=True)
@@ -53,7 +69,7 @@ class RewardScheme:
     formulate: Callable[..., Rewards]
     reads: Outcome | None = None
     """What it reads in the discussions; the criticism has to make it."""
-    needs: tuple[Evidence, ...] = ()
+    needs: tuple[str, ...] = ()
     pays_alike: bool = False
     """True if all responses of a role have the same reward on purpose, as in a control."""
 
@@ -62,9 +78,7 @@ class RewardScheme:
         """True if its rewards are made of what the verifier says."""
         return "verdicts" in self.needs
 
-    def __call__(
-        self, discussions: Sequence[Discussion], *, evidence: dict[Evidence, Callable[[], Any]]
-    ) -> Rewards:
+    def __call__(self, discussions: Sequence[Discussion], *, evidence: Evidence) -> Rewards:
         """Reward a batch; of ``evidence`` only what is needed is computed and handed over."""
         given = {need: evidence[need]() for need in self.needs}
         rewards: Any = self.formulate(discussions, **given)

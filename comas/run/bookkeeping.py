@@ -133,6 +133,7 @@ class Bookkeeping:
             self._prepared.probe,
             self._prepared.config,
             generate=self._agents.generate,
+            response_logprobs=self._agents.response_logprobs,
             verifier=self._verifier,
         )
 

@@ -12,7 +12,12 @@ from comas.data.probe import ProbeItem
 from comas.interaction.prompts import SHIPPED, SOLUTION, Wording, fill
 from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import wording_of
-from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
+from comas.reward_formulation import (
+    REWARD_SCHEMES,
+    ResponseLogprobs,
+    no_logprobs,
+    offer_evidence,
+)
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
 from comas.run.metrics.step import accuracies, accuracy_metrics
 from comas.run.probe import ask_probe
@@ -36,6 +41,7 @@ def validate_agents(
     config: Config,
     *,
     generate: Generate,
+    response_logprobs: ResponseLogprobs,
     verifier: Verifier,
 ) -> Metrics:
     """Return what the held-out questions and the probe show, and how long it took."""
@@ -60,7 +66,11 @@ def validate_agents(
     if config.validation.discussions:
         with progress_bar("validation, discussions", unit="turn") as bar:
             metrics |= validate_discussions(
-                held_out, config, generate=counted(sample, bar), verifier=verifier
+                held_out,
+                config,
+                generate=counted(sample, bar),
+                response_logprobs=response_logprobs,
+                verifier=verifier,
             )
     return metrics | {"time/validation_s": time.monotonic() - started}
 
@@ -117,7 +127,12 @@ def validate(
 
 
 def validate_discussions(
-    held_out: QuestionSet, config: Config, *, generate: Generate, verifier: Verifier
+    held_out: QuestionSet,
+    config: Config,
+    *,
+    generate: Generate,
+    response_logprobs: ResponseLogprobs = no_logprobs,
+    verifier: Verifier,
 ) -> Metrics:
     """Hold one whole discussion of every question, as the released code does at its validations.
 
@@ -137,7 +152,9 @@ def validate_discussions(
         )
     )
     wait_for_verdicts = verify_solutions(verifier, discussions, answers=held_out.answers)
-    evidence = offer_evidence(wait_for_verdicts, seed=config.seed, step=0)
+    evidence = offer_evidence(
+        wait_for_verdicts, response_logprobs=response_logprobs, seed=config.seed, step=0
+    )
     rewarded = scheme(discussions, evidence=evidence).discussions
     verdicts = wait_for_verdicts()
     judges = {

@@ -95,6 +95,25 @@ class Agents:
         """
         return await self._sampler.generate(request)
 
+    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[Sequence[float]]:
+        """Return the log-probs of each sample's response tokens, as an update would compute them,
+        under the present policy of its agent, which may not be frozen."""
+        policies = [self._config.policy_of_agent[sample.agent_index] for sample in samples]
+        buffers: dict[int, list[TrainingSample]] = {policy: [] for policy in policies}
+        for policy, sample in zip(policies, samples, strict=True):
+            buffers[policy].append(sample)
+        self._make_room(buffers)
+        found = self._call_all(
+            serving(buffers, self._ranks),
+            "computing log-probs",
+            lambda rank: rank.call("response_logprobs", buffers),
+        )
+        if self._shares_gpus:  # where engines, which slept, have lost their weights
+            self._send_weights(buffers)
+            self._tell_versions(buffers)
+        rows = {policy: iter(logprobs) for of in found for policy, logprobs in of.items()}
+        return [next(rows[policy]) for policy in policies]
+
     def begin_update(
         self, buffers: Mapping[int, Sequence[TrainingSample]], *, step: int
     ) -> Callable[[], dict[int, UpdateStats]]:

@@ -67,6 +67,16 @@ class FamilyTrainer:
             for policy, samples in sorted(buffers.items())
         }
 
+    def response_logprobs(
+        self, buffers: Mapping[int, Sequence[TrainingSample]]
+    ) -> dict[int, list[list[float]]]:
+        """The log-probs of each response's tokens, by policy of this family in ``buffers``."""
+        return {
+            policy: [row.tolist() for row in trainer.response_logprobs(buffers[policy])]
+            for policy, trainer in self.trainers.items()
+            if policy in buffers
+        }
+
     def adapter(self, policy: int) -> dict[str, torch.Tensor]:
         """Return the weights of the adapter of ``policy``, under PEFT's names, on the CPU."""
         return self._base.weights(policy)
