@@ -103,11 +103,8 @@ class Agents:
         for policy, sample in zip(policies, samples, strict=True):
             buffers[policy].append(sample)
         self._make_room(buffers)
-        found = self._call_all(
-            serving(buffers, self._ranks),
-            "computing log-probs",
-            lambda rank: rank.call("response_logprobs", buffers),
-        )
+        ranks = serving(buffers, self._ranks)
+        found = self._call_all(ranks, "computing log-probs", "response_logprobs", buffers)
         if self._shares_gpus:  # where engines, which slept, have lost their weights
             self._send_weights(buffers)
             self._tell_versions(buffers)

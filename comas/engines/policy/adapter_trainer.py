@@ -40,6 +40,11 @@ class AdapterTrainer(PolicyTrainer):
         self._shared.activate(self._index)
         return super().update(samples, step=step)
 
+    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
+        """Return the log-probs of each response's tokens under the adapted model."""
+        self._shared.activate(self._index)
+        return super().response_logprobs(samples)
+
     def copy_checkpoint(self, folder: Path) -> None:
         """Copy the state of the adapter alone."""
         self._shared.activate(self._index)  # DeepSpeed leaves out what is frozen

@@ -72,7 +72,7 @@ class FamilyTrainer:
     ) -> dict[int, list[list[float]]]:
         """The log-probs of each response's tokens, by policy of this family in ``buffers``."""
         return {
-            policy: [row.tolist() for row in trainer.response_logprobs(buffers[policy])]
+            policy: trainer.response_logprobs(buffers[policy])
             for policy, trainer in self.trainers.items()
             if policy in buffers
         }

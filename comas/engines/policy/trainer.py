@@ -79,6 +79,11 @@ class PolicyTrainer(PolicyEngine):
         self._check_finite(step=step)
         return sums.statistics(samples, targets, first_step=steps[0])
 
+    def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
+        """Return the present log-probs of each response's tokens; 0 of what was not sampled."""
+        rows = zip(self._logprobs(self._engine, samples).tolist(), samples, strict=True)
+        return [row[: len(sample.response_token_ids)] for row, sample in rows]
+
     def _optimizer_steps(self, num_samples: int, *, step: int) -> list[list[int]]:
         """Sample indices of every optimiser step, all epochs in order; the same on every rank."""
         return [
