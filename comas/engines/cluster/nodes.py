@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any, TypeVar
 
 import psutil
@@ -20,7 +20,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from comas.engines.cluster.placement import Node
 from comas.engines.cluster.supervision import LostEngineError
-from comas.utils.processes import name
+from comas.utils.processes import is_alive, name
 from comas.utils.temporary import outer_folder
 
 HEAD_TIMEOUT_S = 5.0
@@ -213,17 +213,16 @@ class RayProcesses:
 
     def are_sound(self) -> bool:
         """True if all are there, and none is frozen at this moment."""
-        return all(_state(process) == "running" for process in self._processes)
+        return all(is_alive(process) and not _is_frozen(process) for process in self._processes)
 
     def check(self) -> None:
         """Raise LostEngineError when one is gone, or has been frozen for too long."""
         now = time.monotonic()
         for process in self._processes:
-            state = _state(process)
-            if state == "running":
-                self._frozen_since.pop(process, None)
-            elif state == "gone":
+            if not is_alive(process):
                 raise LostEngineError(f"Ray is lost: its process {process.pid} is gone")
+            if not _is_frozen(process):
+                self._frozen_since.pop(process, None)
             elif now - self._frozen_since.setdefault(process, now) > self._patience_s:
                 raise LostEngineError(
                     f"Ray is lost: its process {process.pid} was frozen for "
@@ -231,12 +230,7 @@ class RayProcesses:
                 )
 
 
-def _state(process: psutil.Process) -> str:
-    """``running``, ``frozen`` or ``gone``."""
-    try:
-        status = process.status()
-    except psutil.NoSuchProcess:
-        return "gone"
-    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
-        return "gone"
-    return "frozen" if status == psutil.STATUS_STOPPED else "running"
+def _is_frozen(process: psutil.Process) -> bool:
+    with suppress(psutil.NoSuchProcess):
+        return process.status() == psutil.STATUS_STOPPED
+    return False
