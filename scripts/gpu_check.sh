@@ -29,7 +29,7 @@ PyTorch held in a rank, "memory" the most that nvidia-smi saw in use.
 
 Exit status: 0 when policies and engines agree after every sync (mean difference of log-probs below
 0.02), each update changed what the policy says, and what a check adds holds; 1 when not, or when a
-run failed; 2 when there is no GPU or a key is wrong.
+run failed; 2 when there is no GPU, a key is wrong, or python= lacks packages.
 USAGE
 }
 

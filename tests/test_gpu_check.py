@@ -18,8 +18,7 @@ from comas.engines.policy import attention
 from comas.preflight.machine import Gpus, Machine, read_gpus
 from comas.preflight.memory import GIB, ModelShape
 from comas.types import TrainingSample
-from scripts.gpu_check import __main__ as run
-from scripts.gpu_check.__main__ import main
+from scripts.gpu_check import run
 from scripts.gpu_check.checks import (
     CHECKS,
     SIZES,
@@ -34,6 +33,7 @@ from scripts.gpu_check.measures import (
     gpu_bytes,
     model_flops,
 )
+from scripts.gpu_check.run import main
 from scripts.gpu_check.society import (
     DoesNotFitError,
     Found,
@@ -101,6 +101,19 @@ def test_an_interpreter_that_is_named_is_taken_and_nothing_is_installed(tmp_path
     assert (nowhere.returncode, nowhere.stdout) == (2, "")
     assert f"error: python={tmp_path}/nowhere: no such program" in nowhere.stderr
     assert shell("device=cpu", checkout=tmp_path).returncode == 1  # looks for environment.sh
+
+
+def test_an_interpreter_without_the_packages_is_told_their_pins(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib.util as util\n"
+        "found = util.find_spec\n"
+        "gone = ('deepspeed', 'openrlhf', 'yaml')\n"
+        "util.find_spec = lambda name, *rest: None if name in gone else found(name, *rest)\n"
+    )
+    told = shell(f"python={sys.executable}", "device=cpu", PYTHONPATH=str(tmp_path))
+    assert (told.returncode, told.stdout) == (2, "")
+    pins = "deepspeed==0.19.8 openrlhf==0.11.2 pyyaml==6.0.3"
+    assert told.stderr.startswith(f"error: {sys.executable} lacks {pins}. Install them")
 
 
 # ---------------------------------------------------------------- the plan
