@@ -93,7 +93,7 @@ def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path: Path):
         ("metrics=[]", "names none"),
         ("experiments.mine=3", "mine must be a command's words, as text"),
         ('experiments.mine="a.yaml \'name"', "mine must be a command's words, as text"),
-        ('experiments."a/b"=x.yaml', "a/b must be a folder name"),
+        ("experiments.a/b=x.yaml", "a/b must be a folder name"),
         ("experiments.mine=nowhere.yaml", "nowhere.yaml.*cannot be read"),
         ('experiments.mine="configs/quickstart.yaml sed=1"', "is not a known key"),
     ):
