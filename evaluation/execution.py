@@ -105,7 +105,7 @@ def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[
         [model for model in target.models if isinstance(model, LocalModel)],
         logs=[logs / first / SERVER_LOG for first in firsts],
         config=config,
-        device=choose_device("auto", gpus),
+        device=choose_device("auto", num_gpus=gpus.num_usable),
     ) as servers:
         yield servers
 

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,9 @@ from comas.engines.cluster.actors import meet_on_network
 from comas.engines.cluster.nodes import cluster_address, joined, own_address
 from comas.engines.cluster.placement import Node
 from comas.preflight import cluster
-from comas.preflight.cluster import check_shared, device_of, engine_nodes, least_of
-from comas.preflight.machine import Machine
+from comas.preflight.cluster import check_shared, cluster_machine, least_of
+from comas.preflight.configuration import load_config
+from comas.preflight.machine import Machine, describe_machine
 from comas.run.directory import trained_steps
 
 HEAD = Node("a", "10.0.0.1", num_cpus=4, num_gpus=0)
@@ -55,14 +57,35 @@ def test_a_run_of_one_machine_listens_on_the_loopback_address_alone():
     assert own_address() == "127.0.0.1"
 
 
-def test_a_head_node_without_gpus_holds_no_engine_of_theirs():
-    assert device_of([HEAD, GPU_NODE], wanted="auto") == "cuda"
-    assert engine_nodes([HEAD, GPU_NODE], "cuda") == [GPU_NODE]
-    assert device_of([HEAD], wanted="auto") == "cpu"
-    assert engine_nodes([HEAD, GPU_NODE], "cpu") == [HEAD, GPU_NODE]
-    assert device_of([HEAD, GPU_NODE], wanted="cpu") == "cpu"
-    with pytest.raises(ValueError, match=r"cluster\.device=cuda, but no node"):
-        device_of([HEAD], wanted="cuda")
+@pytest.mark.parametrize(
+    ("nodes", "wanted", "device", "holders"),
+    [
+        ([HEAD, GPU_NODE], "auto", "cuda", [GPU_NODE]),
+        ([HEAD, GPU_NODE], "cpu", "cpu", [HEAD, GPU_NODE]),
+        ([HEAD], "auto", "cpu", [HEAD]),
+        ([HEAD], "cuda", None, []),
+    ],
+)
+def test_a_head_node_without_gpus_holds_no_engine_of_theirs(
+    monkeypatch, tmp_path, nodes, wanted, device, holders
+):
+    def on_nodes(nodes, function, *arguments):
+        asked.append(nodes)
+        if function is not describe_machine:
+            return [function(*arguments) for _ in nodes]
+        return [Machine(*arguments, 8, 80, 2000, has_cuda_compiler=True) for _ in nodes]
+
+    asked: list[list[Node]] = []
+    monkeypatch.setattr(cluster, "joined", lambda address: nullcontext())
+    monkeypatch.setattr(cluster, "alive_nodes", lambda: nodes)
+    monkeypatch.setattr(cluster, "on_nodes", on_nodes)
+    config = load_config(None, [f"cluster.device={wanted}", f"saves={tmp_path}"])
+    if device is None:
+        with pytest.raises(ValueError, match=r"cluster\.device=cuda, but no node"):
+            cluster_machine(config, "auto")
+    else:
+        assert cluster_machine(config, "auto").device == device
+        assert asked == [holders, holders]
 
 
 def test_what_is_planned_for_is_what_every_node_has():

@@ -19,7 +19,7 @@ from comas.config.faults import ConfigError
 from comas.engines.cluster.supervision import Recoveries
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
-from comas.preflight.survey import needed_bytes, prepare
+from comas.preflight.survey import disk_need, prepare
 from comas.run import RunDirectory, bookkeeping
 from comas.run.directory import BEST, best_step, trained_steps
 from comas.run.pages.run_report import report_source
@@ -57,9 +57,9 @@ def test_the_disk_holds_one_checkpoint_more_where_the_best_is_kept():
         if line.startswith("checkpoints: ")
     ]
     assert line.endswith(f"are kept, and that of the highest {ACCURACY})")
-    one = needed_bytes([10**9, 0], plain, num_kept=0) - needed_bytes([10**9, 0], plain, num_kept=1)
-    more = needed_bytes([10**9, 0], asked, num_kept=0) - needed_bytes([10**9, 0], plain, num_kept=0)
-    assert more == one > 0
+    # Of 16 bytes for each parameter: three checkpoints, or four, and a model of 4 GB.
+    needed = [disk_need(of, sizes={0: 10**9, 1: 0}, free=0).needed for of in (plain, asked)]
+    assert needed == [f"{gib} GiB (a checkpoint: 14.9 GiB)" for gib in (48.9, 63.8)]
 
 
 # ---------------------------------------------------------------- what a folder keeps

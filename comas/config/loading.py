@@ -284,15 +284,13 @@ def _nearest(name: str, schema: type, known: Iterable[str]) -> str:
     """Name the known key that was probably meant, or what there is to choose from."""
     known = list(known)
     section, _, last = name.rpartition(".")
-    close = [k for k in known if k.rpartition(".")[2] == last]  # right but for the section
-    close = close or difflib.get_close_matches(name, known, n=1)
-    if not close:
-        by_last = {k.rpartition(".")[2]: k for k in known}
-        close = [by_last[n] for n in difflib.get_close_matches(last, by_last, n=1)]
+    by_last = {k.rpartition(".")[2]: k for k in known}
+    close = difflib.get_close_matches(name, known, n=1)
+    if last in by_last or not close:
+        close = [by_last[match] for match in difflib.get_close_matches(last, by_last, n=1)]
     if close:
-        return f"did you mean {' or '.join(close)}?"
-    of_section = [k for k in known if k.startswith(f"{section}.")]
-    if of_section:
+        return f"did you mean {close[0]}?"
+    if of_section := [k for k in known if k.startswith(f"{section}.")]:
         return f"the keys of this section: {', '.join(of_section)}"
     names = dict.fromkeys(k.partition(".")[0] for k in known)
     where = f"{schema.__module__.replace('.', '/')}.py"

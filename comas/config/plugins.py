@@ -28,8 +28,6 @@ from comas.config.paths import PathError, find, tried
 Entry = TypeVar("Entry")
 
 HOW_TO_NAME_ONE = "name an object of your own: path/to/file.py:object or module:object"
-BOM = "\ufeff"
-"""What Windows may begin a text with, and Python's compiler takes for a fault."""
 _texts: dict[str, str] = {}
 """What this process has read of each file.py, or was handed; by its whole path."""
 _files: set[str] = set()
@@ -266,7 +264,7 @@ def _file_as_module(path: Path) -> ModuleType:
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where dataclasses look for their module
     with blaming_plugins():
-        exec(compile(text.removeprefix(BOM), str(path), "exec"), vars(module))
+        exec(compile(text, str(path), "exec"), vars(module))
     return module
 
 

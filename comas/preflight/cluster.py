@@ -9,8 +9,7 @@ from pathlib import Path
 from comas.config.schema import Config
 from comas.engines.cluster.nodes import alive_nodes, joined, on_nodes
 from comas.engines.cluster.placement import Node
-from comas.preflight.machine import Machine, describe_machine
-from comas.types import Device
+from comas.preflight.machine import Machine, choose_device, describe_machine
 from comas.utils.files import PARTIAL, explaining_errors
 
 
@@ -23,29 +22,17 @@ def cluster_machine(config: Config, address: str) -> Machine:
     """
     with joined(address):
         nodes = alive_nodes()
-        device = device_of(nodes, wanted=config.cluster.device)
-        holders = engine_nodes(nodes, device)
+        most = max(node.num_gpus for node in nodes)
+        device = choose_device(config.cluster.device, num_gpus=int(most))
+        if device == "cuda" and not most:
+            raise ValueError(
+                "cluster.device=cuda, but no node of the Ray cluster has GPUs. Start Ray where "
+                "there are some (`ray start --address=...`), or set cluster.device=cpu"
+            )
+        # A head node without GPUs holds no engines.
+        holders = [node for node in nodes if (node.num_gpus if device == "cuda" else node.num_cpus)]
         check_shared(Path(config.saves), holders)
         return least_of(on_nodes(holders, describe_machine, device))
-
-
-def device_of(nodes: Sequence[Node], *, wanted: str) -> Device:
-    """Return the device of the engines; "auto" is cuda where a node has GPUs.
-
-    Raises ValueError when "cuda" is wanted and no node has any.
-    """
-    available = any(node.num_gpus for node in nodes)
-    if wanted == "cuda" and not available:
-        raise ValueError(
-            "cluster.device=cuda, but no node of the Ray cluster has GPUs. Start Ray where there "
-            "are some (`ray start --address=...`), or set cluster.device=cpu"
-        )
-    return "cuda" if wanted == "cuda" or (wanted == "auto" and available) else "cpu"
-
-
-def engine_nodes(nodes: Sequence[Node], device: Device) -> list[Node]:
-    """Return the nodes for engines: a head node without GPUs holds none of theirs."""
-    return [node for node in nodes if (node.num_gpus if device == "cuda" else node.num_cpus)]
 
 
 def check_shared(saves: Path, nodes: Sequence[Node]) -> None:

@@ -1,9 +1,7 @@
 """What this machine has: GPUs with their driver, memory; and the device to run on."""
 
 import importlib.util
-import os
 import re
-import shutil
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -87,26 +85,22 @@ def why_unusable(gpus: Gpus) -> str:
             f"where there are GPUs, with driver {oldest} or newer"
         )
     if int(gpus.driver.partition(".")[0]) < oldest:
-        cuda = gpus.cuda or PINNED_CUDA
         return (
-            f"the NVIDIA driver {gpus.driver} is too old for CUDA {cuda}, for which the pinned "
-            f"torch and vllm are built, so torch sees none of the GPUs: install driver {oldest} or "
-            "newer, or set REQUIREMENTS to other pins (configs/README.md, Environments)"
+            f"the NVIDIA driver {gpus.driver} is too old for CUDA {gpus.cuda or PINNED_CUDA}, for "
+            f"which the pinned torch and vllm are built: install driver {oldest} or newer, or set "
+            "REQUIREMENTS to other pins (configs/README.md, Environments)"
         )
     if gpus.cuda is None:
-        return (
-            "the installed torch is the CPU's build: unset REQUIREMENTS, so that the scripts take "
-            "the environment of requirements.txt where nvidia-smi lists a GPU"
-        )
+        return "the installed torch is the CPU's build: unset REQUIREMENTS"
     return (
         f"torch sees no GPU, though driver {gpus.driver} is new enough: look at nvidia-smi and at "
         "CUDA_VISIBLE_DEVICES"
     )
 
 
-def choose_device(wanted: str, gpus: Gpus) -> Device:
-    """Return the device to run on; "auto" is cuda where torch sees a GPU."""
-    return "cuda" if wanted == "cuda" or (wanted == "auto" and gpus.num_usable > 0) else "cpu"
+def choose_device(wanted: str, *, num_gpus: int) -> Device:
+    """Return the device to run on; "auto" is cuda where there is a GPU."""
+    return "cuda" if wanted == "cuda" or (wanted == "auto" and num_gpus > 0) else "cpu"
 
 
 def why_on_cpu(wanted: str, gpus: Gpus) -> str | None:
@@ -160,19 +154,6 @@ def _group_limits(groups: Path, mounted: Path) -> Iterator[Path]:
                 yield from mounted.joinpath(inner).glob("memory.max")
             elif "memory" in kinds.split(","):
                 yield from mounted.joinpath("memory", inner).glob("memory.limit_in_bytes")
-
-
-def free_bytes(folder: Path) -> int:
-    """Return the free disk where ``folder`` is or would be made.
-
-    Raises OSError when it is no folder, or cannot be written.
-    """
-    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-    if not existing.is_dir():
-        raise OSError(f"{existing} is a file, not a folder; name another with saves=...")
-    if not os.access(existing, os.W_OK | os.X_OK):
-        raise OSError(f"{existing} cannot be written; name another folder with saves=...")
-    return shutil.disk_usage(existing).free
 
 
 def settle_isolation(wanted: str | None, *, key: str) -> Isolation:

@@ -14,16 +14,15 @@ from comas.data import QuestionSet
 from comas.engines.policy.optimizers import OPTIMIZERS
 from comas.interaction.criticism import CRITICISMS
 from comas.interaction.schedules import SCHEDULES
-from comas.interaction.wording import location_of, read_wording
+from comas.interaction.wording import location_of
 from comas.policy_optimization import ADVANTAGE_ESTIMATORS, LOSSES
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.losses import LossInputs
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import silent_discussions, silent_rewards
-from comas.quickstart import QUICKSTART_PREFIX
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.trackers import TRACKERS
-from comas.types import DOMAINS, TrainingSample
+from comas.types import TrainingSample
 from comas.verification.forms import Verdict
 from comas.verification.verifiers import VERIFIERS
 
@@ -114,28 +113,3 @@ def _try(
         LOSSES[name](LossInputs(two, two.detach(), two.detach() + 1, mask, (0.2, 0.2)))
     source = registry.source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
-
-
-def prompt_needs(config: Config, train: QuestionSet | None) -> Iterator[Need]:
-    """Yield what the user's file of prompts words differently, and whether the agents understand
-    it and the prompts of every domain."""
-    prompts = config.interaction.prompts
-    embedded = [model for model in config.models if model.startswith(QUICKSTART_PREFIX)]
-    only_know = f"the quick-start's agents ({', '.join(embedded[:1])}) only know"
-    further = {q.domain for q in train.questions} - {*DOMAINS} if train is not None else set()
-    if embedded and further:
-        names, known = ", ".join(sorted(further)), ", ".join(DOMAINS)
-        learns = f"prompts of {known}, and learn nothing from {names}; use models that can read"
-        doubt = f"data.train={config.data.train}: {only_know} {learns}"
-        yield Need("domains of the questions", "that the agents know", names, doubt=doubt)
-    if prompts is None:
-        return
-    wording = read_wording(location_of(prompts))
-    words = ", ".join(f"{section}.{key}" for section, texts in wording.items() for key in texts)
-    says = "the shipped wording, and say nothing sensible to any other; use models that can read"
-    yield Need(
-        f"interaction.prompts {prompts}",
-        "prompts by role",
-        words,
-        doubt=f"interaction.prompts={prompts}: {only_know} {says}" if embedded else None,
-    )

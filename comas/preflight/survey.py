@@ -1,6 +1,7 @@
 """What a run needs beside what is there, all of it at once, and what it would do."""
 
-from collections.abc import Sequence
+import shutil
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -17,7 +18,6 @@ from comas.preflight.machine import (
     Machine,
     choose_device,
     describe_machine,
-    free_bytes,
     host_bytes,
     imagined_machine,
     needed_driver,
@@ -36,7 +36,7 @@ from comas.preflight.memory import (
     trained_parameters,
 )
 from comas.preflight.needs import Checklist, Need, PreflightError, faults_of, table
-from comas.preflight.plugins import plugin_needs, prompt_needs, user_sources
+from comas.preflight.plugins import plugin_needs, user_sources
 from comas.preflight.sizes import describe_sizes
 from comas.run.prepared import Prepared, Sizes
 from comas.types import Device
@@ -77,10 +77,12 @@ def prepare(config: Config) -> Prepared:
     Raises:
         PreflightError: everything that is missing, broken or too little, at once.
     """
-    found = _faultless(config)
-    if not found.inputs.is_built:
+    found = survey_run(config)
+    if not faults_of(found.needs) and not found.inputs.is_built:
         quickstart.build_society(Path(config.saves), seed=config.seed)
-        found = _faultless(config)
+        found = survey_run(config)
+    if faults_of(found.needs):
+        raise PreflightError(found.needs)
     models, train, validation = found.inputs.models, found.inputs.train, found.inputs.validation
     assert train is not None and train.questions is not None and train.sizes is not None
     assert validation is not None and validation.questions is not None
@@ -102,13 +104,6 @@ def prepare(config: Config) -> Prepared:
     )
 
 
-def _faultless(config: Config) -> Findings:
-    found = survey_run(config)
-    if faults_of(found.needs):
-        raise PreflightError(found.needs)
-    return found
-
-
 def survey_run(config: Config) -> Findings:
     """Look at everything that a run of ``config`` needs."""
     needs = Checklist()
@@ -120,7 +115,7 @@ def survey_run(config: Config) -> Findings:
     questions = () if train is None else train.questions
     needs += length_needs(config, folders=folders, questions=questions)
     needs += held_out_need(config, inputs)
-    needs += [*plugin_needs(config, train), *prompt_needs(config, train)]
+    needs += plugin_needs(config, train)
     isolation = _find_isolation(config, needs, inputs)
     shapes = shapes_of(config, inputs, device=device)
     settled, sharding = config, None
@@ -161,7 +156,7 @@ def _find_machine(config: Config, needs: Checklist) -> Machine:
         found = needs.find(f"Ray at {address}", "", find, show=_on_each_node)
         return found or imagined_machine(in_all)
     gpus = read_gpus()
-    device = choose_device(config.cluster.device, gpus)
+    device = choose_device(config.cluster.device, num_gpus=gpus.num_usable)
     needs += device_needs(config, device, gpus)
     if device == "cuda" and gpus.num_usable == 0:
         return imagined_machine(in_all)
@@ -235,14 +230,13 @@ def _plan_memory(
 ) -> tuple[Config, str | None]:
     """Return the configuration with its sharding settled, and that in words; None: none fits."""
     settle = partial(settle_sharding, config, shapes=shapes, machine=machine)
-
-    def show(found: tuple[Config, str]) -> str:
-        policy = found[0].policy
-        adam = ", Adam in host memory" if policy.adam_offload else ""
-        gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
-        return f"ZeRO-{policy.zero_stage}{adam}{gpus}"
-
-    found = needs.find("update", "a plan that fits", settle, show=show)
+    gpus = f", on GPUs of {machine.gpu_bytes / GIB:.0f} GiB" * (machine.device == "cuda")
+    found = needs.find(
+        "update",
+        "a plan that fits",
+        settle,
+        show=lambda found: f"ZeRO-{found[0].policy.zero_stage}{gpus}",
+    )
     if found is None:
         return config, None
     settled, sharding = found
@@ -256,60 +250,42 @@ def _plan_memory(
 
 
 def _look_at_disk(config: Config, needs: Checklist, shapes: dict[str, ModelShape]) -> None:
-    """Look at room for the run's folder, and at the key that its checkpoints are sealed with."""
+    """Look at room for the run's folder."""
     known = {name: trained_parameters(shape, config) for name, shape in shapes.items()}
-    sizes = [known.get(config.models[policy]) for policy in config.trained_policies]
+    sizes = {policy: known.get(config.models[policy], 0) for policy in config.trained_policies}
     folder = Path(config.resume or config.saves)
     num_kept = len(list(folder.glob("checkpoints/step_*"))) if config.resume else 0
-    try:
-        free = free_bytes(folder)
-    except OSError as error:
-        needs.append(Need(f"disk at {folder}", "a folder to write to", "none", fault=str(error)))
-    else:
-        needs.append(disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
+    there = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    free = shutil.disk_usage(there).free
+    needs.append(disk_need(config, sizes=sizes, free=free, num_kept=num_kept))
 
 
-def disk_need(config: Config, *, sizes: Sequence[int | None], free: int, num_kept: int) -> Need:
-    """Return the disk of the run's folder. ``sizes`` are the parameters of the trained policies,
-    None where unknown; a resumed run has ``num_kept`` checkpoints already."""
-    known = [size or 0 for size in sizes]
-    needed = needed_bytes(known, config, num_kept=num_kept)
-    checkpoint = in_words(checkpoint_bytes(known, config)) if None not in sizes else "unknown"
-    fault = None
-    if free < needed:
-        fault = (
-            f"saves={config.saves}: {in_words(free)} of disk are free, and the trained models, "
-            f"{config.training.keep_checkpoints} checkpoints and the one being written need "
-            f"{in_words(needed)}; free some, name another disk with saves=..., or keep fewer "
-            "(training.keep_checkpoints)"
-        )
-    words = f"{in_words(needed)} (a checkpoint: {checkpoint})"
-    return Need("disk", words, in_words(free), fault)
+def disk_need(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: int = 0) -> Need:
+    """Return the disk of the run's folder: the checkpoints that are kept, the best among them, and
+    the one that is being written, less ``num_kept`` that a resumed run has already; the trained
+    agents' models; records. ``sizes`` are the parameters of each trained policy.
 
-
-def checkpoint_bytes(sizes: Sequence[int], config: Config) -> int:
-    """Return the bytes of one checkpoint of trained policies with so many parameters each.
-
-    It holds Adam's two moments and the float32 weights, and below ZeRO-3 the model's own weights
-    (without ZeRO in float32 these are the float32 weights).
+    A checkpoint holds Adam's two moments and the float32 weights, and below ZeRO-3 the model's own
+    weights (without ZeRO in float32 these are the float32 weights).
 
     Example: four policies of 3.09e9 parameters in bfloat16: 14 bytes each under ZeRO-2 are 173
     GB, 12 bytes under ZeRO-3 148 GB.
     """
-    policy = config.policy
+    policy, training = config.policy, config.training
     is_own_master = policy.zero_stage == 0 and policy.dtype == "float32"
     holds_weights = policy.zero_stage != 3 and not is_own_master
-    return (8 + 4 + holds_weights * BYTES[policy.dtype]) * sum(sizes)
-
-
-def needed_bytes(sizes: Sequence[int], config: Config, *, num_kept: int) -> int:
-    """Return the free disk that a run needs whose trained policies have so many parameters each.
-
-    The checkpoints that are kept, the best among them, and the one that is being written, less
-    ``num_kept`` that a resumed run has already; the trained agents' models; records.
-    """
-    num_best = int(config.training.keep_best is not None)
-    num_checkpoints = max(1, config.training.keep_checkpoints + num_best + 1 - num_kept)
-    parameters = dict(zip(config.trained_policies, sizes, strict=True))
-    models = BYTES[config.policy.dtype] * sum(parameters.get(p, 0) for p in config.policy_of_agent)
-    return num_checkpoints * checkpoint_bytes(sizes, config) + models + RECORDS_BYTES
+    checkpoint = (8 + 4 + holds_weights * BYTES[policy.dtype]) * sum(sizes.values())
+    num_best = int(training.keep_best is not None)
+    num_checkpoints = max(1, training.keep_checkpoints + num_best + 1 - num_kept)
+    models = BYTES[policy.dtype] * sum(sizes.get(p, 0) for p in config.policy_of_agent)
+    needed = num_checkpoints * checkpoint + models + RECORDS_BYTES
+    fault = None
+    if free < needed:
+        fault = (
+            f"saves={config.saves}: {in_words(free)} of disk are free, and the trained models, "
+            f"{training.keep_checkpoints} checkpoints and the one being written need "
+            f"{in_words(needed)}; free some, name another disk with saves=..., or keep fewer "
+            "(training.keep_checkpoints)"
+        )
+    words = f"{in_words(needed)} (a checkpoint: {in_words(checkpoint)})"
+    return Need("disk", words, in_words(free), fault)
