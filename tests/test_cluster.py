@@ -73,7 +73,7 @@ def test_a_head_node_without_gpus_holds_no_engine_of_theirs(
         asked.append(nodes)
         if function is not describe_machine:
             return [function(*arguments) for _ in nodes]
-        return [Machine(*arguments, 8, 80, 2000, has_cuda_compiler=True) for _ in nodes]
+        return [Machine(arguments[0], 8, 80, 2000, has_cuda_compiler=True) for _ in nodes]
 
     asked: list[list[Node]] = []
     monkeypatch.setattr(cluster, "joined", lambda address: nullcontext())
