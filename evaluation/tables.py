@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple
 
 from comas.verification import Grader
-from evaluation.accuracy import Accuracy, CellKey, Difference, Row, columns_of
+from evaluation.accuracy import CellKey, Difference, Row, columns_of
 from evaluation.benchmarks import BENCHMARKS
 from evaluation.results import GRADERS, Column, Evaluation, Subject
 from evaluation.setups import SETUPS
@@ -110,11 +110,11 @@ def _accuracy_cell(row: Row, key: CellKey) -> str:
 
 def _difference_cells(row: Row, reference: Row, column: Column) -> list[str]:
     """One per grader, and the number of tasks; none if one of the two lacks the column."""
-    ours, theirs = (each.accuracies.get((GRADERS[0], column)) for each in (row, reference))
-    if ours is None or theirs is None:
+    if any((GRADERS[0], column) not in each.accuracies for each in (row, reference)):
         return []
     differences = [row.differences.get((grader, column)) for grader in GRADERS]
-    return [*map(_difference_cell, differences), _common(differences[0], ours, theirs)]
+    num_common = 0 if differences[0] is None else differences[0].num_common
+    return [*map(_difference_cell, differences), str(num_common)]
 
 
 def _difference_cell(difference: Difference | None) -> str:
@@ -123,15 +123,6 @@ def _difference_cell(difference: Difference | None) -> str:
         return NOTHING
     value, low, high = map(_points, (difference.value, difference.low, difference.high))
     return f"{value} [{low}, {high}]{'*' if difference.excludes_zero else ' '}"
-
-
-def _common(difference: Difference | None, ours: Accuracy, theirs: Accuracy) -> str:
-    """``500``, or ``450 of 500 and 480`` if they were not asked the same tasks."""
-    num_common = 0 if difference is None else difference.num_common
-    sizes = (len(ours.shares), len(theirs.shares))
-    if sizes == (num_common, num_common):
-        return str(num_common)
-    return f"{num_common} of {sizes[0]} and {sizes[1]}"
 
 
 def _reasons(evaluation: Evaluation) -> list[str]:

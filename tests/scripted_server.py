@@ -115,19 +115,11 @@ class ScriptedServer:
             self._num_in_flight -= 1
 
 
-def completion(text: str | None, *, finish_reason: str = "stop") -> web.Response:
-    """A reply in OpenAI's format; its tokens are words."""
-    message = {"role": "assistant", "content": text}
-    return web.json_response(
-        {
-            "id": "chatcmpl-0",
-            "object": "chat.completion",
-            "created": 0,
-            "model": "scripted",
-            "choices": [{"index": 0, "message": message, "finish_reason": finish_reason}],
-            "usage": {"prompt_tokens": 7, "completion_tokens": 3, "total_tokens": 10},
-        }
-    )
+def completion(text: str) -> web.Response:
+    """The part of a reply in OpenAI's format that is read."""
+    choice = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 7, "completion_tokens": 3}
+    return web.json_response({"choices": [choice], "usage": usage})
 
 
 def status(code: int, message: str = "scripted", *, retry_after: str | None = None) -> Fault:
@@ -148,13 +140,6 @@ def replies(text: str, *, content_type: str = "application/json") -> Fault:
         return web.Response(text=text, content_type=content_type)
 
     return reply
-
-
-async def drops_the_connection(request: web.Request) -> web.StreamResponse:
-    """The connection ends without a reply."""
-    assert request.transport is not None
-    request.transport.abort()
-    return web.Response()
 
 
 async def cuts_the_reply_off(request: web.Request) -> web.StreamResponse:

@@ -53,10 +53,8 @@ def test_a_run_that_ends_early_keeps_what_was_finished_and_asks_only_the_rest(tm
 
 
 RETRIED = {
-    "429": scripted_server.status(429),
     "503": scripted_server.status(503),
     "no reply": scripted_server.never_replies,
-    "a dropped connection": scripted_server.drops_the_connection,
     "half a reply": scripted_server.cuts_the_reply_off,
 }
 

@@ -18,7 +18,6 @@ import httpx
 import psutil
 import pytest
 from tiny_models import save_tiny_model
-from waiting import wait_until
 
 from comas.utils.processes import command_line
 from evaluation import server
@@ -274,57 +273,6 @@ def test_the_cause_is_found_above_the_end_of_a_log():
         "(APIServer pid=6) RuntimeError: see above",
     ]
     assert exceptions_in(lines) == ["ValueError: 3 is too few", "RuntimeError: see above"]
-
-
-# ---------------------------------------------------------------- nothing stays
-
-
-@pytest.fixture
-def stubborn(tmp_path: Path) -> Iterator[tuple[psutil.Popen, list[psutil.Process]]]:
-    """A starter, and the processes of a server that does not want to stop."""
-    guard = (
-        "from evaluation import server_process as guard\n"
-        "guard.VLLM_SERVER, guard.GRACE_S = 'stubborn_server', 0.3\n"
-        "raise SystemExit(guard.main([]))"
-    )
-    starter = (
-        "import subprocess, sys, time\n"
-        f"guard = subprocess.Popen([sys.executable, '-c', {guard!r}], stdin=subprocess.PIPE)\n"
-        "status = guard.wait()\n"
-        "print('status', status, flush=True)"
-    )
-    process = psutil.Popen(
-        [sys.executable, "-c", starter],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )
-    *pids, name = process.stdout.readline().split()
-    servers = [psutil.Process(int(pid)) for pid in pids]
-    memory = Path("/dev/shm") / f"sem.{name}"
-    assert memory.exists()
-    yield process, servers
-    assert_gone(servers)
-    wait_until(lambda: not memory.exists())
-    for each in [process, *servers]:
-        if each.is_running():
-            each.kill()
-    process.communicate()
-
-
-@pytest.mark.stack
-@pytest.mark.parametrize("killed", ["starter", "server"])
-def test_whoever_of_them_is_killed_takes_the_whole_server_along(stubborn, killed):
-    starter, servers = stubborn
-    assert len(servers) == 2
-    if killed == "starter":
-        guards = starter.children()
-        starter.kill()
-        assert_gone([*guards, *servers])
-    else:
-        servers[0].send_signal(signal.SIGKILL)
-        assert_gone(servers)
-        assert starter.communicate(timeout=10)[0] == "status 137\n"  # 128 + SIGKILL
 
 
 # ---------------------------------------------------------------- where servers run
