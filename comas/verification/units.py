@@ -1,11 +1,11 @@
 r"""Units behind a number: told from the number and compared by pint, never converted."""
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from tokenize import TokenError
 
 import pint
 
@@ -28,7 +28,7 @@ _SCALES = {
 }
 _MULTIPLIERS = (["k"], ["K"], ["M"], ["B"])
 """Rather a thousand, a million or a billion than a unit, where none is asked for."""
-_POWERS = {"sq": 2, "square": 2, "squared": 2, "cubic": 3, "cubed": 3}
+_POWERS = {"sq", "square", "squared", "cubic", "cubed"}
 _SHORT_NAMES = {*_SCALES, *_POWERS, *VOCABULARY["units"].split()}
 _LETTERS_IN_RATIOS = frozenset("msghLlNJKWVACT")
 
@@ -54,6 +54,13 @@ _PLURAL = re.compile(r"(?=.*[aeiou])[a-z]{3,}s|people|children|women|men|feet|mi
 _TOKEN = re.compile(
     r"\u00b0 ?[CF](?![a-zA-Z])|[^\W\d_]+|[$\u20ac\u00a3\u00a5\u20b9\u00b0]|-?\d|[/()]"
 )
+
+
+_NAMES = {"$": "dollar", "\u20ac": "euro"}
+_POWER_BEHIND = re.compile(r"(?<=[^\W\d_)]) (-?\d)(?! -?\d)")
+_UNPLACED_DIGIT = re.compile(r"(?<!\*\*)(?<!\*\*-)\d")
+_UNREADABLE = (AssertionError, TokenError, TypeError, ValueError)
+"""What pint raises of texts that are no units at all."""
 
 
 @dataclass(frozen=True)
@@ -147,30 +154,19 @@ def _known(word: str) -> str | None:
 
 
 def _spelled(tokens: list[str]) -> str:
-    """One spelling for equal units: what they are in base units, and the words of no unit."""
-    powers: Counter[str] = Counter()
-    sign, in_brackets, power, last = 1, False, 1, ""
-    for token in tokens:
-        if token in ("/", "per"):
-            sign = -1
-        elif token in "()":
-            in_brackets = token == "("
-            sign = sign if in_brackets else 1
-        elif token in ("square", "sq", "cubic"):
-            power = _POWERS[token]
-        elif token.lstrip("-").isdecimal() or token in _POWERS:
-            factor = _POWERS.get(token) or int(token)
-            powers[last] += (factor - 1) * (1 if powers[last] > 0 else -1)
-        elif token not in ("degree", "degrees") or token is tokens[-1]:
-            last = _known(token) or token.casefold().removesuffix("s")
-            powers[last] += sign * power
-            sign, power = sign if in_brackets else 1, 1
-    return _in_base_units({name: power for name, power in powers.items() if name and power})
-
-
-def _in_base_units(powers: dict[str, int]) -> str:
-    known = {n: p for n, p in powers.items() if _known(n) == n and n not in _OFFSET_UNITS}
-    unit = _REGISTRY.Unit(pint.util.UnitsContainer(known))
-    factor, base = _REGISTRY.get_root_units(unit)
-    words = [f"{name}^{power}" for name, power in sorted(powers.items()) if name not in known]
-    return " ".join([f"{factor:.9g} {base}", *words]) if powers else ""
+    """One spelling for equal units: what pint makes of them in base units, or else their words."""
+    parts = [_NAMES.get(token, token) for token in tokens]
+    if parts[:-1] and parts[0] in ("degree", "degrees"):  # degrees Celsius
+        del parts[0]
+    text = _POWER_BEHIND.sub(r"**\1", " ".join(parts))
+    words = text.replace(" / ", " per ").casefold()
+    if not tokens or _UNPLACED_DIGIT.search(text) or not {"unit", "units"}.isdisjoint(parts):
+        return words
+    for spelled in (text, text.casefold()):
+        with suppress(pint.PintError, *_UNREADABLE):
+            unit = _REGISTRY.parse_units(spelled)
+            if any(name in str(unit) for name in _OFFSET_UNITS):
+                return str(unit)
+            factor, base = _REGISTRY.get_root_units(unit)
+            return f"{factor:.9g} {base}"
+    return " ".join(word.removesuffix("s") for word in words.split())
