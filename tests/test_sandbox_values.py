@@ -92,7 +92,7 @@ ATOMS = st.none() | st.integers(-2, 9) | st.floats() | st.sampled_from(NAMES)
 FORMS = st.recursive(ATOMS, lambda inner: st.lists(inner, max_size=5), max_leaves=12)
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(st.builds(lambda name, parts: [name, *parts], st.sampled_from(NAMES), st.lists(FORMS)))
 @example(["standard", "builtins", "eval"])
 @example(["standard", "subprocess", "Popen"])
@@ -152,49 +152,6 @@ def test_large_values_cross(sandbox):
 def test_no_program_sways_its_checker_by(sandbox, name):
     program, checker = SWAYED[name]
     assert not sandbox.run(program, checker=checker)
-
-
-def test_what_a_program_may_change_of_an_object_of_the_checker(sandbox):
-    program = "def f(node): node.left = node.right; node.v += 1; node.new = 5; node.held = f\n"
-    checker = (
-        "import dataclasses\n@dataclasses.dataclass\nclass Node:\n    v: int = 0\n"
-        "    left: object = None\n    right: object = 3\n    held: object = None\n"
-        "    @property\n    def double(self): return 2 * self.v\n"
-        "node = Node()\nf(node)\n"
-        "assert (node.left, node.v, node.new, node.double) == (3, 1, 5, 2)\n"
-        "f(node); assert node.held is f"
-    )
-    assert sandbox.run(program, checker=checker)
-
-
-def test_what_one_side_alone_holds_is_no_longer_watched():
-    codec, other = Codec(never, is_checker=True), Codec(never, is_checker=False)
-
-    def send(value, sender, receiver, may_forget=False):
-        news = sender.news(may_forget=may_forget)
-        form = sender.encode(value)
-        receiver.receive(json.loads(json.dumps(news)))
-        return receiver.decode(form)
-
-    def num_watched():
-        return len(codec._containers), len(other._containers)
-
-    held = [[1], [2]]
-    theirs = send(held, codec, other)
-    assert num_watched() == (3, 3)
-    theirs[0].append(3)
-    send(None, other, codec)
-    assert held == [[1, 3], [2]]
-    del theirs
-    for _ in range(2):  # the inner lists end with the outer one
-        send([0], other, codec)
-    send(None, codec, other)
-    send(None, other, codec)
-    assert num_watched() == (0, 0)
-    held = list(range(5000))
-    theirs = send(held, codec, other)
-    send(None, codec, other, may_forget=True)
-    assert num_watched() == (0, 0) and theirs == held
 
 
 def test_a_pool_of_processes_works():
