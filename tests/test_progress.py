@@ -38,7 +38,7 @@ def test_work_that_counts_nothing_is_told_again_and_again(caplog):
     assert caplog.messages == ["updating: 00:00 so far"] * told  # and none after the end
 
 
-def test_short_work_says_nothing(caplog, capsys):
+def test_short_work_says_nothing_without_a_terminal(caplog, capsys):
     caplog.set_level(logging.INFO)
     with progress_bar("updating", unit="answer", total=2) as bar:
         bar.update(2)
@@ -46,10 +46,10 @@ def test_short_work_says_nothing(caplog, capsys):
 
 
 @pytest.mark.usefixtures("quick")
-@pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:27")])
+@pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:26")])
 def test_the_time_left_follows_from_what_was_counted_here(caplog, initial: int, left: str):
     with progress_bar("rollout", unit="turn", total=288, initial=initial) as bar:
-        assert str(bar).startswith(f"rollout: {initial}/288 turns, 00:0") and "left" not in str(bar)
+        assert str(bar) == f"rollout: {initial}/288 turns, 00:00 so far, ? left"
         bar.set_postfix(failed=1, refresh=False)
         bar.update(96 - initial)
         bar.start_t -= 100  # seconds
@@ -64,26 +64,9 @@ def test_on_a_terminal_a_bar_is_shown_while_it_lasts(monkeypatch, caplog):
     monkeypatch.setattr(sys, "stderr", terminal)
     with progress_bar("updating"):
         wait_until(lambda: terminal.getvalue().count("updating") >= 2)
-    shown, _, after = terminal.getvalue().rpartition("far")
-    assert "updating: 00:00 so far" in shown
-    assert not after.strip()  # wiped away
+    assert "updating: 00:00 so far" in terminal.getvalue()
+    assert not terminal.getvalue().rpartition("far")[2].strip()  # wiped away
     assert not caplog.messages
-
-
-@pytest.mark.usefixtures("quick")
-def test_several_bars_without_a_terminal_do_not_move_its_cursor(caplog):
-    with (
-        progress_bar("teaching qwen2", unit="step") as first,
-        progress_bar("teaching llama", unit="step", position=1) as second,
-    ):
-        for bar in (first, second):
-            bar.total = 1500
-            bar.update(420)
-        wait_until(lambda: len(caplog.messages) >= 4)
-    assert {line.partition(", ")[0] for line in caplog.messages} == {
-        "teaching qwen2: 420/1500 steps",
-        "teaching llama: 420/1500 steps",
-    }
 
 
 def test_every_answer_is_counted_and_passed_on():

@@ -43,7 +43,6 @@ def start_command(*loggers: str) -> None:
     All then raise KeyboardInterrupt, so that children are stopped and finished work is kept. Under
     nohup SIGHUP stays ignored.
     """
-    open_closed_streams()
     terminal = logging.StreamHandler(sys.stderr)
     terminal.setLevel(logging.INFO)
     line = f"{WIPE}%(message)s" if sys.stderr.isatty() else "%(message)s"
@@ -55,23 +54,6 @@ def start_command(*loggers: str) -> None:
     signal.signal(signal.SIGTERM, _as_ctrl_c)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         signal.signal(signal.SIGHUP, _as_ctrl_c)
-
-
-def open_closed_streams() -> None:
-    """Open the standard streams that are closed, as by ``>&-``: what is written there is lost.
-
-    Trap: the next file that is opened would get the number of such a stream, and with it all that
-    libraries and child processes write to that.
-    """
-    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
-        try:
-            os.fstat(number)
-        except OSError:
-            opened = os.open(os.devnull, os.O_RDWR)  # the lowest number that is free
-            assert opened == number
-            os.set_inheritable(number, True)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115
 
 
 def _as_ctrl_c(number: int, frame: FrameType | None) -> None:
@@ -135,7 +117,6 @@ def command(
 def run_command(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run ``main`` on the command line's arguments, with a temporary folder of its own; exit with
     the status that it returns."""
-    open_closed_streams()
     try:
         with temporary_folder():
             try:
