@@ -77,7 +77,7 @@ def test_a_card_states_base_licence_data_results_and_recipe(prepared, tmp_path):
     for line in (
         "| for training | `mine.jsonl` | 3 | 0 | 0 |",
         "| held out | `held_out.jsonl` | 0 | 1 | 0 |",
-        "| | greedy, at step 0 | greedy, at step 2 | sampled, at step 0 | sampled, at step 2 |",
+        "|  | greedy, at step 0 | greedy, at step 2 | sampled, at step 0 | sampled, at step 2 |",
         "| all agents | 20.0 | 90.0 | 25.0 | 75.0 |",
         "| all agents, math | - | - | 25.0 | 75.0 |",
         "| agent 0 | - | 80.0 | 50.0 | 62.5 |",

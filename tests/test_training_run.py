@@ -204,7 +204,7 @@ def test_the_card_of_a_trained_agent_opens_it_and_says_how_good_it_is(
     assert f"| agent 1 | {' | '.join(shown)} |" in card
     steps = ("0", f"{STEPS}")
     named = [f"{how}, at step {step}" for how in ("greedy", "sampled") for step in steps]
-    assert f"| | {' | '.join(named)} |" in card
+    assert f"|  | {' | '.join(named)} |" in card
 
 
 @pytest.mark.slow

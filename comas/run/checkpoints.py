@@ -88,23 +88,21 @@ class Checkpoints:
 
         Raises ValueError when there are some, but none that can be loaded.
         """
-        found = steps_in(self.folder)
-        foreign: ForeignError | None = None
-        for step, folder in reversed(found):
+        refused: list[ValueError] = []
+        for step, folder in reversed(steps_in(self.folder)):
             try:
                 self._check(step, folder)
+                return step, folder
             except (DamagedError, ForeignError) as error:
                 logger.warning("checkpoint passed over: %s", error)
-                if isinstance(error, ForeignError):
-                    foreign = foreign or error
-            else:
-                return step, folder
-        if foreign is not None:
-            raise ValueError(
-                f"resume: {foreign}, and loading a checkpoint runs code in it. If you trust "
-                "whoever wrote it, add resume_foreign=true"
-            )
-        if found:
+                refused.append(error)
+        for error in refused:
+            if isinstance(error, ForeignError):
+                raise ValueError(
+                    f"resume: {error}, and loading a checkpoint runs code in it. If you trust "
+                    "whoever wrote it, add resume_foreign=true"
+                )
+        if refused:
             raise ValueError(
                 f"resume: every checkpoint in {self.folder} is damaged; restore one from a copy, "
                 "or start a new run"
@@ -121,8 +119,7 @@ class Checkpoints:
     def _check(self, step: int, folder: Path) -> None:
         """Raise DamagedError, and ForeignError unless foreign ones are wanted."""
         try:
-            with progress_bar(f"checking {folder.name}"):
-                check_seal(folder, self._key, run=self._run, step=step)
+            check_seal(folder, self._key, run=self._run, step=step)
         except ForeignError as error:
             if not self._foreign:
                 raise

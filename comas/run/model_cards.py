@@ -11,7 +11,6 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from comas.config.schema import Config
 from comas.config.yaml_texts import dump
-from comas.data import QuestionSet
 from comas.data.preparation.manifest import Manifest
 from comas.data.rows import HUB, source_of
 from comas.interaction.prompts import SOLUTION, fill
@@ -45,91 +44,82 @@ def write_model_cards(
     ``rows`` are the run's metrics, a validation before training and one after among them. Folders
     on this machine are called by the last part of their path alone.
     """
-    config, process = prepared.config, describe_process()
+    config, code = prepared.config, _code(describe_process())
     for agent, policy in enumerate(config.policy_of_agent):
         if policy not in config.trained_policies:
             continue
-        facts = _facts(prepared, agent=agent, rows=rows, process=process)
-        card = ModelCard.from_template(
-            _card_data(prepared, agent), template_path=str(TEMPLATE), step=num_steps, **facts
+        base = config.models[policy]
+        is_own = base.startswith(QUICKSTART_PREFIX)
+        licence = OWN_LICENCE if is_own else licence_of(prepared.locations[base])
+        datasets = _datasets(prepared)
+        data = ModelCardData(
+            base_model=base if may_be_hub_name(base) and not Path(base).is_dir() else None,
+            datasets=[each["dataset"] for each in datasets] or None,
+            library_name="transformers" if config.policy.lora.rank is None else "peft",
+            pipeline_tag="text-generation",
+            tags=["comas", "multi-agent", "reinforcement-learning"],
+            **(licence or {"license": "unknown"}),
         )
+        facts = {
+            "step": num_steps,
+            "agent": agent,
+            "base": _shown(base),
+            "licence": _licence_in_words(licence),
+            "sources": datasets,
+            "code": code,
+            "results": _results(rows, num_agents=config.society.num_agents),
+            **_facts_of_run(prepared),
+            **_facts_of_use(config, policy),
+        }
+        card = ModelCard.from_template(data, template_path=str(TEMPLATE), **facts)
         card.save(folder / f"agent_{agent}" / CARD)
 
 
-def _card_data(prepared: Prepared, agent: int) -> ModelCardData:
-    """Return what the hub reads of a card."""
-    base = _base(prepared.config, agent)
-    return ModelCardData(
-        base_model=base if may_be_hub_name(base) and not Path(base).is_dir() else None,
-        datasets=_hub_datasets(prepared),
-        library_name="transformers" if prepared.config.policy.lora.rank is None else "peft",
-        pipeline_tag="text-generation",
-        tags=["comas", "multi-agent", "reinforcement-learning"],
-        **(_licence(prepared, base) or {"license": "unknown"}),
-    )
-
-
-def _facts(
-    prepared: Prepared, *, agent: int, rows: Sequence[Row], process: Mapping[str, Any]
-) -> dict[str, Any]:
-    config, base = prepared.config, _base(prepared.config, agent)
-    values = asdict(config)
+def _facts_of_run(prepared: Prepared) -> dict[str, Any]:
+    config, values = prepared.config, asdict(prepared.config)
     values["society"]["models"] = [_shown(name) for name in config.society.models]
-    told = config.chat_template_kwargs[config.policy_of_agent[agent]]
-    body = {"chat_template_kwargs": told}
-    asked = '{"role": "user", "content": PROMPT}'
-    if config.rollout.system_prompt is not None:
-        asked = f'{{"role": "system", "content": {config.rollout.system_prompt!r}}}, {asked}'
-    validations = [row for row in rows if row.get("validation/accuracy") is not None]
-    first, last = validations[0], validations[-1]
+    train, held_out = (
+        Counter(question.domain for question in questions.questions)
+        for questions in (prepared.train, prepared.validation)
+    )
     return {
         "name": config.name,
-        "agent": agent,
         "num_agents": config.society.num_agents,
         "scheme": config.reward.scheme,
-        "base": _shown(base),
-        "licence": _licence_in_words(_licence(prepared, base)),
         "data": [
-            ("for training", _shown(config.data.train), _domains_of(prepared.train)),
-            ("held out", _shown(config.data.validation), _domains_of(prepared.validation)),
+            ("for training", _shown(config.data.train), train),
+            ("held out", _shown(config.data.validation), held_out),
         ],
-        "sources": _sources(Path(prepared.locations[config.data.train])),
         "adapter_rank": config.policy.lora.rank,
         "temperature": config.validation.temperature,
-        "first_step": first["step"],
-        "last_step": last["step"],
-        "results": _results(first, last, num_agents=config.society.num_agents),
-        "code": _code(process),
         "recipe": dump({name: values[name] for name in RECIPE}),
-        "prompt": fill(
-            SOLUTION,
-            "math",
-            question=QUESTION,
-            wording=wording_of(config.interaction.prompts),
-        ).replace("\\", "\\\\"),
-        "messages": f"[{asked}]",
+    }
+
+
+def _facts_of_use(config: Config, policy: int) -> dict[str, Any]:
+    """Return what the card's code asks the model, and how."""
+    told = config.chat_template_kwargs[policy]
+    body = {"chat_template_kwargs": told}
+    messages = '{"role": "user", "content": PROMPT}'
+    if config.rollout.system_prompt is not None:
+        messages = f'{{"role": "system", "content": {config.rollout.system_prompt!r}}}, {messages}'
+    wording = wording_of(config.interaction.prompts)
+    prompt = fill(SOLUTION, "math", question=QUESTION, wording=wording)
+    return {
+        "prompt": prompt.replace("\\", "\\\\"),
+        "messages": f"[{messages}]",
         "to_tokenizer": f", **{told!r}" if told else "",
         "to_server": f", extra_body={body!r}" if told else "",
         "max_tokens": config.rollout.max_response_tokens,
     }
 
 
-def _base(config: Config, agent: int) -> str:
-    return config.models[config.policy_of_agent[agent]]
-
-
 def _shown(name: str) -> str:
     return Path(name).name if Path(name).exists() else name
 
 
-def _licence(prepared: Prepared, base: str) -> dict[str, Any]:
-    """Return what a card says of the licence, in the hub's words; empty where nobody states one."""
-    is_own = base.startswith(QUICKSTART_PREFIX)
-    return OWN_LICENCE if is_own else licence_of(prepared.locations[base])
-
-
 def licence_of(model: str) -> dict[str, Any]:
-    """The licence that the card of a model on this machine states, under the hub's keys.
+    """Return the licence that the card of a model on this machine states, under the hub's keys.
 
     Example: ``{"license": "other", "license_name": "qwen-research"}``; empty: it states none.
     """
@@ -149,49 +139,35 @@ def _licence_in_words(licence: Mapping[str, Any]) -> str:
     return f"Its licence, and so that of this model: {named}{link}."
 
 
-def _domains_of(questions: QuestionSet) -> Counter[str]:
-    return Counter(question.domain for question in questions.questions)
-
-
-def _sources(train: Path) -> list[dict[str, Any]]:
-    """The datasets behind questions that scripts/prepare_data.sh built; of others none is known."""
-    manifest = Manifest.read(train.parent)
-    if not manifest.is_built(train.name):
-        return []
-    return list(manifest[train.name].recipe["datasets"].values())
-
-
-def _hub_datasets(prepared: Prepared) -> list[str] | None:
-    """Names on the hub of what was trained on, as far as they are known."""
+def _datasets(prepared: Prepared) -> list[dict[str, Any]]:
+    """Return the datasets behind the training questions, as far as they are known: those that
+    scripts/prepare_data.sh built them from, or the one on the hub."""
     train = prepared.config.data.train
     if train.startswith(HUB):
-        return [source_of(train)]
-    prepared_from = _sources(Path(prepared.locations[train]))
-    return [source["dataset"] for source in prepared_from] or None
+        return [{"dataset": source_of(train)}]
+    path = Path(prepared.locations[train])
+    built = Manifest.read(path.parent)
+    return list(built[path.name].recipe["datasets"].values()) if built.is_built(path.name) else []
 
 
-def _results(first: Row, last: Row, *, num_agents: int) -> list[tuple[str, ...]]:
+def _results(rows: Sequence[Row], *, num_agents: int) -> list[tuple[str, ...]]:
     """(what, greedy before and after, sampled before and after): the mean of the agents, by domain,
     and each agent's. Where temperature 0 was not measured apart, its columns hold "-"."""
-    keys = {"all agents": "validation/accuracy"}
+    validations = [row for row in rows if row.get(f"{SAMPLED}/accuracy") is not None]
+    ends = (validations[0], validations[-1])
+    keys = {"all agents": f"{SAMPLED}/accuracy"}
     keys |= {
         f"all agents, {key.rpartition('/')[2]}": key
-        for key in first
-        if key.startswith("validation/accuracy/")
+        for key in ends[0]
+        if key.startswith(f"{SAMPLED}/accuracy/")
     }
-    keys |= {f"agent {i}": f"agent_{i}/validation/accuracy" for i in range(num_agents)}
-    return [
-        (
-            what,
-            *(_percent(row.get(key.replace(SAMPLED, GREEDY, 1))) for row in (first, last)),
-            *(_percent(row[key]) for row in (first, last)),
-        )
-        for what, key in keys.items()
-    ]
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.1f}"
+    keys |= {f"agent {i}": f"agent_{i}/{SAMPLED}/accuracy" for i in range(num_agents)}
+    heading = [f"{how}, at step {row['step']}" for how in ("greedy", "sampled") for row in ends]
+    table = [("", *heading), ("---",) * 5]
+    for what, key in keys.items():
+        shares = [row.get(name) for name in (key.replace(SAMPLED, GREEDY, 1), key) for row in ends]
+        table.append((what, *("-" if s is None else f"{100 * s:.1f}" for s in shares)))
+    return table
 
 
 def _code(process: Mapping[str, Any]) -> str:

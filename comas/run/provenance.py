@@ -75,11 +75,6 @@ def commits_of(runs: Iterable[Path]) -> list[str]:
     return list(found)
 
 
-def began(run: Path) -> datetime:
-    """When the run in the folder ``run`` was started first."""
-    return datetime.fromisoformat(_read(run)[0]["started"])
-
-
 def _read(folder: Path) -> list[dict[str, Any]]:
     remedy = "Delete it to go on without the versions of earlier starts"
     return read_json(folder / FILE, _PROCESSES, remedy=remedy)

@@ -46,29 +46,26 @@ def validate_agents(
 ) -> Metrics:
     """Return what the held-out questions and the probe show, and how long it took."""
     started = time.monotonic()
-    sample = at_temperature(generate, config.validation.temperature)
-    ways = {SAMPLED: sample}
-    if config.validation.temperature > 0:
-        ways[GREEDY] = at_temperature(generate, 0.0)
-    num_answers = len(ways) * config.society.num_agents * len(held_out.questions)
+    temperature = config.validation.temperature
+    num_answers = (1 + bool(temperature)) * config.society.num_agents * len(held_out.questions)
     with progress_bar("validation", unit="answer", total=num_answers) as bar:
-        ways = {prefix: counted(way, bar) for prefix, way in ways.items()}
+        generate = counted(generate, bar)
+        sample = at_temperature(generate, temperature)
+        ways = {SAMPLED: sample} | ({GREEDY: at_temperature(generate, 0.0)} if temperature else {})
         metrics = validate(held_out, config, generate=ways, verifier=verifier)
-    if probe:
-        with progress_bar("validation, probe", unit="answer") as bar:
+        if probe:
             metrics |= ask_probe(
                 probe,
-                generate=counted(sample, bar),
+                generate=sample,
                 num_agents=config.society.num_agents,
                 seed=config.seed,
                 wording=wording_of(config.interaction.prompts),
             )
-    if config.validation.discussions:
-        with progress_bar("validation, discussions", unit="turn") as bar:
+        if config.validation.discussions:
             metrics |= validate_discussions(
                 held_out,
                 config,
-                generate=counted(sample, bar),
+                generate=sample,
                 response_logprobs=response_logprobs,
                 verifier=verifier,
             )
@@ -115,8 +112,7 @@ def validate(
             for answered in texts
             for question, text in zip(questions, answered, strict=True)
         ]
-        with progress_bar("validation, verdicts", unit="verdict", total=len(set(items))) as bar:
-            verdicts = verifier.submit(items, on_verdict=bar.update).result()
+        verdicts = verifier.submit(items).result()
         judged = [(item[0], verdict) for item, verdict in zip(items, verdicts, strict=True)]
         metrics |= accuracy_metrics(prefix, judged)
         for agent in range(len(texts)):

@@ -133,7 +133,7 @@ def test_it_opens_with_the_report(page: Page):
     assert {"validation/accuracy", "time/step_s"} <= set(titles)
     assert page.locator(".curve svg").count() == len(titles)
     assert "society.num_agents" in page.inner_text("#report")
-    page.locator("#report button").first.click()  # where reward and verdict disagree
+    page.locator("#report button").last.click()  # where reward and verdict disagree
     assert page.inner_text(".thread h3") == "step 1"
     solution, *_ = page.locator(".turn .about").all_inner_texts()
     assert "wrong" in solution and "reward 1" in solution
