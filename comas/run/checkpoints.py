@@ -96,12 +96,12 @@ class Checkpoints:
             except (DamagedError, ForeignError) as error:
                 logger.warning("checkpoint passed over: %s", error)
                 refused.append(error)
-        for error in refused:
-            if isinstance(error, ForeignError):
-                raise ValueError(
-                    f"resume: {error}, and loading a checkpoint runs code in it. If you trust "
-                    "whoever wrote it, add resume_foreign=true"
-                )
+        foreign = [error for error in refused if isinstance(error, ForeignError)]
+        if foreign:
+            raise ValueError(
+                f"resume: {foreign[0]}, and loading a checkpoint runs code in it. If you trust "
+                "whoever wrote it, add resume_foreign=true"
+            )
         if refused:
             raise ValueError(
                 f"resume: every checkpoint in {self.folder} is damaged; restore one from a copy, "
