@@ -115,12 +115,15 @@ async def rehearse(
         asked[request.turn] = request
         return await generate(request)
 
+    async def all_at_once() -> None:
+        await asyncio.gather(*map(generate, asked.values()))
+
     discussions = await hold(generate=recorded)
     lengths = [len(t.generation.response_token_ids) for d in discussions for t in d.turns]
     return lengths, {
         "barrier-free": lambda: hold(generate=generate),
         "phase-by-phase": lambda: hold(generate=with_barriers(generate, discussions)),
-        "all at once": lambda: asyncio.gather(*map(generate, asked.values())),
+        "all at once": all_at_once,
     }
 
 
