@@ -62,14 +62,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def generate(agents: Agents, agent: int, *, seed: int = 0) -> list[Generation]:
     async def all_prompts() -> list[Generation | None]:
-        return await asyncio.gather(
-            *(
-                agents.generate(
-                    builders.request(prompt, agent=agent, turn_id=f"r{i}.s0", seed=seed + i)
-                )
-                for i, prompt in enumerate(PROMPTS)
-            )
+        asked = (
+            builders.request(prompt, agent=agent, turn_id=f"r{i}.s0", seed=seed + i)
+            for i, prompt in enumerate(PROMPTS)
         )
+        return await asyncio.gather(*map(agents.generate, asked))
 
     generations = asyncio.run(all_prompts())
     assert all(generation is not None for generation in generations)
@@ -109,14 +106,12 @@ def logprobs_of(model_folder: Path, generation: Generation, *, adapter: Any = No
 
 
 def largest_difference(agents: Agents, model_of_agent: list[Path]) -> float:
-    return max(
-        (logprobs_of(folder, generation) - torch.tensor(generation.rollout_logprobs))
-        .abs()
-        .max()
-        .item()
+    differences = [
+        logprobs_of(folder, generation) - torch.tensor(generation.rollout_logprobs)
         for agent, folder in enumerate(model_of_agent)
         for generation in generate(agents, agent, seed=100)
-    )
+    ]
+    return float(torch.cat(differences).abs().max())
 
 
 def test_engines_serve_the_policies_weights_after_every_sync(models, tmp_path):
