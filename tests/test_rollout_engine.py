@@ -416,14 +416,13 @@ class Actor:
         return call
 
 
-@pytest.mark.parametrize("waits_for_chunks", [True, False])
 def test_every_engine_is_called_and_joins_the_nccl_group_with_a_rank_of_its_own(
-    waits_for_chunks: bool, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waited: list[list[str]] = []
     monkeypatch.setattr(ray, "get", lambda made: waited.append([name for name, *_ in made]))
     actors = [Actor(), Actor()]
-    client = UpdateCalls(actors, waits_for_chunks=waits_for_chunks)  # type: ignore[arg-type]
+    client = UpdateCalls(actors)  # type: ignore[arg-type]
     client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 3})
     client.start_weight_update()
     client.update_weights({"names": ["a"]})
@@ -437,13 +436,7 @@ def test_every_engine_is_called_and_joins_the_nccl_group_with_a_rank_of_its_own(
             ("update_weights", {"names": ["b"]}),
             ("finish_weight_update",),
         ]
-    chunk = ["update_weights"] * 2
-    assert waited == [
-        ["init_weight_transfer_engine"] * 2,
-        ["start_weight_update"] * 2,
-        *([chunk, chunk, []] if waits_for_chunks else [2 * chunk]),
-        ["finish_weight_update"] * 2,
-    ]
+    assert waited == [[name] * 2 for name, *_ in actors[0].calls]
 
 
 def test_every_worker_of_a_sharded_engine_has_a_rank_of_its_own(
@@ -452,7 +445,7 @@ def test_every_worker_of_a_sharded_engine_has_a_rank_of_its_own(
     """vLLM adds the worker's number within its engine: 1, 2, 3 and 4, 5, 6."""
     monkeypatch.setattr(ray, "get", lambda made: None)
     actors = [Actor(), Actor()]
-    client = UpdateCalls(actors, waits_for_chunks=True, workers_each=3)  # type: ignore[arg-type]
+    client = UpdateCalls(actors, workers_each=3)  # type: ignore[arg-type]
     client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
     assert [actor.calls[0][1]["rank_offset"] for actor in actors] == [1, 4]
 

@@ -154,56 +154,34 @@ class RolloutActor:
 
 class UpdateCalls:
     """The calls of a weight update, each to all rollout engines of a policy: the client of our own
-    sender, and of vLLM's."""
+    sender, and of vLLM's. A call returns when all engines have done what it asks for."""
 
-    def __init__(
-        self, engines: Sequence[ActorHandle], *, waits_for_chunks: bool, workers_each: int = 1
-    ) -> None:
-        """``waits_for_chunks``: whether the engines have loaded a chunk when ``update_weights``
-        returns; else they have all chunks when ``finish_weight_update`` does. ``workers_each`` are
-        the GPUs of an engine, ``rollout.tensor_parallel``."""
+    def __init__(self, engines: Sequence[ActorHandle], *, workers_each: int = 1) -> None:
+        """``workers_each`` are the GPUs of an engine, ``rollout.tensor_parallel``."""
         self._engines = engines
         self._workers_each = workers_each
-        self._waits_for_chunks = waits_for_chunks
-        self._loading: list[ray.ObjectRef] = []
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None:
-        ray.get(
-            [
-                engine.call.remote(
-                    "init_weight_transfer_engine", _of_engine(index * self._workers_each, init_info)
-                )
-                for index, engine in enumerate(self._engines)
-            ]
-        )
+        infos = [init_info] * len(self._engines)
+        if "rank_offset" in init_info:
+            # For NCCL, vLLM gives all engines the same rank, and tells only data-parallel ones
+            # apart, and an engine's workers.
+            first, each = init_info["rank_offset"], self._workers_each
+            infos = [info | {"rank_offset": first + i * each} for i, info in enumerate(infos)]
+        method = "init_weight_transfer_engine"
+        ray.get([e.call.remote(method, info) for e, info in zip(self._engines, infos, strict=True)])
 
     def start_weight_update(self) -> None:
-        ray.get(self._on_all("start_weight_update"))
+        self._call_all("start_weight_update")
 
     def update_weights(self, update_info: dict[str, Any]) -> None:
-        self._loading += self._on_all("update_weights", update_info)
-        if self._waits_for_chunks:
-            self._wait()
+        self._call_all("update_weights", update_info)
 
     def finish_weight_update(self) -> None:
-        # Ray may run the calls of an asynchronous actor in another order than they were made.
-        self._wait()
-        ray.get(self._on_all("finish_weight_update"))
+        self._call_all("finish_weight_update")
 
-    def _wait(self) -> None:
-        ray.get(self._loading)
-        self._loading = []
-
-    def _on_all(self, method: str, *arguments: Any) -> list[ray.ObjectRef]:
-        return [engine.call.remote(method, *arguments) for engine in self._engines]
-
-
-def _of_engine(workers_before: int, init_info: dict[str, Any]) -> dict[str, Any]:
-    """Return the information for an engine with so many workers before it. For NCCL, vLLM gives
-    all engines the same rank, and tells only data-parallel ones apart, and an engine's workers."""
-    if "rank_offset" not in init_info:
-        return init_info
-    return init_info | {"rank_offset": init_info["rank_offset"] + workers_before}
+    def _call_all(self, method: str, *arguments: Any) -> None:
+        ray.get([engine.call.remote(method, *arguments) for engine in self._engines])
 
 
 def send_adapters(
@@ -319,7 +297,7 @@ class PolicyActor:
             engines_each = len(engines) // num_nodes
             here = engines[node * engines_each : (node + 1) * engines_each]
             shared = SharedMemoryWeightSender(
-                engines=UpdateCalls(here, waits_for_chunks=False),
+                engines=UpdateCalls(here),
                 chunks=trainer.weight_chunks,
                 metadata=trainer.weight_metadata(),
                 is_first=rank == 0,
@@ -335,7 +313,7 @@ class PolicyActor:
         workers_each = self.config.rollout.tensor_parallel
         send = create_weight_sender(
             self.backend,
-            client=UpdateCalls(engines, waits_for_chunks=True, workers_each=workers_each),
+            client=UpdateCalls(engines, workers_each=workers_each),
             source=PolicyWeights(trainer.named_weights, trainer.weight_metadata),
             rank=self.rank,
             num_workers=len(engines) * workers_each,

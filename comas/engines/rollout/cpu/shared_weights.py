@@ -20,11 +20,8 @@ _ALIGNMENT = 64
 
 
 class UpdateCalls(Protocol):
-    """The calls of a weight update, each to all rollout engines of a policy.
-
-    ``update_weights`` may return before the engines have loaded the chunk; the others, when all
-    that was asked for is done.
-    """
+    """The calls of a weight update, each to all rollout engines of a policy. They return when all
+    that was asked for is done."""
 
     def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
     def start_weight_update(self) -> None: ...
@@ -36,7 +33,7 @@ class SharedMemoryWeightSender:
     """Sends weights by writing them once into memory that the engines of a node have mapped.
 
     Every rank of the trainer creates one, and calls ``send_weights`` for a whole update; the first
-    of each node writes. While the engines load a chunk, the next one is written.
+    of each node writes.
 
     Args:
         chunks: all parameters by their Hugging Face names, anew at each call. Gathering is
