@@ -7,7 +7,6 @@ import logging
 import math
 import os
 import resource
-import shutil
 import signal
 import subprocess
 import sys
@@ -167,22 +166,6 @@ def test_the_newest_checkpoints_are_kept_and_the_latest_found(config: Config):
         with run.checkpoint_folder(10000) as folder:  # of the same step: it is replaced
             (folder / "second").write_text("")
         assert names(newest) == ["seal.json", "second"]
-
-
-def test_a_checkpoint_whose_removal_is_interrupted_no_longer_counts(
-    config: Config, monkeypatch: pytest.MonkeyPatch
-):
-    def interrupted(path: Path) -> None:
-        raise KeyboardInterrupt
-
-    with RunDirectory.create(config) as run:
-        for step in (10, 20):
-            save_checkpoint(run, step)
-        monkeypatch.setattr(shutil, "rmtree", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            save_checkpoint(run, 30)  # the third, of which two are kept
-        whole = [name for name in names(run.path / "checkpoints") if name.startswith("step_")]
-        assert whole == ["step_0020", "step_0030"]
 
 
 @pytest.mark.parametrize("writes", ["checkpoint_folder", "models_folder"])

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stdout
-from io import StringIO
 from pathlib import Path
 
 import psutil
@@ -22,9 +18,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from comas.run.metrics.meanings import as_regex, meanings
 from comas.run.records import read_tokens
 from comas.utils.processes import command_line
-from evaluation.config import EvaluationConfig
-from evaluation.models import read_model
-from evaluation.server import serve
 from scripts.chaos.trial import IGNORED_METRICS, model_differences
 from scripts.golden_run import compare
 
@@ -42,17 +35,6 @@ SETTINGS = (
 
 MARK, MARK_VALUE = "COMAS_TEST_RUN", str(os.getpid())
 """In the environment of every process that a test starts, directly or not."""
-
-PROMISED_KEYS = (
-    *("step", "train/accuracy", "scoring/invalid_rate", "time/step_s", "tokens/response"),
-    *("scoring/false_accusations_accepted", "evaluation/false_accusation_rate"),
-    *("reward_effectiveness/from_score_2/precision", "reward_effectiveness/from_score_3/f1"),
-    *("scoring/confusion/score_2/correct", "scoring/confusion/invalid/correct"),
-    *("agent_0/reward/solution", "agent_1/reward/evaluation", "agent_1/reward/scoring"),
-    *("agent_0/response_length", "agent_0/policy/loss", "agent_1/policy/clip_fraction"),
-    *("agent_0/policy/kl", "agent_1/policy/entropy", "agent_1/policy/gradient_norm"),
-    *("agent_0/rollout_mismatch/mean", "agent_1/rollout_mismatch/corrected_share"),
-)
 
 
 def start(saves: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -96,10 +78,6 @@ def assert_nothing_is_left(within_s: float = 20) -> None:
         time.sleep(0.2)
 
 
-def without_times(row: dict[str, float]) -> dict[str, float]:
-    return {key: value for key, value in row.items() if not key.startswith("time/")}
-
-
 def wait_for_step(run_directory: Path, step: int, process: subprocess.Popen[str]) -> None:
     while process.poll() is None:
         metrics = run_directory / "metrics.jsonl"
@@ -114,11 +92,6 @@ def wait_for_run_directory(saves: Path, name: str, process: subprocess.Popen[str
         assert process.poll() is None, process.communicate()[0]
         time.sleep(0.1)
     return (saves / "latest").resolve()
-
-
-def code_of(card: str) -> list[str]:
-    """The code of a model card: what opens the model, and what asks it on a server."""
-    return re.findall(r"```python\n(.*?)```", card, re.S)
 
 
 @pytest.fixture(scope="module")
@@ -143,35 +116,12 @@ def test_every_step_has_the_promised_metrics(finished):
     known = re.compile("|".join(as_regex(each.pattern) for each in meanings()))
     assert [row["step"] for row in rows] == list(range(STEPS + 1))
     for row in rows[1:]:
-        assert [key for key in PROMISED_KEYS if key not in row] == []
+        assert {"train/accuracy", "reward/solution", "agent_1/policy/entropy"} <= row.keys()
         assert [key for key in row if key != "step" and known.fullmatch(key) is None] == []
+        for agent in (0, 1):  # engines and policies agree right after every sync
+            assert row[f"agent_{agent}/rollout_mismatch/max"] < 1e-3
     validated = [row["step"] for row in rows if "validation/accuracy" in row]
     assert validated == [0, 3, 6]
-
-
-def test_the_rollout_engines_agree_with_the_policies_right_after_every_sync(finished):
-    run_directory, _ = finished
-    for row in rows_of(run_directory)[1:]:
-        assert row["agent_0/rollout_mismatch/max"] < 1e-3
-        assert row["agent_1/rollout_mismatch/max"] < 1e-3
-
-
-def test_solution_and_evaluation_share_one_in_every_valid_pair(finished):
-    run_directory, _ = finished
-    num_valid = 0
-    for file in sorted((run_directory / "discussions").glob("*.jsonl")):
-        for line in file.read_text().splitlines():
-            turns = {turn["turn_id"]: turn for turn in json.loads(line)["turns"]}
-            for turn in turns.values():
-                if turn["role"] != "scoring":
-                    continue
-                evaluation = turns[turn["parent_turn_id"]]
-                solution = turns[evaluation["parent_turn_id"]]
-                shares = solution["reward"] + evaluation["reward"]
-                assert shares == (1.0 if turn["reward"] == 0 else 0.0)
-                num_valid += turn["reward"] == 0
-    # 6 steps x 24 discussions x 4 scorings = 576; the tiny judges keep the format.
-    assert num_valid > 0.9 * 576
 
 
 def test_the_trained_agents_load_and_differ_from_what_they_began_with(finished, society):
@@ -185,49 +135,6 @@ def test_the_trained_agents_load_and_differ_from_what_they_began_with(finished, 
             not a.equal(b) for a, b in zip(trained.parameters(), before.parameters(), strict=True)
         )
         assert AutoTokenizer.from_pretrained(folder).chat_template
-
-
-def test_the_card_of_a_trained_agent_opens_it_and_says_how_good_it_is(
-    finished, monkeypatch, capsys
-):
-    run_directory, _ = finished
-    monkeypatch.chdir(run_directory / "models")
-    card = Path("agent_1/README.md").read_text()
-    exec(code_of(card)[0], {})
-    assert r"\boxed{" in capsys.readouterr().out
-    rows = rows_of(run_directory)
-    shown = [
-        f"{100 * row[f'agent_1/{metric}']:.1f}"
-        for metric in ("validation/greedy/accuracy", "validation/accuracy")
-        for row in (rows[0], rows[-1])
-    ]
-    assert f"| agent 1 | {' | '.join(shown)} |" in card
-    steps = ("0", f"{STEPS}")
-    named = [f"{how}, at step {step}" for how in ("greedy", "sampled") for step in steps]
-    assert f"|  | {' | '.join(named)} |" in card
-
-
-@pytest.mark.slow
-def test_any_openai_client_can_ask_a_trained_agent_on_vllms_server(finished, monkeypatch, tmp_path):
-    """By the code of its card, on a server as evaluations start it: the same greedy answer."""
-    run_directory, _ = finished
-    monkeypatch.chdir(run_directory / "models")
-    card = Path("agent_0/README.md").read_text()
-    names: dict[str, object] = {}
-    with redirect_stdout(StringIO()) as from_transformers:
-        exec(code_of(card)[0], names)
-    models, logs = [read_model(Path("agent_0"))], [tmp_path / "server.log"]
-    config = EvaluationConfig(generation_config="none", cpu_kv_cache_mib=32)
-    with (
-        serve(models, logs=logs, config=config, device="cpu") as servers,
-        redirect_stdout(StringIO()) as from_server,
-    ):
-        [endpoint] = servers.endpoints
-        code = code_of(card)[1].replace("http://localhost:8000/v1", endpoint.base_url)
-        code = code.replace('api_key="none"', f"api_key={endpoint.api_key!r}")
-        exec(code.replace('model="agent_0"', f"model={endpoint.model!r}"), names)
-    assert r"\boxed{" in from_server.getvalue()
-    assert from_server.getvalue() == from_transformers.getvalue()
 
 
 def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
@@ -275,27 +182,6 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(fi
     assert "continuing after step 2" in output
     assert list(compare(undisturbed, disturbed, ignored=IGNORED_METRICS)) == []
     assert list(model_differences(undisturbed / "models", disturbed / "models")) == []
-
-
-@pytest.mark.slow
-def test_a_run_killed_ten_times_at_random_moments_ends_with_the_same_numbers(finished, saves):
-    uninterrupted, _ = finished
-    moments = random.Random(0)
-    arguments = ["configs/quickstart.yaml", *SETTINGS, "name=soak"]
-    for _ in range(10):
-        process = start(saves, *arguments)
-        try:
-            process.communicate(timeout=moments.uniform(2, 60))
-        except subprocess.TimeoutExpired:
-            process.send_signal(signal.SIGKILL)
-            process.communicate()
-        assert_nothing_is_left(within_s=180)
-        if "soak" in str((saves / "latest").resolve()):
-            arguments = [f"resume={(saves / 'latest').resolve()}"]
-    status, output = run(saves, *arguments)
-    assert status == 0, output
-    expected = [without_times(row) for row in rows_of(uninterrupted)]
-    assert [without_times(row) for row in rows_of((saves / "latest").resolve())] == expected
 
 
 def test_resuming_a_finished_run_trains_nothing_and_says_so(finished, saves):
