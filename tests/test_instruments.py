@@ -58,6 +58,11 @@ def test_noise_its_skew_and_its_self_bias_are_those_counted_by_hand():
     # Errors 1, -1, 1/2, 0 of mean 1/8; confidences 0.9, 0.3, 0.6, 0.6 of mean 0.6.
     covariance = 0.3 * 7 / 8 + 0.3 * 9 / 8
     norms = math.sqrt(2 * 0.3**2) * math.sqrt((7**2 + 9**2 + 3**2 + 1) / 8**2)
+    assert reward_noise([Rewarded(1.0, 0.9, 1.0)]) == {
+        "instruments/noise": 0.0,
+        "instruments/skew": None,
+        "instruments/self_bias": None,
+    }
     assert reward_noise([*known, Rewarded(1.0, 0.1, None)]) == pytest.approx(
         {
             "instruments/noise": 2.5 / 4,
@@ -84,14 +89,6 @@ def test_tokens_of_a_tool_make_no_solution_more_confident():
     ]
     assert measured[0] == measured[1]
     assert confidence(spoken.discussion, solution) == pytest.approx(0.25)
-
-
-def test_a_reward_that_is_always_true_has_no_noise_and_no_direction_of_it():
-    assert reward_noise([Rewarded(1.0, 0.9, 1.0), Rewarded(0.0, 0.2, 0.0)]) == {
-        "instruments/noise": 0.0,
-        "instruments/skew": None,
-        "instruments/self_bias": None,
-    }
 
 
 @pytest.mark.parametrize(
@@ -146,16 +143,6 @@ def test_coupling_needs_no_verdicts():
     assert shown["instruments/noise"] is None
 
 
-def test_solutions_of_a_discussion_differ_by_their_boxed_answers():
-    answers = (r"so \boxed{7}", r"\boxed{7}, surely", r"\boxed{8}")
-    spoken = discussion(*(said(f"r0.s{i}", text) for i, text in enumerate(answers)))
-    item = RewardedDiscussion(spoken, (None, None, None))
-    shown = instruments([item], verdicts={}, num_agents=1)
-    assert shown["instruments/diversity"] == pytest.approx(2 / 3)
-    assert shown["instruments/reliability"] is None
-    assert shown["agent_0/influence/evaluation"] is None
-
-
 def test_reliability_compares_the_solutions_of_a_question_in_all_its_discussions():
     first, second = (
         discussion(*(said(f"r0.s{i}", rf"\boxed{{{n}}}") for i, n in enumerate(numbers)))
@@ -166,5 +153,8 @@ def test_reliability_compares_the_solutions_of_a_question_in_all_its_discussions
         RewardedDiscussion(second, (0.5, None)),
     ]
     shown = instruments(rewarded, verdicts={}, num_agents=1)
+    # By pairs within a discussion: 7 and 7, 7 and 8, 7 and 8, and 8 and 8.
+    assert shown["instruments/diversity"] == pytest.approx(2 / 4)
+    assert shown["agent_0/influence/evaluation"] is None
     # Sevens are 0.5 apart, eights, too; a seven and an eight 1, 0.5, 0.5 and 0.
     assert shown["instruments/reliability"] == pytest.approx(1 - 0.25 / (1.5 / 4))

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from scripted_server import Body, ScriptedServer
 
 from comas.commands.discuss import discuss_question, final_answer, how_scored, main
-from comas.types import ALL_DOMAINS
 from comas.utils.terminal import EXIT_FAULT
 from evaluation.client import Endpoint, RequestOptions
 from evaluation.execution import watched
@@ -84,12 +82,6 @@ def test_it_is_said_how_the_judges_scored_the_final_answer(scorings: tuple[str, 
         for label in (f"r0.s{i}", f"r0.s{i}.e0", f"r0.s{i}.e0.t0")
     ]
     assert how_scored(calls) == said
-
-
-def test_the_help_names_every_domain():
-    script = (Path(__file__).parents[1] / "comas/help/discuss.txt").read_text(encoding="utf-8")
-    [line] = [line for line in script.splitlines() if line.startswith("  --domain")]
-    assert [domain for domain in ALL_DOMAINS if domain not in line] == []
 
 
 @pytest.mark.parametrize(

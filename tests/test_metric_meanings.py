@@ -24,22 +24,19 @@ def meanings_of(name: str) -> list[str]:
     [
         (
             "agent_1/validation/greedy/accuracy/choice",
-            "Correct held-out answers, each agent alone at temperature 0",
+            ["Correct held-out answers, each agent alone"],
         ),
-        ("agent_0/probe/names/coding/off by one", "Planted wrong solutions whose"),
-        ("validation/discussion/reward_effectiveness/from_score_2/f1", "Harmonic mean"),
-        ("validation/discussion/unanswered_rate", "Solutions without an answer"),
-        ("agent_12/policy/kl", "Mean k1 estimate"),
+        (
+            "agent_0/probe/names/coding/off by one",
+            ["Planted wrong solutions whose mistake the eval"],
+        ),
+        ("agent_12/policy/kl", ["Mean k1 estimate of KL(policy, reference) "]),
+        ("policy/kl", []),  # which no run writes
+        ("train/accuracy/music", []),
     ],
 )
-def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name: str, begins: str):
-    [text] = meanings_of(name)
-    assert text.startswith(begins)
-
-
-@pytest.mark.parametrize("name", ["policy/kl", "train/accuracy/music", "agent_x/reward/solution"])
-def test_what_no_run_writes_has_no_meaning(name: str):
-    assert meanings_of(name) == []
+def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name: str, begins: list[str]):
+    assert [text[:42] for text in meanings_of(name)] == [text[:42] for text in begins]
 
 
 def test_every_line_of_the_table_is_whole():

@@ -167,33 +167,18 @@ def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
 def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tmp_path: Path):
     subject = write(tmp_path / "quick" / "agent_0", evaluation(["c"], name="gsm8k", setup="debate"))
     asked = ({"role": "user", "content": "What is 48 + 23?"},)
-    call = Call("round 0, agent 1", 1, asked, "71", "stop", 6, 2, 0.1)
-    save_answer(subject / "gsm8k" / "debate", call)
+    labels = ("r0.s0", "r0.s0.e0")
+    calls = tuple(Call(label, 1, asked, "71", "stop", 6, 2, 0.1) for label in labels)
+    answer = Answer("gsm8k/0", 0, "71", calls)
+    path = subject / "gsm8k" / "debate" / ANSWERS
+    append_lines(path, [TypeAdapter(Answer).dump_json(answer)])
     source = results_source(tmp_path / "quick")
     [shown] = source.threads
     assert (shown.question, shown.labels["setup"]) == ("What is 48 + 23?", "debate")
-    [turn] = shown.turns
-    assert (turn.role, turn.agent, turn.verdict) == ("round", 1, "correct")
-    assert source.details[shown.chunk][shown.id] == {
-        "round 0, agent 1": {"prompt": "[user]\nWhat is 48 + 23?"}
-    }
-    assert source.tables[0].rows == [("gsm8k", "debate", "100.0")]
-
-
-def test_calls_of_a_discussion_stand_under_what_they_answer(tmp_path: Path):
-    subject = write(tmp_path, evaluation(["w"], name="gsm8k", setup="discussion"))
-    asked = ({"role": "user", "content": "?"},)
-    labels = ("r0.s0", "r0.s0.e0", "r0.s0.e0.t0")
-    calls = [Call(label, 0, asked, "text", "stop", 1, 1, 0.1) for label in labels]
-    save_answer(subject / "gsm8k" / "discussion", *calls)
-    [shown] = results_source(tmp_path).threads
-    assert [(turn.role, turn.parent) for turn in shown.turns] == [
-        ("solution", None),
-        ("evaluation", "r0.s0"),
-        ("scoring", "r0.s0.e0"),
+    assert [(turn.role, turn.agent, turn.parent, turn.verdict) for turn in shown.turns] == [
+        ("solution", 1, None, "correct"),
+        ("evaluation", 1, "r0.s0", "correct"),  # under what it answers
     ]
-
-
-def save_answer(folder: Path, *calls: Call) -> None:
-    answer = Answer("gsm8k/0", 0, calls[-1].response, calls)
-    append_lines(folder / ANSWERS, [TypeAdapter(Answer).dump_json(answer)])
+    prompt = {"prompt": "[user]\nWhat is 48 + 23?"}
+    assert source.details[shown.chunk][shown.id] == dict.fromkeys(labels, prompt)
+    assert source.tables[0].rows == [("gsm8k", "debate", "100.0")]
