@@ -35,9 +35,11 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
     assert "dry run: no faults, no doubts; nothing was started or written" in caplog.text
     caplog.clear()
     faulty = ["data.validation=nowhere.jsonl", "rollout.batch_size=6"]
-    faulty += ["rollout.max_response_tokens=100000"]
-    assert main([*arguments, *faulty]) == EXIT_FAULT
-    assert "dry run: 3 faults, no doubts" in caplog.text
+    faulty += ["rollout.max_response_tokens=100000", f"society.models=[{model},./nowhere]"]
+    assert main([*arguments, *faulty, "cluster.device=cuda"]) == EXIT_FAULT
+    said = ["nowhere.jsonl cannot", "5 questions, fewer than", "max_response_tokens=100000"]
+    said += ["'./nowhere', which is neither", "cluster.device=cuda: ", "dry run: 5 faults, "]
+    assert [words for words in said if words not in caplog.text] == []
     caplog.clear()
     assert main([*arguments, f"data.validation={questions}"]) == 0
     assert "doubt: data.validation: 5 of 5 questions are among those of data.train" in caplog.text

@@ -112,18 +112,6 @@ def test_what_cannot_be_used_is_refused_with_the_line_of_the_file(tmp_path):
     assert f"{path}, line 3: SyntaxError: invalid syntax" in refusal(f"{path}:a")
 
 
-def test_every_choice_of_a_run_and_of_an_evaluation_takes_plugins():
-    registries = [*PLUGIN_KEYS.values(), BENCHMARKS, SETUPS]
-    assert all(isinstance(registry, Registry) for registry in registries)
-    assert {registry.group for registry in registries} == {
-        f"comas.{name}"
-        for name in (
-            *("rewards", "estimators", "losses", "optimizers"),
-            *("schedules", "criticisms", "verifiers", "trackers"),
-        )
-    } | {"comas.benchmarks", "comas.setups"}
-
-
 def test_a_bare_function_is_a_scheme_and_an_estimator_but_no_criticism(tmp_path):
     path = written(tmp_path / "fixed.py", CONSTANT)
     scheme = REWARD_SCHEMES[f"{path}:half"]
@@ -131,17 +119,6 @@ def test_a_bare_function_is_a_scheme_and_an_estimator_but_no_criticism(tmp_path)
     assert rewarded.rewards == (0.5,) and scheme.needs == () and scheme.reads is None
     assert ADVANTAGE_ESTIMATORS[f"{path}:half"].group_by == ()
     assert "it is of type function; make it a Criticism" in refusal(f"{path}:half", CRITICISMS)
-
-
-def test_a_fault_of_a_plugin_is_one_of_the_configuration(tmp_path):
-    path = written(tmp_path / "fixed.py", "oh no\n")
-    with pytest.raises(ConfigError) as caught:
-        load_config(None, [f"reward.scheme={path}:half", "logging.trackers=[nobody]"])
-    assert [fault.settings[0].key for fault in caught.value.faults] == [
-        "reward.scheme",
-        "logging.trackers",
-    ]
-    assert f"{path}, line 1: SyntaxError" in str(caught.value)
 
 
 def test_the_error_of_a_plugin_can_be_sent_to_another_process():

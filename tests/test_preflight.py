@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
-from small_runs import FAMILIES, REPOSITORY, record, write_records
+from small_runs import FAMILIES, REPOSITORY
 from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Data
@@ -20,7 +20,6 @@ from comas.preflight.machine import (
     Gpus,
     Machine,
     choose_device,
-    host_bytes,
     read_gpus,
     why_on_cpu,
     why_unusable,
@@ -263,26 +262,6 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
     assert (4 < float(need.needed.removesuffix(" GiB")) < 6) == fits
 
 
-def test_the_limits_of_all_control_groups_around_a_process_count(tmp_path):
-    """Of both versions: here a job, with a limit of its own or without, in a container of 2 GiB."""
-    groups, mounted = tmp_path / "groups", tmp_path / "mounted"
-    groups.write_text("4:cpu,memory:/job\n3:cpuset:/\n0::/slurm/job\n")
-    assert host_bytes(groups, mounted) == host_bytes() == host_bytes(tmp_path / "none", mounted)
-    container, job = mounted / "memory.max", mounted / "slurm/job/memory.max"
-    job.parent.mkdir(parents=True)
-    container.write_text("2147483648\n")
-    job.write_text("1073741824\n")
-    assert host_bytes(groups, mounted) == GIB
-    job.write_text("max\n")
-    assert host_bytes(groups, mounted) == 2 * GIB
-    first = mounted / "memory/job/memory.limit_in_bytes"
-    first.parent.mkdir(parents=True)
-    first.write_text("9223372036854771712\n")  # how version 1 says max
-    assert host_bytes(groups, mounted) == 2 * GIB
-    first.write_text("1610612736\n")
-    assert host_bytes(groups, mounted) == 1.5 * GIB
-
-
 # ---------------------------------------------------------------- disk
 
 
@@ -341,26 +320,3 @@ def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_pr
     Path(model, "chat_template.jinja").write_text("{{ messages[-1]['content'] }}")
     with pytest.raises(PreflightError, match=r"rollout\.system_prompt: the chat template"):
         prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
-
-
-def test_everything_that_is_wrong_is_told_at_once_and_nothing_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    model = save_tiny_model(tmp_path / FAMILIES[0], FAMILIES[0])
-    questions = write_records(tmp_path / "questions.jsonl", [record(i) for i in range(3)])
-    overrides = [
-        f"saves={tmp_path / 'saves'}",
-        f"society.models=[{model},./nowhere]",
-        f"data.train={questions}",
-        "data.validation=nowhere.jsonl",
-        "rollout.batch_size=4",
-        "cluster.device=cuda",
-    ]
-    with pytest.raises(PreflightError) as raised:
-        prepare(load_config(REPOSITORY / "configs/quickstart.yaml", overrides))
-    text = str(raised.value)
-    said = ["cluster.device=cuda", "'./nowhere'", "3 questions, fewer than", "nowhere.jsonl cannot"]
-    assert len(raised.value.faults) == len(said)
-    assert all(any(words in fault for fault in raised.value.faults) for words in said)
-    assert "host memory" in text or "disk" in text
-    assert not (tmp_path / "saves").exists()

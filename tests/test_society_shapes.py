@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 import pytest
-from builders import discuss, sample
+from builders import sample
 from small_runs import REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.interaction.schedules import SCHEDULES
-from comas.policy_optimization.samples import Buffers, collect_samples, variance_between_roles
+from comas.policy_optimization.samples import Buffers, variance_between_roles
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import prepare
@@ -26,10 +24,6 @@ from comas.run.metrics.step import update_metrics
 from comas.run.records import read_rows
 from comas.train import train
 from comas.types import (
-    Generation,
-    Question,
-    Request,
-    RewardedDiscussion,
     TrainingSample,
     UpdateStats,
 )
@@ -168,40 +162,6 @@ def test_the_variance_between_roles_is_that_of_their_means():
 
 
 # ---------------------------------------------------------------- different tokenizers
-
-
-@pytest.mark.parametrize("schedule", SCHEDULES)
-@pytest.mark.parametrize("policy_of_agent", [[0, 1, 2], [0, 0, 0], [0, 1, 0]])
-def test_text_crosses_between_agents_and_token_ids_never_do(schedule, policy_of_agent):
-    """Each policy has its own ids for the letters: 1000 apart, so that they say whose they are."""
-
-    def encode(policy: int, text: str) -> tuple[int, ...]:
-        return tuple(1000 * policy + ord(letter) % 1000 for letter in text)
-
-    heard: list[tuple[int, str]] = []
-
-    async def generate(request: Request) -> Generation | None:
-        heard.append((request.agent_index, request.prompt))
-        policy = policy_of_agent[request.agent_index]
-        text = f"<agent {request.agent_index}> <score>2</score>"
-        ids = encode(policy, text)
-        return Generation(encode(policy, request.prompt), ids, text, (-0.5,) * len(ids), "stop", 0)
-
-    questions = [Question(f"q{i}", "math", "What is 1 + 1?") for i in range(4)]
-    rules = {"schedule": schedule, "num_rounds": 3, "prompt_reuse": 2}
-    discussions = discuss(questions, generate, num_agents=3, **rules)
-    for agent, other in permutations(range(3), 2):
-        assert any(own == agent and f"<agent {other}>" in prompt for own, prompt in heard)
-    buffers = collect_samples(
-        [RewardedDiscussion(talk, (0.5,) * len(talk.turns)) for talk in discussions],
-        policy_of_agent=policy_of_agent,
-        mask_truncated=True,
-    )
-    assert sum(map(len, buffers)) == len(heard)
-    for policy, own in enumerate(buffers):
-        ids = {i for sample in own for i in (*sample.prompt_token_ids, *sample.response_token_ids)}
-        assert {i // 1000 for i in ids} == {policy}
-        assert {policy_of_agent[sample.agent_index] for sample in own} == {policy}
 
 
 # ---------------------------------------------------------------- checkpoints

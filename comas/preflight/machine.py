@@ -2,12 +2,9 @@
 
 import importlib.util
 import re
-from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-
-import psutil
 
 from comas.types import Device
 from comas.verification.sandbox import HOW_TO_GET_NAMESPACES, Isolation, Sandbox, SandboxError
@@ -133,27 +130,11 @@ def imagined_machine(num_gpus: int) -> Machine:
     return Machine("cuda", num_gpus, 79 << 30, 2000 << 30, has_cuda_compiler=True, is_imagined=True)
 
 
-def host_bytes(
-    groups: Path = Path("/proc/self/cgroup"), mounted: Path = Path("/sys/fs/cgroup")
-) -> int:
-    """Return the memory of the machine, or what a container, a batch job or another control group
-    around this process may use of it."""
-    limits = (path.read_text().strip() for path in _group_limits(groups, mounted))
-    physical = psutil.virtual_memory().total
-    return min([physical, *(int(limit) for limit in limits if limit != "max")])
+def host_bytes() -> int:
+    """Return the memory of the machine, or of the container."""
+    from ray._common.utils import get_system_memory
 
-
-def _group_limits(groups: Path, mounted: Path) -> Iterator[Path]:
-    """Yield the files with the limits of a process's control groups, of both versions, and of those
-    around them: a container sees its own as the outermost."""
-    for line in groups.read_text().splitlines() if groups.is_file() else ():
-        _, kinds, group = line.split(":", 2)
-        for each in (Path(group), *Path(group).parents):
-            inner = each.relative_to("/")
-            if not kinds:
-                yield from mounted.joinpath(inner).glob("memory.max")
-            elif "memory" in kinds.split(","):
-                yield from mounted.joinpath("memory", inner).glob("memory.limit_in_bytes")
+    return get_system_memory()
 
 
 def settle_isolation(wanted: str | None, *, key: str) -> Isolation:
