@@ -474,8 +474,8 @@ def _host_need(needed: float, machine: Machine) -> Need:
     if needed > present:
         fault = (
             f"{said}; train LoRA adapters (policy.lora.rank), use fewer agents "
-            "(society.num_agents) or engines, or on GPUs keep Adam's states there "
-            "(policy.adam_offload)"
+            "(society.num_agents) or engines, lower cluster.object_store_mib, or on GPUs keep "
+            "Adam's states there (policy.adam_offload)"
         )
     elif needed > USABLE_SHARE * present:
         doubt = f"{said}, which leaves little to everything else"

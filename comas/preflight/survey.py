@@ -235,7 +235,7 @@ def _plan_memory(
         "update",
         "a plan that fits",
         settle,
-        show=lambda found: f"ZeRO-{found[0].policy.zero_stage}{gpus}",
+        show=lambda found: found[1].removeprefix("update: ").partition(" (")[0] + gpus,
     )
     if found is None:
         return config, None
@@ -287,5 +287,5 @@ def disk_need(config: Config, *, sizes: Mapping[int, int], free: int, num_kept: 
             f"{in_words(needed)}; free some, name another disk with saves=..., or keep fewer "
             "(training.keep_checkpoints)"
         )
-    words = f"{in_words(needed)} (a checkpoint: {in_words(checkpoint)})"
+    words = f"{in_words(needed)} (a checkpoint: {in_words(checkpoint) if checkpoint else '?'})"
     return Need("disk", words, in_words(free), fault)
