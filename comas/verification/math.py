@@ -64,9 +64,6 @@ _EQUALITY = re.compile(r"(?<![<>!:=])=(?!=)|\\in(?![a-zA-Z])")
 _APPROXIMATION = re.compile(r"\\approx(?![a-zA-Z])")
 _IMPLICATION = re.compile(r"\\implies(?![a-zA-Z])")
 _PLUS_MINUS = re.compile(r"\\(pm|mp)(?![a-zA-Z])")
-# Between two words or digits a space is needed, and braces around more than a character.
-_IDLE_SPACE = re.compile(r"(?<![^\W_]) | (?![^\W_])")
-_BRACED_SCRIPT = re.compile(r"([_^])\{(\w)\}")
 _RATIO = re.compile(r":|\\text ?\{ ?to ?\}")
 _OPTION = re.compile(r"\\text ?\{ ?\(([A-Z])\) ?\}")
 _BASED = re.compile(r" ?(-?[0-9A-F]*\d[0-9A-F]*) ?(?:_ ?(?:base)?|(?:in )?base) ?(\w+) ?")
@@ -98,7 +95,7 @@ def verify_math(response: str, gold: str) -> Verdict:
 
 def _is_equal(gold: str, answer: str) -> bool:
     """True if two normalized answers are the same."""
-    if _key(gold) == _key(answer):
+    if gold == answer:
         return True
     if option := _OPTION.fullmatch(gold):
         return read_letter(answer) == option[1]
@@ -120,11 +117,6 @@ def _is_equal(gold: str, answer: str) -> bool:
         or any(_is_equal_list(pair, reading) for pair in _as_pair(gold))
         for reading in readings
     )
-
-
-def _key(text: str) -> str:
-    """Equal for texts that differ only in spaces and braces that print nothing."""
-    return _BRACED_SCRIPT.sub(r"\1\2", _IDLE_SPACE.sub("", join_thousands(text)))
 
 
 def _as_pair(text: str) -> list[str]:
@@ -214,7 +206,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def _is_equal_value(gold: str, answer: str) -> bool:
-    if _key(gold) == _key(answer):
+    if gold == answer:
         return True
     if is_text(gold):
         return is_equal_text(gold, answer)

@@ -49,8 +49,8 @@ class Verifier:
     memory each, and end with the pool or its process.
 
     Processes come from Python's forkserver: a script that uses this needs the guard
-    ``if __name__ == "__main__"``. Methods may be called from any thread or
-    coroutine. The forkserver itself, one per process and idle after ``close``, ends with it.
+    ``if __name__ == "__main__"``. Methods may be called from any thread. The forkserver itself, one
+    per process and idle after ``close``, ends with it.
 
     Example::
 
@@ -172,8 +172,6 @@ class _Batch:
         on_verdict: Callable[[], object],
     ) -> None:
         self.future: Future[list[Verdict]] = Future()
-        # Running: a coroutine that is cancelled while it waits must not cancel the verdicts.
-        self.future.set_running_or_notify_cancel()
         self._items = items
         self._different = dict.fromkeys(items)
         self._schedule = schedule
