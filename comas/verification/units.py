@@ -54,12 +54,10 @@ _PLURAL = re.compile(r"(?=.*[aeiou])[a-z]{3,}s|people|children|women|men|feet|mi
 _TOKEN = re.compile(
     r"\u00b0 ?[CF](?![a-zA-Z])|[^\W\d_]+|[$\u20ac\u00a3\u00a5\u20b9\u00b0]|-?\d|[/()]"
 )
-
-
 _NAMES = {"$": "dollar", "\u20ac": "euro"}
 _POWER_BEHIND = re.compile(r"(?<=[^\W\d_)]) (-?\d)(?! -?\d)")
 _UNPLACED_DIGIT = re.compile(r"(?<!\*\*)(?<!\*\*-)\d")
-_UNREADABLE = (AssertionError, TokenError, TypeError, ValueError)
+_UNREADABLE = (ArithmeticError, AssertionError, TokenError, TypeError, ValueError)
 """What pint raises of texts that are no units at all."""
 
 
