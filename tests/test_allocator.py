@@ -41,11 +41,10 @@ def test_ranks_get_segments_that_grow_unless_the_environment_has_settings(monkey
 
 
 def test_engines_get_none_as_their_sleep_has_a_pool_of_its_own():
-    assert not any(name in engine_environment("cuda") for name in VARIABLES)
-
-
-def test_engines_start_on_wsl2_which_vllm_leaves_without_pinned_memory():
-    assert engine_environment("cuda")["VLLM_WSL2_ENABLE_PIN_MEMORY"] == "1"
+    environment = engine_environment("cuda")
+    assert not any(name in environment for name in VARIABLES)
+    # And start on WSL2, which vLLM leaves without pinned memory.
+    assert environment["VLLM_WSL2_ENABLE_PIN_MEMORY"] == "1"
 
 
 @pytest.mark.parametrize("name", VARIABLES)

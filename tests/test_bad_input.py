@@ -63,9 +63,8 @@ def test_a_setting_that_cannot_be_is_named_with_the_numbers_or_what_to_do(
         ("model.safetensors", "not weights", ["{path} cannot be read"]),
         ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
         ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
-        ("tokenizer.json", "", ["{path} is damaged: ", "Get the model again"]),
-        ("tokenizer_config.json", "{", ["{path} is damaged: "]),
-        ("config.json", "[1]", ["{path} is damaged: "]),
+        ("tokenizer_config.json", "{", ["the tokenizer in {folder} cannot be read"]),
+        ("config.json", "[1]", ["{folder}", "get the model again"]),
     ],
 )
 def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, name, content, said):

@@ -73,17 +73,6 @@ def test_a_rate_that_has_fallen_never_rises_again(lr_schedule):
     assert rates[125:] == pytest.approx([0.1] * 619)
 
 
-@pytest.mark.parametrize("lr_schedule", ["constant_with_warmup", "cosine", "linear"])
-def test_a_schedule_continues_from_its_state(lr_schedule):
-    settings = {"lr_schedule": lr_schedule, "warmup_steps": 3, "num_steps": 9}
-    straight, stopped, resumed = (Run(**settings) for _ in range(3))
-    expected = straight.rates(9)
-    begun = stopped.rates(4)
-    resumed.schedule.load_state_dict(stopped.schedule.state_dict())
-    resumed._optimizer.load_state_dict(stopped._optimizer.state_dict())
-    assert begun + resumed.rates(5) == expected
-
-
 @pytest.mark.parametrize("lr_schedule", ["cosine", "linear"])
 def test_a_rate_that_falls_needs_the_length_of_the_run(lr_schedule):
     with pytest.raises(ValueError, match="num_training_steps"):

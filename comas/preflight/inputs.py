@@ -13,7 +13,7 @@ from comas.config.paths import tried
 from comas.config.schema import Config, Data, Rollout
 from comas.data import RECORDS, QuestionSet, fixed_subset, load_questions, reasoning_gym
 from comas.data.probe import ProbeItem, load_probe
-from comas.preflight.memory import ModelShape, head_size_of, is_shipped, model_shape
+from comas.preflight.memory import ModelShape, is_shipped, model_shape
 from comas.preflight.needs import Checklist, Need
 from comas.preflight.sizes import derive_sizes
 from comas.quickstart import QUICKSTART_PREFIX
@@ -119,14 +119,14 @@ class Inputs:
         return found | {name: file.location for name, file in files.items() if file is not None}
 
 
-def find_inputs(config: Config, needs: Checklist, *, device: Device) -> Inputs:
+def find_inputs(config: Config, needs: Checklist) -> Inputs:
     """Find all models and files of ``config``; each is a line of ``needs``.
 
     A resumed run continues with the models and questions that it began with.
     """
     data, asked = config.data, config.validation.num_questions
     models = {
-        name: needs.find(f"model {name}", "complete", partial(_find_model, config, name, device))
+        name: needs.find(f"model {name}", "complete", partial(_find_model, config, name))
         for name in dict.fromkeys(config.models)
     }
     train = needs.find(
@@ -259,7 +259,7 @@ def _locate(config: Config, name: str, *, embedded: Collection[str]) -> tuple[st
     return location, False
 
 
-def _find_model(config: Config, name: str, device: Device) -> FoundModel:
+def _find_model(config: Config, name: str) -> FoundModel:
     location, is_built = _locate(config, name, embedded=EMBEDDED_MODELS)
     if not is_built:
         return FoundModel(location, None)
@@ -273,14 +273,11 @@ def _find_model(config: Config, name: str, device: Device) -> FoundModel:
     )
     if not is_embedded:
         from comas.engines.policy.architecture import check_trainable
-        from comas.engines.rollout.vllm_options import check_head_size
 
         with _blaming_model(location):
             modules = without_weights(str(description_of(location)))
             if name in {config.models[policy] for policy in config.trained_policies}:
                 check_trainable(modules)
-            if device == "cpu":
-                check_head_size(head_size_of(modules.config))
     return FoundModel(location, description_of(location), thinking)
 
 

@@ -109,7 +109,7 @@ def survey_run(config: Config) -> Findings:
     needs = Checklist()
     machine = _find_machine(config, needs)
     device = machine.device
-    inputs = find_inputs(config, needs, device=device)
+    inputs = find_inputs(config, needs)
     train = None if inputs.train is None else inputs.train.questions
     folders = {name: model.folder for name, model in inputs.models.items() if model.folder}
     questions = () if train is None else train.questions

@@ -24,17 +24,8 @@ MODEL_FILES = ("*.safetensors", *DESCRIPTION_FILES)
 model says."""
 CARD = "README.md"
 """The model card: where the model comes from, and its licence."""
-NEEDED = {
-    "config.json": ("config.json",),
-    "tokenizer.json or tokenizer_config.json": ("tokenizer.json", "tokenizer_config.json"),
-    "*.safetensors": ("*.safetensors",),
-}
-"""Required file, in words -> patterns of files, any of which will do."""
-OBJECTS = (
-    *("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"),
-    *("special_tokens_map.json", "added_tokens.json", "vocab.json"),
-)
-"""Files that hold one JSON object each."""
+NEEDED = ("config.json", "tokenizer*.json", "*.safetensors")
+"""Patterns of required files."""
 _OBJECT = TypeAdapter(dict[str, Any])
 
 
@@ -48,12 +39,7 @@ class Adapter(NamedTuple):
 
 def check_model_folder(folder: Path) -> None:
     """Raise ValueError, with what is missing or damaged, unless ``folder`` holds a model."""
-    missing = [
-        wanted
-        for wanted, patterns in NEEDED.items()
-        if not any(path.is_file() for pattern in patterns for path in folder.glob(pattern))
-    ]
-    if missing:
+    if missing := [pattern for pattern in NEEDED if not any(folder.glob(pattern))]:
         held = ", ".join(sorted(path.name for path in folder.iterdir())[:8]) or "nothing"
         raise ValueError(
             f"{folder} lacks {', '.join(missing)}: it is not a complete model folder in Hugging "
@@ -168,21 +154,19 @@ def load_tokenizer(folder: Path) -> Any:
     """
     from transformers import AutoConfig, AutoTokenizer
 
-    again = "get the model again"
-    for path in (folder / name for name in OBJECTS):
-        if path.is_file():
-            read_json(path, _OBJECT, remedy=again.capitalize())
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder)
+        known = AutoConfig.from_pretrained(folder).get_text_config().vocab_size
     except Exception as error:  # the tokenizers library raises nothing narrower
         reason = " ".join(str(error).split())
-        raise ValueError(f"the tokenizer in {folder} cannot be read ({reason}): {again}") from error
+        raise ValueError(
+            f"the tokenizer in {folder} cannot be read ({reason}): get the model again"
+        ) from error
     if tokenizer.chat_template is None:
         raise ValueError(
             f"the tokenizer in {folder} has no chat template, but every prompt is a chat message: "
             "choose an instruction-tuned model, or add chat_template.jinja"
         )
-    known = AutoConfig.from_pretrained(folder).get_text_config().vocab_size
     highest = max(tokenizer.get_vocab().values())
     if highest >= known:
         raise ValueError(

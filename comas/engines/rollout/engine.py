@@ -76,7 +76,6 @@ class RolloutEngine:
         self._seed = seed
         self._adapters = adapters
         self._policy_versions = Counter[int | None]()  # by adapter
-        self._is_updating = False
         self._asked: dict[int, _Asked] = {}  # the requests in flight
         self._conversation = asyncio.Lock()
         self._results: asyncio.Queue[_Result] = asyncio.Queue()
@@ -114,9 +113,11 @@ class RolloutEngine:
             reader, writer = await asyncio.open_connection(endpoint.host, endpoint.port)
             writer.write(endpoint.password)
             self._results = asyncio.Queue()
+            heartbeat = asyncio.create_task(self._send_heartbeats(writer))
             try:
-                await self._converse(reader, writer)
+                await run_all([self._receive_requests(reader, writer), self._send_answers(writer)])
             finally:
+                heartbeat.cancel()
                 self._forget(list(self._asked))
                 writer.close()
 
@@ -133,7 +134,6 @@ class RolloutEngine:
     async def start_weight_update(self) -> None:
         """Begin an update; no request may be in flight."""
         assert not self._asked, "a weight update started with requests in flight"
-        self._is_updating = True
         await self._on_worker("start_weight_update")
 
     async def update_weights(self, update_info: dict[str, Any]) -> None:
@@ -145,7 +145,6 @@ class RolloutEngine:
         await self._on_worker("finish_weight_update")
         await self._thread.call(_reset_prefix_cache)
         self._policy_versions[None] += 1
-        self._is_updating = False
 
     async def load_adapter(self, policy: int, weights: Mapping[str, torch.Tensor]) -> None:
         """Serve ``weights`` (PEFT's names) as the adapter of ``policy``; no request may be in
@@ -191,27 +190,28 @@ class RolloutEngine:
         layers: list[str] = []
         if self._adapters is not None:
             layers = adapted_layers(self._folder, self._adapters.lora.target_modules)
-        return _load_engine(
-            engine_arguments(
-                str(self._folder),
-                rollout=self._rollout,
-                device=self._device,
-                weight_transfer=self._weight_transfer,
-                seed=self._seed,
-                adapters=self._adapters,
-                adapted_layers=layers,
-            )
+        arguments = engine_arguments(
+            str(self._folder),
+            rollout=self._rollout,
+            device=self._device,
+            weight_transfer=self._weight_transfer,
+            seed=self._seed,
+            adapters=self._adapters,
+            adapted_layers=layers,
         )
+        engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
+        if self._rollout.tensor_parallel > 1:
+            end_together(engine)
+        params = _sampling_params(temperature=1.0, seed=0, max_tokens=2)
+        for request_id in ("warm-up of one", "warm-up of several"):
+            engine.add_request(request_id, tokens_input([0]), params)
+        while engine.has_unfinished_requests():
+            engine.step()
+        _reset_prefix_cache(engine)
+        return engine
 
     async def _on_worker(self, method: str | Callable[..., None], **arguments: Any) -> None:
         await self._thread.call(lambda engine: engine.collective_rpc(method, kwargs=arguments))
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        heartbeat = asyncio.create_task(self._send_heartbeats(writer))
-        try:
-            await run_all([self._receive_requests(reader, writer), self._send_answers(writer)])
-        finally:
-            heartbeat.cancel()
 
     async def _send_heartbeats(self, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):  # which whoever reads notices as well
@@ -241,7 +241,6 @@ class RolloutEngine:
 
     def _start(self, requests: dict[int, Request]) -> list[int]:
         """Hand requests to the engine's thread, but for those whose prompt is over the limit."""
-        assert not (requests and self._is_updating), "a request came during a weight update"
         prompts = self._encode(requests.values())
         fitting = {}
         for (key, request), prompt in zip(requests.items(), prompts, strict=True):
@@ -361,19 +360,6 @@ def _sampling_params(
         output_kind=RequestOutputKind.FINAL_ONLY,
         skip_clone=True,  # of use for one request only
     )
-
-
-def _load_engine(arguments: dict[str, Any]) -> LLMEngine:
-    engine = LLMEngine.from_engine_args(EngineArgs(**arguments))
-    if arguments.get("tensor_parallel_size", 1) > 1:
-        end_together(engine)
-    params = _sampling_params(temperature=1.0, seed=0, max_tokens=2)
-    for request_id in ("warm-up of one", "warm-up of several"):
-        engine.add_request(request_id, tokens_input([0]), params)
-    while engine.has_unfinished_requests():
-        engine.step()
-    _reset_prefix_cache(engine)
-    return engine
 
 
 def _reset_prefix_cache(engine: LLMEngine) -> None:

@@ -22,9 +22,6 @@ like ours has 2,048, so that a mean prompt of the paper's run takes two steps.""
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for; an adapter of another rank takes the room of the next."""
 
-CPU_HEAD_SIZES = (32, 64, 80, 96, 112, 128, 160, 192, 224, 256, 512)
-"""Attention heads that vLLM knows on a CPU, where it fails at its first prompt with any other."""
-
 QUIET_VLLM = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 """Environment variables of any process that imports vLLM."""
 
@@ -110,7 +107,16 @@ def engine_arguments(
     if adapters is None:
         arguments["weight_transfer_config"] = {"backend": weight_transfer}
     else:
-        arguments |= _lora_options(adapters, adapted_layers)
+        assert adapters.lora.rank is not None
+        arguments |= {
+            "enable_lora": True,
+            # All of them at once in any batch, and none is ever evicted.
+            "max_loras": len(adapters.policies),
+            "max_cpu_loras": len(adapters.policies),
+            "max_lora_rank": lora_room(adapters.lora.rank),
+            # Else vLLM would also multiply by nothing for embeddings and the output layer.
+            "lora_target_modules": list(adapted_layers),
+        }
     if device == "cuda":
         arguments |= {
             "gpu_memory_utilization": rollout.gpu_memory_utilization,
@@ -127,20 +133,6 @@ def engine_arguments(
         )
         arguments["worker_extension_cls"] = "comas.engines.rollout.cpu.worker.CpuWorker"
     return arguments | rollout.vllm_options
-
-
-def _lora_options(adapters: Adapters, adapted_layers: Sequence[str]) -> dict[str, Any]:
-    rank, num_adapters = adapters.lora.rank, len(adapters.policies)
-    assert rank is not None
-    return {
-        "enable_lora": True,
-        # All of them at once in any batch, and none is ever evicted.
-        "max_loras": num_adapters,
-        "max_cpu_loras": num_adapters,
-        "max_lora_rank": lora_room(rank),
-        # Else vLLM would also multiply by nothing for embeddings and the output layer.
-        "lora_target_modules": list(adapted_layers),
-    }
 
 
 def lora_room(rank: int) -> int:
@@ -166,12 +158,3 @@ def cpu_options(*, max_model_len: int, max_num_seqs: int, kv_cache_mib: int) -> 
         "max_num_batched_tokens": max(max_model_len, max_num_seqs, _CPU_PREFILL_TOKENS),
         "worker_extension_cls": "comas.engines.rollout.cpu.amx.AmxWorker",
     }
-
-
-def check_head_size(size: int) -> None:
-    """Raise ValueError unless attention heads of this size are among ``CPU_HEAD_SIZES``."""
-    if size not in CPU_HEAD_SIZES:
-        raise ValueError(
-            f"its attention heads have the size {size}, and vLLM on a CPU only knows "
-            f"{', '.join(map(str, CPU_HEAD_SIZES))}: choose another model, or run this one on a GPU"
-        )

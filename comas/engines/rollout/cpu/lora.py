@@ -42,16 +42,10 @@ class DenseAdapters(PunicaWrapperCPU):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._layers: dict[int, StackedLayer] = {}
-        self._owners: dict[torch.dtype, torch.Tensor] = {}
 
     def forget_layers(self) -> None:
         """Read the adapters' weights again, which have changed."""
         self._layers.clear()
-
-    def update_metadata(self, *arguments: Any, **named: Any) -> None:
-        """Take note of the adapter of every token."""
-        super().update_metadata(*arguments, **named)
-        self._owners.clear()
 
     def add_lora_linear(
         self,
@@ -79,20 +73,14 @@ class DenseAdapters(PunicaWrapperCPU):
         inner = _custom_ops.onednn_mm(layer.first, x, None).view(
             len(x), len(layer.second), num_slots, -1
         )
-        inner *= self._owner_of_tokens(num_slots, x.dtype)
+        # [T, 1, s, 1]: 1 at the slot of the token's adapter; nowhere if it has none.
+        owners = self.token_lora_indices[:, None] == torch.arange(num_slots)
+        inner *= owners.to(x.dtype)[:, None, :, None]
         start = 0
         for part, (weight, size) in enumerate(zip(layer.second, output_slices, strict=True)):
             weighted = inner[:, part].flatten(1)
             y[:, start : start + size] += _custom_ops.onednn_mm(weight, weighted, None)
             start += size
-
-    def _owner_of_tokens(self, num_slots: int, dtype: torch.dtype) -> torch.Tensor:
-        """[T, 1, s, 1]: 1 at the slot of the token's adapter; nowhere if it has none."""
-        if dtype not in self._owners:
-            slots = torch.arange(num_slots)
-            owners = (self.token_lora_indices[:, None] == slots).to(dtype)
-            self._owners[dtype] = owners[:, None, :, None]
-        return self._owners[dtype]
 
 
 def stack_layer(
