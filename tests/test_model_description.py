@@ -6,21 +6,18 @@ import json
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import transformers
-from test_merge_models import save_adapter
 from tiny_models import byte_tokenizer, random_model
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from comas.engines.policy.weights import save_model
 from comas.run import model_cards
 from comas.utils.model_description import copy_tokenizer
-from scripts.merge_models import main
 
 LLAMA3 = {"factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0} | {
     "original_max_position_embeddings": 256,
@@ -60,46 +57,28 @@ def save_whole(base: Path, output: Path) -> None:
     save_model(model, output, base=base, rank=0)
 
 
-def save_merged(base: Path, output: Path) -> None:
-    save_adapter(base, output.parent / "run/models" / output.name)
-    assert main([str(output.parent / "run"), str(output.parent)]) == 0
-
-
 def read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text())
 
 
 @FAMILIES
 @pytest.mark.parametrize("version", [4, 5])
-@pytest.mark.parametrize(("save", "dtype"), [(save_whole, "bfloat16"), (save_merged, "float32")])
 def test_an_exported_model_is_described_in_the_words_of_both_versions(
-    tmp_path: Path,
-    family: str,
-    version: int,
-    save: Callable[[Path, Path], None],
-    dtype: str,
+    tmp_path: Path, family: str, version: int
 ) -> None:
     base, output = save_base(tmp_path / "base", family, version=version), tmp_path / "agent_0"
-    save(base, output)
+    save_whole(base, output)
     config = read(output / "config.json")
     assert {key: config[key] for key in OLDER_NAMES[family]} == OLDER_NAMES[family]
-    assert (config["torch_dtype"], config["dtype"]) == (dtype, dtype)
+    assert config["torch_dtype"] == config["dtype"] == "bfloat16"
     assert read(output / "tokenizer_config.json")["tokenizer_class"] == "PreTrainedTokenizerFast"
     before, after = (AutoConfig.from_pretrained(path).to_dict() for path in (base, output))
     assert {key for key in before if before[key] != after[key]} <= {"_name_or_path", "dtype"}
     assert after["rope_parameters"] == ROPE[family]
-
-
-@FAMILIES
-def test_an_exported_tokenizer_says_what_the_base_s_says(tmp_path: Path, family: str) -> None:
-    base = save_base(tmp_path / "base", family)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/config.json").write_bytes((base / "config.json").read_bytes())
-    copy_tokenizer(base, tmp_path / "out")
-    own, found = (AutoTokenizer.from_pretrained(path) for path in (base, tmp_path / "out"))
-    assert found(TEXT).input_ids == own(TEXT).input_ids
-    assert found.extra_special_tokens == own.extra_special_tokens == ["<|im_start|>"]
-    assert found.chat_template == own.chat_template
+    written, found = (AutoTokenizer.from_pretrained(path) for path in (base, output))
+    assert found(TEXT).input_ids == written(TEXT).input_ids
+    assert found.extra_special_tokens == written.extra_special_tokens == ["<|im_start|>"]
+    assert found.chat_template == written.chat_template
 
 
 def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path: Path) -> None:

@@ -29,23 +29,9 @@ from safetensors.torch import load_file, save_file
 from tiny_models import CHAT_TEMPLATE, save_tiny_model
 from torch import distributed
 from torch.nn.functional import cosine_similarity, logsigmoid
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    BloomConfig,
-    MambaConfig,
-    PhiConfig,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, BloomConfig, MambaConfig, PhiConfig
 
-from comas.config.schema import (
-    Algorithm,
-    Custom,
-    Dpo,
-    Grpo,
-    Optimization,
-    Policy,
-    ReinforcePP,
-)
+from comas.config.schema import Algorithm, Custom, Dpo, Grpo, Optimization, Policy, ReinforcePP
 from comas.engines import LOOPBACK_GROUPS
 from comas.engines.policy import engine as engine_module
 from comas.engines.policy.architecture import check_trainable
@@ -367,11 +353,15 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("aggregation", ["token_mean", "sequence_mean"])
-def test_the_update_does_not_depend_on_micro_batches(qwen2, split, aggregation):
-    algorithm = ReinforcePP(loss_aggregation=aggregation)
-    update = partial(updated_weights, qwen2, make_samples(), algorithm=algorithm)
-    assert largest_difference(update(micro_batch_tokens=1000), update(**split)) < 1e-5
+def test_the_update_does_not_depend_on_micro_batches(qwen2, split):
+    def update(aggregation: str, **split: Any) -> Weights:
+        algorithm = ReinforcePP(loss_aggregation=aggregation)
+        return updated_weights(qwen2, make_samples(), algorithm=algorithm, **split)
+
+    wholes = [update(way, micro_batch_tokens=1000) for way in ("token_mean", "sequence_mean")]
+    for whole, way in zip(wholes, ("token_mean", "sequence_mean"), strict=True):
+        assert largest_difference(whole, update(way, **split)) < 1e-5
+    assert largest_difference(*wholes) > 1e-4
 
 
 def test_only_what_is_over_the_budget_is_computed_twice(qwen2):
@@ -386,14 +376,6 @@ def test_only_what_is_over_the_budget_is_computed_twice(qwen2):
     trainer._engine.module.register_forward_pre_hook(look)
     trainer.update(make_samples(), step=0)
     assert set(seen) == {(True, True), (False, False)}
-
-
-@pytest.mark.parametrize(
-    "changes", [{"loss_aggregation": "sequence_mean"}, {"rollout_correction": "ratio"}], ids=str
-)
-def test_a_setting_of_the_loss_changes_the_update(qwen2, changes):
-    other = updated_weights(qwen2, make_samples(), algorithm=ReinforcePP(**changes))
-    assert largest_difference(updated_weights(qwen2, make_samples()), other) > 1e-4
 
 
 @stages
@@ -454,12 +436,6 @@ def test_bfloat16_training_moves_with_float32(qwen2, zero_stage):
         return torch.cat([weight.float().flatten() for weight in weights]) - start
 
     assert cosine_similarity(movement("float32"), movement("bfloat16"), dim=0) > 0.8
-
-
-def test_the_first_steps_warm_up_from_above_zero(qwen2):
-    trainer = make_trainer(qwen2, optimization=replace(OPTIMIZATION, warmup_steps=4))
-    rates = [trainer.update(make_samples(4), step=step).learning_rate for step in range(5)]
-    assert [rate / LEARNING_RATE for rate in rates] == pytest.approx([0.25, 0.5, 0.75, 1.0, 1.0])
 
 
 def test_epochs_multiply_the_optimiser_steps_and_later_ones_clip(qwen2):
@@ -567,13 +543,10 @@ def test_only_log_probs_that_an_update_needs_beforehand_take_a_pass(
 ):
     passes = []
     compute = PolicyTrainer._logprobs
-    monkeypatch.setattr(
-        PolicyTrainer, "_logprobs", lambda *given: passes.append(given) or compute(*given)
-    )
+    monkeypatch.setattr(PolicyTrainer, "_logprobs", lambda *a: passes.append(a) or compute(*a))
     settings = replace(OPTIMIZATION, **changes)
-    make_trainer(qwen2, algorithm=algorithm, optimization=settings).update(
-        make_candidates(), step=0
-    )
+    trainer = make_trainer(qwen2, algorithm=algorithm, optimization=settings)
+    trainer.update(make_candidates(), step=0)
     assert len(passes) == num_passes
 
 

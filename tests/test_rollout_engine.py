@@ -111,7 +111,7 @@ def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled() -> No
 
     def ask(after: Continuation | None) -> list[int]:
         assert engine._start({1: request("1 + 1?", after=after)}) == []
-        return started["1"][0]["prompt_token_ids"]
+        return started["1"]["prompt"]["prompt_token_ids"]
 
     def say(text: str) -> Generation:
         ids = [*tokenizer.encode(text, add_special_tokens=False), END_OF_TURN]
@@ -127,7 +127,7 @@ def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled() -> No
     assert tokenizer.decode(whole) == f"{tokenizer.decode(prompt)}print<|im_end|>{middle}"
     assert whole.count(END_OF_TURN) == 3  # of the prompt, of the response, of the answer
     num_answered = len(whole) - len(prompt) - 6
-    assert started["1"][1].max_tokens == ROLLOUT.max_response_tokens - 6 - num_answered
+    assert started["1"]["params"].max_tokens == ROLLOUT.max_response_tokens - 6 - num_answered
 
     second = say("So 2.")
     assert (second.prompt_token_ids, second.response_text) == (

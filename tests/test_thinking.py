@@ -29,6 +29,8 @@ QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
 
 LEFT_TO_MODEL = ThinkingMarks("<think>", "</think>")
 OPENED = replace(LEFT_TO_MODEL, opens=True)
+NOT_ONCE = "<think>a</think>b<think>c</think>d"
+NESTED = "<think>a<think>b</think>c</think>"
 
 
 def encoder(style: str, **rules) -> ChatEncoder:
@@ -36,48 +38,28 @@ def encoder(style: str, **rules) -> ChatEncoder:
 
 
 @pytest.mark.parametrize(
-    ("marks", "response", "thinking", "answer"),
+    ("marks", "response", "thinking", "answer", "is_unfinished"),
     [
-        (LEFT_TO_MODEL, "71", "", "71"),
-        (LEFT_TO_MODEL, " 71 \n", "", " 71 \n"),
-        (LEFT_TO_MODEL, "<think>8 + 3</think>\n\n71", "<think>8 + 3</think>\n\n", "71"),
-        (LEFT_TO_MODEL, "<think>8 + 3", "<think>8 + 3", ""),
-        (LEFT_TO_MODEL, "8 + 3</think>71", "8 + 3</think>", "71"),
-        (LEFT_TO_MODEL, "<think>a</think>b<think>c</think>d", None, "bd"),
-        (
-            LEFT_TO_MODEL,
-            "<think>a<think>b</think>c</think>d",
-            "<think>a<think>b</think>c</think>",
-            "d",
-        ),
-        (OPENED, "8 + 3</think>71", "8 + 3</think>", "71"),
-        (OPENED, "8 + 3", "8 + 3", ""),
-        (OPENED, "<think>8 + 3</think>71", "<think>8 + 3</think>", "71"),
-        (OPENED, "", "", ""),
-        (OPENED, "8 + 3</think>", "8 + 3</think>", ""),
+        (LEFT_TO_MODEL, "71", "", "71", False),
+        (LEFT_TO_MODEL, " 71 \n", "", " 71 \n", False),
+        (LEFT_TO_MODEL, "<think>8 + 3</think>\n\n71", "<think>8 + 3</think>\n\n", "71", False),
+        (LEFT_TO_MODEL, "<think>8 + 3", "<think>8 + 3", "", True),
+        (LEFT_TO_MODEL, "8 + 3</think>71", "8 + 3</think>", "71", False),
+        # Where the answer is no end of the response, all of that is kept as thinking.
+        (LEFT_TO_MODEL, NOT_ONCE, NOT_ONCE, "bd", False),
+        (LEFT_TO_MODEL, f"{NESTED}d", NESTED, "d", False),
+        (OPENED, "8 + 3</think>71", "8 + 3</think>", "71", False),
+        (OPENED, "8 + 3", "8 + 3", "", True),
+        (OPENED, "8</think>7<think>", "8</think>7<think>", "7", True),
+        (OPENED, "<think>8 + 3</think>71", "<think>8 + 3</think>", "71", False),
+        (OPENED, "", "", "", True),
+        (OPENED, "8 + 3</think>", "8 + 3</think>", "", False),
     ],
 )
 def test_an_answer_is_what_stands_outside_of_the_marks(
-    marks: ThinkingMarks, response: str, thinking: str | None, answer: str
+    marks: ThinkingMarks, response: str, thinking: str, answer: str, is_unfinished: bool
 ):
-    # Where the answer is no end of the response, all of that is kept as thinking.
-    assert marks.split(response) == Said(response if thinking is None else thinking, answer)
-
-
-@pytest.mark.parametrize(
-    ("marks", "response", "is_unfinished"),
-    [
-        (LEFT_TO_MODEL, "71", False),
-        (LEFT_TO_MODEL, "<think>8", True),
-        (LEFT_TO_MODEL, "<think>8</think>", False),
-        (OPENED, "8", True),
-        (OPENED, "8</think>7", False),
-        (OPENED, "8</think>7<think>", True),
-    ],
-)
-def test_a_response_ends_while_it_thinks_or_after(
-    marks: ThinkingMarks, response: str, is_unfinished: bool
-):
+    assert marks.split(response) == Said(thinking, answer)
     assert marks.is_unfinished(response) == is_unfinished
 
 
@@ -133,8 +115,8 @@ def test_a_model_without_marks_has_no_lengths_of_thinking():
 
 
 def thought(text: str, *, thinking: int, whole: int, ended: str = "stop"):
-    of_model = generation(text, num_tokens=whole, finish_reason=ended)
-    return replace(of_model, thinking_text="<think>8</think>", num_thinking_tokens=thinking)
+    said = generation(text, num_tokens=whole, finish_reason=ended)
+    return replace(said, thinking_text="<think>8</think>", num_thinking_tokens=thinking)
 
 
 async def think(request: Request) -> Generation:
@@ -157,16 +139,14 @@ def test_no_prompt_no_score_and_no_history_holds_what_was_thought(schedule: str)
 
 
 def test_the_records_keep_the_thinking_apart():
-    own = replace(turn("r0.s0"), generation=thought("71", thinking=2, whole=3))
-    record = discussion_record(RewardedDiscussion(discussion(own), (1.0,)), verdicts={})
-    [said] = record["turns"]
+    thoughtful = replace(turn("r0.s0"), generation=thought("71", thinking=2, whole=3))
+    item = RewardedDiscussion(discussion(thoughtful, turn("r0.s1", "71")), (1.0, 1.0))
+    record = discussion_record(item, verdicts={})
+    said, plain = record["turns"]
     assert (said["response"], said["thinking"]) == ("71", "<think>8</think>")
-    [shown] = thread_of(record, step=1).turns
+    assert "thinking" not in plain
+    shown = thread_of(record, step=1).turns[0]
     assert (shown.text, shown.thinking) == ("71", "<think>8</think>")
-    plain = discussion_record(
-        RewardedDiscussion(discussion(turn("r0.s0", "71")), (1.0,)), verdicts={}
-    )
-    assert "thinking" not in plain["turns"][0]
 
 
 def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
@@ -176,9 +156,7 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
         thought("7", thinking=1, whole=8, ended="length"),  # and within it
         generation("71", num_tokens=4),  # of another model, which has no marks
     ]
-    turns = [
-        replace(turn(f"r0.s{i}", agent=int(i == 3)), generation=of) for i, of in enumerate(said)
-    ]
+    turns = [replace(turn(f"r0.s{i}", agent=i // 3), generation=s) for i, s in enumerate(said)]
     item = RewardedDiscussion(discussion(*turns), (1.0,) * 4)
     metrics = rollout_metrics([item], num_agents=2)
     assert metrics["thinking_length"] == metrics["agent_0/thinking_length"] == 5  # (6 + 8 + 1) / 3

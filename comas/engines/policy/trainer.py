@@ -1,10 +1,9 @@
 """One policy's update, on one rank: from the buffer to new weights, read from top to bottom."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import chain
 from random import Random
-from typing import Any, Self
+from typing import Any
 
 import torch
 from torch import distributed
@@ -73,7 +72,7 @@ class PolicyTrainer(PolicyEngine):
             return UpdateStats(learning_rate=self._engine.get_lr()[0])
         steps = self._optimizer_steps(len(samples), step=step)
         targets = self._targets(samples, num_steps=len(steps))
-        sums = UpdateSums.start(targets.mask)
+        sums = UpdateSums(targets.mask)
         for indices in steps:
             self._optimizer_step(samples, indices, targets, sums)
         self._check_finite(step=step)
@@ -181,48 +180,35 @@ class PolicyTrainer(PolicyEngine):
         return logprobs
 
 
-@dataclass
 class UpdateSums:
     """The sums that an update takes over its micro batches; tensors hold this rank's share."""
 
-    logprobs: torch.Tensor
-    """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
-    loss: torch.Tensor
-    entropy: torch.Tensor
-    """Sum over all response tokens, in nats."""
-    num_clipped: torch.Tensor
-    num_corrected: torch.Tensor
-    num_correctable: torch.Tensor
-    gradient_norm: float = 0.0
-    num_tokens: int = 0
-    num_steps: int = 0
-    """Optimiser steps, skipped ones included."""
-    num_skipped_steps: int = 0
-    learning_rate: float = 0.0
-    """The learning rate of the last optimiser step."""
-
-    @classmethod
-    def start(cls, mask: torch.Tensor) -> Self:
+    def __init__(self, mask: torch.Tensor) -> None:
         """Nothing done yet, on a buffer of this mask [N, T]."""
-        sums = torch.zeros(5, device=mask.device).unbind()
-        return cls(torch.zeros(mask.shape, device=mask.device), *sums)
+        self.logprobs = torch.zeros(mask.shape, device=mask.device)
+        """[N, T]: of the first optimiser step's samples, which are from before the update."""
+        self.totals = torch.zeros(5, device=mask.device)
+        """Loss, entropy in nats, and the three counts of ``Surrogate``."""
+        self.gradient_norm = 0.0
+        self.num_tokens = 0
+        self.num_steps = 0
+        """Optimiser steps, skipped ones included."""
+        self.num_skipped_steps = 0
+        self.learning_rate = 0.0
+        """The learning rate of the last optimiser step."""
 
     def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
         """Count a micro batch with its entropies [B, R], 0 where padded."""
-        self.loss += surrogate.loss.detach()
-        self.entropy += entropies.sum()
-        self.num_clipped += surrogate.num_clipped
-        self.num_corrected += surrogate.num_corrected
-        self.num_correctable += surrogate.num_correctable
+        loss, *counts = surrogate
+        shares = (loss.detach(), entropies.sum(), *counts)
+        self.totals += torch.stack([share.to(self.totals) for share in shares])
 
     def end_step(self, *, num_tokens: int, gradient_norm: float | None) -> None:
         """Count an optimiser step; without a norm it was skipped."""
         self.num_tokens += num_tokens
         self.num_steps += 1
-        if gradient_norm is None:
-            self.num_skipped_steps += 1
-        else:
-            self.gradient_norm += gradient_norm
+        self.num_skipped_steps += gradient_norm is None
+        self.gradient_norm += gradient_norm or 0.0
 
     def statistics(
         self, samples: Sequence[TrainingSample], targets: Targets, *, first_step: Sequence[int]
@@ -233,22 +219,21 @@ class UpdateSums:
         first optimiser step saw, of its samples ``first_step``: all of them, or a part drawn at
         random.
         """
-        counted = (self.entropy, self.num_clipped, self.num_corrected, self.num_correctable)
-        for share in (self.logprobs, self.loss, *counted):
+        for share in (self.logprobs, self.totals):
             distributed.all_reduce(share)
+        loss, entropy, num_clipped, num_corrected, num_correctable = self.totals.tolist()
         known, before = targets.mask, targets.policy_logprobs
         if before is None:
             known, before = torch.zeros_like(known), self.logprobs
             known[list(first_step)] = targets.mask[list(first_step)]
         log_ratio = (before - targets.rollout_logprobs)[known]
         mismatch, ratio = log_ratio.abs(), log_ratio.exp()
-        loss = self.loss.item() / distributed.get_world_size()
         num_applied = self.num_steps - self.num_skipped_steps
         return UpdateStats(
-            policy_loss=loss / self.num_steps,
+            policy_loss=loss / distributed.get_world_size() / self.num_steps,
             kl=log_ratios(before, targets.reference_logprobs, known)[known].mean().item(),
-            entropy=self.entropy.item() / self.num_tokens,
-            clip_fraction=self.num_clipped.item() / self.num_tokens,
+            entropy=entropy / self.num_tokens,
+            clip_fraction=num_clipped / self.num_tokens,
             gradient_norm=self.gradient_norm / max(num_applied, 1),
             num_tokens=int(targets.mask.sum()),
             num_samples=targets.mask.shape[0],
@@ -259,6 +244,6 @@ class UpdateSums:
             mismatch_max=mismatch.max().item(),
             rollout_ratio_mean=ratio.mean().item(),
             rollout_ratio_max=ratio.max().item(),
-            corrected_share=self.num_corrected.item() / max(self.num_correctable.item(), 1),
+            corrected_share=num_corrected / max(num_correctable, 1),
             advantages=targets.advantages_by_sample(samples),
         )

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from vllm import CompletionOutput, EngineArgs, RequestOutput, SamplingParams
@@ -26,9 +26,6 @@ from comas.types import Continuation, Device, Generation, Request
 from comas.utils.chat import ChatEncoder, chat_messages
 from comas.utils.concurrency import run_all
 from comas.utils.model_folder import adapted_layers, folder_of, load_tokenizer
-
-if TYPE_CHECKING:
-    from comas.engines.rollout.engine_thread import EngineRequest
 
 HEARTBEAT_S = 2.0
 """Between two signs of life, in seconds."""
@@ -265,18 +262,19 @@ class RolloutEngine:
         if in_flight:
             self._thread.abort([str(key) for key in in_flight])
 
-    def _engine_request(self, asked: _Asked) -> EngineRequest:
+    def _engine_request(self, asked: _Asked) -> dict[str, Any]:
         request, temperature = asked.request, asked.request.temperature
-        tokens = tokens_input([*asked.prompt, *asked.before])
         params = _sampling_params(
             temperature=self._rollout.temperature if temperature is None else temperature,
             seed=request.seed,
             max_tokens=self._rollout.max_response_tokens - len(asked.before),
             min_tokens=max(self._rollout.min_response_tokens - len(asked.before), 0),
         )
-        if request.adapter is None:
-            return tokens, params
-        return tokens, params, None, adapter_request(request.adapter)
+        return {
+            "prompt": tokens_input([*asked.prompt, *asked.before]),
+            "params": params,
+            "lora_request": None if request.adapter is None else adapter_request(request.adapter),
+        }
 
     def _answers(self, outputs: dict[int, RequestOutput]) -> Answers:
         completions = [output.outputs[0] for output in outputs.values()]

@@ -10,15 +10,8 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from vllm import RequestOutput, SamplingParams
-    from vllm.inputs import TokensInput
-    from vllm.lora.request import LoRARequest
+    from vllm import RequestOutput
     from vllm.v1.engine.llm_engine import LLMEngine
-
-    # Arguments of vLLM's add_request after the name; None: it arrives now.
-    EngineRequest = (
-        tuple[TokensInput, SamplingParams] | tuple[TokensInput, SamplingParams, None, LoRARequest]
-    )
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +75,12 @@ class EngineThread:
         self._thread.start()
         await self.call(lambda engine: None)
 
-    def add(self, requests: Mapping[str, EngineRequest]) -> None:
-        """Start requests; the name of each comes back in its output."""
+    def add(self, requests: Mapping[str, Mapping[str, Any]]) -> None:
+        """Start requests: name, which comes back in the output -> further arguments of vLLM's
+        ``add_request``."""
         self.check()
         self._commands.put(
-            lambda engine: [
-                engine.add_request(name, *request) for name, request in requests.items()
-            ]
+            lambda engine: [engine.add_request(name, **asked) for name, asked in requests.items()]
         )
 
     def abort(self, names: Sequence[str]) -> None:
