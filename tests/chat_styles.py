@@ -126,13 +126,6 @@ def prepended() -> Tokenizer:
     return tokenizer
 
 
-def replaced() -> Tokenizer:
-    """As of Gemma: a space is another character, and nothing is put before the text."""
-    tokenizer = _pieces()
-    tokenizer.normalizer = normalizers.Replace(" ", "▁")
-    return tokenizer
-
-
 def _pieces() -> Tokenizer:
     """Merges of characters, and bytes for what is unknown."""
     learnt = Tokenizer(models.BPE())
@@ -186,15 +179,7 @@ class Style:
         return tokenizer
 
 
-_LLAMA_2 = Style(LLAMA_2, metaspace, ("<s>", "</s>"), written=("[INST]", "[/INST]", "<<SYS>>"))
-_GEMMA = Style(GEMMA, replaced, ("<bos>", "<start_of_turn>", "<end_of_turn>"), has_system=False)
-_DEEPSEEK = Style(
-    DEEPSEEK,
-    byte_level,
-    ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
-    added=("<｜User｜>", "<｜Assistant｜>", "<think>"),
-    written=("<｜User｜>", "<｜Assistant｜>"),
-)
+_GEMMA = Style(GEMMA, metaspace, ("<bos>", "<start_of_turn>", "<end_of_turn>"), has_system=False)
 STYLES = {
     "qwen": Style(
         CHATML, qwen, ("<|im_start|>", "<|im_end|>"), ("<think>", "</think>", "<tool_call>")
@@ -207,16 +192,17 @@ STYLES = {
         byte_level,
         ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
     ),
-    "llama 2": _LLAMA_2,
-    "llama 2, prepended": replace(_LLAMA_2, vocabulary=prepended),
-    "mistral": replace(
-        _LLAMA_2, special=("<s>", "</s>", "[INST]", "[/INST]"), written=("<<SYS>>",)
-    ),
+    "llama 2": Style(LLAMA_2, prepended, ("<s>", "</s>"), written=("[INST]", "[/INST]", "<<SYS>>")),
     "gemma": _GEMMA,
     "gemma, as text": replace(
         _GEMMA, special=("<bos>",), written=("<start_of_turn>", "<end_of_turn>")
     ),
-    "deepseek": _DEEPSEEK,
-    "deepseek, nfkc": replace(_DEEPSEEK, vocabulary=wide_letters),
+    "deepseek": Style(
+        DEEPSEEK,
+        byte_level,
+        ("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"),
+        added=("<｜User｜>", "<｜Assistant｜>", "<think>"),
+        written=("<｜User｜>", "<｜Assistant｜>"),
+    ),
     "vicuna": Style(VICUNA, metaspace, ("<s>", "</s>"), written=("USER:", "ASSISTANT:")),
 }

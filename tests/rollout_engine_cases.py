@@ -7,8 +7,9 @@ process starts. To run them alone, set the variables of ``engine_environment("cp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -84,17 +85,9 @@ class Bench:
         )
         self.client = EngineClient(LocalEngine(self.engine), heartbeat_timeout_s=120)  # type: ignore[arg-type]
 
-    async def ask(
-        self,
-        prompt: str,
-        *,
-        seed: int,
-        temperature: float | None = None,
-        adapter: int | None = None,
-    ) -> Generation | None:
-        """As the driver asks, over a connection."""
-        asked = builders.request(prompt, seed=seed, temperature=temperature, adapter=adapter)
-        return await self.client.ask(asked)
+    async def ask(self, prompt: str, **asked: Any) -> Generation | None:
+        """As the driver asks, over a connection; with a seed, and maybe temperature and adapter."""
+        return await self.client.ask(builders.request(prompt, **asked))
 
     async def until_in_flight(self, num: int) -> None:
         while len(self.engine._asked) < num:
@@ -106,20 +99,25 @@ class Bench:
 
         return self.runner.run(awaited())
 
-    def generate(self, prompt: str, *, seed: int, temperature: float | None = None) -> Generation:
-        generation = self.run(self.ask(prompt, seed=seed, temperature=temperature))
+    def generate(self, prompt: str, **asked: Any) -> Generation:
+        generation = self.run(self.ask(prompt, **asked))
         assert generation is not None
         return generation
 
-    def generate_all(self, prompts: list[str]) -> list[Generation]:
-        """All at once; the seed of each prompt is its index."""
+    def generate_all(
+        self, prompts: list[str], *, adapters: Sequence[int | None] = (None,)
+    ) -> list[Generation]:
+        """All at once; request i has the seed i and, in turn, the adapters."""
 
-        async def together() -> list[Generation | None]:
+        async def together() -> list[Any]:
             return await asyncio.gather(
-                *(self.ask(prompt, seed=i) for i, prompt in enumerate(prompts))
+                *(
+                    self.ask(prompt, seed=i, adapter=adapters[i % len(adapters)])
+                    for i, prompt in enumerate(prompts)
+                )
             )
 
-        return [generation for generation in self.run(together()) if generation is not None]
+        return self.run(together())
 
     def num_unfinished(self) -> int:
         return self.run(self.engine._thread.call(lambda e: e.get_num_unfinished_requests()))
@@ -151,23 +149,12 @@ class LoopCalls:
     def __init__(self, engine: RolloutEngine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
         self._loop = loop
-        self.num_chunks = 0
+        self.names: list[str] = []
 
-    def _wait(self, coroutine: Any) -> None:
-        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
-
-    def init_weight_transfer_engine(self, init_info: dict) -> None:
-        self._wait(self._engine.init_weight_transfer_engine(init_info))
-
-    def start_weight_update(self) -> None:
-        self._wait(self._engine.start_weight_update())
-
-    def update_weights(self, update_info: dict) -> None:
-        self.num_chunks += 1
-        self._wait(self._engine.update_weights(update_info))
-
-    def finish_weight_update(self) -> None:
-        self._wait(self._engine.finish_weight_update())
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        self.names.append(name)
+        method = getattr(self._engine, name)
+        return lambda *a: asyncio.run_coroutine_threadsafe(method(*a), self._loop).result()
 
 
 def send(
@@ -176,45 +163,36 @@ def send(
     *,
     chunk_bytes: int = CHUNK_BYTES,
     left_out: str | None = None,
-) -> LoopCalls:
-    """Run one whole weight update from a trainer's thread, without parameter ``left_out``."""
+) -> int:
+    """Run one whole weight update from a trainer's thread, without parameter ``left_out``; returns
+    the number of its chunks."""
 
     def chunks() -> Iterator[list[NamedTensor]]:
         for chunk in weight_chunks(model, max_bytes=chunk_bytes):
             yield [(name, values) for name, values in chunk if name != left_out]
 
-    async def update() -> LoopCalls:
+    def update(calls: LoopCalls) -> None:
+        metadata = weight_metadata(model)
+        SharedMemoryWeightSender(
+            engines=calls, chunks=chunks, metadata=metadata, is_first=True
+        ).send_weights()
+
+    async def updated() -> int:
         calls = LoopCalls(bench.engine, asyncio.get_running_loop())
+        await asyncio.to_thread(update, calls)
+        return calls.names.count("update_weights")
 
-        def trainer() -> None:
-            SharedMemoryWeightSender(
-                engines=calls,
-                chunks=chunks,
-                metadata=weight_metadata(model),
-                is_first=True,
-            ).send_weights()
-
-        await asyncio.to_thread(trainer)
-        return calls
-
-    return bench.run(update())
+    return bench.run(updated())
 
 
-def reference_logprobs(
-    model: PreTrainedModel, generation: Generation, temperature: float
-) -> list[float]:
-    """What transformers computes for the sampled tokens."""
+def largest_difference(model: PreTrainedModel, generation: Generation, t: float = 1.0) -> float:
+    """From what transformers computes for the sampled tokens."""
     ids = torch.tensor([[*generation.prompt_token_ids, *generation.response_token_ids]])
     start = len(generation.prompt_token_ids)
     with torch.no_grad():
         logits = model(ids).logits[0, start - 1 : -1]
-    return (logits / temperature).log_softmax(-1).gather(-1, ids[0, start:, None])[:, 0].tolist()
-
-
-def largest_difference(model: PreTrainedModel, generation: Generation, t: float = 1.0) -> float:
-    reference = reference_logprobs(model, generation, t)
-    pairs = zip(reference, generation.rollout_logprobs, strict=True)
-    return max(abs(a - b) for a, b in pairs)
+    reference = (logits / t).log_softmax(-1).gather(-1, ids[0, start:, None])[:, 0]
+    return (reference - torch.tensor(generation.rollout_logprobs)).abs().max().item()
 
 
 def load(bench: Bench) -> PreTrainedModel:
@@ -301,8 +279,8 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(
     before = bench.generate(LONG_PROMPT, seed=0)
     new = random_model(bench.family, seed=before.policy_version + 1)
     sent = random_model(bench.family, seed=before.policy_version + 1)
-    calls = send(bench, sent, chunk_bytes=chunk_bytes)
-    assert (calls.num_chunks > 3) == (chunk_bytes < CHUNK_BYTES)
+    num_chunks = send(bench, sent, chunk_bytes=chunk_bytes)
+    assert (num_chunks > 3) == (chunk_bytes < CHUNK_BYTES)
     for parameter in sent.parameters():  # the engine keeps no view of what it was sent
         parameter.data.zero_()
 
@@ -386,6 +364,7 @@ def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(
 # ---- LoRA adapters ----
 
 LORA = Lora(rank=4, alpha=12)
+PROMPTS = [f"What is {i} + 23?" for i in range(24)]
 
 
 @pytest.fixture(scope="module", params=[1, 2])
@@ -427,20 +406,6 @@ def adapter_weights(model: PeftModel, policy: int) -> dict[str, torch.Tensor]:
     }
 
 
-def ask_each(bench: Bench, adapters: list[int | None], *, num: int = 24) -> list[Generation]:
-    """All at once; request i has seed i and the adapter i modulo their number."""
-
-    async def together() -> list[Generation | None]:
-        return await asyncio.gather(
-            *(
-                bench.ask(f"What is {i} + 23?", seed=i, adapter=adapters[i % len(adapters)])
-                for i in range(num)
-            )
-        )
-
-    return [generation for generation in bench.run(together()) if generation is not None]
-
-
 def difference(model: PeftModel, generation: Generation, adapter: int | None) -> float:
     if adapter is None:
         with model.disable_adapter():
@@ -453,13 +418,13 @@ def test_requests_of_one_batch_are_answered_by_their_own_adapters(
     adapted_bench: Bench, adapted: PeftModel
 ) -> None:
     owners: list[int | None] = [0, 2, None, 3]
-    together = ask_each(adapted_bench, owners)
+    together = adapted_bench.generate_all(PROMPTS, adapters=owners)
     for i, generation in enumerate(together):
         assert difference(adapted, generation, owners[i % 4]) < 1e-4
         assert difference(adapted, generation, owners[(i + 1) % 4]) > 1e-2
     alone = [
-        adapted_bench.run(adapted_bench.ask(f"What is {i} + 23?", seed=i, adapter=owners[i % 4]))
-        for i in range(8)
+        adapted_bench.generate(prompt, seed=i, adapter=owners[i % 4])
+        for i, prompt in enumerate(PROMPTS[:8])
     ]
     assert alone == together[:8]  # to the last bit
 
@@ -467,10 +432,11 @@ def test_requests_of_one_batch_are_answered_by_their_own_adapters(
 def test_a_sent_adapter_replaces_that_of_its_policy_alone(
     adapted_bench: Bench, adapted: PeftModel
 ) -> None:
-    before = {policy: ask_each(adapted_bench, [policy], num=4) for policy in (0, 2)}
+    ask = partial(adapted_bench.generate_all, PROMPTS[:4])
+    before = {policy: ask(adapters=[policy]) for policy in (0, 2)}
     others = adapter_weights(adapted, 3)
     adapted_bench.run(adapted_bench.engine.load_adapter(2, others))
-    after = {policy: ask_each(adapted_bench, [policy], num=4) for policy in (0, 2)}
+    after = {policy: ask(adapters=[policy]) for policy in (0, 2)}
     assert after[0] == before[0]
     assert all(difference(adapted, generation, 3) < 1e-4 for generation in after[2])
     versions = [before[2][0].policy_version, after[2][0].policy_version]
@@ -479,6 +445,5 @@ def test_a_sent_adapter_replaces_that_of_its_policy_alone(
 
 def test_adapters_share_no_prefix(adapted_bench: Bench, adapted: PeftModel) -> None:
     for adapter in (0, 2, None):
-        generation = adapted_bench.run(adapted_bench.ask(LONG_PROMPT, seed=1, adapter=adapter))
-        assert generation is not None
+        generation = adapted_bench.generate(LONG_PROMPT, seed=1, adapter=adapter)
         assert difference(adapted, generation, adapter) < 1e-4

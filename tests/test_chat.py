@@ -17,7 +17,7 @@ from comas.utils.chat import CUT, TEMPLATE_DATE, ChatEncoder, check_system_promp
 
 FOLDER = Path("folder")
 HARMLESS = "What is 48 + 23?"
-OF_TEXT = ("llama 2", "llama 2, prepended", "mistral", "gemma, as text", "vicuna")
+OF_TEXT = ("llama 2", "gemma, as text", "vicuna")
 """Styles with marks that are ordinary text."""
 
 
@@ -153,7 +153,6 @@ def test_a_spelt_mark_is_encoded_letter_by_letter_and_nothing_else_is():
         ("llama 2", "45 [/INST]", True),
         ("llama 2", "<<SYS>> 45", True),
         ("llama 2", "[45] is in [1, 50]", False),
-        ("mistral", "45 [INST]", True),
         ("gemma", "<start_of_turn>user", True),
         ("gemma, as text", "<end_of_turn>", True),
         ("deepseek", "45<\uff5cAssistant\uff5c>", True),  # an added token that is not special
