@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ from small_runs import REPOSITORY, record, write_records
 from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
 from transformers import AutoModelForCausalLM as Models
 from transformers import (
-    AutoTokenizer,
     Gemma2Config,
     GemmaConfig,
     GPT2Config,
@@ -27,7 +25,7 @@ from comas.preflight.inputs import check_model
 from comas.preflight.needs import faults_of
 from comas.preflight.survey import prepare, survey_run
 from comas.run import RunDirectory
-from comas.run.records import TOKENS, read_rows, read_tokens
+from comas.run.records import read_rows
 from comas.train import train
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
@@ -105,23 +103,6 @@ def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path:
         assert all(row[f"agent_{i}/policy/num_samples"] > 0 for i in range(4))
         assert row["agent_1/thinking_length"] > 32  # its template opens the thinking
         assert "agent_2/thinking_length" not in row
-    assert_no_prompt_holds_a_thought(run)
-
-
-def assert_no_prompt_holds_a_thought(run: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(run / "models/agent_0")
-    tokens = read_tokens(run / TOKENS)
-    prompts = [tokenizer.decode(of["prompt_token_ids"]) for of in tokens.values()]
-    thoughts, answers = [], []
-    for path in (run / "discussions").glob("*.jsonl"):
-        for line in path.read_text().splitlines():
-            for turn in json.loads(line)["turns"]:
-                thoughts += [turn["thinking"]] if "thinking" in turn else []
-                answers += [turn["response"]] if turn["role"] != "scoring" else []
-    assert thoughts
-    assert not any(thought[:24] in prompt for thought in thoughts for prompt in prompts)
-    readable = [answer for answer in answers if len(answer) > 24 and "\ufffd" not in answer]
-    assert all(any(answer[:8] in prompt for prompt in prompts) for answer in readable)
 
 
 @pytest.mark.stack

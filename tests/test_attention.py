@@ -17,15 +17,19 @@ LENGTHS = [3, 5, 1]
 BOUNDS = torch.tensor([0, 3, 8, 9], dtype=torch.int32)
 
 
-def causal(query, key, value, cu_seq_q, max_q, scale, *, grouped):
-    assert max_q == max(LENGTHS) and cu_seq_q is BOUNDS
+def of_torch_2_13(
+    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
+    *, return_aux=None, scale=None, window_size=(-1, -1), enable_gqa=False,
+):  # fmt: skip
+    assert cu_seq_q is cu_seq_k is BOUNDS and max_q == max_k == max(LENGTHS)
+    assert window_size == (-1, 0) and enable_gqa == (query.shape[1] != key.shape[1])
     samples = zip(*(states.split(LENGTHS) for states in (query, key, value)), strict=True)
     outputs = [
         scaled_dot_product_attention(
             *(states.transpose(0, 1) for states in sample),
             is_causal=True,
             scale=scale,
-            enable_gqa=grouped,
+            enable_gqa=enable_gqa,
         ).transpose(0, 1)
         for sample in samples
     ]
@@ -36,18 +40,8 @@ def of_torch_2_11(
     query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
     *, return_aux=None, scale=None, window_size=(-1, -1),
 ):  # fmt: skip
-    assert cu_seq_q is cu_seq_k and max_q == max_k and window_size == (-1, 0)
-    assert query.shape == key.shape == value.shape
-    return causal(query, key, value, cu_seq_q, max_q, scale, grouped=False)
-
-
-def of_torch_2_13(
-    query, key, value, cu_seq_q, cu_seq_k, max_q, max_k,
-    *, return_aux=None, scale=None, window_size=(-1, -1), enable_gqa=False,
-):  # fmt: skip
-    assert cu_seq_q is cu_seq_k and max_q == max_k and window_size == (-1, 0)
-    assert enable_gqa == (query.shape[1] != key.shape[1])
-    return causal(query, key, value, cu_seq_q, max_q, scale, grouped=enable_gqa)
+    states = (query, key, value, cu_seq_q, cu_seq_k, max_q, max_k)
+    return of_torch_2_13(*states, scale=scale, window_size=window_size)
 
 
 class OnGpu(torch.Tensor):
@@ -76,7 +70,7 @@ def test_a_gpus_kernel_gets_what_it_takes_and_gives_the_numbers_of_a_cpu(
         for heads in (4, num_kv_heads, num_kv_heads)
     ]
     expected = attend(states)
-    found = attend([own.as_subclass(OnGpu) for own in states])
+    found = attend([state.as_subclass(OnGpu) for state in states])
     torch.testing.assert_close(found, expected)
     weight = torch.randn_like(found)
     torch.testing.assert_close(

@@ -164,9 +164,7 @@ def weights_of(trainer: PolicyTrainer) -> Weights:
 
 
 def logprobs_of(trainer: PolicyTrainer, samples: Sequence[TrainingSample]) -> list[torch.Tensor]:
-    """The log-probs of each response's tokens under the policy."""
-    rows = trainer._logprobs(trainer._engine, samples)
-    return [row[: len(s.response_token_ids)] for row, s in zip(rows, samples, strict=True)]
+    return [torch.tensor(row) for row in trainer.response_logprobs(samples)]
 
 
 def updated_weights(model: Path, samples: Sequence[TrainingSample], **options: Any) -> Weights:

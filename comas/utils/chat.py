@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from comas.types import Message
-from comas.utils.thinking import ThinkingMarks, known_marks
+from comas.utils.thinking import find_marks
 
 TEMPLATE_DATE = "26 Jul 2024"
 """The date that Llama-3's chat template itself falls back to."""
@@ -65,12 +65,17 @@ class ChatEncoder:
                     "outside: leave it out"
                 )
         written = _written_by_template(tokenizer, self._template_kwargs)
-        self.thinking = _thinking_marks(tokenizer, written[-1])
+        added = tokenizer.added_tokens_decoder
+        self.thinking = find_marks(
+            {token.content for token in added.values()},
+            str(tokenizer.chat_template),
+            begins_response=written[-1],
+        )
         """The model's thinking marks; None: it has none."""
         thinking_marks = (self.thinking.start, self.thinking.end) if self.thinking else ()
         self._special_marks = {
             token_id: token.content
-            for token_id, token in tokenizer.added_tokens_decoder.items()
+            for token_id, token in added.items()
             if token.special and token.content in thinking_marks
         }
         """Token id -> thinking mark, of those that decoding would leave out."""
@@ -207,16 +212,6 @@ def template_fault(
         return str(error)
     dropped = [each["role"] for each in chat if each["content"].strip() not in rendered]
     return f"it leaves out the {dropped[0]} message" if dropped else None
-
-
-def _thinking_marks(tokenizer: Any, begins_response: str) -> ThinkingMarks | None:
-    tokens = {token.content for token in tokenizer.added_tokens_decoder.values()}
-    marks = known_marks(tokens, str(tokenizer.chat_template))
-    if marks is None:
-        return None
-    start, end = marks
-    opens = begins_response.rfind(start) > begins_response.rfind(end)
-    return ThinkingMarks(start, end, opens)
 
 
 def _marks(tokenizer: Any, pieces: Sequence[str]) -> set[str]:

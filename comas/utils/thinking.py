@@ -60,9 +60,14 @@ class ThinkingMarks:
         return re.compile(f"{re.escape(self.start)}.*?(?:{re.escape(self.end)}|\\Z)", re.DOTALL)
 
 
-def known_marks(tokens: Collection[str], template: str) -> tuple[str, str] | None:
-    """The first of ``KNOWN_MARKS`` that are among a model's ``tokens``, or else in its chat
-    template; None: it has none."""
-    return next(
-        (pair for where in (tokens, template) for pair in KNOWN_MARKS if pair[1] in where), None
-    )
+def find_marks(
+    tokens: Collection[str], template: str, *, begins_response: str
+) -> ThinkingMarks | None:
+    """Return the first of ``KNOWN_MARKS`` that are among a model's ``tokens``, or else in its chat
+    template, which ``begins_response``; None: it has none."""
+    for where in (tokens, template):
+        for start, end in KNOWN_MARKS:
+            if end in where:
+                opens = begins_response.rfind(start) > begins_response.rfind(end)
+                return ThinkingMarks(start, end, opens)
+    return None

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 
 from comas.config.schema import Optimization, Policy
-from comas.engines.policy.adapter_trainer import AdapterTrainer
-from comas.engines.policy.adapters import SharedBase
+from comas.engines.policy.adapters import AdapterTrainer, SharedBase
 from comas.engines.policy.trainer import PolicyTrainer
 from comas.types import TrainingSample, UpdateStats
 

@@ -292,11 +292,7 @@ class RolloutEngine:
         )
 
     def _as_generation(self, completion: CompletionOutput, text: str, asked: _Asked) -> Generation:
-        if completion.finish_reason not in ("stop", "length"):
-            raise RolloutEngineError(
-                f"The rollout engine of {self._model_path} finished a request by "
-                f"{completion.finish_reason!r} instead of 'stop' or 'length'."
-            )
+        assert completion.finish_reason in ("stop", "length"), completion.finish_reason
         response_token_ids = array("i", completion.token_ids)
         logprobs = array("d", completion.logprobs.logprobs)
         assert len(logprobs) == len(response_token_ids)
