@@ -22,12 +22,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from comas.config.schema import Lora, Rollout
 from comas.engines.cluster.sampler import EngineClient
-from comas.engines.policy.weights import (
-    CHUNK_BYTES,
-    NamedTensor,
-    weight_chunks,
-    weight_metadata,
-)
+from comas.engines.policy.weights import NamedTensor, named_weights, weight_metadata
 from comas.engines.rollout.cpu.shared_weights import SharedMemoryWeightSender
 from comas.engines.rollout.engine import RolloutEngine
 from comas.engines.rollout.engine_thread import RolloutEngineError
@@ -149,40 +144,30 @@ class LoopCalls:
     def __init__(self, engine: RolloutEngine, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
         self._loop = loop
-        self.names: list[str] = []
 
     def __getattr__(self, name: str) -> Callable[..., None]:
-        self.names.append(name)
         method = getattr(self._engine, name)
         return lambda *a: asyncio.run_coroutine_threadsafe(method(*a), self._loop).result()
 
 
-def send(
-    bench: Bench,
-    model: PreTrainedModel,
-    *,
-    chunk_bytes: int = CHUNK_BYTES,
-    left_out: str | None = None,
-) -> int:
-    """Run one whole weight update from a trainer's thread, without parameter ``left_out``; returns
-    the number of its chunks."""
+def send(bench: Bench, model: PreTrainedModel, *, left_out: str | None = None) -> None:
+    """Run one whole weight update from a trainer's thread, without parameter ``left_out``."""
 
-    def chunks() -> Iterator[list[NamedTensor]]:
-        for chunk in weight_chunks(model, max_bytes=chunk_bytes):
-            yield [(name, values) for name, values in chunk if name != left_out]
+    def weights() -> Iterator[NamedTensor]:
+        return (named for named in named_weights(model) if named[0] != left_out)
 
-    def update(calls: LoopCalls) -> None:
-        metadata = weight_metadata(model)
+    def update(calls: Any) -> None:
         SharedMemoryWeightSender(
-            engines=calls, chunks=chunks, metadata=metadata, is_first=True
+            client=calls,
+            named_weights=weights,
+            metadata=weight_metadata(model),
+            is_first=True,
         ).send_weights()
 
-    async def updated() -> int:
-        calls = LoopCalls(bench.engine, asyncio.get_running_loop())
-        await asyncio.to_thread(update, calls)
-        return calls.names.count("update_weights")
+    async def updated() -> None:
+        await asyncio.to_thread(update, LoopCalls(bench.engine, asyncio.get_running_loop()))
 
-    return bench.run(updated())
+    bench.run(updated())
 
 
 def largest_difference(model: PreTrainedModel, generation: Generation, t: float = 1.0) -> float:
@@ -272,15 +257,11 @@ def test_a_response_depends_on_its_seed_and_not_on_its_company(bench: Bench) -> 
     assert bench.generate(prompts[0], seed=1).response_token_ids != alone[2].response_token_ids
 
 
-@pytest.mark.parametrize("chunk_bytes", [CHUNK_BYTES, 20_000])
-def test_after_an_update_the_engine_serves_the_new_weights_only(
-    bench: Bench, chunk_bytes: int
-) -> None:
+def test_after_an_update_the_engine_serves_the_new_weights_only(bench: Bench) -> None:
     before = bench.generate(LONG_PROMPT, seed=0)
     new = random_model(bench.family, seed=before.policy_version + 1)
     sent = random_model(bench.family, seed=before.policy_version + 1)
-    num_chunks = send(bench, sent, chunk_bytes=chunk_bytes)
-    assert (num_chunks > 3) == (chunk_bytes < CHUNK_BYTES)
+    send(bench, sent)
     for parameter in sent.parameters():  # the engine keeps no view of what it was sent
         parameter.data.zero_()
 

@@ -242,21 +242,23 @@ WEIGHTS = {
 METADATA = [(name, weight.dtype, tuple(weight.shape)) for name, weight in WEIGHTS.items()]
 
 
-def two_chunks() -> Iterator[list[tuple[str, torch.Tensor]]]:
-    """The memory of a chunk is taken by others when the next is asked for."""
-    for names in ("a", "bc"):
-        chunk = [(name, WEIGHTS[name].clone()) for name in names]
-        yield chunk
-        for _, values in chunk:
-            values.fill_(-1)
+def passing_weights() -> Iterator[tuple[str, torch.Tensor]]:
+    """The memory of one is taken by others when the next is asked for."""
+    for name, weight in WEIGHTS.items():
+        passing = weight.clone()
+        yield name, passing
+        passing.fill_(-1)
 
 
-def test_the_first_rank_writes_every_chunk_where_the_engines_read_it() -> None:
+def test_the_first_rank_writes_every_weight_where_the_engines_read_it() -> None:
     assert num_bytes(METADATA) == 3 * 64  # of 12, 8 and 2 bytes: a cache line for each
     engines, others = ReadingEngines(), ReadingEngines()
     first, second = (
         SharedMemoryWeightSender(
-            engines=called, chunks=two_chunks, metadata=METADATA, is_first=called is engines
+            client=called,  # type: ignore[arg-type]
+            named_weights=passing_weights,
+            metadata=METADATA,
+            is_first=called is engines,
         )
         for called in (engines, others)
     )
@@ -265,7 +267,7 @@ def test_the_first_rank_writes_every_chunk_where_the_engines_read_it() -> None:
         second.send_weights()
         for name, weight in WEIGHTS.items():
             torch.testing.assert_close(engines.read[name], weight, rtol=0, atol=0)
-    assert engines.calls == ["init", *["start", ["a"], ["b", "c"], "finish"] * 2]
+    assert engines.calls == ["init", *["start", ["a", "b", "c"], "finish"] * 2]
     assert others.calls == []
 
 

@@ -297,8 +297,8 @@ class PolicyActor:
             engines_each = len(engines) // num_nodes
             here = engines[node * engines_each : (node + 1) * engines_each]
             shared = SharedMemoryWeightSender(
-                engines=UpdateCalls(here),
-                chunks=trainer.weight_chunks,
+                client=UpdateCalls(here),
+                named_weights=trainer.named_weights,
                 metadata=trainer.weight_metadata(),
                 is_first=rank == 0,
             )

@@ -18,7 +18,6 @@ from comas.engines.policy.weights import (
     NamedTensor,
     named_weights,
     save_model,
-    weight_chunks,
     weight_metadata,
 )
 from comas.policy_optimization.batching import MicroBatch
@@ -101,10 +100,6 @@ class PolicyEngine:
     def named_weights(self) -> Iterator[NamedTensor]:
         """Yield every parameter whole under its Hugging Face name; iterate on all ranks."""
         return named_weights(self._language_model)
-
-    def weight_chunks(self) -> Iterator[list[NamedTensor]]:
-        """Yield what ``named_weights`` yields chunk by chunk; iterate on all ranks."""
-        return weight_chunks(self._language_model)
 
     def weight_metadata(self) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
         """Return name, dtype and shape of what ``named_weights`` yields, in its order."""

@@ -10,25 +10,23 @@ from transformers import PreTrainedModel
 from comas.utils.model_description import describe_as
 
 CHUNK_BYTES = 64 << 20
-"""Large enough to outweigh the calls that each chunk takes, small enough that one is written while
-the engines load another."""
+"""Of weights that are gathered together: large enough to outweigh the calls."""
 
 NamedTensor = tuple[str, torch.Tensor]
 """A weight under its Hugging Face name."""
 
 
-def weight_chunks(
-    model: PreTrainedModel, *, max_bytes: int = CHUNK_BYTES
-) -> Iterator[list[NamedTensor]]:
-    """Yield every parameter whole, tied ones once, chunk by chunk.
+def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
+    """Yield every parameter whole, tied ones once.
 
-    Under ZeRO-3 a chunk is gathered while it is looked at, so all ranks must iterate, and to the
-    end; below, the tensors are views, which the next update changes.
+    Under ZeRO-3 they are gathered chunk by chunk, so all ranks must iterate, and to the end. A
+    yielded tensor stays valid, but is changed by the next update below ZeRO-3.
     """
-    for chunk in chunked(model.named_parameters(), max_bytes=max_bytes):
-        parameters = [parameter for _, parameter in chunk]
-        with deepspeed.zero.GatheredParameters(parameters):
-            yield [(name, parameter.detach()) for name, parameter in chunk]
+    is_sharded = any(hasattr(parameter, "ds_id") for parameter in model.parameters())
+    for chunk in chunked(model.named_parameters(), max_bytes=CHUNK_BYTES):
+        with deepspeed.zero.GatheredParameters([parameter for _, parameter in chunk]):
+            for name, parameter in chunk:
+                yield name, parameter.detach().clone() if is_sharded else parameter.detach()
 
 
 def chunked(
@@ -49,14 +47,6 @@ def chunked(
         num_bytes += size
     if chunk:
         yield chunk
-
-
-def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
-    """Yield the parameters of ``weight_chunks`` one by one; a yielded tensor stays valid."""
-    is_gathered = any(hasattr(parameter, "ds_id") for parameter in model.parameters())
-    for chunk in weight_chunks(model):
-        for name, values in chunk:
-            yield name, values.clone() if is_gathered else values
 
 
 def weight_metadata(model: PreTrainedModel) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:

@@ -1,32 +1,21 @@
 """A policy's weights in host memory that one rank writes and all its rollout engines read."""
 
 import os
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any, Protocol
+from typing import TYPE_CHECKING
 
 import torch
+
+if TYPE_CHECKING:
+    from vllm.distributed.weight_transfer import VLLMWeightSyncClient
 
 WeightMetadata = tuple[str, torch.dtype, tuple[int, ...]]
 """Hugging Face name, dtype and whole shape of a parameter."""
 
-Chunk = Sequence[tuple[str, torch.Tensor]]
-"""Consecutive parameters by name."""
-
 _ALIGNMENT = 64
 """Bytes: a cache line, and a multiple of the size of every element."""
-
-
-class UpdateCalls(Protocol):
-    """The calls of a weight update, each to all rollout engines of a policy. They return when all
-    that was asked for is done."""
-
-    def init_weight_transfer_engine(self, init_info: dict[str, Any]) -> None: ...
-    def start_weight_update(self) -> None: ...
-    def update_weights(self, update_info: dict[str, Any]) -> None: ...
-    def finish_weight_update(self) -> None: ...
 
 
 class SharedMemoryWeightSender:
@@ -36,39 +25,39 @@ class SharedMemoryWeightSender:
     of each node writes.
 
     Args:
-        chunks: all parameters by their Hugging Face names, anew at each call. Gathering is
-            collective, so every rank iterates, and to the end.
+        client: calls the engines of the node.
+        named_weights: yields (Hugging Face name, full tensor), collective over the ranks.
         metadata: name, dtype and shape of the same parameters, in any order.
     """
 
     def __init__(
         self,
         *,
-        engines: UpdateCalls,
-        chunks: Callable[[], Iterable[Chunk]],
+        client: "VLLMWeightSyncClient",
+        named_weights: Callable[[], Iterable[tuple[str, torch.Tensor]]],
         metadata: Sequence[WeightMetadata],
         is_first: bool,
     ) -> None:
-        self._engines = engines
-        self._chunks = chunks
+        self._client = client
+        self._named_weights = named_weights
         self._is_first = is_first
         if is_first:
             with _anonymous_file(num_bytes(metadata)) as path:
                 self._shared = mapped_weights(path, metadata)
-                engines.init_weight_transfer_engine({"path": path, "metadata": list(metadata)})
+                client.init_weight_transfer_engine({"path": path, "metadata": list(metadata)})
 
     @torch.no_grad()
     def send_weights(self) -> None:
         """Make the engines serve the present weights; every rank calls it."""
-        if not self._is_first:
-            deque(self._chunks(), maxlen=0)
-            return
-        self._engines.start_weight_update()
-        for chunk in self._chunks():
-            for name, values in chunk:
+        names = []
+        for name, values in self._named_weights():
+            if self._is_first:
                 self._shared[name].copy_(values)
-            self._engines.update_weights({"names": [name for name, _ in chunk]})
-        self._engines.finish_weight_update()
+                names.append(name)
+        if self._is_first:
+            self._client.start_weight_update()
+            self._client.update_weights({"names": names})
+            self._client.finish_weight_update()
 
 
 def num_bytes(metadata: Iterable[WeightMetadata]) -> int:

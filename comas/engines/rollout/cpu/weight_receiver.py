@@ -33,7 +33,7 @@ class SharedMemoryInitInfo(WeightTransferInitInfo):
 
 @dataclass
 class SharedMemoryUpdateInfo(WeightTransferUpdateInfo):
-    """One chunk: the Hugging Face names of parameters that have been written."""
+    """The Hugging Face names of parameters that have been written."""
 
     names: list[str]
 
