@@ -21,7 +21,7 @@ from evaluation.plan import EvaluationPlan
 from evaluation.report import write_summary
 from evaluation.results import Column, check_identity, write_identity
 from evaluation.runner import run_inference
-from evaluation.server import ServerError, Servers, serve
+from evaluation.server import Servers, serve
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +38,7 @@ def evaluate(plan: EvaluationPlan) -> str:
     Nobody else writes to its folder meanwhile.
 
     Raises:
-        ServerError: a server cannot be started, or is lost again and again.
+        ServerError: a server cannot be started, or has died.
         EndpointError: one no longer gives usable replies.
         ValueError: another evaluation is under way there, or was since the plan was made.
         RuntimeError: there is no answer at all, since every task failed.
@@ -113,32 +113,24 @@ def served(target: Target, *, logs: Path, config: EvaluationConfig) -> Iterator[
 async def _answer(
     plan: EvaluationPlan, subjects: Sequence[str], column: Column, *, servers: Servers
 ) -> None:
-    """One column of several subjects, side by side. A server that dies or hangs is started again,
-    and the tasks that have no answer by then are put to it anew: nothing else decides an answer
-    than the model, the prompt and the seed."""
-    while True:
-        work = run_all(
-            run_inference(
-                plan.tasks[column.benchmark],
-                setup=plan.setups[column.setup],
-                models=[servers.endpoints[index] for index in plan.target.subjects[subject]],
-                seeds=plan.seeds,
-                options=plan.requests,
-                folder=plan.answers_folder(subject, column),
-            )
-            for subject in subjects
+    """One column of several subjects, side by side."""
+    work = run_all(
+        run_inference(
+            plan.tasks[column.benchmark],
+            setup=plan.setups[column.setup],
+            models=[servers.endpoints[index] for index in plan.target.subjects[subject]],
+            seeds=plan.seeds,
+            options=plan.requests,
+            folder=plan.answers_folder(subject, column),
         )
-        try:
-            with blaming_plugins():
-                await watched(work, servers)
-            return
-        except ServerError as error:
-            log.warning("%s\nstarting it again", error)
-            await asyncio.to_thread(servers.restart)
+        for subject in subjects
+    )
+    with blaming_plugins():
+        await watched(work, servers)
 
 
 async def watched(work: Coroutine[Any, Any, T], servers: Servers) -> T:
-    """Return the result of ``work``. Raises ServerError when a server of ours dies or hangs."""
+    """Return the result of ``work``. Raises ServerError when a server of ours dies."""
     working = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(servers.watch())
     try:

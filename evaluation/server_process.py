@@ -5,25 +5,23 @@ The starter holds the other end of the pipe that is this process's standard inpu
 means that it closed the pipe or ended, in whatever way: the server is then asked to stop, and if
 it does not, killed with all its processes.
 
-The key is in the environment, which other users cannot read, unlike a command line.
+The key is in the environment, which other users cannot read, unlike a command line; it also tells
+which processes are the server's.
 """
 
 import os
 import secrets
-import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Sequence
 
-import psutil
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from comas.utils.processes import is_resource_tracker
+from comas.utils.processes import end_processes
 
 VLLM_SERVER = "vllm.entrypoints.launchers.api_server.entry"
 """The module of vLLM's OpenAI-compatible server. (The command ``vllm serve`` does the same, but
@@ -42,22 +40,16 @@ def main(arguments: Sequence[str]) -> int:
         stdin=subprocess.DEVNULL,
         start_new_session=True,
     )
-    threading.Thread(target=_stop_when_alone, args=(server.pid,), daemon=True).start()
-    # Until the server is reaped, no other process group can get its id.
-    os.waitid(os.P_PID, server.pid, os.WEXITED | os.WNOWAIT)
-    # Trap: vLLM's engine processes outlive a server that is killed.
-    kill(process for process in psutil.process_iter() if _group_of(process) == server.pid)
+    threading.Thread(target=_stop_when_alone, args=(server,), daemon=True).start()
     status = server.wait()
+    end_server(os.environ[KEY_VARIABLE])
     return status if status >= 0 else 128 - status
 
 
-def kill(processes: Iterable[psutil.Process]) -> None:
-    """End processes of a server, but for the one that removes shared memory which they leave: it
-    ends by itself, once it has."""
-    for process in processes:
-        if not is_resource_tracker(process):
-            with suppress(psutil.NoSuchProcess):
-                process.kill()
+def end_server(key: str) -> None:
+    """Kill what there is of the server with this key. Trap: vLLM's engine processes outlive a
+    server that is killed."""
+    end_processes(variable=KEY_VARIABLE, value=key)
 
 
 def key_headers(key: str) -> dict[str, str]:
@@ -85,20 +77,12 @@ class RequireKey:
         await self._app(scope, receive, send)
 
 
-def _group_of(process: psutil.Process) -> int | None:
-    try:
-        return os.getpgid(process.pid)
-    except ProcessLookupError:
-        return None
-
-
-def _stop_when_alone(server_pid: int) -> None:
+def _stop_when_alone(server: "subprocess.Popen[bytes]") -> None:
     # Trap: not sys.stdin, whose lock the blocked thread would hold at the interpreter's exit.
     os.read(0, 1)
-    with suppress(ProcessLookupError):
-        os.kill(server_pid, signal.SIGTERM)
-        time.sleep(GRACE_S)
-        os.kill(server_pid, signal.SIGKILL)
+    server.terminate()
+    time.sleep(GRACE_S)
+    end_server(os.environ[KEY_VARIABLE])
 
 
 if __name__ == "__main__":

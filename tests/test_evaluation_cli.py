@@ -23,7 +23,6 @@ from evaluation import execution
 from evaluation.__main__ import main
 from evaluation.config import read_command
 from evaluation.execution import evaluate
-from evaluation.inference_log import read_inference
 from evaluation.models import find_remote
 from evaluation.plan import make_plan, rehearse
 from evaluation.server import ServerError, Servers
@@ -312,27 +311,22 @@ def test_a_folder_that_was_claimed_since_the_plan_was_made_is_left_alone(argumen
         evaluate(plan)
 
 
-def test_what_a_lost_server_did_not_answer_is_asked_again_once_it_is_back(
-    arguments, server, tmp_path, monkeypatch, caplog
+def test_a_server_that_dies_ends_the_evaluation_and_no_answer_is_lost(
+    arguments, server, monkeypatch, caplog
 ):
-    class Losing(Servers):
-        losses = 0
-
+    class Dying(Servers):
         async def watch(self) -> NoReturn:
-            while len(server.requests) < 4 or Losing.losses:
+            while len(server.requests) < 4:
                 await asyncio.sleep(0.001)
-            Losing.losses += 1
-            raise ServerError("it hangs")
+            raise ServerError("it died")
 
-        def restart(self) -> None:
-            assert Losing.losses == 1
-
-    monkeypatch.setattr(execution, "Servers", Losing)
-    assert main([*arguments, "concurrency=2"]) == 0
-    assert "it hangs\nstarting it again" in caplog.text
-    assert Losing.losses == 1
-    answers = read_inference(tmp_path / "results/scripted/gsm8k/vanilla/inference.jsonl")
-    assert sorted(answer.task_id for answer in answers) == [f"gsm8k-{i}" for i in range(8)]
+    with monkeypatch.context() as patched:
+        patched.setattr(execution, "Servers", Dying)
+        said = failure([*arguments, "concurrency=2", "setups=[vanilla]"], caplog)
+    assert said == "error: it died\nAll answers so far are kept. Rerun the command to resume."
+    num_asked = len(server.requests)
+    assert main([*arguments, "setups=[vanilla]"]) == 0
+    assert 4 <= num_asked < 8 and len(server.requests) - num_asked <= 8 - num_asked + 2
 
 
 def test_results_of_an_older_version_or_a_damaged_claim_are_refused_with_the_remedy(

@@ -103,7 +103,7 @@ def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers)
     assert len(set(together)) == 16
 
 
-@pytest.mark.usefixtures("told")
+@pytest.mark.usefixtures("stand_in")
 def test_a_server_that_dies_shows_why(model, tmp_path, monkeypatch):
     dies = "raise ValueError('the model type unheard-of')\n"
     monkeypatch.setattr(sys.modules[__name__], "STAND_IN", dies)
@@ -147,7 +147,7 @@ def test_whoever_lacks_the_key_of_the_run_gets_401_whatever_is_asked(servers):
 
 def test_the_server_listens_on_this_machine_alone_and_shows_the_key_nowhere(servers):
     [endpoint] = servers.endpoints
-    [own] = servers._own
+    [own] = servers._started
     processes = processes_of(os.getpid())
     connections = [each for process in processes for each in process.net_connections("inet")]
     listening = {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
@@ -191,77 +191,35 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self):
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(open(sys.argv[1], "rb").read())
-HTTPServer(("127.0.0.1", int(sys.argv[2])), Handler).serve_forever()
+HTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 """
 
 
 @pytest.fixture
-def told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The metrics of the servers that ``serve`` starts, which stand in for vLLM's."""
-    path = tmp_path / "metrics"
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program in place of vLLM's server, with a process of its own."""
     start = subprocess.Popen
 
     def start_stand_in(command: list[str], **options: object) -> subprocess.Popen[bytes]:
         [port] = [word.removeprefix("--port=") for word in command if word.startswith("--port=")]
-        return start([sys.executable, "-S", "-c", STAND_IN, str(path), port], **options)
+        return start([sys.executable, "-S", "-c", STAND_IN, port], **options)
 
     monkeypatch.setattr(server.subprocess, "Popen", start_stand_in)
-    tell(path, running=0, tokens=0)
-    return path
 
 
-def tell(path: Path, *, running: float, tokens: float) -> None:
-    path.write_text(
-        f'vllm:num_requests_running{{engine="0",model_name="m"}} {running:.1f}\n'
-        f'vllm:generation_tokens_total{{engine="0",model_name="m"}} {tokens:.1f}\n'
-    )
-
-
-async def watched_for(servers: Servers, seconds: float) -> None:
-    await asyncio.wait_for(servers.watch(), seconds)
-
-
-def test_a_server_that_works_or_has_nothing_to_do_is_left_alone(model, told, tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL])
+def test_nothing_is_left_of_a_server_that_is_frozen_or_dies(
+    model, stand_in, tmp_path, monkeypatch, number
+):
+    monkeypatch.setattr(server, "GRACE_S", 0.2)
     with served(model, tmp_path) as servers:
-        [own] = servers._own
-        for running, tokens in ((0, 0), (0, 0), (2, 0), (2, 5), (1, 9)):
-            tell(told, running=running, tokens=tokens)
-            own._moved_at = -server.HANG_S  # long ago
-            own.check_pulse()
-        own._moved_at = -server.HANG_S
-        with pytest.raises(ServerError, match="hangs: for 120 s it has not moved"):
-            own.check_pulse()
-
-
-@pytest.mark.parametrize("fault", ["no progress", "frozen", "killed"])
-def test_a_server_that_is_lost_is_started_again(model, told, tmp_path, monkeypatch, fault: str):
-    for name, seconds in (("HANG", 0.3), ("WATCH", 0.05), ("ANSWER_TIMEOUT", 0.2), ("GRACE", 0.2)):
-        monkeypatch.setattr(server, f"{name}_S", seconds)
-    with served(model, tmp_path) as servers:
-        before = servers._own[0]._process.pid
-        [left] = psutil.Process(before).children()  # would keep the port of the next
-        if fault == "no progress":
-            tell(told, running=1, tokens=7)
-        else:
-            os.kill(before, signal.SIGSTOP if fault == "frozen" else signal.SIGKILL)
-        with pytest.raises(ServerError, match="died with" if fault == "killed" else "hangs: for"):
-            asyncio.run(watched_for(servers, 60))
-        tell(told, running=0, tokens=0)
-        monkeypatch.setattr(server, "HANG_S", 120)
-        servers.restart()
-        assert servers._own[0]._process.pid != before
-        assert not psutil.pid_exists(before)
-        left.wait(timeout=10)
-        with pytest.raises(TimeoutError):
-            asyncio.run(watched_for(servers, 0.5))
-
-
-def test_a_server_that_is_lost_again_and_again_ends_the_evaluation(model, told, tmp_path):
-    with served(model, tmp_path) as servers:
-        servers._own[0].is_lost, servers._own[0].num_restarts = True, server.MAX_RESTARTS
-        with pytest.raises(ServerError, match="was lost 4 times"):
-            servers.restart()
+        process = psutil.Process(servers._started[0]._process.pid)
+        [child] = process.children()
+        process.send_signal(number)
+        if number == signal.SIGKILL:
+            with pytest.raises(ServerError, match="died with exit status -9"):
+                asyncio.run(servers.watch())
+    assert_gone([process, child])
 
 
 def test_the_cause_is_found_above_the_end_of_a_log():
