@@ -327,11 +327,11 @@ def test_a_run_keeps_the_text_and_a_resume_compares_it(tmp_path, caplog):
     digest = digest_of(CONSTANT)
     kept = run / f"sources/{digest[:12]}-fixed.py"
     assert kept.read_text() == CONSTANT
-    assert json.loads((run / "seal.json").read_text())["sources"] == {str(path): digest}
+    assert json.loads((run / "seal.json").read_text())["files"][str(path)] == digest
 
     load_config(None, [f"resume={run}"])
     written(path, CONSTANT + "raise SystemError('it was run')\n")
-    with pytest.raises(ValueError, match=f"sha256 {digest[:12]}, kept as sources/{kept.name} ->"):
+    with pytest.raises(ValueError, match=f"{path}: sha256 {digest[:12]} -> sha256 "):
         load_config(None, [f"resume={run}"])  # before anything of it is run
     path.unlink()
     with pytest.raises(ValueError, match=r"fixed\.py: .* -> gone"):

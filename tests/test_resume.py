@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Callable
@@ -111,10 +112,8 @@ def test_a_checkpoint_of_another_run_is_passed_over_or_needs_a_word(config: Conf
     assert newest(path, "resume_foreign=true") == 6
 
 
-def test_a_run_folder_may_be_moved_and_its_config_have_a_comment(config: Config, tmp_path: Path):
+def test_a_run_folder_may_be_moved(config: Config, tmp_path: Path):
     path = make_run(config, checkpoints=(4,), reached=4).rename(tmp_path / "moved")
-    with (path / "config.yaml").open("a") as file:
-        file.write("# my favourite run\n")
     assert newest(path) == 4
 
 
@@ -233,41 +232,26 @@ def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config
 
 
 @pytest.mark.parametrize(
-    ("file", "old", "new", "said"),
-    [
-        ("config.yaml", "seed: 0", "seed: 1", "seed: 0 -> 1"),
-        ("config.yaml", "device: auto", "device: cpu", "cluster.device: auto -> cpu"),
-        ("inputs.json", ": .", ": ./x", "some/model: "),
-    ],
+    ("file", "old", "new"),
+    [("config.yaml", "seed: 0", "seed: 1"), ("inputs.json", "some/model", "another/model")],
 )
-def test_an_edit_by_hand_is_another_setting(config: Config, caplog, file, old, new, said):
+def test_an_edit_by_hand_is_another_setting(config: Config, caplog, file, old, new):
     path = make_run(config, checkpoints=(2,), reached=2)
     edited = (path / file).read_text().replace(old, new)
-    if file == "inputs.json":
-        edited = json.dumps({"some/model": "/elsewhere"})
     assert edited != (path / file).read_text()
     (path / file).write_text(edited)
     with pytest.raises(ValueError, match="begun with other settings") as raised:
         load_config(None, [f"resume={path}"])
-    assert said in str(raised.value)
+    said = rf"{file}: sha256 \w{{12}} -> sha256 \w{{12}}"
+    assert re.search(said, str(raised.value))
     assert "add resume_changed=true" in str(raised.value)
     with reopened(path, "resume_changed=true") as run:
-        assert "goes on with other settings" in caplog.text
-        assert said in caplog.text
+        assert re.search(f"goes on with other settings: {said}", caplog.text)
         run.keep_settings({})
     assert newest(path) == 2  # from now on it has these settings
 
 
-@pytest.mark.parametrize("file", ["config.yaml", "inputs.json"])
-@pytest.mark.parametrize("text", ["a: [", "[1]", "", "[" * 5000])
-def test_a_sealed_file_that_cannot_be_read_is_named(config: Config, file: str, text: str):
-    path = make_run(config, checkpoints=(2,), reached=2)
-    (path / file).write_text(text)
-    with pytest.raises(ValueError, match=rf"{file} (is not YAML|does not hold names)"):
-        load_config(None, [f"resume={path}"])
-
-
-UNSIGNED = '{"run": "a", "config": "", "inputs": ""}'
+UNSIGNED = '{"run": "a", "files": {}}'
 
 
 @pytest.mark.parametrize("text", [None, "", "[1]", '{"run": "a"}', UNSIGNED])

@@ -140,13 +140,13 @@ class RunDirectory:
                 folder.mkdir(exist_ok=True)
             names = {path: seals.kept_name(path, digests[path]) for path in sources}
             files.write_files({folder / names[path]: text for path, text in sources.items()})
-        self._origin = dataclasses.replace(
-            self._origin,
-            config=config_as_yaml(_as_kept(self._config)),
-            inputs=seals.inputs_as_json(self.path, locations),
-            sources=digests,
-        )
-        files.write_files({self.path / name: text for name, text in self._origin.texts.items()})
+        texts = {
+            seals.CONFIG: config_as_yaml(_as_kept(self._config)),
+            seals.INPUTS: seals.inputs_as_json(self.path, locations),
+        }
+        files.write_files({self.path / name: text for name, text in texts.items()})
+        sealed = {name: digest_of(text) for name, text in texts.items()} | digests
+        self._origin = dataclasses.replace(self._origin, files=sealed)
         self._seal()
 
     def __enter__(self) -> Self:
@@ -304,7 +304,6 @@ class RunDirectory:
     # ------------------------------------------------------------ inside
 
     def _seal(self) -> None:
-        """Write the seal alone: the files that it tells of may have been edited since."""
         seals.write_signed(self.path / seals.SEAL_NAME, dataclasses.asdict(self._origin), self._key)
 
     def _paths_after(self, step: int) -> Iterator[Path]:

@@ -16,13 +16,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import TypeAdapter
 
-from comas.config.faults import one_line
-from comas.config.keys import leaves
-from comas.config.loading import Changes, changed_values
-from comas.config.yaml_texts import parse
+from comas.config.loading import Changes
 from comas.utils import files
 from comas.utils.files import FileError, read_json
 
@@ -130,19 +126,11 @@ class Origin:
 
     run: str
     """Made up as the run begins, and kept wherever its folder is moved."""
-    config: str = ""
-    """The text of config.yaml."""
-    inputs: str = ""
-    """The text of inputs.json."""
+    files: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """SHA-256 of ``CONFIG`` and ``INPUTS``, and by their whole paths of the user's own files that
+    the run depends on (plug-ins)."""
     newest_checkpoint: int | None = None
     """The step of the one that was written last; None: there was none yet."""
-    sources: Mapping[str, str] = dataclasses.field(default_factory=dict)
-    """Whole path -> SHA-256 of the user's own files that the run depends on (plug-ins)."""
-
-    @property
-    def texts(self) -> dict[str, str]:
-        """The contents of the files that are sealed, by their names."""
-        return {CONFIG: self.config, INPUTS: self.inputs}
 
 
 _ORIGIN = TypeAdapter(Origin)
@@ -179,27 +167,23 @@ def check_origin(run: Path, *, resume_changed: bool, resume_foreign: bool) -> No
 
 
 def edits(run: Path, origin: Origin) -> Changes:
-    """Return what was changed by hand since the seal was written, the user's own files included;
-    raises ValueError where a file cannot be read."""
+    """Return which files have changed since the seal was written, which are read and never run."""
     changes: dict[str, tuple[str, str]] = {}
-    for name, sealed in origin.texts.items():
-        path = run / name
-        text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else "{}"
-        if text != sealed:
-            changes |= changed_values(_values(sealed, path), _values(text, path))
-    for source, sealed in origin.sources.items():  # which are read, never run
-        is_here = Path(source).is_file()
-        now = hashlib.sha256(Path(source).read_bytes()).hexdigest() if is_here else "gone"
+    for name, sealed in origin.files.items():
+        path = run / name  # of a whole path it is that path
+        now = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else "gone"
         if now != sealed:
-            kept = f"sha256 {sealed[:12]}, kept as {SOURCES}/{kept_name(source, sealed)}"
-            changes[source] = (kept, f"sha256 {now[:12]}" if is_here else now)
+            changes[name] = (
+                f"sha256 {sealed[:12]}",
+                now if now == "gone" else f"sha256 {now[:12]}",
+            )
     return changes
 
 
 def kept_source(run: Path, path: Path) -> Path | None:
     """Return where a run keeps the text of the user's file at ``path``; None: it does not."""
     origin, _ = read_origin(run, None)
-    digest = None if origin is None else origin.sources.get(str(path))
+    digest = None if origin is None else origin.files.get(str(path))
     kept = None if digest is None else run / SOURCES / kept_name(str(path), digest)
     return kept if kept is not None and kept.is_file() else None
 
@@ -214,24 +198,14 @@ def refuse_changes(run: Path, changes: Changes) -> None:
     if changes:
         raise ValueError(
             f"resume: {run} was begun with other settings ({in_words(changes)}); leave them as "
-            "they were, or add resume_changed=true to go on with the new ones"
+            f"they were ({SOURCES}/ has your own files), or add resume_changed=true to go on with "
+            "the new ones"
         )
 
 
 def in_words(changes: Changes) -> str:
     """``seed: 0 -> 1; training.num_steps: null -> 60``"""
     return "; ".join(f"{name}: {old} -> {new}" for name, (old, new) in changes.items())
-
-
-def _values(text: str, path: Path) -> dict[str, Any]:
-    """The leaves of a YAML or JSON file."""
-    try:
-        values, _ = parse(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ValueError(f"resume: {path} is not YAML: {one_line(error)}. Mend it") from error
-    if not isinstance(values, dict):
-        raise ValueError(f"resume: {path} does not hold names with values. Mend it")
-    return leaves(values)
 
 
 def inputs_as_json(run: Path, locations: Mapping[str, str]) -> str:
