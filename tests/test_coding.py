@@ -44,11 +44,6 @@ def test_code_is_run_with_its_checker(grade):
             "        x = random.randint(0, 99)\n        assert candidate(x) == x + x\n\n"
             "check(double)",
         ),
-        (  # MBPP's
-            "import re\ndef words(s): return re.findall(r'\\w+', s)",
-            "def words(s): return s.split()",
-            "assert words('a, b') == ['a', 'b']\nassert words('') == []",
-        ),
         (  # KodCode's
             "class Box:\n    def __init__(self, v):\n        if v < 0: raise ValueError('low')\n"
             "        self.v = v\n    def grow(self): self.v += 1; return self",
@@ -59,7 +54,7 @@ def test_code_is_run_with_its_checker(grade):
             "        assert str(error) == 'low'\n\ntest_grow()\ntest_low()",
         ),
     ],
-    ids=["check(candidate)", "asserts", "test functions"],
+    ids=["check(candidate)", "test functions"],
 )
 def test_checkers_in_the_manner_of_the_benchmarks(grade, right, wrong, checker):
     if "solution" in checker and grade is verify_coding_published:
@@ -159,7 +154,7 @@ def test_whose_name_is_meant(checker, may_shadow):
 
 
 def test_a_function_with_the_name_of_a_builtin_can_be_checked():
-    program = "def sum(a, b):\n    return len([d for d in range(1, a + 1) if a % d == b % d == 0])"
-    assert verify_coding(in_block(program), "assert sum(10, 15) == 2") == "correct"
-    assert verify_coding(in_block(program), "assert sum(10, 15) == 3") == "wrong"
+    program = "def sum(a, b): return a * b"
+    assert verify_coding(in_block(program), "assert sum(10, 15) == 150") == "correct"
+    assert verify_coding(in_block(program), "assert sum(10, 15) == 25") == "wrong"
     assert verify_coding(in_block(SQUARE), "assert sum([f(1), f(2)]) == 5") == "correct"

@@ -186,38 +186,25 @@ def test_evaluation_json_is_what_was_returned(folder):
 # ---------------------------------------------------------------- the real graders
 
 
+DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
+JUDGED = [  # form, gold, response; strict, published, math_verify
+    ("choice", "A", r"\boxed{(A)}", ("correct", "unanswered", "correct")),
+    ("math", "2", r"\boxed{3}", ("wrong",) * 3),
+    ("math", r"\frac{1}{2}", r"It is $\frac{1}{2}$.", ("unanswered", "correct", "correct")),
+    ("science", "2.5", r"\boxed{2.5}", ("correct",) * 3),
+    ("coding", "assert double(2) == 4", DOUBLE, ("correct",) * 3),
+]
+
+
 def test_all_graders_judge_every_form(folder):
-    tasks = [
-        task("choice", "A", "choice"),
-        task("math", "2", "math"),
-        task("bare", r"\frac{1}{2}", "math"),
-        task("science", "2.5", "science"),
-        task("coding", "assert double(2) == 4", "coding"),
-    ]
-    program = "```python\ndef double(x):\n    return 2 * x\n```"
-    answers_are(
-        folder,
-        answer("choice", r"\boxed{(A)}"),  # right, but not for the published grader
-        answer("math", r"\boxed{3}"),
-        answer("bare", r"The final answer is $\frac{1}{2}$."),
-        answer("science", r"\boxed{2.5}"),
-        answer("coding", program),
-    )
+    tasks = [task(str(n), gold, form) for n, (form, gold, _, _) in enumerate(JUDGED)]
+    answers_are(folder, *(answer(str(n), row[2]) for n, row in enumerate(JUDGED)))
     with Verifier(num_workers=2) as verifier:
         evaluation = grade(folder, verifier, tasks=tasks)
-    verdicts = {a.task_id: (a.strict, a.published, a.math_verify) for a in evaluation.answers}
-    assert verdicts == {
-        "choice": ("correct", "unanswered", "correct"),
-        "math": ("wrong",) * 3,
-        "bare": ("unanswered", "correct", "correct"),
-        "science": ("correct",) * 3,
-        "coding": ("correct",) * 3,
-    }
-    assert {g: t.accuracy for g, t in evaluation.graders.items()} == {
-        "strict": 3 / 5,
-        "published": 3 / 5,
-        "math_verify": 4 / 5,
-    }
+    verdicts = [(a.strict, a.published, a.math_verify) for a in evaluation.answers]
+    assert verdicts == [expected for *_, expected in JUDGED]
+    accuracies = {grader: tally.accuracy for grader, tally in evaluation.graders.items()}
+    assert accuracies == {"strict": 3 / 5, "published": 3 / 5, "math_verify": 4 / 5}
 
 
 def test_what_a_grader_shares_with_strict_is_judged_once(folder):

@@ -38,10 +38,6 @@ MATH_GOLDS = [
     *("4, 19", r"\text{north}", "x^2 + 1", "y = 2x", r"2 \pm i", r"45\pi", "x > 3"),
     *(r"(-\infty, 1) \cup (2, 3)", r"35\%"),
 ]
-ENDLESS = [
-    *("9^{9^{9^9}}", "(10^{10})!", r"\sqrt{2}^{9^{9^9}} + \pi", "(x+y+z+t)^{900} - (x+y)^{900}"),
-    *(r"\binom{10^9}{10^8}", r"\prod_{n=1}^{10^9} n", r"10^{-10^{10^{10}}}"),
-]
 NUM_TEXTS = [1_000, pytest.param(10_000, marks=pytest.mark.slow)]
 
 
@@ -95,12 +91,3 @@ def test_no_text_breaks_or_holds_up_a_math_verifier(num_texts, caplog):
     assert num_failed <= num_texts * 0.005
     assert caplog.text.count(f"{num_failed} x over the limit of CPU time") == min(num_failed, 1)
     assert verdicts.count("wrong") > num_texts / 2
-
-
-@pytest.mark.stack
-@pytest.mark.parametrize("grader", ["strict", "published"])
-def test_what_never_ends_is_given_up(grader):
-    with Verifier(num_workers=2, cpu_limit_s=1.0) as verifier:
-        items = [("math", rf"\boxed{{{text}}}", r"\frac{2}{7}") for text in ENDLESS]
-        verdicts = verifier.verify_batch(items, grader=grader)
-        assert "correct" not in verdicts

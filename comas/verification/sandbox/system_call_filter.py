@@ -16,17 +16,11 @@ from typing import Any
 
 import yaml
 
+from comas.verification.sandbox.inside import system
+
 _CALLS = yaml.safe_load(Path(__file__).with_name("system_calls.yaml").read_text(encoding="utf-8"))
 """always, or without namespaces -> reason -> names of the calls that are refused."""
-NEW_NAMESPACES = {
-    "cgroup": 0x02000000,
-    "IPC": 0x08000000,
-    "mounts": 0x00020000,
-    "network": 0x40000000,
-    "PIDs": 0x20000000,
-    "users": 0x10000000,
-    "host name": 0x04000000,
-}
+NEW_NAMESPACES = [flag for name, flag in vars(system).items() if name.startswith("CLONE_NEW")]
 """Flags of clone."""
 
 
@@ -36,7 +30,7 @@ _F_SETOWN_EX, _F_SETPIPE_SZ, _PR_SET_THP_DISABLE, _PR_SCHED_CORE = 15, 1031, 41,
 _RENAME_NOREPLACE, _AT_REMOVEDIR = 1, 0x200
 _INT, _SOCKET_KIND, _IOCTL_KIND, _OF_SOCKETS = 0xFFFFFFFF, 0xF, 0xFFFFFF00, 0x8900
 REFUSED_ARGUMENTS = [
-    *(("clone", 0, flag, flag) for flag in NEW_NAMESPACES.values()),
+    *(("clone", 0, flag, flag) for flag in NEW_NAMESPACES),
     # The limit on core dumps is one that cell.py has set, and nobody may set another.
     ("setrlimit", 0, _INT, resource.RLIMIT_CORE),
     ("prlimit64", 1, _INT, resource.RLIMIT_CORE),
