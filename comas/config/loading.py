@@ -91,19 +91,14 @@ def changed_keys(before: Any, after: Any) -> Changes:
 
     Example: ``{"training.num_steps": ("31", "62")}``
     """
-    return changed_values(leaves(dataclasses.asdict(before)), leaves(dataclasses.asdict(after)))
-
-
-def changed_values(before: Mapping[str, Any], after: Mapping[str, Any]) -> Changes:
-    """What differs between two sets of settings; one that a set lacks counts as null, as does an
-    empty mapping, whose entries are settings."""
-    before, after = (
-        {key: value for key, value in values.items() if value != {}} for values in (before, after)
+    old, new = (  # an empty mapping, whose entries are settings, counts as null
+        {key: value for key, value in leaves(dataclasses.asdict(each)).items() if value != {}}
+        for each in (before, after)
     )
     return {
-        key: (yaml_text(before.get(key)), yaml_text(after.get(key)))
-        for key in {**before, **after}
-        if before.get(key) != after.get(key)
+        key: (yaml_text(old.get(key)), yaml_text(new.get(key)))
+        for key in {**old, **new}
+        if old.get(key) != new.get(key)
     }
 
 

@@ -1,6 +1,6 @@
 """Prompts and responses of a run's agents, token by token, in readable form."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,45 +23,31 @@ def read_details(
     Raises ValueError when the tokenizer of an agent is found no more.
     """
     records = read_tokens(run / TOKENS, steps=steps)
+    locations = read_inputs(run)
+    bases = [config.models[policy] for policy in config.policy_of_agent]
+
+    def tokenizer(agent: int) -> Any:
+        """Return that of the trained agent, or before it is saved of its base model."""
+        saved = run / "models" / f"agent_{agent}"
+        base = locations.get(bases[agent], bases[agent])
+        return _load_tokenizer(saved if saved.is_dir() else folder_of(base))
+
+    @cache
+    def text_of(agent: int, token_id: int) -> str:
+        return str(tokenizer(agent).decode([token_id]))
+
     chunks: dict[str, Details] = {}
-    texts = _Texts(run, config)
     for thread in threads:
-        said = {
-            turn.id: texts.of(record, agent=turn.agent)
-            for turn in thread.turns
-            if turn.agent is not None
-            and (record := records.get((thread.id, turn.id))) is not None
-            and "response_token_ids" in record
-        }
-        if said:
-            chunks.setdefault(thread.chunk, {})[thread.id] = said
+        for turn in thread.turns:
+            record = records.get((thread.id, turn.id), {})
+            if turn.agent is None or "response_token_ids" not in record:
+                continue
+            chunks.setdefault(thread.chunk, {}).setdefault(thread.id, {})[turn.id] = {
+                "prompt": tokenizer(turn.agent).decode(record["prompt_token_ids"]),
+                "tokens": [text_of(turn.agent, each) for each in record["response_token_ids"]],
+                **{name: record[name] for name in ("logprobs", "advantages") if name in record},
+            }
     return chunks
-
-
-class _Texts:
-    """Decodes token ids by the tokenizer of whoever read or said them."""
-
-    def __init__(self, run: Path, config: Config) -> None:
-        locations = read_inputs(run)
-        bases = [config.models[policy] for policy in config.policy_of_agent]
-        self._run = run
-        self._bases = [locations.get(name, name) for name in bases]
-        self._token = cache(self._decode_token)
-
-    def of(self, record: Mapping[str, Any], *, agent: int) -> dict[str, Any]:
-        """A record of ``tokens/`` with texts in the place of ids."""
-        prompt = self._tokenizer(agent).decode(record["prompt_token_ids"])
-        tokens = [self._token(agent, token_id) for token_id in record["response_token_ids"]]
-        numbers = {name: record[name] for name in ("logprobs", "advantages") if name in record}
-        return {"prompt": prompt, "tokens": tokens, **numbers}
-
-    def _decode_token(self, agent: int, token_id: int) -> str:
-        return self._tokenizer(agent).decode([token_id])
-
-    def _tokenizer(self, agent: int) -> Any:
-        """The tokenizer of the trained agent, or before it is saved of its base model."""
-        saved = self._run / "models" / f"agent_{agent}"
-        return _load_tokenizer(saved if saved.is_dir() else folder_of(self._bases[agent]))
 
 
 @cache

@@ -1,7 +1,6 @@
 """The discussions of a run as threads of the page."""
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,20 +34,34 @@ def read_threads(step: int, path: Path) -> list[Thread]:
 
 
 def thread_of(record: Record, *, step: int) -> Thread:
-    """A discussion, each turn of it with the verdict on its solution and the scores it led to."""
+    """Return a discussion, each turn of it with the verdict on its solution and the scores that it
+    gave or led to."""
     turns: Sequence[Record] = record["turns"]
-    verdicts = {turn["turn_id"]: turn.get("verdict") for turn in turns}
     scores = {turn["turn_id"]: _own_score(turn) for turn in turns}
+    verdicts = {turn["turn_id"]: turn["verdict"] for turn in turns if "verdict" in turn}
 
-    def scores_around(turn: Record) -> tuple[int | str, ...]:
-        """Its own score, or those of all turns below it about the same solution."""
-        this, below = turn["turn_id"], f"{turn['turn_id']}."
-        ids = [
-            t
-            for t in scores
-            if t == this or (t.startswith(below) and _solution_id(t) == _solution_id(this))
-        ]
-        return tuple(score for turn_id in ids if (score := scores[turn_id]) is not None)
+    def page_turn(turn: Record) -> PageTurn:
+        this = about = turn["turn_id"]
+        while about and about not in verdicts:  # ``r0.s1.e0.t0`` is about ``r0.s1``
+            about = about.rpartition(".")[0]
+        verdict = verdicts.get(about)
+        below = (score for name, score in scores.items() if f"{name}.".startswith(f"{this}."))
+        return PageTurn(
+            id=this,
+            parent=turn["parent_turn_id"],
+            role=turn["role"],
+            agent=turn["agent"],
+            round=turn["round"],
+            text=turn["response"],
+            reward=turn["reward"],
+            verdict=verdict,
+            scores=tuple(score for score in below if score is not None),
+            finish=turn["finish_reason"],
+            num_prompt_tokens=turn["num_prompt_tokens"],
+            num_response_tokens=turn["num_response_tokens"],
+            thinking=turn.get("thinking", ""),
+            signs=_signs(turn, verdict),
+        )
 
     return Thread(
         id=record["discussion_id"],
@@ -58,15 +71,8 @@ def thread_of(record: Record, *, step: int) -> Thread:
         domain=record["domain"],
         labels={},
         chunk=str(step),
-        turns=tuple(
-            _page_turn(
-                turn,
-                verdict=verdicts.get(_solution_id(turn["turn_id"])),
-                scores=scores_around(turn),
-            )
-            for turn in turns
-        ),
-        gold=record.get("gold", ""),  # older versions wrote none
+        turns=tuple(map(page_turn, turns)),
+        gold=record.get("gold", ""),  # where there is none
     )
 
 
@@ -88,12 +94,6 @@ def _is_contradicted(turn: PageTurn) -> bool:
         return False
     says_correct = turn.reward >= min(PREDICTS_CORRECT.values())
     return says_correct != (turn.verdict == "correct")
-
-
-def _solution_id(turn_id: str) -> str:
-    """The solution that a turn is about: ``r0.s1.e0.t0`` is about ``r0.s1``, and ``r0.s1.e0.s0.t0``
-    about a revision of it."""
-    return re.sub(r"(\.s\d+)(\.[^s.]\d+)*$", r"\1", turn_id)
 
 
 def _own_score(turn: Record) -> int | str | None:
@@ -119,22 +119,3 @@ def _signs(turn: Record, verdict: str | None) -> tuple[str, ...]:
         "special tokens": turn.get("spells_mark", False),
     }
     return tuple(sign for sign, holds in signs.items() if holds)
-
-
-def _page_turn(turn: Record, *, verdict: str | None, scores: tuple[int | str, ...]) -> PageTurn:
-    return PageTurn(
-        id=turn["turn_id"],
-        parent=turn["parent_turn_id"],
-        role=turn["role"],
-        agent=turn["agent"],
-        round=turn["round"],
-        text=turn["response"],
-        reward=turn["reward"],
-        verdict=verdict,
-        scores=scores,
-        finish=turn["finish_reason"],
-        num_prompt_tokens=turn["num_prompt_tokens"],
-        num_response_tokens=turn["num_response_tokens"],
-        thinking=turn.get("thinking", ""),
-        signs=_signs(turn, verdict),
-    )
