@@ -23,7 +23,7 @@ from comas.quickstart import build, build_society, examples
 from comas.quickstart.examples import SCORINGS, discussion_examples
 from comas.quickstart.muon import Muon
 from comas.quickstart.probe import probe_records
-from comas.quickstart.questions import FUNCTIONS, Problem, draw_problem, records
+from comas.quickstart.questions import Problem, draw_problem, records
 from comas.quickstart.worked import Worked, slip, work
 from comas.quickstart.world import HABITS, MISTAKES, SLIP, UNSEEN, Mixture
 from comas.reward_formulation.interaction_reward import parse_score
@@ -32,52 +32,22 @@ from comas.utils import files
 from comas.utils.files import json_lines, write_text
 from comas.verification.verifiers import verify
 
-SUM = Problem("math", "What is 48 + 23?", "71", (48, 23), 0)
-CONVERSION = Problem("science", "How many minutes are 7 h 43 min?", "463", (7, 43), 0)
-FUNCTION = Problem(
-    "coding",
-    "Write count(), which returns how many numbers the range has.\n\n"
-    "def test_count():\n    assert count() == len(range(4, 41))",
-    "def test_count():\n    assert count() == len(range(4, 41))\n\ntest_count()\n",
-    (4, 41),
-    0,
-)
+FUNCTION = "def test_count():\n    assert count() == len(range(4, 41))"
+PROBLEMS: dict[Domain, Problem] = {
+    "math": Problem("math", "What is 48 + 23?", "71", (48, 23), 0),
+    "science": Problem("science", "How many minutes are 7 h 43 min?", "463", (7, 43), 0),
+    "coding": Problem(
+        "coding",
+        f"Write count(), which returns how many numbers the range has.\n\n{FUNCTION}",
+        f"{FUNCTION}\n\ntest_count()\n",
+        (4, 41),
+        0,
+    ),
+}
 RIGHT = {
     "math": "The result: 8+3=11, 4+2=6, 6+1=7. \\boxed{71}",
     "science": "In minutes: 7*60=420, 420+43=463. \\boxed{463}",
     "coding": "The end minus the start.\n```python\ndef count():\n    return 41 - 4\n```",
-}
-WRONG = {
-    "math": {
-        "carry lost": "The result: 8+3=11, 4+2=6. \\boxed{61}",
-        "carry joined": "The result: 8+3=11, 4+2=6, 6 11. \\boxed{611}",
-        "tens left out": "The result: 8+3=11. \\boxed{11}",
-        "second left out": "The result: 48. \\boxed{48}",
-        "joined": "The result: 48 23. \\boxed{4823}",
-        "ones left out": "The result: 8+3=11, 4+2=6, 6+1=7. \\boxed{70}",
-        UNSEEN: "The result: 8+3=11, 4+2=6, 6+1=7. \\boxed{7171}",
-    },
-    "science": {
-        "factor 10": "In minutes: 7*10=70, 70+43=113. \\boxed{113}",
-        "factor 100": "In minutes: 7*100=700, 700+43=743. \\boxed{743}",
-        "factor 1000": "In minutes: 7*1000=7000, 7000+43=7043. \\boxed{7043}",
-        "rest left out": "In minutes: 7*60=420. \\boxed{420}",
-        "rest alone": "In minutes: 43. \\boxed{43}",
-        "joined": "In minutes: 7*60=420, 43. \\boxed{42043}",
-        UNSEEN: "In minutes: 7*60=420, 420+43=463. \\boxed{463463}",
-    },
-    "coding": {
-        kind: f"{plan}\n```python\ndef count():\n    {statement}\n```"
-        for kind, plan, statement in [
-            ("one added", "The end minus the start, plus one.", "return 41 - 4 + 1"),
-            ("start left out", "The end.", "return 41"),
-            ("start added", "The end plus the start.", "return 41 + 4"),
-            ("start multiplied", "The end times the start.", "return 41 * 4"),
-            ("turned round", "The start minus the end.", "return 4 - 41"),
-            ("not returned", "The end minus the start.", "print(41 - 4)"),
-            (UNSEEN, "The end minus the start, twice.", "return 41 - 4 - 4"),
-        ]
-    },
 }
 BUILDS_WHEN_TOLD = """
 import asyncio, sys
@@ -93,7 +63,6 @@ async def teach(models, *, seed):
 build._warm_start_all = teach
 build.build_society(Path(sys.argv[1]), seed=int(sys.argv[2]))
 """
-PROBLEMS = {problem.domain: problem for problem in (SUM, CONVERSION, FUNCTION)}
 
 
 # ---- Questions ----
@@ -108,18 +77,6 @@ def test_answers_are_right() -> None:
         large, small = (problem := draw_problem(rng, domain="science", held_out=False)).numbers
         assert int(problem.answer) == large * 60 + small
         assert f" {large} " in problem.text and f" {small} " in problem.text
-
-
-def test_the_coding_checker_accepts_the_number_of_numbers_only() -> None:
-    rng = Random(2)
-    for _ in range(50):
-        problem = draw_problem(rng, domain="coding", held_out=False)
-        name = FUNCTIONS[problem.wording]
-        number = len(list(range(*problem.numbers)))
-        exec(problem.answer, {name: lambda number=number: number})
-        for wrong in (number - 1, number + 1):
-            with pytest.raises(AssertionError):
-                exec(problem.answer, {name: lambda wrong=wrong: wrong})
 
 
 def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path: Path) -> None:
@@ -161,10 +118,10 @@ def test_every_kind_of_mistake_makes_a_solution_wrong(domain: Domain) -> None:
     problem = PROBLEMS[domain]
     assert work(problem, None) == Worked(RIGHT[domain], None)
     assert verify(domain, RIGHT[domain], problem.answer) == "correct"
-    assert set(WRONG[domain]) == {*MISTAKES[domain], UNSEEN} - {SLIP}
-    for kind, text in WRONG[domain].items():
-        assert work(problem, kind) == Worked(text, kind)
-        assert verify(domain, text, problem.answer) == "wrong"
+    kinds = {*MISTAKES[domain], UNSEEN} - {SLIP}
+    texts = {work(problem, kind).text: work(problem, kind).mistake for kind in kinds}
+    assert set(texts.values()) == kinds
+    assert {verify(domain, text, problem.answer) for text in texts} == {"wrong"}
 
 
 @pytest.mark.parametrize("held_out", [False, True])
@@ -174,19 +131,16 @@ def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(
 ) -> None:
     """Over all kinds, on both sides of the split; science forgives 5 %."""
     rng = Random(4)
-    seen = set()
     kinds = {*MISTAKES[domain], UNSEEN} - {SLIP}
-    for _ in range(500):
+    for _ in range(300):
         problem = draw_problem(rng, domain=domain, held_out=held_out)
-        for worked in (work(problem, None), slip(rng, problem), *(work(problem, k) for k in kinds)):
-            seen.add(worked.mistake)
+        for worked in (slip(rng, problem), *(work(problem, kind) for kind in kinds)):
             verdict = verify(domain, worked.text, problem.answer)
             assert verdict == ("wrong" if worked.mistake else "correct"), (problem, worked)
-    assert seen == {None, SLIP, *kinds}
 
 
 def test_a_slip_is_one_digit_of_the_right_way() -> None:
-    said = {slip(Random(i), CONVERSION).text for i in range(300)}
+    said = {slip(Random(i), PROBLEMS["science"]).text for i in range(300)}
     assert "In minutes: 7*60=420, 420+43=463. \\boxed{563}" in said  # miswritten
     assert "In minutes: 7*60=420, 420+83=503. \\boxed{503}" in said  # miscopied
     assert RIGHT["science"] not in said
@@ -234,14 +188,10 @@ def test_questions_and_lessons_are_those_that_numbers_were_measured_with() -> No
 def test_worked_discussions_never_show_a_held_out_question() -> None:
     held_out = [row["prompt"] for row in records(seed=0, held_out=True, num_per_domain=100)]
     rng = Random(6)
-    prompts = [
-        example.prompt
-        for _ in range(300)
-        for example in discussion_examples(rng, Mixture(), "qwen2")
-    ]
-    assert not [text for text in held_out if any(f"\n{text}\n" in prompt for prompt in prompts)]
-    # The same search does find a question that is there.
-    assert any("\nWhat is " in prompt for prompt in prompts)
+    examples = [e for _ in range(300) for e in discussion_examples(rng, Mixture(), "qwen2")]
+    shown = "".join(example.prompt for example in examples)
+    assert not [text for text in held_out if f"\n{text}\n" in shown]
+    assert "\nWhat is " in shown  # the same search does find a question that is there
 
 
 # ---- Build ----
@@ -251,7 +201,6 @@ def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path: Path) -> None:
     source = tmp_path / "recipe.py"
     source.write_text("steps = 1\n")
     before = build.fingerprint([source], seed=0)
-    assert before == build.fingerprint([source], seed=0)
     assert before != build.fingerprint([source], seed=1)
     source.write_text("steps = 2\n")
     assert before != build.fingerprint([source], seed=0)
@@ -294,11 +243,10 @@ def _build_under_way(root: Path, *, seed: int) -> Iterator[subprocess.Popen]:
         process.communicate()
 
 
-@pytest.mark.parametrize("killed_seed", [0, 1])
 def test_the_next_build_removes_what_a_killed_one_left(
-    killed_seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    with _build_under_way(tmp_path, seed=killed_seed) as killed:
+    with _build_under_way(tmp_path, seed=1) as killed:
         assert len(list((tmp_path / "quickstart").iterdir())) == 2
         killed.send_signal(signal.SIGKILL)
         killed.wait()
