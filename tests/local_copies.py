@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,6 @@ def write_parquet(path: Path, rows: Rows) -> None:
     Dataset.from_list(list(map(dict, rows))).to_parquet(path)
 
 
-def write_csv(path: Path, rows: Rows) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
-
-
 def write_card(folder: Path, files: Mapping[str, Mapping[str, str]]) -> None:
     """README.md as on the hub: ``files`` says config -> split -> files."""
     lines = ["---", "license: mit", "configs:"]
@@ -42,38 +33,23 @@ def write_card(folder: Path, files: Mapping[str, Mapping[str, str]]) -> None:
 
 
 def write_all(folder: Path) -> None:
-    """Copies of the training sets, and of the benchmarks that these tests build, in ``folder``."""
-    write_training_copies(folder)
-    write_math_benchmarks(folder)
-    write_coding_benchmarks(folder)
-    write_choice_benchmarks(folder)
-
-
-# ---------------------------------------------------------------- training
-
-
-def write_training_copies(folder: Path) -> None:
-    root = folder / "EleutherAI/hendrycks_math"
+    """Copies of the training sets and the benchmarks in ``folder``."""
     for number, config in enumerate(MATH.source.configs):
         rows = [math_row(number * 10 + k) for k in range(6)]
-        write_parquet(root / config / "train-00000-of-00001.parquet", rows)
-        write_parquet(root / config / "test-00000-of-00001.parquet", rows[:1])
-    names = {"train": "{}/train-*", "test": "{}/test-*"}
-    write_card(
-        root,
-        {
-            config: {split: pattern.format(config) for split, pattern in names.items()}
-            for config in MATH.source.configs
-        },
-    )
-    write_parquet(
-        folder / "KodCode/KodCode-Light-RL-10K/data/train-00000-of-00001.parquet",
-        [kodcode_row(number) for number in range(16)],
-    )
-    write_parquet(
-        folder / "TIGER-Lab/WebInstruct-verified/data/train-00000-of-00001.parquet",
-        [webinstruct_row(number) for number in range(24)],
-    )
+        write_parquet(folder / MATH.source.hub_name / config / "train-0.parquet", rows)
+    files = {config: {"train": f"{config}/train-*"} for config in MATH.source.configs}
+    write_card(folder / MATH.source.hub_name, files)
+    for name, make, number in (
+        ("KodCode/KodCode-Light-RL-10K", kodcode_row, 16),
+        ("TIGER-Lab/WebInstruct-verified", webinstruct_row, 24),
+    ):
+        rows = [make(k) for k in range(number)]
+        write_parquet(folder / name / "data/train-00000-of-00001.parquet", rows)
+    for path, row in JSON_BENCHMARKS.items():
+        write_records(folder / path, [row])
+    for name, (config, split, rows) in BENCHMARKS.items():
+        write_parquet(folder / name / config / f"{split}-00000-of-00001.parquet", rows)
+        write_card(folder / name, {config: {split: f"{config}/{split}-*"}})
 
 
 def math_row(number: int) -> dict[str, Any]:
@@ -115,91 +91,58 @@ def webinstruct_row(number: int) -> dict[str, Any]:
     }
 
 
-# ---------------------------------------------------------------- benchmarks
-
-
-def write_math_benchmarks(folder: Path) -> None:
-    gsm8k = folder / "openai/gsm8k"
-    write_parquet(
-        gsm8k / "main/test-00000-of-00001.parquet",
+JSON_BENCHMARKS = {
+    "HuggingFaceH4/MATH-500/test.jsonl": {"problem": "What is $2\\pi$ halved?", "answer": "\\pi"},
+    "xw27/scibench/atkins.json": {
+        "problem_text": "Find p.",
+        "answer_number": " -194",
+        "unit": "$\\mathrm{~J}$ ",
+    },
+}
+"""File -> its only row."""
+BENCHMARKS: dict[str, tuple[str, str, Rows]] = {
+    "openai/gsm8k": (
+        "main",
+        "test",
         [{"question": "Ann has 2 pens and buys 3. How many?", "answer": "2 + 3 = 5\n#### 5"}],
-    )
-    write_parquet(
-        gsm8k / "socratic/test-00000-of-00001.parquet", [{"question": "?", "answer": "#### 0"}]
-    )
-    write_card(gsm8k, {name: {"test": f"{name}/test-*"} for name in ("main", "socratic")})
-    write_records(
-        folder / "HuggingFaceH4/MATH-500/test.jsonl",
+    ),
+    "openai/openai_humaneval": (
+        "openai_humaneval",
+        "test",
         [
             {
-                "problem": "What is $2\\pi$ halved?",
-                "solution": "\\boxed{\\pi}",
-                "answer": "\\pi",
-                "subject": "Algebra",
-                "level": 1,
-                "unique_id": "test/algebra/1.json",
-            }
-        ],
-    )
-    write_records(
-        folder / "xw27/scibench/atkins.json",
-        [{"problem_text": "Find p.", "answer_number": " -194", "unit": "$\\mathrm{~J}$ "}],
-    )
-
-
-def write_coding_benchmarks(folder: Path) -> None:
-    humaneval = folder / "openai/openai_humaneval"
-    write_parquet(
-        humaneval / "openai_humaneval/test-00000-of-00001.parquet",
-        [
-            {
-                "task_id": "HumanEval/0",
                 "prompt": 'def double(x):\n    """Twice x."""\n',
-                "canonical_solution": "    return 2 * x\n",
                 "test": "\n\ndef check(candidate):\n    assert candidate(2) == 4\n",
                 "entry_point": "double",
             }
         ],
-    )
-    write_card(humaneval, {"openai_humaneval": {"test": "openai_humaneval/test-*"}})
-    mbpp = folder / "google-research-datasets/mbpp"
-    for config, column in (("full", "text"), ("sanitized", "prompt")):
-        write_parquet(
-            mbpp / config / "test-00000-of-00001.parquet",
-            [
-                {
-                    "task_id": 11,
-                    column: "Write a function to square a number.",
-                    "code": "def square(x): return x * x",
-                    "test_list": ["assert square(3) == 9", "assert square(-2) == 4"],
-                    "test_setup_code": "",
-                }
-            ],
-        )
-    write_card(mbpp, {name: {"test": f"{name}/test-*"} for name in ("full", "sanitized")})
-
-
-def write_choice_benchmarks(folder: Path) -> None:
-    gpqa = folder / "Idavidrein/gpqa"
-    for name in ("gpqa_main", "gpqa_diamond"):
-        write_csv(
-            gpqa / f"{name}.csv",
-            [
-                {
-                    "Record ID": f"rec{name}{number}",
-                    "Question": f"Which gas number {number} is lightest?",
-                    "Correct Answer": "hydrogen ",
-                    "Incorrect Answer 1": "helium",
-                    "Incorrect Answer 2": "neon",
-                    "Incorrect Answer 3": "argon",
-                }
-                for number in range(4)
-            ],
-        )
-    write_card(gpqa, {name: {"train": f"{name}.csv"} for name in ("gpqa_main", "gpqa_diamond")})
-    mmlu = folder / "cais/mmlu"
-    write_parquet(
-        mmlu / "all/test-00000-of-00001.parquet",
-        [{"question": "2 + 2?", "subject": "sums", "choices": list("3456"), "answer": 1}],
-    )
-    write_card(mmlu, {"all": {"test": "all/test-*"}})
+    ),
+    "google-research-datasets/mbpp": (
+        "full",
+        "test",
+        [
+            {
+                "text": "Write a function to square a number.",
+                "test_list": ["assert square(3) == 9", "assert square(-2) == 4"],
+                "test_setup_code": "",
+            }
+        ],
+    ),
+    "Idavidrein/gpqa": (
+        "gpqa_main",
+        "train",
+        [
+            {
+                "Record ID": f"rec{number}",
+                "Question": f"Which gas number {number} is lightest?",
+                "Correct Answer": "hydrogen ",
+                "Incorrect Answer 1": "helium",
+                "Incorrect Answer 2": "neon",
+                "Incorrect Answer 3": "argon",
+            }
+            for number in range(4)
+        ],
+    ),
+    "cais/mmlu": ("all", "test", [{"question": "2 + 2?", "choices": list("3456"), "answer": 1}]),
+}
+"""Dataset -> config, split and its rows."""

@@ -11,13 +11,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable
-from copy import copy
 from hashlib import sha256
 from pathlib import Path
 
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_card
-from small_runs import write_records
+from small_runs import REPOSITORY, write_records
 
 from comas.data import DataError, load_questions
 from comas.data.preparation import Source, build
@@ -28,7 +27,6 @@ from scripts import prepare_data as script
 
 pytestmark = pytest.mark.stack
 
-REPOSITORY = Path(__file__).parents[1]
 SCRIPT = REPOSITORY / "scripts/prepare_data.sh"
 SPLITS = ("train", "validation")
 SIZES = ["--train-size", "6", "4", "6", "--validation-size", "3", "2", "3"]
@@ -40,10 +38,6 @@ EVERYTHING = ["--train-size", "24", "5", "15", "--validation-size", "4", "2", "3
 def copies(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copies")
     write_all(folder)
-    script.BENCHMARKS = copy(BENCHMARKS)
-    for name, benchmark in BENCHMARKS.items():
-        if not (folder / benchmark.source.hub_name).is_dir():
-            del script.BENCHMARKS[name]
     return folder
 
 
@@ -56,18 +50,12 @@ def built_once(copies: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def built(built_once: Path, tmp_path: Path) -> Path:
-    """What a whole build leaves, which a test may damage."""
+    """A whole build, which a test may damage."""
     return shutil.copytree(built_once, tmp_path / "data")
 
 
 def run(copies: Path, folder: Path, *options: str, sizes: list[str] = SIZES) -> int:
     return script.main(["--from", str(copies), "--output", str(folder), *sizes, *options])
-
-
-def without_copies() -> list[str]:
-    """The options that leave out benchmarks of which ``copies`` has none."""
-    names = sorted(BENCHMARKS.keys() - script.BENCHMARKS.keys())
-    return ["--skip", *names] if names else []
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -79,8 +67,13 @@ def records(path: Path) -> list[dict[str, str]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def ids(path: Path) -> set[str]:
-    return {record["id"] for record in records(path)}
+def taken(folder: Path) -> set[str]:
+    """The ids of all questions to train and to validate on."""
+    return {record["id"] for split in SPLITS for record in records(folder / f"{split}.jsonl")}
+
+
+def files_of(folder: Path) -> dict[str, dict]:
+    return json.loads((folder / "checksums.json").read_text())["files"]
 
 
 # ---------------------------------------------------------------- what is built
@@ -89,11 +82,9 @@ def ids(path: Path) -> set[str]:
 def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copies, tmp_path):
     folder = tmp_path / "data"
     command = ["bash", str(SCRIPT), "--from", copies.name, "--output", str(folder), *SIZES]
-    result = subprocess.run(
-        [*command, *without_copies()], cwd=copies.parent, capture_output=True, text=True
-    )
+    result = subprocess.run(command, cwd=copies.parent, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
-    plan = f"16 training questions, 8 validation questions, {len(script.BENCHMARKS)} benchmarks in"
+    plan = f"16 training questions, 8 validation questions, {len(BENCHMARKS)} benchmarks in"
     assert f"{plan} {folder} from local copies in {copies}." in result.stderr
     train, validation = (load_questions(folder / f"{name}.jsonl") for name in SPLITS)
     found = [Counter(question.domain for question in one.questions) for one in (train, validation)]
@@ -107,14 +98,13 @@ def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copi
 
 def test_every_benchmark_has_its_records_and_every_file_its_checksum(built):
     counts = {path.stem: len(records(path)) for path in (built / "benchmarks").iterdir()}
-    assert counts == {**dict.fromkeys(script.BENCHMARKS, 1), "gpqa": 4}
+    assert counts == {**dict.fromkeys(BENCHMARKS, 1), "gpqa": 4}
     assert records(built / "benchmarks/gpqa.jsonl")[0]["id"] == "gpqa-00000"
     assert {record["task"] for record in records(built / "benchmarks/mmlu.jsonl")} == {"choice"}
-    files = json.loads((built / "checksums.json").read_text())["files"]
     found = {name: sha256(text).hexdigest() for name, text in contents(built).items()}
     del found["checksums.json"]
-    assert {name: entry["sha256"] for name, entry in files.items()} == found
-    train = files["train.jsonl"]
+    assert {name: entry["sha256"] for name, entry in files_of(built).items()} == found
+    train = files_of(built)["train.jsonl"]
     assert (train["recipe"]["seed"], train["origin"]) == (0, "local copy")
 
 
@@ -124,23 +114,18 @@ def test_two_builds_are_the_same_byte_for_byte_and_another_seed_leaves_the_bench
     assert run(copies, tmp_path / "again") == 0
     assert contents(tmp_path / "again") == contents(built)
     assert run(copies, tmp_path / "other", "--seed", "1") == 0
-    assert ids(tmp_path / "other/train.jsonl") != ids(built / "train.jsonl")
+    assert taken(tmp_path / "other") != taken(built)
     name = "benchmarks/gpqa.jsonl"
     assert contents(tmp_path / "other")[name] == contents(built)[name]
 
 
 def test_a_coding_question_whose_own_solution_fails_is_never_taken(copies, tmp_path):
     assert run(copies, tmp_path, sizes=EVERYTHING) == 0
-    taken = set().union(*(ids(tmp_path / f"{name}.jsonl") for name in SPLITS))
-    coding = {one for one in taken if one.startswith("kodcode")}
+    coding = {one for one in taken(tmp_path) if one.startswith("kodcode")}
     # Odd numbers are medium or hard; the solution of number 3 is wrong.
     assert coding == {f"kodcode-{number:05d}" for number in (1, 5, 7, 9, 11, 13, 15)}
-    files = json.loads((tmp_path / "checksums.json").read_text())["files"]
     reason = "coding: its own reference answer is judged wrong"
-    assert files["train.jsonl"]["left_out"][reason] == 1
-
-
-# ---------------------------------------------------------------- decontamination
+    assert files_of(tmp_path)["train.jsonl"]["left_out"][reason] == 1
 
 
 def planted_copies(folder: Path) -> None:
@@ -176,12 +161,11 @@ def test_planted_repetitions_are_dropped_and_counted_and_nothing_else(tmp_path):
     planted_copies(tmp_path / "copies")
     sizes = ["--train-size", "4", "1", "2", "--validation-size", "0", "1", "1"]
     assert run(tmp_path / "copies", tmp_path / "data", sizes=sizes) == 0
-    taken = set().union(*(ids(tmp_path / f"data/{name}.jsonl") for name in SPLITS))
-    assert not taken & {"math-00001", "kodcode-00002", "webinstruct-00003"}
-    assert len(taken & {"math-00002", "math-00003"}) == 1  # twins
-    assert len(taken) == 9
-    files = json.loads((tmp_path / "data/checksums.json").read_text())["files"]
-    counts = files["train.jsonl"]["left_out"]
+    found = taken(tmp_path / "data")
+    assert not found & {"math-00001", "kodcode-00002", "webinstruct-00003"}
+    assert len(found & {"math-00002", "math-00003"}) == 1  # twins
+    assert len(found) == 9
+    counts = files_of(tmp_path / "data")["train.jsonl"]["left_out"]
     for domain in ("math", "coding", "science"):
         assert counts[f"{domain}: it repeats a question of the benchmark"] == 1
     assert counts["math: it repeats a question of the blend"] == 1
@@ -195,14 +179,13 @@ def test_a_second_run_keeps_and_checks_what_is_there(built, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     assert run(tmp_path / "empty", built) == 0  # reads no dataset
     assert contents(built) == before
-    assert capsys.readouterr().out.count("checked, kept") == len(script.BENCHMARKS) + 2
+    assert capsys.readouterr().out.count("checked, kept") == len(BENCHMARKS) + 2
 
 
 def test_a_killed_build_continues_where_it_was(copies, built, tmp_path):
     folder = tmp_path / "killed"
-    options = ["--from", copies, "--output", folder, *SIZES, *without_copies()]
     process = subprocess.Popen(
-        [sys.executable, "scripts/prepare_data.py", *options],
+        [sys.executable, "scripts/prepare_data.py", "--from", copies, "--output", folder, *SIZES],
         cwd=REPOSITORY,
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.DEVNULL,
@@ -245,8 +228,7 @@ def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
     before = contents(built)
     assert run(copies, built, *options) == 1
     assert contents(built) == before
-    assert message in caplog.text
-    assert "--rebuild replaces it" in caplog.text
+    assert message in caplog.text and "--rebuild replaces it" in caplog.text
     assert run(copies, built, *options, "--rebuild") == 0
     assert run(copies, built, *options) == 0
 
@@ -265,15 +247,11 @@ def test_a_file_of_the_users_own_is_never_overwritten(
     assert run(copies, tmp_path) == 1
     assert (tmp_path / name).read_text() == content
     assert said in caplog.text
-    (tmp_path / name).unlink()
-    assert run(copies, tmp_path, "--rebuild") == 0
 
 
 def test_a_benchmark_that_changed_makes_the_blend_stale(copies, built, tmp_path, caplog):
-    write_all(tmp_path / "newer")
-    write_records(
-        tmp_path / "newer/HuggingFaceH4/MATH-500/test.jsonl", [{"problem": "New?", "answer": "1"}]
-    )
+    changed = [{"problem": "New?", "answer": "1"}]
+    write_records(tmp_path / "newer/HuggingFaceH4/MATH-500/test.jsonl", changed)
     assert run(tmp_path / "newer", built, "--only", "math-500", "--rebuild") == 0
     assert run(copies, built) == 1
     assert "train.jsonl was built with apart_from.math-500 '" in caplog.text
@@ -291,10 +269,10 @@ def test_one_build_at_a_time(copies, tmp_path, caplog):
 def test_all_missing_copies_are_named_before_anything_is_read(tmp_path, caplog):
     (tmp_path / "copies").mkdir()
     assert run(tmp_path / "copies", tmp_path / "data") == 1
-    message = caplog.messages[-1]
-    assert "lacks 13 of 13 datasets" in message
-    assert message.count("hf download ") == 13
-    assert f"--local-dir {tmp_path}/copies/openai/gsm8k" in message
+    number = len(BENCHMARKS) + 3
+    assert f"lacks {number} of {number} datasets" in caplog.messages[-1]
+    assert caplog.messages[-1].count("hf download ") == number
+    assert f"--local-dir {tmp_path}/copies/openai/gsm8k" in caplog.messages[-1]
     assert list((tmp_path / "data").glob("**/*.jsonl")) == []
 
 
@@ -323,18 +301,16 @@ def failing_load(name: str, error: BaseException) -> Callable[..., object]:
 def test_a_dataset_that_fails_stops_no_other_but_the_blend_waits(
     copies, tmp_path, monkeypatch, caplog
 ):
-    failing = failing_load("Idavidrein/gpqa", DataError("not today"))
     with monkeypatch.context() as patch:
+        failing = failing_load("Idavidrein/gpqa", DataError("not today"))
         patch.setattr(build, "load_rows", failing)
         assert run(copies, tmp_path) == 1
-    built = {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")}
-    assert len(built) == 9 and "gpqa" not in built
+    others = BENCHMARKS.keys() - {"gpqa"}
+    assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == others
     for part in ("not today", "train.jsonl and validation.jsonl wait", "--skip NAME"):
         assert part in caplog.text
     assert run(copies, tmp_path, "--skip", "gpqa") == 0
-    files = json.loads((tmp_path / "checksums.json").read_text())["files"]
-    others = script.BENCHMARKS.keys() - {"gpqa"}
-    assert files["train.jsonl"]["recipe"]["apart_from"].keys() == others
+    assert files_of(tmp_path)["train.jsonl"]["recipe"]["apart_from"].keys() == others
 
 
 def test_what_was_built_before_an_interruption_stays(copies, tmp_path, monkeypatch, caplog):
@@ -348,14 +324,10 @@ def test_what_was_built_before_an_interruption_stays(copies, tmp_path, monkeypat
 # ---------------------------------------------------------------- the command line
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ["--only gsm9k", "--from /no/folder", "--train-size 1 -2 3"],
-)
+@pytest.mark.parametrize("arguments", ["--only gsm9k", "--from /no/folder", "--train-size 1 -2 3"])
 def test_wrong_arguments_end_with_2(arguments, capsys):
-    with pytest.raises(SystemExit) as caught:
+    with pytest.raises(SystemExit, match="2"):
         script.main(arguments.split())
-    assert caught.value.code == 2
     assert "usage: " in capsys.readouterr().err
 
 
