@@ -11,13 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import write_records
 
-from comas.data import (
-    DataError,
-    count_steps,
-    draw_batch,
-    fixed_subset,
-    load_questions,
-)
+from comas.data import DataError, count_steps, draw_batch, fixed_subset, load_questions
 from comas.types import Question
 
 RECORD = {
@@ -30,7 +24,7 @@ RECORD = {
 
 
 def record(**changes: object) -> dict[str, object]:
-    return {**RECORD, **changes}
+    return RECORD | changes
 
 
 def questions(number: int) -> list[Question]:
@@ -57,13 +51,6 @@ def test_questions_and_answers_come_apart(tmp_path):
     assert "71" not in repr(loaded.questions)
 
 
-def test_a_json_list_reads_as_jsonl_does(tmp_path):
-    records = [RECORD, record(id="x", task="science")]
-    as_list = tmp_path / "a.json"
-    as_list.write_text(json.dumps(records, indent=2))
-    assert load_questions(as_list) == load_questions(write(tmp_path / "a.jsonl", *records))
-
-
 def test_blank_lines_and_line_separators_within_a_prompt_are_no_records(tmp_path):
     text = json.dumps(record(prompt="two\u2028lines"), ensure_ascii=False)
     loaded = load_questions(write(tmp_path / "a.jsonl", "", text, "  ", record(id="x")))
@@ -76,7 +63,7 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
         RECORD,
         '{"id": "cut',
         [1],
-        {"id": "x", "task": "poetry", "prompt": " ", "answer": True},
+        {"id": "x", "task": "poetry", "prompt": "\u200b ", "answer": True},
         record(source=""),
     )
     assert error_of(path).split("\n  ") == [
@@ -91,14 +78,6 @@ def test_every_faulty_line_is_reported_with_its_number_and_reason(tmp_path):
     ]
 
 
-def test_records_of_a_json_list_are_named_by_their_number(tmp_path):
-    path = tmp_path / "a.json"
-    path.write_text(json.dumps([RECORD, None, RECORD]))
-    message = error_of(path)
-    assert f"{path}, record 2: Input should be an object" in message
-    assert message.endswith(f"{path}, record 3: id 'math/17' is already that of record 1")
-
-
 def test_bytes_that_are_no_text_are_reported_before_a_tokenizer_meets_them(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_bytes(json.dumps(RECORD).encode() + b'\n{"id": "\xff"}\n')
@@ -106,8 +85,6 @@ def test_bytes_that_are_no_text_are_reported_before_a_tokenizer_meets_them(tmp_p
     half_a_pair = json.dumps(record(prompt="half")).replace("half", r"half \ud83d")
     lines = write(path, RECORD, half_a_pair)
     assert f"{lines}, line 2: Invalid JSON: unexpected end of hex escape" in error_of(lines)
-    as_list = write(tmp_path / "a.json", f"[{half_a_pair}]")
-    assert "unexpected end of hex escape" in error_of(as_list)
 
 
 def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
@@ -125,9 +102,9 @@ def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", ["holds no record"]),
         ("\n\n", ["holds no record"]),
         ("[]", ["holds no record"]),
+        (json.dumps([RECORD, None]), ["record 2: Input should be an object"]),
         ('[{"id": 1},\n', ["begins like a JSON list, but is none", "line 2"]),
         (None, ["No such file", "scripts/prepare_data.sh", "data/README.md"]),
     ],

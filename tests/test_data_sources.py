@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import datasets
-import httpx
 import pyarrow
 import pytest
 from datasets import Dataset
-from huggingface_hub.utils import http_backoff
 from pyarrow import parquet
 
 from comas.config.schema import Data
@@ -83,21 +81,13 @@ def test_a_column_that_is_null_is_not_read(tmp_path):
     assert load_questions(path, rules).answers == {"mine/1": "2"}
 
 
-def test_a_csv_keeps_its_texts_as_they_are_written(tmp_path):
-    text = "\ufeffid,prompt,answer,task\n007,Code?,0.50,math\nNA,None?,1e3,science\n"
-    loaded = load_questions(written(tmp_path / "mine.csv", text))
-    assert loaded.answers == {"007": "0.50", "NA": "1e3"}
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("prompt,answer\na,b,c\n", "line 2: 3 values for the 2 columns"),
         ("prompt,answer\na\n", "line 2: 1 values for the 2 columns"),
         ('prompt,answer\na,b\n"a,\nb\n', "the row that begins in line 3: unexpected end of data"),
-        ('"prompt,answer\n', "the row that begins in line 1: unexpected end of data"),
         ("prompt,answer\n", "mine.csv holds no record"),
-        ("", "mine.csv holds no record"),
     ],
 )
 def test_a_broken_csv_is_told(tmp_path, text, said):
@@ -132,7 +122,7 @@ def test_another_encoding_is_named(tmp_path, suffix, encoding):
     assert said in error_of(path, RULES)
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "json", "csv"])
+@pytest.mark.parametrize("suffix", ["jsonl", "csv"])
 def test_a_byte_order_mark_is_no_part_of_a_file(tmp_path, suffix):
     path = next(file for file in files(tmp_path) if file.suffix == f".{suffix}")
     found = load_questions(path, RULES)
@@ -178,7 +168,7 @@ def test_a_missing_question_or_gold_answer_is_a_fault(tmp_path, suffix, value):
     assert "2 faulty records" in said
 
 
-@pytest.mark.parametrize("value", ["", "nan", "NaN", "NaT", "None", "null", "NA", " n/a ", "<NA>"])
+@pytest.mark.parametrize("value", ["", "NaN", "None", " n/a ", "<NA>"])
 @pytest.mark.parametrize("key", ["prompt", "answer"])
 def test_a_missing_question_or_gold_answer_is_a_fault_in_a_csv(tmp_path, key, value):
     row = {"prompt": "1 + 1?", "answer": "2"} | {key: value}
@@ -187,20 +177,11 @@ def test_a_missing_question_or_gold_answer_is_a_fault_in_a_csv(tmp_path, key, va
     assert f"line 2: {key}: {reason}" in error_of(path, Data(domain="math"))
 
 
-@pytest.mark.parametrize("missing", ["null", "NaN", None])
-def test_where_there_is_no_id_task_or_source_the_record_has_what_others_without_them_have(
-    tmp_path, missing
-):
-    keys = ("id", "task", "source")
-    path = tmp_path / ("mine.csv" if missing is None else "mine.jsonl")
-    if missing is None:
-        written(path, "prompt,answer,id,task,source\n1 + 1?,2,,,\n")
-    else:
-        values = "".join(f', "{key}": {missing}' for key in keys)
-        written(path, f'{{"prompt": "1 + 1?", "answer": 2{values}}}')
-    assert load_questions(path, Data(domain="math")).questions == (
-        Question("mine/1", "math", "1 + 1?"),
-    )
+def test_without_an_id_task_or_source_a_record_has_the_rows_the_settings_and_the_files(tmp_path):
+    path = written(tmp_path / "mine.csv", "prompt,answer,id,task,source\n1 + 1?,0.50,,,\n")
+    found = load_questions(path, Data(domain="math"))
+    assert found.questions == (Question("mine/1", "math", "1 + 1?"),)
+    assert found.answers == {"mine/1": "0.50"}
     assert f"task: {MISSING}" in error_of(path, Data())
 
 
@@ -245,15 +226,11 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_the_layouts_of_other_frameworks_are_read(tmp_path, layout, suffix):
+def test_the_layouts_of_other_frameworks_are_read(tmp_path, layout):
     row, columns = LAYOUTS[layout]
-    path = tmp_path / f"mine.{suffix}"
-    if suffix == "jsonl":
-        written(path, json.dumps(row))
-    else:
-        Dataset.from_list([row]).to_parquet(str(path))
+    path = tmp_path / "mine.parquet"
+    Dataset.from_list([row]).to_parquet(str(path))
     [question] = (found := load_questions(path, Data(domain="math", columns=columns))).questions
     assert (question.text, question.domain) == ("1 + 1?", "math")
     assert list(found.answers.values()) == ["2"]
@@ -374,20 +351,6 @@ def test_what_the_hub_does_not_give_is_told_with_what_to_do(monkeypatch):
     assert "accept its terms at https://huggingface.co/datasets/somebody/sums and log in (" in said
 
 
-def test_a_hub_that_is_out_of_reach_is_told_once(monkeypatch, caplog):
-    """The library's own requests, to a port at which nobody listens."""
-
-    def load_dataset(path: str, **named: Any) -> None:
-        try:
-            http_backoff("HEAD", "http://127.0.0.1:9/", max_retries=1, base_wait_time=0)
-        except httpx.ConnectError as error:
-            raise ConnectionError(f"Couldn't reach {path}") from error
-
-    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
-    assert "Couldn't reach somebody/sums" in error_of("hub:somebody/sums", RULES)
-    assert caplog.messages == []
-
-
-@pytest.mark.parametrize("name", ["hub:gsm8k", "hub:a/b/c/d/e", "hub:", "hub:a/b@/c"])
+@pytest.mark.parametrize("name", ["hub:gsm8k", "hub:a/b/c/d/e"])
 def test_a_name_of_another_form_is_told(name):
     assert "is no dataset of the hub" in error_of(name, RULES)

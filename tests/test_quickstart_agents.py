@@ -18,16 +18,10 @@ from comas.interaction.prompts import (
     Template,
     fill,
 )
-from comas.interaction.setup_prompts import (
-    user,
-)
+from comas.interaction.setup_prompts import user
 from comas.quickstart.examples import SCORINGS, Example, discussion_examples
 from comas.quickstart.questions import draw_problem
-from comas.quickstart.tokenizers import (
-    CHAT_FORMATS,
-    build_tokenizer,
-    encode_prompts,
-)
+from comas.quickstart.tokenizers import CHAT_FORMATS, build_tokenizer, encode_prompts
 from comas.quickstart.warm_start import (
     Recipe,
     batch_loss,
@@ -78,25 +72,17 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer: PreTrainedTokenizer
 def test_the_real_prompts_cost_few_tokens(
     tokenizer: PreTrainedTokenizerFast, domain: Domain
 ) -> None:
-    question = PROBLEMS[domain].text
-    solution = RIGHT[domain]
-    item = HistoryItem(solution, LONGEST_ACCUSATION[domain])
+    question, accusation = PROBLEMS[domain].text, LONGEST_ACCUSATION[domain]
+    quoted = {"question": question, "solution": RIGHT[domain]}
+    history = [HistoryItem(RIGHT[domain], accusation)] * 2
     prompts = [
-        fill(SOLUTION, domain, question=question, history=[]),
-        fill(SOLUTION, domain, question=question, history=[item, item]),
-        fill(EVALUATION, domain, question=question, history=[], solution=solution),
-        fill(
-            SCORING,
-            domain,
-            question=question,
-            solution=solution,
-            evaluation=LONGEST_ACCUSATION[domain],
-        ),
+        fill(SOLUTION, domain, question=question),
+        fill(SOLUTION, domain, question=question, history=history),
+        fill(EVALUATION, domain, **quoted),
+        fill(SCORING, domain, **quoted, evaluation=accusation),
     ]
     lengths = [len(ids) for ids in encode_prompts(tokenizer, [[user(p)] for p in prompts])]
-    assert all(length <= bound for length, bound in zip(lengths, (20, 80, 48, 48), strict=True)), (
-        lengths
-    )
+    assert all(length <= bound for length, bound in zip(lengths, (20, 80, 48, 48), strict=True))
 
 
 def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:

@@ -103,13 +103,6 @@ def test_tasks_take_turns_by_their_share_and_ids_say_how_questions_were_made(mad
     assert {row["task"] for row in made} == {"reasoning"}
 
 
-def test_more_questions_begin_with_the_same(made) -> None:
-    tasks = {"chain_sum": {"max_terms": 3}, "gcd": {}}
-    few, many = (generated_rows(rules(tasks=tasks, size=size)) for size in (2, 4))
-    assert [row["prompt"] for _, row in many][:4] == [row["prompt"] for _, row in few]
-    assert made[0]["prompt"] == few[0][1]["prompt"]
-
-
 def test_questions_do_not_depend_on_the_process(made, monkeypatch) -> None:
     """ransom_note goes through a set of letters."""
     wanted = rules(tasks={"ransom_note": {}}, size=3)

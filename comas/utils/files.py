@@ -23,8 +23,6 @@ PARTIAL = ".partial-"
 """Begins the name of whatever is not complete; all of it is removed when a run is opened."""
 LOCK_NAME = ".lock"
 MAX_LISTED_FAULTS = 5
-FEW_INODES = 100
-"""A checkpoint has tens of files."""
 PROBE_BYTES = 1 << 20
 """Where a disk has no more room than this, it is full: that explains any error."""
 
@@ -44,10 +42,7 @@ def explaining_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         system = os.statvfs(next(each for each in path.absolute().parents if each.exists()))
-        room = f"{system.f_bavail * system.f_frsize >> 20} MiB"
-        # A file system may have room and still take no more files; some count no inodes at all.
-        if system.f_files > 0 and system.f_favail < FEW_INODES:
-            room += f", but only {system.f_favail} inodes,"
+        room = f"{system.f_bavail * system.f_frsize >> 20} MiB and {system.f_favail} inodes"
         raise FileError(
             f"cannot write {path}: {error.strerror} ({room} are free there). Free "
             "space there or make it writable, or choose another folder; what was finished before "
