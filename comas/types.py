@@ -274,8 +274,7 @@ class UpdateStats:
     rollout_ratio_max: float = 1.0
     """Largest of them."""
     corrected_share: float = 0.0
-    """Share of tokens (with ``seq_mask_tis``, of responses) beyond the bounds of
-    ``algorithm.rollout_correction``, which were clipped or left out."""
+    """Share of tokens beyond the bounds of ``algorithm.rollout_correction``."""
     advantages: tuple[Sequence[float], ...] = ()
     """The advantage of each response token, for each sample in the buffer's order, 0 of one that
     was not sampled; empty where pairs are compared."""

@@ -18,7 +18,7 @@ from comas.policy_optimization.batching import (
     response_mask,
     rollout_logprobs,
 )
-from comas.policy_optimization.losses import Targets, surrogate_loss
+from comas.policy_optimization.losses import Targets, policy_loss
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation.interaction_reward import interaction_reward
 
@@ -75,7 +75,7 @@ def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policie
     old = rollout_logprobs(samples) + 0.5 * torch.sin(torch.arange(mask.shape[1]))
     losses = (
         minimal.clipped_surrogate(logprobs, old, advantages, mask),
-        surrogate_loss(
+        policy_loss(
             logprobs,
             targets=Targets(mask, whole, old, None, None, rollout_logprobs(samples)),
             totals=StepTotals(int(mask.sum()), len(samples), 4, num_ranks=1),

@@ -28,18 +28,16 @@ from comas.policy_optimization.batching import (
 )
 from comas.policy_optimization.logprobs import token_logprobs
 from comas.policy_optimization.losses import (
-    ROLLOUT_CORRECTIONS,
     Surrogate,
     Targets,
     aggregate,
     approximate_kl,
-    surrogate_loss,
+    policy_loss,
 )
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.samples import (
     collect_samples,
     group_keys,
-    variance_between_roles,
 )
 from comas.types import Generation, RewardedDiscussion, TrainingSample
 
@@ -105,14 +103,6 @@ def test_a_turn_without_a_sampled_token_is_no_sample_and_others_keep_their_mask(
     assert said.num_sampled_tokens == 1
 
 
-def test_the_variance_between_roles_is_of_means_over_sampled_tokens():
-    # By hand: solutions 1 and 0, scorings 0 and -1: means 0.5 and -0.5, so 0.25 / 0.5.
-    solutions = [sample(response=2, sampled=(True, False)), sample(response=1)]
-    scorings = [sample(response=1, role="scoring") for _ in range(2)]
-    advantages = [[1.0, 0.0], [0.0], [0.0], [-1.0]]
-    assert variance_between_roles([*solutions, *scorings], advantages) == pytest.approx(0.5)
-
-
 def test_groups_are_the_values_of_the_chosen_fields():
     assert group_keys([sample(role="scoring")], ["question_id", "role"]) == [("q", "scoring")]
     assert group_keys([sample()], GROUP_KEYS) == [(0, "q", "d", 0, "solution")]
@@ -142,7 +132,7 @@ def surrogate(
     zeros = torch.zeros_like(advantages)
     targets = Targets(mask, advantages, zeros + old, None, None, zeros + rollout)
     algorithm = Custom(loss=loss, **settings)  # type: ignore[arg-type]
-    return surrogate_loss(logprobs, targets=targets, totals=step, algorithm=algorithm)
+    return policy_loss(logprobs, targets=targets, totals=step, algorithm=algorithm)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +153,7 @@ def test_the_surrogate_clips_gains(settings, ratio, advantage, loss, num_clipped
     found = surrogate(logprobs, tensor([advantage]), mask_of(1), totals(1), **settings)
     assert found.loss.item() == pytest.approx(loss)
     assert found.num_clipped.item() == num_clipped
-    assert found.num_corrected == found.num_correctable == 0
+    assert found.num_corrected == 0
 
 
 @pytest.mark.parametrize(
@@ -209,7 +199,7 @@ def test_loss_and_gradient_do_not_depend_on_micro_batches(aggregation, cuts):
 
     def share(rows: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
         width = max((int(targets.mask[i].sum()) for i in rows), default=1)
-        found = surrogate_loss(
+        found = policy_loss(
             logprobs[rows, :width],
             targets=targets.rows(rows, width),
             totals=totals(11, 4),
@@ -248,16 +238,14 @@ RATIO_MASK = torch.tensor([[True, True], [True, True], [True, False]])
 
 
 @pytest.mark.parametrize(
-    ("name", "weights", "num_corrected", "num_correctable"),
+    ("name", "weights", "num_corrected"),
     [
-        ("tis", [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 3, 5),
-        ("icepop", [[1.0, 4.0], [0.0, 4.0], [0.0, 0.0]], 2, 5),
-        ("seq_mask_tis", [[1.0, 4.0], [0.25, 4.0], [0.0, 0.0]], 1, 3),
+        ("tis", [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 3),
+        ("icepop", [[1.0, 4.0], [0.0, 4.0], [0.0, 0.0]], 2),
+        ("seq_mask_tis", [[1.0, 4.0], [0.25, 4.0], [0.0, 0.0]], 1),
     ],
 )
-def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
-    name, weights, num_corrected, num_correctable
-):
+def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(name, weights, num_corrected):
     logprobs, rollout = torch.zeros(3, 2, requires_grad=True), -RATIOS.log() * RATIO_MASK
     found = surrogate(
         logprobs,
@@ -271,7 +259,14 @@ def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(
     assert found.loss.item() == pytest.approx(-sum(map(sum, weights)) / 5)
     found.loss.backward()
     torch.testing.assert_close(logprobs.grad, -torch.tensor(weights) / 5)
-    assert (found.num_corrected, found.num_correctable) == (num_corrected, num_correctable)
+    assert found.num_corrected == num_corrected
+
+
+THEIR_CORRECTIONS = {
+    "tis": ("token", "clip", (0.0, 2.0)),
+    "icepop": ("token", "mask", (0.5, 5.0)),
+    "seq_mask_tis": ("seq", "mask", (0.5, 5.0)),
+}
 
 
 @pytest.mark.parametrize("correction", CORRECTIONS)
@@ -280,14 +275,14 @@ def test_the_loss_is_openrlhfs(correction, aggregation):
     generator = torch.Generator().manual_seed(0)
     logprobs, old, advantages, rollout = torch.randn(4, 3, 5, generator=generator).unbind()
     mask = mask_of(5, 2, 3)
-    chosen = ROLLOUT_CORRECTIONS.get(correction)
+    level, mode, bounds = THEIR_CORRECTIONS.get(correction, ("off", "mask", (0.0, 0.0)))
     theirs = openrlhf_module("loss").PolicyLoss(
         clip_eps_low=0.2,
         clip_eps_high=0.3,
         token_level_loss=aggregation == "token_mean",
-        is_correction_level="off" if chosen is None else chosen.level.replace("response", "seq"),
-        is_correction_mode=chosen.mode if chosen else "mask",
-        is_correction_threshold=chosen.bounds if chosen else (0.0, 0.0),
+        is_correction_level=level,
+        is_correction_mode=mode,
+        is_correction_threshold=bounds,
     )
     expected, *_ = theirs(
         logprobs,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from tiny_models import save_tiny_model
 from comas.config.schema import Config, Society
 from comas.engines.cluster.agents import Agents
 from comas.engines.cluster.placement import gpus_in_all, plan_policy
-from comas.policy_optimization.samples import Buffers, variance_between_roles
+from comas.policy_optimization.samples import Buffers
 from comas.preflight.configuration import load_config
 from comas.preflight.sizes import derive_sizes, describe_sizes
 from comas.preflight.survey import prepare
 from comas.run import RunDirectory
 from comas.run.bookkeeping import is_due
-from comas.run.metrics.step import update_metrics
+from comas.run.metrics.step import update_metrics, variance_between_roles
 from comas.run.records import read_rows
 from comas.train import train
 from comas.types import (
@@ -159,6 +160,9 @@ def test_the_variance_between_roles_is_that_of_their_means():
     assert variance_between_roles(samples, [(1.0,), (-1.0,), (1.0,), (-1.0,)]) == 0
     assert variance_between_roles(samples, [(0.3,), (0.3,), (0.3,), (0.3,)]) is None
     assert variance_between_roles([], []) is None
+    # Of the first, a tool said the second token.
+    samples[0] = replace(samples[0], sampled=(True, False))
+    assert variance_between_roles(samples, [(1.0, 0.0), (0.0,), (0.0,), (-1.0,)]) == 0.5
 
 
 # ---------------------------------------------------------------- different tokenizers

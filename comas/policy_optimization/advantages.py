@@ -162,15 +162,20 @@ class AdvantageEstimator(NamedTuple):
 
     def __call__(self, inputs: AdvantageInputs) -> torch.Tensor:
         """Its advantages [N, T]. Raises ValueError where it returns something else."""
-        found: object = self.advantages(inputs)
-        if not isinstance(found, torch.Tensor) or found.shape != inputs.mask.shape:
-            shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
-            raise ValueError(
-                f"algorithm.estimator: of {list(inputs.mask.shape)} tokens it "
-                f"returned {type(found).__name__}{shape}; let it return an advantage for each, a "
-                "tensor [N, T]"
-            )
+        found = self.advantages(inputs)
+        check_per_token(found, inputs.mask, key="algorithm.estimator")
         return found
+
+
+def check_per_token(found: object, mask: torch.Tensor, *, key: str) -> None:
+    """Raise ValueError unless ``found``, of which a plug-in was asked by ``key``, is a tensor of
+    the shape of ``mask``."""
+    if not isinstance(found, torch.Tensor) or found.shape != mask.shape:
+        shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
+        raise ValueError(
+            f"{key}: of {list(mask.shape)} tokens it returned {type(found).__name__}{shape}; let "
+            "it return one value for each, a tensor of that shape"
+        )
 
 
 def _as_estimator(found: Any) -> AdvantageEstimator | None:

@@ -1,9 +1,7 @@
 """The loss of an update, token by token, and the one number that it becomes.
 
-A loss is a function of ``LossInputs`` to the loss of each token; everything else is done to all
-losses alike: the correction for the rollout engine, the KL term, the mean. Every sum over a micro
-batch is divided by the totals of the whole optimiser step, over all ranks, so the gradient depends
-neither on the micro batches nor on the number of ranks.
+Every sum over a micro batch is divided by the totals of the whole optimiser step, over all ranks,
+so the gradient depends neither on the micro batches nor on the number of ranks.
 """
 
 from array import array
@@ -14,8 +12,8 @@ from typing import Any, Literal, NamedTuple
 import torch
 
 from comas.config.plugins import Registry, check_call
-from comas.config.schema import Algorithm, Custom, Dpo, Grpo, ReinforcePP
-from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
+from comas.config.schema import Algorithm, Dpo
+from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS, check_per_token
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss
@@ -71,14 +69,9 @@ def _as_loss(found: Any) -> Loss | None:
     check_call(found, "inputs")
 
     def loss(inputs: LossInputs) -> TokenLosses:
-        result: object = found(inputs)
-        result = result if isinstance(result, TokenLosses) else TokenLosses(result)  # type: ignore[arg-type]
-        if getattr(result.losses, "shape", None) != inputs.mask.shape:
-            raise ValueError(
-                f"algorithm.loss: of {list(inputs.mask.shape)} tokens it returned "
-                f"{type(result.losses).__name__} {list(getattr(result.losses, 'shape', []))}; let "
-                "it return a loss for each, a tensor [B, R]"
-            )
+        result: Any = found(inputs)
+        result = result if isinstance(result, TokenLosses) else TokenLosses(result)
+        check_per_token(result.losses, inputs.mask, key="algorithm.loss")
         return result
 
     return loss
@@ -93,42 +86,23 @@ LOSSES: Registry[Loss] = Registry(
 """Losses over advantages, by the name that ``algorithm.loss`` gives them."""
 
 
-class RolloutCorrection(NamedTuple):
-    """What becomes of tokens whose ratio pi_policy / pi_rollout before the update is out of
-    bounds."""
-
-    level: Literal["token", "response"]
-    """What the ratio is of: each token, or the geometric mean over a response's tokens."""
-    mode: Literal["clip", "mask"]
-    """Weigh the loss by the ratio clipped to its bounds, or leave out what is beyond them and
-    weigh the others by their tokens' ratios."""
-    bounds: tuple[float, float]
-
-
-ROLLOUT_CORRECTIONS: dict[str, RolloutCorrection] = {
-    "tis": RolloutCorrection("token", "clip", (0.0, 2.0)),
-    "icepop": RolloutCorrection("token", "mask", (0.5, 5.0)),
-    "seq_mask_tis": RolloutCorrection("response", "mask", (0.5, 5.0)),
-}
-"""Corrections of the mismatch between the rollout engine, which sampled, and the policy, by what
-``algorithm.rollout_correction`` calls them."""
-
-
 def correction_weights(
-    correction: RolloutCorrection, log_ratios: torch.Tensor, mask: torch.Tensor
+    correction: str, log_ratios: torch.Tensor, mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """The weight of each token's loss [B, R], and which tokens are beyond the bounds [B, R].
 
-    ``log_ratios`` [B, R] are log(pi_old / pi_rollout).
+    ``log_ratios`` [B, R] are log(pi_old / pi_rollout). tis: a token weighs its ratio, clipped to
+    [0, 2]. icepop: its ratio, and nothing beyond [0.5, 5]. seq_mask_tis: its ratio, and nothing in
+    a response whose geometric mean of ratios is beyond [0.5, 5].
     """
-    low, high = correction.bounds
-    looked_at = log_ratios
-    if correction.level == "response":
-        looked_at = (log_ratios * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
-        looked_at = looked_at.expand(mask.shape)
-    ratios = looked_at.exp()
+    compared = log_ratios
+    if correction == "seq_mask_tis":
+        mean = (log_ratios * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
+        compared = mean.expand(mask.shape)
+    ratios = compared.exp()
+    low, high = (0.0, 2.0) if correction == "tis" else (0.5, 5.0)
     is_beyond = ~((ratios >= low) & (ratios <= high))
-    if correction.mode == "clip":
+    if correction == "tis":
         return ratios.clamp(low, high), is_beyond
     return torch.where(is_beyond, 0.0, log_ratios.exp()), is_beyond
 
@@ -140,9 +114,7 @@ class Surrogate(NamedTuple):
     num_clipped: torch.Tensor
     """Tokens whose gain was clipped (eq. 11)."""
     num_corrected: torch.Tensor
-    """Tokens, or with seq_mask_tis responses, beyond the bounds of the correction."""
-    num_correctable: torch.Tensor
-    """Tokens or responses that the correction looked at."""
+    """Tokens beyond the bounds of the correction."""
 
 
 @dataclass(frozen=True)
@@ -185,63 +157,42 @@ class Targets:
 def policy_loss(
     logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, algorithm: Algorithm
 ) -> Surrogate:
-    """A micro batch's share of the loss, and what was clipped and corrected in it.
+    """A micro batch's share of the loss: that over advantages, plus the KL penalty where the
+    estimator has it in the loss; or the DPO loss of pairs, each a chosen and a rejected response.
 
-    The loss over advantages, plus the KL penalty where the estimator has it in the loss and not in
-    the advantages; or the DPO loss of pairs, each a chosen and a rejected response. ``logprobs``
-    are [B, R], ``targets`` those of the same rows.
+    ``logprobs`` are [B, R], ``targets`` those of the same rows. ``algorithm.loss`` says what the
+    loss of a token is, ``algorithm.rollout_correction`` how it is weighed, and
+    ``algorithm.loss_aggregation`` how the tokens are averaged.
     """
     reference, mask = targets.reference_logprobs, targets.mask
+    none = torch.zeros((), device=mask.device)
     if isinstance(algorithm, Dpo):
         assert reference is not None
         loss = dpo_loss(
             logprobs, reference_logprobs=reference, mask=mask, beta=algorithm.beta, totals=totals
         )
-        zero = torch.zeros_like(loss)
-        return Surrogate(loss, zero, zero, zero)
-    surrogate = surrogate_loss(logprobs, targets=targets, totals=totals, algorithm=algorithm)
-    kl_loss = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss
-    if reference is None or kl_loss is None:
-        return surrogate
-    kl = approximate_kl(logprobs, reference, estimator=kl_loss)
-    penalty = aggregate(kl, mask, aggregation=algorithm.loss_aggregation, totals=totals)
-    return surrogate._replace(loss=surrogate.loss + algorithm.kl_coef * penalty)
-
-
-def surrogate_loss(
-    logprobs: torch.Tensor,
-    *,
-    targets: Targets,
-    totals: StepTotals,
-    algorithm: ReinforcePP | Grpo | Custom,
-) -> Surrogate:
-    """A micro batch's share of the loss over advantages.
-
-    ``algorithm.loss`` says what the loss of a token is, ``algorithm.rollout_correction`` how it is
-    weighed, and ``algorithm.loss_aggregation`` how the tokens are averaged.
-    """
+        return Surrogate(loss, none, none)
     assert targets.advantages is not None
-    mask, low, high = targets.mask, algorithm.clip_epsilon, algorithm.clip_epsilon_high
+    low, high = algorithm.clip_epsilon, algorithm.clip_epsilon_high
     old = logprobs.detach() if targets.old_logprobs is None else targets.old_logprobs
     epsilons = (low, low if high is None else high)
     found = LOSSES[algorithm.loss](LossInputs(logprobs, old, targets.advantages, mask, epsilons))
-    losses, is_clipped = found.losses, found.is_clipped
-    num_corrected = num_correctable = torch.zeros((), device=mask.device)
-    correction = ROLLOUT_CORRECTIONS.get(algorithm.rollout_correction)
-    if correction is not None:
-        weights, is_beyond = correction_weights(correction, old - targets.rollout_logprobs, mask)
+    losses, num_corrected = found.losses, none
+    if algorithm.rollout_correction not in ("none", "ratio"):
+        weights, is_beyond = correction_weights(
+            algorithm.rollout_correction, old - targets.rollout_logprobs, mask
+        )
         losses = weights * losses
-        counted = mask if correction.level == "token" else mask.any(dim=1, keepdim=True)
-        num_correctable = counted.sum()
-        num_corrected = (is_beyond[:, : counted.shape[1]] & counted).sum()
-    return Surrogate(
-        aggregate(losses, mask, aggregation=algorithm.loss_aggregation, totals=totals),
-        num_clipped=torch.zeros_like(mask).sum()
-        if is_clipped is None
-        else (is_clipped & mask).sum(),
-        num_corrected=num_corrected,
-        num_correctable=num_correctable,
-    )
+        num_corrected = (is_beyond & mask).sum()
+    loss = aggregate(losses, mask, aggregation=algorithm.loss_aggregation, totals=totals)
+    kl_loss = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss
+    if reference is not None and kl_loss is not None:
+        kl = approximate_kl(logprobs, reference, estimator=kl_loss)
+        penalty = aggregate(kl, mask, aggregation=algorithm.loss_aggregation, totals=totals)
+        loss = loss + algorithm.kl_coef * penalty
+    is_clipped = found.is_clipped
+    num_clipped = none if is_clipped is None else (is_clipped & mask).sum()
+    return Surrogate(loss, num_clipped, num_corrected)
 
 
 def aggregate(
@@ -288,13 +239,11 @@ def approximate_kl(
 def needs_pass_beforehand(algorithm: Algorithm, *, num_optimizer_steps: int) -> bool:
     """True if the policy's log-probs before the update take a forward pass of their own.
 
-    Advantages that hold the KL penalty need them, since every gradient needs the advantages. So
-    do importance ratios, unless the old log-probs are the rollout engine's, or there is one
-    optimiser step, whose own forward pass gives the same.
+    Advantages that hold the KL penalty need them, and importance ratios, unless the old log-probs
+    are the rollout engine's, or there is one optimiser step, whose own pass gives the same.
     """
     if isinstance(algorithm, Dpo):
         return False
-    kl_loss = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss
-    penalises_rewards = algorithm.kl_coef > 0 and kl_loss is None
-    recomputes = algorithm.rollout_correction != "ratio"
-    return penalises_rewards or (recomputes and num_optimizer_steps > 1)
+    penalises_rewards = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss is None
+    recomputes = algorithm.rollout_correction != "ratio" and num_optimizer_steps > 1
+    return recomputes or (penalises_rewards and algorithm.kl_coef > 0)

@@ -1,13 +1,8 @@
 """From rewarded discussions to one training buffer per policy."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import compress
-from statistics import fmean, pvariance
 
-from comas.types import RewardedDiscussion, TrainingSample, Turn, TurnKey, UpdateStats
-
-NO_VARIANCE = 1e-12
-"""Variances below this are the rounding of a mean."""
+from comas.types import RewardedDiscussion, TrainingSample, TurnKey, UpdateStats
 
 
 def collect_samples(
@@ -35,8 +30,21 @@ def collect_samples(
             assert not turn.is_given, f"{turn.turn_id}: nobody said it, so it has no reward"
             if turn.generation.num_sampled_tokens == 0:
                 continue
-            sample = _sample(item, turn, reward)
-            buffers[policy_of_agent[turn.agent_index]].append(sample)
+            buffers[policy_of_agent[turn.agent_index]].append(
+                TrainingSample(
+                    agent_index=turn.agent_index,
+                    question_id=item.discussion.question.question_id,
+                    discussion_id=item.discussion.discussion_id,
+                    turn_id=turn.turn_id,
+                    round_index=turn.round_index,
+                    role=turn.role,
+                    prompt_token_ids=turn.generation.prompt_token_ids,
+                    response_token_ids=turn.generation.response_token_ids,
+                    rollout_logprobs=turn.generation.rollout_logprobs,
+                    reward=reward,
+                    sampled=turn.generation.sampled,
+                )
+            )
     return buffers
 
 
@@ -89,48 +97,9 @@ def advantages_by_turn(
     }
 
 
-def variance_between_roles(
-    samples: Sequence[TrainingSample], advantages: Sequence[Sequence[float]]
-) -> float | None:
-    """Share of the variance of advantages that lies between roles: 0 where all roles have the same
-    mean, 1 where a response's advantage is its role's. None where there is no variance.
-
-    A response counts by the mean over its tokens. With one baseline for all roles, a role that
-    mostly wins is made likelier as a whole, whatever its responses say; this is that part.
-
-    Example: solutions with 1 and 0, scorings with 0 and -1: means 0.5 and -0.5 about 0, so 1 / 2.
-    """
-    by_role: dict[str, list[float]] = {}
-    for sample, token_advantages in zip(samples, advantages, strict=False):
-        if len(token_advantages):
-            mask = sample.sampled or (True,) * len(token_advantages)
-            by_role.setdefault(sample.role, []).append(fmean(compress(token_advantages, mask)))
-    values = [value for role in by_role.values() for value in role]
-    if not values or pvariance(values) < NO_VARIANCE:
-        return None
-    means = [fmean(role) for role in by_role.values() for _ in role]
-    return pvariance(means) / pvariance(values)
-
-
 def group_keys(samples: Sequence[TrainingSample], group_by: Sequence[str]) -> list[Hashable]:
     """The group of each sample, as the values of its ``group_by`` fields.
 
     Example: ``group_by == ["question_id", "role"]`` gives ``("math/17", "solution")``.
     """
     return [tuple(getattr(sample, key) for key in group_by) for sample in samples]
-
-
-def _sample(item: RewardedDiscussion, turn: Turn, reward: float) -> TrainingSample:
-    return TrainingSample(
-        agent_index=turn.agent_index,
-        question_id=item.discussion.question.question_id,
-        discussion_id=item.discussion.discussion_id,
-        turn_id=turn.turn_id,
-        round_index=turn.round_index,
-        role=turn.role,
-        prompt_token_ids=turn.generation.prompt_token_ids,
-        response_token_ids=turn.generation.response_token_ids,
-        rollout_logprobs=turn.generation.rollout_logprobs,
-        reward=reward,
-        sampled=turn.generation.sampled,
-    )

@@ -1,6 +1,7 @@
 """One policy's update, on one rank: from the buffer to new weights, read from top to bottom."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import chain
 from random import Random
 from typing import Any
@@ -72,7 +73,8 @@ class PolicyTrainer(PolicyEngine):
             return UpdateStats(learning_rate=self._engine.get_lr()[0])
         steps = self._optimizer_steps(len(samples), step=step)
         targets = self._targets(samples, num_steps=len(steps))
-        sums = UpdateSums(targets.mask)
+        empty = torch.zeros(targets.mask.shape, device=self._device)
+        sums = UpdateSums(empty, torch.zeros(4, device=self._device), [])
         for indices in steps:
             self._optimizer_step(samples, indices, targets, sums)
         self._check_finite(step=step)
@@ -148,9 +150,10 @@ class PolicyTrainer(PolicyEngine):
             )
             self._engine.backward(surrogate.loss)
             sums.add(surrogate, entropies)
-            if sums.num_steps == 0:
+            if not sums.gradient_norms:
                 sums.logprobs[micro, :width] = logprobs.detach()[: len(micro)]
-        sums.end_step(num_tokens=totals.num_tokens, gradient_norm=self._apply_gradient())
+        sums.num_tokens += totals.num_tokens
+        sums.gradient_norms.append(self._apply_gradient())
 
     def _micro_batches(
         self, samples: Sequence[TrainingSample], indices: Sequence[int]
@@ -180,35 +183,25 @@ class PolicyTrainer(PolicyEngine):
         return logprobs
 
 
+@dataclass
 class UpdateSums:
     """The sums that an update takes over its micro batches; tensors hold this rank's share."""
 
-    def __init__(self, mask: torch.Tensor) -> None:
-        """Nothing done yet, on a buffer of this mask [N, T]."""
-        self.logprobs = torch.zeros(mask.shape, device=mask.device)
-        """[N, T]: of the first optimiser step's samples, which are from before the update."""
-        self.totals = torch.zeros(5, device=mask.device)
-        """Loss, entropy in nats, and the three counts of ``Surrogate``."""
-        self.gradient_norm = 0.0
-        self.num_tokens = 0
-        self.num_steps = 0
-        """Optimiser steps, skipped ones included."""
-        self.num_skipped_steps = 0
-        self.learning_rate = 0.0
-        """The learning rate of the last optimiser step."""
+    logprobs: torch.Tensor
+    """[N, T]: log-probs of the first optimiser step's samples, which are from before the update."""
+    counts: torch.Tensor
+    """[4]: loss, entropy in nats, and how many tokens were clipped and corrected."""
+    gradient_norms: list[float | None]
+    """Of each optimiser step; None: it was skipped."""
+    num_tokens: int = 0
+    learning_rate: float = 0.0
+    """The learning rate of the last optimiser step."""
 
     def add(self, surrogate: Surrogate, entropies: torch.Tensor) -> None:
         """Count a micro batch with its entropies [B, R], 0 where padded."""
-        loss, *counts = surrogate
-        shares = (loss.detach(), entropies.sum(), *counts)
-        self.totals += torch.stack([share.to(self.totals) for share in shares])
-
-    def end_step(self, *, num_tokens: int, gradient_norm: float | None) -> None:
-        """Count an optimiser step; without a norm it was skipped."""
-        self.num_tokens += num_tokens
-        self.num_steps += 1
-        self.num_skipped_steps += gradient_norm is None
-        self.gradient_norm += gradient_norm or 0.0
+        loss, *counted = surrogate
+        counts = [loss.detach(), entropies.sum(), *(count.float() for count in counted)]
+        self.counts += torch.stack(counts)
 
     def statistics(
         self, samples: Sequence[TrainingSample], targets: Targets, *, first_step: Sequence[int]
@@ -219,31 +212,31 @@ class UpdateSums:
         first optimiser step saw, of its samples ``first_step``: all of them, or a part drawn at
         random.
         """
-        for share in (self.logprobs, self.totals):
+        for share in (self.logprobs, self.counts):
             distributed.all_reduce(share)
-        loss, entropy, num_clipped, num_corrected, num_correctable = self.totals.tolist()
+        loss, entropy, num_clipped, num_corrected = self.counts.tolist()
         known, before = targets.mask, targets.policy_logprobs
         if before is None:
             known, before = torch.zeros_like(known), self.logprobs
             known[list(first_step)] = targets.mask[list(first_step)]
         log_ratio = (before - targets.rollout_logprobs)[known]
         mismatch, ratio = log_ratio.abs(), log_ratio.exp()
-        num_applied = self.num_steps - self.num_skipped_steps
+        norms = [norm for norm in self.gradient_norms if norm is not None]
         return UpdateStats(
-            policy_loss=loss / distributed.get_world_size() / self.num_steps,
+            policy_loss=loss / distributed.get_world_size() / len(self.gradient_norms),
             kl=log_ratios(before, targets.reference_logprobs, known)[known].mean().item(),
             entropy=entropy / self.num_tokens,
             clip_fraction=num_clipped / self.num_tokens,
-            gradient_norm=self.gradient_norm / max(num_applied, 1),
+            gradient_norm=sum(norms) / max(len(norms), 1),
             num_tokens=int(targets.mask.sum()),
             num_samples=targets.mask.shape[0],
-            num_optimizer_steps=num_applied,
-            num_skipped_steps=self.num_skipped_steps,
+            num_optimizer_steps=len(norms),
+            num_skipped_steps=len(self.gradient_norms) - len(norms),
             learning_rate=self.learning_rate,
             mismatch_mean=mismatch.mean().item(),
             mismatch_max=mismatch.max().item(),
             rollout_ratio_mean=ratio.mean().item(),
             rollout_ratio_max=ratio.max().item(),
-            corrected_share=num_corrected / max(num_correctable, 1),
+            corrected_share=num_corrected / self.num_tokens,
             advantages=targets.advantages_by_sample(samples),
         )

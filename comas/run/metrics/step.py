@@ -2,10 +2,10 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from statistics import fmean
+from itertools import compress
+from statistics import fmean, pvariance
 
 from comas.config.schema import Config
-from comas.policy_optimization.samples import variance_between_roles
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.instruments import instruments
 from comas.run.metrics.reward_effectiveness import false_accusations, reward_effectiveness
@@ -22,6 +22,9 @@ from comas.types import (
 )
 from comas.verification.forms import Verdict
 from comas.verification.solutions import Verdicts
+
+NO_VARIANCE = 1e-12
+"""Variances below this are the rounding of a mean."""
 
 NO_ADVANTAGE = 1e-6
 """Advantages below this are the rounding of a mean."""
@@ -125,6 +128,29 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         metrics[f"agent_{agent}/truncated_rate"] = _truncated_rate(turn for turn, _ in spoken)
         metrics |= _thinking_metrics(f"agent_{agent}/", [turn for turn, _ in spoken])
     return metrics
+
+
+def variance_between_roles(
+    samples: Sequence[TrainingSample], advantages: Sequence[Sequence[float]]
+) -> float | None:
+    """Share of the variance of advantages that lies between roles: 0 where all roles have the same
+    mean, 1 where a response's advantage is its role's. None where there is no variance.
+
+    A response counts by the mean over its tokens. With one baseline for all roles, a role that
+    mostly wins is made likelier as a whole, whatever its responses say; this is that part.
+
+    Example: solutions with 1 and 0, scorings with 0 and -1: means 0.5 and -0.5 about 0, so 1 / 2.
+    """
+    by_role: dict[str, list[float]] = {}
+    for sample, token_advantages in zip(samples, advantages, strict=False):
+        if len(token_advantages):
+            mask = sample.sampled or (True,) * len(token_advantages)
+            by_role.setdefault(sample.role, []).append(fmean(compress(token_advantages, mask)))
+    values = [value for role in by_role.values() for value in role]
+    if not values or pvariance(values) < NO_VARIANCE:
+        return None
+    means = [fmean(role) for role in by_role.values() for _ in role]
+    return pvariance(means) / pvariance(values)
 
 
 def update_metrics(
