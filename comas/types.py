@@ -53,9 +53,6 @@ Example: ``{"math/17": "71"}``
 class Generation:
     """One response exactly as the rollout engine sampled it; training uses these token ids.
 
-    Engines give token ids and log-probs as ``array.array``, which takes less memory than a tuple:
-    the driver holds all responses of a step.
-
     Example: the prompt ``[5, 8, 2]`` answered by ``[7, 9, 1]`` (1 ends the turn) is
     ``Generation((5, 8, 2), (7, 9, 1), "71", (-0.1, -0.7, -0.2), "stop", policy_version=3)``.
     """
@@ -64,26 +61,22 @@ class Generation:
     response_token_ids: Sequence[int]
     """Includes the end-of-turn token when ``finish_reason`` is "stop"."""
     response_text: str
-    """The decoded response without special tokens, and without what its model thought: what other
-    agents, graders and whatever parses it read."""
+    """The decoded response without special tokens and thinking: what others read."""
     rollout_logprobs: Sequence[float]
     """Natural log-probability of each response token, at the sampling temperature."""
     finish_reason: FinishReason
-    """"length": cut off by the response limit; "given": nobody sampled it
-    (``Turn.is_given``)."""
+    """"length": cut off by the limit; "given": nobody sampled it (``Turn.is_given``)."""
     policy_version: int
     """Number of weight updates the engine had received when it sampled this."""
     spells_mark: bool = False
-    """True if the text spells a mark of its model's chat template, such as ``<|im_end|>``. It is
-    read as plain text everywhere, but counted."""
+    """True if the text spells a mark of its model's chat template, which is read as plain text."""
     thinking_text: str = ""
     """What was left out of ``response_text``: thinking and its marks."""
     num_thinking_tokens: int | None = None
-    """Response tokens up to the end of the thinking, all if it was cut off there; None: the model
-    has no thinking marks."""
+    """Response tokens up to the end of the thinking; None: the model has no thinking marks."""
     sampled: Sequence[bool] | None = None
-    """False for each response token that the policy did not sample, such as a tool's output, whose
-    log-prob is 0; None: all were. Only sampled tokens are trained and counted."""
+    """False for each response token that the policy did not sample, such as a tool's output, which
+    is neither trained nor counted, and whose log-prob is 0; None: all were."""
 
     @property
     def num_sampled_tokens(self) -> int:
@@ -141,11 +134,7 @@ over its limit, or a response that is to be gone on with is. Whatever wraps one 
 
 @dataclass(frozen=True)
 class Turn:
-    """One agent speaking once.
-
-    Its parent is the turn that it responds to: for a scoring the evaluation that it weighs (the
-    solution, if there is no evaluation), for an evaluation the solution that it evaluates. A
-    solution has none.
+    """One agent speaking once. Its parent is the turn that it responds to; a solution has none.
 
     Example: in round 0 agent 2 evaluates the solution turn "r0.s1":
     ``Turn("r0.s1.e0", "r0.s1", 0, "evaluation", 2, "List every mistake ...", generation)``
@@ -176,8 +165,7 @@ class Discussion:
     """Everything said about one question in one independent copy of the discussion.
 
     Example: two rounds of the sequential schedule give the turns
-    ``r0.s0, r0.s0.e0, r0.s0.e0.t0, r1.s0, r1.s0.e0, r1.s0.e0.t0``, always in this order,
-    whichever generation finished first.
+    ``r0.s0, r0.s0.e0, r0.s0.e0.t0, r1.s0, r1.s0.e0, r1.s0.e0.t0``, whichever came first.
     """
 
     discussion_id: str
@@ -242,19 +230,19 @@ class TrainingSample:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """What one policy update did, over all response tokens of the policy's buffer; by default
-    nothing, as on an empty buffer.
+    """What one policy update did, as means over all sampled response tokens of the policy's buffer
+    where nothing else is said; by default nothing, as on an empty buffer.
 
-    Values "before the update" (``kl``, mismatch and ratio) cover only the samples of the first
+    ``kl``, mismatch and ratio are from before the update. They cover only the samples of the first
     optimiser step, unless a forward pass before the update computed all log-probs.
     """
 
     policy_loss: float = 0.0
     kl: float = 0.0
-    """Mean k1 estimate of KL(policy || reference); 0 when no reference model is loaded."""
+    """The k1 estimate of KL(policy || reference); 0 without a reference model."""
     entropy: float = 0.0
-    """Mean over response tokens of the entropy (nats) of the distribution that each was drawn from,
-    as the update computes it, at the sampling temperature."""
+    """That of the distribution which a token was drawn from, in nats, at the rollout's
+    temperature."""
     clip_fraction: float = 0.0
     """Share of tokens whose probability ratio was clipped."""
     gradient_norm: float = 0.0
@@ -266,15 +254,15 @@ class UpdateStats:
     """Optimiser steps skipped because their gradient was not finite."""
     learning_rate: float
     mismatch_mean: float = 0.0
-    """Mean over response tokens of |policy log-prob - rollout log-prob| before the update."""
+    """|policy log-prob - rollout log-prob|"""
     mismatch_max: float = 0.0
     """Largest of them."""
     rollout_ratio_mean: float = 1.0
-    """Mean over response tokens of pi_policy / pi_rollout before the update; 1 when they agree."""
+    """pi_policy / pi_rollout"""
     rollout_ratio_max: float = 1.0
     """Largest of them."""
     corrected_share: float = 0.0
     """Share of tokens beyond the bounds of ``algorithm.rollout_correction``."""
     advantages: tuple[Sequence[float], ...] = ()
-    """The advantage of each response token, for each sample in the buffer's order, 0 of one that
-    was not sampled; empty where pairs are compared."""
+    """Those of the response tokens of each sample, in the buffer's order, 0 of what was not
+    sampled; empty where pairs are compared."""

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from builders import discuss, discussion, speak, turn
 
-from comas.interaction.schedules import draw_seen
+from comas.interaction.debate import draw_seen
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.run.metrics.reward_effectiveness import reward_effectiveness
 from comas.run.metrics.step import rollout_metrics, step_lines

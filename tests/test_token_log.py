@@ -9,7 +9,7 @@ import torch
 from builders import sample
 from page_runs import discussion
 
-from comas.policy_optimization.losses import Targets
+from comas.policy_optimization.batching import response_rows
 from comas.policy_optimization.samples import advantages_by_turn, collect_samples
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
@@ -66,12 +66,9 @@ def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path: Pa
 
 
 def test_each_sample_gets_the_advantages_of_its_own_tokens_only():
-    mask = torch.tensor([[True, True], [True, False]])
-    advantages = torch.tensor([[1.5, 1.0], [-2.0, 0.0]])
-    targets = Targets(mask, advantages, None, None, None, torch.zeros(2, 2))
     samples = [sample(response_token_ids=ids) for ids in ((7, 9), (3,))]
-    assert [*map(list, targets.advantages_by_sample(samples))] == [[1.5, 1.0], [-2.0]]
-    assert replace(targets, advantages=None).advantages_by_sample(samples) == ()
+    rows = response_rows(torch.tensor([[1.5, 1.0], [-2.0, 0.0]]), samples)
+    assert [*map(list, rows)] == [[1.5, 1.0], [-2.0]]
 
 
 def test_advantages_are_named_by_the_turns_of_the_buffer():

@@ -32,10 +32,8 @@ class Critics(NamedTuple):
 
 @dataclass(frozen=True)
 class Submission:
-    """A solution that is to be criticised for the ``index``-th time.
-
-    Its evaluator is shown ``history``.
-    """
+    """A solution that is to be criticised for the ``index``-th time, with what its evaluator is
+    shown of earlier ones."""
 
     discussion: OpenDiscussion
     solution: Turn
@@ -146,9 +144,8 @@ async def muted(submission: Submission) -> HistoryItem:
 async def exchanged(submission: Submission) -> HistoryItem | None:
     """A control: what is scored is the evaluation at the same place of the partner discussion.
 
-    The own evaluation is asked for all the same, for the discussion whose partner this one is; it
-    is not scored, so it is not trained. Where there is no partner, or it could not ask for its
-    evaluation, the solution is not scored either.
+    The own one is asked for all the same, for the discussion whose partner this one is, and neither
+    scored nor trained. Where there is nothing to exchange, nothing is scored.
     """
     await submission.evaluate()
     # No two discussions wait for each other: what is heard of a round needs earlier rounds only.

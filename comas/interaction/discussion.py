@@ -23,11 +23,8 @@ from comas.utils.seeds import sampling_seed
 
 
 class OpenDiscussion:
-    """Asks agents for the turns of one discussion, and keeps them.
-
-    All its randomness flows from ``seed_text``, so no completion order can change it. For copy 1 of
-    question math/17 in step 3 of a run with seed 0 it is "0/3/math/17/1", and the discussion has
-    the name "step3/math/17/copy1".
+    """Asks agents for the turns of one discussion, and keeps them. All its randomness flows from
+    ``seed_text``, so no completion order can change it.
 
     Example, a solution and one evaluation of it::
 
@@ -73,29 +70,28 @@ class OpenDiscussion:
         index: int = 0,
         history: Sequence[HistoryItem] = (),
     ) -> Turn | None:
-        """Ask ``agent`` for a turn of ``role`` that answers ``parent`` (None: the question).
+        """Ask ``agent`` for a turn of ``role`` that answers ``parent`` (None: the question), the
+        ``index``-th of its role there.
 
         The prompt is ``template``, filled with the question, the history and the texts of the
-        parent and its own parents, each under the name of its role. ``round_index`` is that of
-        the parent where there is one; ``index`` counts turns of one role under one parent.
+        parent and its own parents, each under the name of its role.
 
         Returns None when the prompt is over the limit and cannot be shortened; what would have
         built on the turn is then not asked either.
         """
         round_index = round_index if parent is None else parent.round_index
         turn_id = turn_id_of(role, index, parent=parent, round_index=round_index)
+        key, seed = (self._discussion_id, turn_id), sampling_seed(self._seed_text, turn_id)
+        quoted = {"question": self.question.text, **self._texts_above(parent)}
         for first in range(len(history) + 1):  # an overlong prompt loses its oldest history
             prompt = fill(
                 template,
                 self.question.domain,
-                question=self.question.text,
                 history=history[first:],
                 wording=self._wording,
-                **self._texts_above(parent),
+                **quoted,
             )
-            seed = sampling_seed(self._seed_text, turn_id)
-            turn_key = self._discussion_id, turn_id
-            generation = await self.generate(Request(agent, prompt, turn_key, role, seed))
+            generation = await self.generate(Request(agent, prompt, key, role, seed))
             if generation is not None:
                 parent_id = None if parent is None else parent.turn_id
                 turn = Turn(turn_id, parent_id, round_index, role, agent, prompt, generation)
@@ -148,10 +144,8 @@ class OpenDiscussion:
 
 
 def set_partners(discussions: Sequence[OpenDiscussion]) -> None:
-    """Give each discussion of a batch its partner.
-
-    The questions of a domain stand in a circle, and the partner is about the next one: of copies,
-    the one at the same place. A question that is the only one of its domain has none.
+    """Give each discussion of a batch its partner: about the next question of its domain, and of
+    copies the one at the same place.
 
     Example: sums a, b with two copies each and one program p: a0, a1, b0, b1 have the partners
     b0, b1, a0, a1, and p has none.

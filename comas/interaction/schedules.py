@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction
 from comas.interaction.criticism import Critics, Submission, criticise
+from comas.interaction.debate import debate
 from comas.interaction.discussion import OpenDiscussion, set_partners
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate, Question, Turn
@@ -89,8 +90,8 @@ def parallel(
     """The schedule of the released code: in each round every agent solves, from the same prompt.
 
     Evaluators and scorers are dealt in each round over the whole batch, so that every agent gets
-    the same number of each. From the second round on the prompt shows kappa pairs (solution,
-    evaluation) drawn from the round before; the evaluator sees no history.
+    as many. From the second round on the prompt shows kappa pairs (solution, evaluation) drawn from
+    the round before; the evaluator sees no history.
     """
     critics: list[dict[Place, Critics]] = [{} for _ in discussions]
     for round_index in range(rules.num_rounds):
@@ -137,16 +138,15 @@ async def _discuss_at_once(
             shown = [await criticised[place] for place in references[round_index]]
             history = [item for item in shown if item is not None]
             for solver in range(num_agents):
-                solving = tasks.create_task(
-                    discussion.ask(
-                        "solution",
-                        solver,
-                        SOLUTION,
-                        round_index=round_index,
-                        index=solver,
-                        history=history,
-                    )
+                asking = discussion.ask(
+                    "solution",
+                    solver,
+                    SOLUTION,
+                    round_index=round_index,
+                    index=solver,
+                    history=history,
                 )
+                solving = tasks.create_task(asking)
                 for index in range(rules.num_evaluations):
                     place = (round_index, solver, index)
                     criticised[place] = tasks.create_task(criticise_at(place, solving))
@@ -163,45 +163,7 @@ def _draw_references(
     return references
 
 
-# ---------------------------------------------------------------- debate
-
-
-def debate(
-    discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
-) -> Talks:
-    """The schedule of debates (MAPoRL): in each round every agent answers, and nobody criticises.
-
-    From the second round on an agent sees its own answer of the round before, and those of up to
-    kappa others, drawn anew for every agent and round.
-    """
-    return [_argue(discussion, num_agents=num_agents) for discussion in discussions]
-
-
-def draw_seen(rng: Random, agent: int, *, num_agents: int, num_others: int) -> list[int]:
-    """Draw whose answers ``agent`` sees: some others', in order, then its own, as an overlong
-    prompt loses what is first."""
-    others = [other for other in range(num_agents) if other != agent]
-    return [*sorted(rng.sample(others, min(num_others, len(others)))), agent]
-
-
-async def _argue(discussion: OpenDiscussion, *, num_agents: int) -> None:
-    answers: list[Turn | None] = [None] * num_agents
-
-    def ask(agent: int, round_index: int) -> Coroutine[None, None, Turn | None]:
-        seen = draw_seen(
-            discussion.rng, agent, num_agents=num_agents, num_others=discussion.rules.horizon
-        )
-        heard = [(other, answers[other]) for other in seen]
-        history = [HistoryItem(a.text, None, is_own=o == agent) for o, a in heard if a is not None]
-        return discussion.ask(
-            "solution", agent, SOLUTION, round_index=round_index, index=agent, history=history
-        )
-
-    for round_index in range(discussion.rules.num_rounds):
-        answers = await run_all([ask(agent, round_index) for agent in range(num_agents)])
-
-
-# ---------------------------------------------------------------- all of them
+# ---------------------------------------------------------------- a batch
 
 
 def _as_schedule(found: Any) -> Schedule | None:
@@ -220,9 +182,6 @@ SCHEDULES: Registry[Schedule] = Registry(
 
 UNCRITICISED_SCHEDULES = frozenset({"debate"})
 """Schedules in which nobody criticises: ``interaction.criticism`` has to be none."""
-
-
-# ---------------------------------------------------------------- a batch
 
 
 async def run_discussions(

@@ -54,19 +54,11 @@ VARIANCE_FLOOR = 1e-8
 
 
 def reinforce_pp(inputs: AdvantageInputs) -> torch.Tensor:
-    """Advantages [N, T] of equations 9 and 10 (zeros where the mask is False).
-
-    The token reward is -beta * log(pi_theta / pi_ref)_t, plus r(o) on the last token; its reverse
-    cumulative sum is equation 9::
+    """Advantages [N, T] of equations 9 and 10 (zeros where the mask is False)::
 
         A_t = r(o) - beta * sum_{u >= t} log(pi_theta / pi_ref)_u
 
-    which is then whitened over all response tokens of the buffer (equation 10)::
-
-        (A - mean) / sqrt(max(variance, 1e-8))
-
-    with the population variance. The floor keeps a buffer of equal returns at zero. Groups
-    are not read. Source: arXiv 2501.03262; parity with OpenRLHF's "reinforce" is tested.
+    whitened over all response tokens of the buffer. Source: arXiv 2501.03262.
     """
     return whiten(token_returns(inputs), inputs.mask)
 
@@ -76,10 +68,9 @@ def grpo(inputs: AdvantageInputs) -> torch.Tensor:
 
         A = (r - mean(group)) / (std(group) + 1e-9)
 
-    with the sample standard deviation (divisor n - 1), as OpenRLHF's "group_norm" and TRL
-    have it; the paper does not say which. Groups may have any sizes; a response alone in its
-    group has advantage 0. KL is not read: GRPO's is a term of the loss.
-    Source: DeepSeekMath, arXiv 2402.03300.
+    with the sample standard deviation (divisor n - 1), as OpenRLHF and TRL have it; the paper does
+    not say which. A response alone in its group has advantage 0. KL is not read: GRPO's is a term
+    of the loss. Source: DeepSeekMath, arXiv 2402.03300.
     """
     return inputs.on_every_token(within_groups(inputs.rewards, inputs.groups, standardized))
 
@@ -103,11 +94,8 @@ def token_returns(inputs: AdvantageInputs) -> torch.Tensor:
 
 
 def whiten(values: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """(values - mean) / standard deviation over the True entries of ``mask``; float32.
-
-    Computed in float64: in float32 the rounding of the mean of equal values, divided by the
-    floored deviation 1e-4, would no longer be zero.
-    """
+    """(values - mean) / sqrt(max(variance, 1e-8)) over the True entries of ``mask``, with the
+    population variance; float32, but computed in float64, so that equal values become zeros."""
     values = values.double()
     num_tokens = mask.sum().clamp(min=1)
     mean = (values * mask).sum() / num_tokens
@@ -120,8 +108,6 @@ def within_groups(
     values: torch.Tensor, groups: Sequence[Hashable], relate: Callable[[torch.Tensor], torch.Tensor]
 ) -> torch.Tensor:
     """``relate`` of each group's values, in the places that they came from: [N], float64.
-
-    Groups may have any sizes and lie in any order.
 
     Example: values [3, 1, 5] of the groups a, b, a, related by ``centered``: [-1, 0, 1].
     """
@@ -206,11 +192,10 @@ def compute_advantages(
     algorithm: ReinforcePP | Grpo | Custom,
     memory: dict[Hashable, float],
 ) -> torch.Tensor:
-    """Advantages [N, T] of one policy's whole buffer (never of a shard of it).
+    """Advantages [N, T] of one policy's whole buffer, times ``algorithm.role_weights``.
 
-    What the estimator makes is multiplied with ``algorithm.role_weights``. ``log_ratios`` [N, T]
-    are those to the reference model. ``memory`` is what the estimator has kept from the policy's
-    earlier updates, and is changed by those that keep something.
+    ``log_ratios`` [N, T] are those to the reference model; ``memory`` is what the estimator has
+    kept from the policy's earlier updates.
     """
     estimator = ADVANTAGE_ESTIMATORS[algorithm.estimator]
     group_by = estimator.group_by if algorithm.group_by is None else algorithm.group_by

@@ -1,6 +1,7 @@
 """A buffer into optimiser steps, and the samples of a micro batch into tensors."""
 
 import math
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, pairwise
@@ -121,6 +122,18 @@ def response_mask(samples: Sequence[TrainingSample]) -> torch.Tensor:
         for s in samples
     ]
     return pad_sequence(rows, batch_first=True)
+
+
+def response_rows(
+    values: torch.Tensor | None, samples: Sequence[TrainingSample]
+) -> "list[array[float]]":
+    """The rows of ``values`` [N, T] without padding; none of None.
+
+    Example: ``[[1.5, 1.0], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give ``[1.5, 1.0]``
+    and ``[-2.0]``.
+    """
+    rows = [] if values is None else zip(values.tolist(), samples, strict=True)
+    return [array("f", row[: len(sample.response_token_ids)]) for row, sample in rows]
 
 
 def rollout_logprobs(samples: Sequence[TrainingSample]) -> torch.Tensor:

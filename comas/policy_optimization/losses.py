@@ -4,7 +4,6 @@ Every sum over a micro batch is divided by the totals of the whole optimiser ste
 so the gradient depends neither on the micro batches nor on the number of ranks.
 """
 
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -17,7 +16,6 @@ from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS, check_per
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss
-from comas.types import TrainingSample
 
 
 class LossInputs(NamedTuple):
@@ -50,10 +48,7 @@ Loss = Callable[[LossInputs], TokenLosses]
 def clipped_surrogate(inputs: LossInputs) -> TokenLosses:
     """The loss of equation 11, with rho = pi_theta / pi_old::
 
-        -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)
-
-    ``algorithm.clip_epsilon_high`` replaces the eps above 1 (DAPO's clip-higher, arXiv
-    2503.14476). Parity with OpenRLHF's PolicyLoss is tested.
+    -min(rho * A, clip(rho, 1 - eps, 1 + eps) * A)
     """
     ratio = (inputs.logprobs - inputs.old_logprobs).clamp(-20.0, 20.0).exp()
     low, high = inputs.clip_epsilon
@@ -140,19 +135,6 @@ class Targets:
         rows = list(indices)
         return Targets(**{k: None if v is None else v[rows, :width] for k, v in vars(self).items()})
 
-    def advantages_by_sample(
-        self, samples: Sequence[TrainingSample]
-    ) -> tuple[Sequence[float], ...]:
-        """The advantages of each sample's response tokens; none where pairs are compared.
-
-        Example: advantages ``[[1.5, 1.5], [-2.0, 0.0]]`` of responses of 2 tokens and 1 token give
-        ``[1.5, 1.5]`` and ``[-2.0]``, as arrays.
-        """
-        if self.advantages is None:
-            return ()
-        rows = zip(self.advantages.tolist(), samples, strict=True)
-        return tuple(array("f", row[: len(sample.response_token_ids)]) for row, sample in rows)
-
 
 def policy_loss(
     logprobs: torch.Tensor, *, targets: Targets, totals: StepTotals, algorithm: Algorithm
@@ -198,11 +180,8 @@ def policy_loss(
 def aggregate(
     losses: torch.Tensor, mask: torch.Tensor, *, aggregation: str, totals: StepTotals
 ) -> torch.Tensor:
-    """A micro batch's share of the mean of ``losses`` [B, R] over the whole optimiser step.
-
-    token_mean: over all tokens; sequence_mean: over the means of the responses; constant_length:
-    the sum over all tokens by what they would be if every response had the greatest length.
-    """
+    """A micro batch's share of the mean of ``losses`` [B, R] over the whole optimiser step, as
+    ``algorithm.loss_aggregation`` says."""
     longest = totals.num_samples * totals.max_response_tokens
     return openrlhf_module("loss").aggregate_loss(
         losses,

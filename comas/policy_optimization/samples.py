@@ -14,9 +14,8 @@ def collect_samples(
     """Collect everything each policy said, in any role, into its buffer D_k.
 
     A turn without a reward or without a sampled token is left out, and with ``mask_truncated``
-    also a response cut off by the token limit. What is left out here counts neither in the loss
-    nor in any mean, spread or token count of an estimator: there is one mask for both. The order
-    is that of the discussions and their turns.
+    also a response cut off by the token limit: it counts neither in the loss nor in any mean of an
+    estimator. The order is that of the discussions and their turns.
 
     Example: agents 0 and 1 share policy 0, so ``policy_of_agent == [0, 0, 1]``; a discussion
     in which agents 0, 1, 2 spoke once each gives buffers of 2 and 1 samples.
@@ -50,10 +49,6 @@ def collect_samples(
 
 class Buffers:
     """The samples that each policy gathers between its updates; a frozen one gathers none.
-
-    A policy stays the same from one of its updates to the next, so everything in its buffer is
-    its own word, however many steps that were. The agents that it answered may have changed
-    meanwhile.
 
     Example: policies that are updated every 1, every 2 and every 0 steps (frozen), in a run of 3
     steps. Step 1 takes {0: step 1}; step 2 takes {0: step 2, 1: steps 1 and 2}; step 3, which is

@@ -67,10 +67,7 @@ def _reward_discussion(discussion: Discussion, triple_of: TripleOf) -> RewardedD
     says r(s), r(e) and r(t). Where s is scored without an evaluation, there is no r(e).
 
     A solution with several scorings gets the mean of its r(s) (our reading for n > 1; the
-    paper's n is 1). A turn that nobody scored (its scoring's prompt was over the limit), or that
-    nobody said, gets None and is not trained.
-
-    Example: one solution scored 2 by one evaluation's scorer: rewards (0.5, 0.5, 0.0).
+    paper's n is 1). A turn that nobody scored or said gets None and is not trained.
     """
     turns = {turn.turn_id: turn for turn in discussion.turns}
     rewards: defaultdict[str, list[float]] = defaultdict(list)
@@ -110,11 +107,8 @@ def parse_score(response_text: str) -> int | None:
 
 
 def content_of(text: str, *, tag: str) -> str | None:
-    """What all pairs of ``tag`` hold, when they agree and no tag is without its other half.
-
-    Each tag is looked at once: a response that collapsed into a hundred thousand of them takes
-    no longer than another of its length.
-    """
+    """What all pairs of ``tag`` hold, when they agree and no tag is without its other half; in
+    linear time, also of a response that collapsed into tags."""
     tags = list(re.finditer(f"</?{tag}>", text))
     opening, closing = tags[::2], tags[1::2]
     if [t[0] for t in tags] != [f"<{tag}>", f"</{tag}>"] * len(closing):

@@ -17,6 +17,7 @@ from comas.policy_optimization.batching import (
     StepTotals,
     assemble,
     response_mask,
+    response_rows,
     rollout_logprobs,
     split_into_steps,
 )
@@ -63,9 +64,7 @@ class PolicyTrainer(PolicyEngine):
         Advantages are computed by every rank over the whole buffer (eq. 9 and 10); then each
         optimiser step lowers the loss of its samples (eq. 11), of which a rank puts its share
         through the model. An empty buffer, or under dpo one without a pair, changes nothing.
-
-        Raises:
-            FloatingPointError: the weights are not finite.
+        Raises FloatingPointError when the weights are not finite.
         """
         if isinstance(self._algorithm, Dpo):
             samples = list(chain(*preference_pairs(samples)))
@@ -82,8 +81,8 @@ class PolicyTrainer(PolicyEngine):
 
     def response_logprobs(self, samples: Sequence[TrainingSample]) -> list[list[float]]:
         """Return the present log-probs of each response's tokens; 0 of what was not sampled."""
-        rows = zip(self._logprobs(self._engine, samples).tolist(), samples, strict=True)
-        return [row[: len(sample.response_token_ids)] for row, sample in rows]
+        rows = response_rows(self._logprobs(self._engine, samples), samples)
+        return [row.tolist() for row in rows]
 
     def _optimizer_steps(self, num_samples: int, *, step: int) -> list[list[int]]:
         """Sample indices of every optimiser step, all epochs in order; the same on every rank."""
@@ -238,5 +237,5 @@ class UpdateSums:
             rollout_ratio_mean=ratio.mean().item(),
             rollout_ratio_max=ratio.max().item(),
             corrected_share=num_corrected / self.num_tokens,
-            advantages=targets.advantages_by_sample(samples),
+            advantages=tuple(response_rows(targets.advantages, samples)),
         )
