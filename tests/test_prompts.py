@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
 from comas.interaction.prompts import (
     EVALUATION,
+    EVALUATION_WITH_JUDGMENT,
+    RATING,
     SCORING,
+    SCORING_ALONE,
     SHIPPED,
     SOLUTION,
     Template,
@@ -16,7 +17,9 @@ from comas.interaction.prompts import (
     fill,
 )
 from comas.reward_formulation.interaction_reward import parse_score
-from comas.types import DOMAINS, Domain
+from comas.reward_formulation.judgment_reward import parse_judgment
+from comas.reward_formulation.self_rewarding import parse_rating
+from comas.types import ALL_DOMAINS, DOMAINS, Domain
 
 SUBJECTS = {
     "math": "math",
@@ -37,13 +40,22 @@ def test_every_prompt_names_its_domain(template: Template, domain: Domain):
     assert asked and SUBJECTS[domain] in before
 
 
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_the_example_of_a_scoring_is_a_fatal_mistake_with_its_score(domain: Domain):
-    text = prompt(SCORING, domain)
-    [score] = re.findall(r"<score>(\d)</score>", text)
-    assert score == "1"
+@pytest.mark.parametrize("domain", ALL_DOMAINS)
+@pytest.mark.parametrize(
+    ("template", "parse", "shown"),
+    [
+        (SCORING, parse_score, 1),
+        (SCORING_ALONE, parse_score, 1),
+        (EVALUATION_WITH_JUDGMENT, parse_judgment, "incorrect"),
+        (RATING, parse_rating, 2),
+    ],
+)
+def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain: Domain):
+    text = prompt(template, domain)
+    assert "QUESTION" in text and "THE SOLUTION" in text
+    assert ("THE EVALUATION" in text) == (template == SCORING)
     example = text.partition("for example: ")[2].partition("\n")[0]
-    assert parse_score(example) == 1 and "makes the result wrong" in example
+    assert parse(example) == shown
 
 
 def test_a_scoring_sees_the_solution_and_its_evaluation_but_no_history():

@@ -87,35 +87,35 @@ def test_the_mean_reward_of_a_role_is_over_the_turns_that_were_rewarded():
     [
         ("<score>1</score>", 1),
         ("Because.\n<score> 2 </score> done", 2),
-        ("<score>\n3\n</score>", 3),
         ("<score>3</score> as I said <score>3</score>", 3),
         ("<score>3</score> or <score>1</score>", None),
         ("<score>4</score>", None),
         ("<score>0</score>", None),
         ("<score>2.5</score>", None),
-        ("<score>2, 3</score>", None),
-        ("<score>three</score>", None),
         ("<score>3", None),
         ("3</score>", None),
         ("<score>3</score> <score>", None),
         ("<score><score>3</score></score>", None),
-        ("score: 3", None),
         ("<SCORE>3</SCORE>", None),
-        ("<score></score>", None),
         ("<score>\uff11</score>", None),
         ("", None),
-        ("<Score>3</Score> <score>1</score>", 1),  # another case is no tag, but plain text
         ("<score>\u200b3</score>", None),  # a zero-width space is no white space, but content
         ("<sc\u200bore>3</score>", None),  # and it makes a tag another word
         ("<score>\u00a03\u3000</score>", 3),  # white space of any script is stripped
         ('It says "<score>3</score>", but no. <score>1</score>', None),  # a quoted tag is a tag
-        ("```\n<score>3</score>\n```", 3),
-        ("<score>1</score></score><score>", None),
         ("</score>1<score> <score>1</score>", None),
     ],
 )
 def test_only_an_unambiguous_score_is_read(text, score):
     assert parse_score(text) == score
+
+
+@pytest.mark.parametrize(
+    ("said", "rating"),
+    [(0, 0), (" 5 ", 5), ("6", None), ("4</rating> or <rating>3", None)],
+)
+def test_a_rating_is_read_as_a_score_is(said, rating):
+    assert parse_rating(f"So. <rating>{said}</rating>") == rating
 
 
 @pytest.mark.parametrize("collapsed", ["<score>", "</score>", "<score>3", "<", "<score"])
@@ -146,15 +146,6 @@ def test_responses_that_spelt_a_mark_are_counted_by_agent():
     metrics = rollout_metrics(items, num_agents=2)
     assert metrics["interaction/spelt_marks"] == 2
     assert metrics["agent_0/spelt_marks"] == 2 and metrics["agent_1/spelt_marks"] == 0
-
-
-def test_the_interaction_reward_is_shown_no_verdict():
-    def verdicts():
-        raise AssertionError("the verifier was asked")
-
-    held = [discussion(turn("r0.s0"))]
-    rewards = REWARD_SCHEMES["interaction"](held, evidence={"verdicts": verdicts})
-    assert [item.rewards for item in rewards.discussions] == [(None,)]
 
 
 def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():

@@ -11,7 +11,6 @@ import pytest
 import torch
 from builders import QUESTION, discuss
 
-from comas.interaction.prompts import RATING, fill
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss, preference_pairs
@@ -20,27 +19,12 @@ from comas.preflight.configuration import load_config
 from comas.preflight.memory import tokens_at_once
 from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
-from comas.reward_formulation.self_rewarding import parse_rating
-from comas.types import DOMAINS, Discussion, Generation, Request, TrainingSample
+from comas.types import Discussion, Generation, Request, TrainingSample
 
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
 # ---------------------------------------------------------------- ratings
-
-
-@pytest.mark.parametrize(
-    ("text", "rating"),
-    [
-        ("Nothing holds. <rating>0</rating>", 0),
-        ("All holds. <rating> 5 </rating>", 5),
-        ("<rating>4</rating> or rather <rating>3</rating>", None),
-        ("<rating>6</rating>", None),
-        ("<score>3</score>", None),
-    ],
-)
-def test_a_rating_counts_when_nothing_has_to_be_guessed(text, rating):
-    assert parse_rating(text) == rating
 
 
 def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Discussion], list]:
@@ -70,13 +54,6 @@ def test_every_agent_rates_its_own_solution_as_often_as_configured(schedule):
     for turn_id in ratings:
         assert speakers[turn_id] == speakers[turn_id.rpartition(".")[0]]
     assert {turn.role for turn in discussion.turns} == {"solution", "evaluation"}
-
-
-@pytest.mark.parametrize("domain", DOMAINS)
-def test_the_prompt_of_a_rating_shows_question_and_solution_and_the_example_is_readable(domain):
-    prompt = fill(RATING, domain, question="1 + 1?", solution="It is 2.")
-    assert "# Problem\n1 + 1?\n\n# Solution\nIt is 2." in prompt
-    assert parse_rating(prompt.partition("for example:")[2]) == 2
 
 
 @pytest.mark.parametrize(
@@ -180,19 +157,6 @@ def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
     assert ours(slice(0, 2)) + ours(slice(2, 6)) == pytest.approx(theirs.item())
     # DeepSpeed averages the ranks' gradients.
     assert (ours(slice(0, 2), 2) + ours(slice(2, 6), 2)) / 2 == pytest.approx(theirs.item())
-
-
-def test_an_empty_micro_batch_has_no_loss_and_no_gradient():
-    logprobs = torch.zeros(1, 1, requires_grad=True)
-    loss = dpo_loss(
-        logprobs,
-        reference_logprobs=torch.zeros(1, 1),
-        mask=torch.zeros(1, 1, dtype=torch.bool),
-        beta=0.1,
-        totals=totals(3),
-    )
-    loss.backward()
-    assert (loss.item(), logprobs.grad.item()) == (0.0, 0.0)
 
 
 # ---------------------------------------------------------------- the shipped configurations
