@@ -107,12 +107,6 @@ def test_quality_and_margin_differ_where_earlier_answers_are_not_half_right(name
     assert paid == pytest.approx((1.0, 1.0, 0.0, *expected))
 
 
-def test_earlier_answers_are_those_of_all_rounds_before():
-    verdicts = {"r0_s0": "correct", "r1_s0": "correct", "r2_s0": "wrong", "r3_s0": "correct"}
-    # Q before round 3 = 2/3; 1 + 0.5 (1 - 2/3) = 7/6
-    assert rewards("maporl_margin", **verdicts)[-1] == pytest.approx(7 / 6)
-
-
 def test_what_the_verifier_failed_on_is_not_trained_and_counts_in_no_mean():
     verdicts = VERDICTS | {"r0_s1": "failed"}
     # Q = 1 of the one that is known: 0 + 0.5 (0 - 0 * 1) = 0 and 1 + 0.5 * 1 = 1.5

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
-from builders import discuss, discussion, generation, turn
+from builders import discussion, turn
 
-from comas.data import load_questions
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.run.metrics.step import rollout_metrics
 from comas.types import Discussion, Domain, Question
 
 SCHEME = REWARD_SCHEMES["majority"]
-SECRET = "31337"
 
 
 def held(question_id: str, *texts: str, domain: Domain = "math") -> Discussion:
@@ -82,25 +77,3 @@ def test_coding_and_science_contribute_no_gradient(domain: Domain):
     assert collect_samples(rewarded[:1], policy_of_agent=[0], mask_truncated=True) == [[]]
     metrics = rollout_metrics(rewarded[:1], num_agents=1)
     assert metrics["reward/solution"] is None and metrics["response_length"] == 1
-
-
-# ---------------------------------------------------------------- the answer key
-
-
-@pytest.mark.parametrize("answer", [SECRET, "7"])
-def test_the_answer_key_never_reaches_a_reward(tmp_path: Path, answer: str):
-    """From the file to the rewards: the gold answer is in nothing that the scheme could look at,
-    and another one changes no reward."""
-    assert SCHEME.needs == () and not SCHEME.sees_verdicts
-    record = {"id": "q", "task": "math", "prompt": "?", "answer": answer, "source": "test"}
-    (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
-    data = load_questions(tmp_path / "train.jsonl")
-    assert data.answers["q"] == answer
-
-    async def speak(request):
-        return generation(boxed("8" if request.turn[0].endswith("copy0") else "9"))
-
-    rules = {"criticism": "none", "num_rounds": 1, "prompt_reuse": 3}
-    discussions = discuss(data.questions, speak, num_agents=1, **rules)
-    assert SECRET not in repr(discussions)
-    assert rewards(*discussions) == [(0.0,), (1.0,), (1.0,)]

@@ -66,20 +66,6 @@ def test_the_qualities_of_both_thresholds_are_those_counted_by_hand():
     )
 
 
-def test_precision_rises_with_the_share_of_correct_solutions_and_balanced_accuracy_does_not():
-    def of_yes_to_all(num_correct: int) -> dict[str, float | None]:
-        rewarded = [simple(str(i), 1.0) for i in range(10)]
-        verdicts = judged(**{str(i): "correct" if i < num_correct else "wrong" for i in range(10)})
-        return qualities(reward_effectiveness(rewarded, verdicts=verdicts), "from_score_3")
-
-    few, many = of_yes_to_all(4), of_yes_to_all(8)
-    assert (few["precision"], many["precision"]) == (0.4, 0.8)
-    assert few["balanced_accuracy"] == many["balanced_accuracy"] == (1 + 0) / 2
-    # Where no solution is wrong, there is nothing to be specific about.
-    everything = of_yes_to_all(10)
-    assert everything["specificity"] is None and everything["balanced_accuracy"] is None
-
-
 def test_of_several_scorings_all_must_be_3_for_the_higher_threshold():
     scores = ["<score>3</score>", "<score>2</score>"]
     rewards = (0.75, 0.0, 0.0, 0.5, 0.0)  # (1 + 0.5) / 2 for the solution
