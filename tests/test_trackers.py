@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,6 @@ from typing import Any
 import psutil
 import pytest
 from page_runs import discussion
-from small_runs import REPOSITORY
 
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
@@ -25,20 +22,6 @@ from comas.utils.processes import name as process_name
 @pytest.fixture
 def config(tmp_path: Path) -> Config:
     return load_config(None, [f"saves={tmp_path / 'saves'}"])
-
-
-def test_trackers_are_only_imported_when_asked_for(config: Config):
-    code = """
-import sys
-from comas.config import Config, load
-from comas.run import RunDirectory
-with RunDirectory.create(load(Config, None, ["saves=" + sys.argv[1]])) as run:
-    run.log_metrics(1, {"a": 1})
-print({"wandb", "tensorboard"} & set(sys.modules))
-"""
-    command = [sys.executable, "-c", code, config.saves]
-    said = subprocess.check_output(command, text=True, cwd=REPOSITORY)
-    assert said.splitlines()[-1] == "set()"
 
 
 def tensorboard_of(run: RunDirectory) -> Any:

@@ -154,6 +154,9 @@ def test_filters_of_turns_hold_for_one_and_the_same_turn(page: Page):
     assert count(page) == "0 of 3 discussions"
     page.click("button[type=reset]")
     expect(page.locator("#count")).to_have_text("3 of 3 discussions")
+    page.select_option("select[name='look for']", "approved though wrong")
+    expect(page.locator(".thread h3")).to_have_text("step 1")
+    assert "approved though wrong" in page.inner_text(".turn.matching")
 
 
 def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_beside(page: Page):
@@ -229,8 +232,11 @@ def test_every_curve_says_what_it_shows_and_a_sentence_what_the_run_came_to(page
     assert "nats per token" in (options.get_attribute("title") or "")
 
 
-def test_the_gold_answer_is_shown_and_a_long_one_is_folded(browser, tmp_path: Path):
-    item = discussion(1, question=Question("science/1", "science", "How many?"))
+def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded(
+    browser, tmp_path: Path
+):
+    thought = "<think>48 and <b>23</b></think>"
+    item = discussion(1, question=Question("science/1", "science", "How many?"), thinking=thought)
     run = write_run(tmp_path / "saves", "close", {})
     with RunDirectory.open(load_config(None, [f"resume={run}"])) as directory:
         directory.save_discussions(
@@ -245,6 +251,10 @@ def test_the_gold_answer_is_shown_and_a_long_one_is_folded(browser, tmp_path: Pa
     for page in opened(browser, path):
         page.keyboard.press("d")
         expect(page.locator(".gold")).to_have_text("Gold answer, for the verifier alone: 73")
+        thinking = page.locator("details.thinking")
+        expect(thinking.locator("pre")).to_be_hidden()
+        thinking.locator("summary").click()
+        expect(thinking.locator("pre")).to_have_text(thought)
         page.keyboard.press("ArrowDown")
         expect(page.locator("details.gold pre")).to_be_hidden()
         page.locator("details.gold summary").click()
@@ -276,32 +286,6 @@ def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(
     below = phone.locator(".thread").last.bounding_box()
     assert below["width"] > 0.9 * PHONE["width"]
     assert phone.evaluate("document.documentElement.scrollWidth") == PHONE["width"]
-
-
-def test_what_was_thought_is_folded_until_it_is_asked_for(browser: Browser, tmp_path: Path):
-    item = discussion(1, thinking="<think>48 and <b>23</b></think>")
-    path = tmp_path / "thinking.html"
-    write_page(path, [run_source(write_run(tmp_path / "saves", "thinks", {1: [item]}))])
-    for page in opened(browser, path):
-        page.keyboard.press("d")
-        thinking = page.locator("details.thinking")
-        expect(thinking).to_have_count(1)
-        expect(thinking.locator("pre")).to_be_hidden()
-        thinking.locator("summary").click()
-        expect(thinking.locator("pre")).to_have_text("<think>48 and <b>23</b></think>")
-        page.fill("#search", "48 and")
-        assert count(page) == "1 of 1 discussions"
-
-
-def test_what_one_looks_for_is_found(page: Page):
-    page.keyboard.press("d")
-    page.select_option("select[name='look for']", "approved though wrong")
-    assert count(page) == "1 of 3 discussions"
-    expect(page.locator(".thread h3")).to_have_text("step 1")
-    assert page.locator(".turn.matching").count() == 1
-    assert "approved though wrong" in page.inner_text(".turn.matching")
-    page.select_option("select[name='look for']", "accused though right")
-    expect(page.locator(".thread h3")).to_have_text("step 2")
 
 
 @pytest.fixture(scope="module")
