@@ -166,45 +166,22 @@ READABLE = "<score>3</score> <judgment>correct</judgment> <rating>4</rating>"
 MOST_TOKENS, MODELS = "rollout.max_response_tokens", "society.models"
 
 
+UNREADABLE = ("hold no .* that can be read", (MOST_TOKENS, MODELS, "interaction.prompts"))
+CUT = ("half of the responses or more are cut", (MOST_TOKENS, MODELS, "algorithm.mask_truncated"))
+ALIKE = ("no response has another reward than", (MODELS, "data.train", "reward.scheme"))
+EQUAL = ("no response has an advantage over another", ("prompt_reuse", "algorithm.group_by"))
+NOTHING = ("nothing that was said is learnt from", (MOST_TOKENS, "reward.scheme", "name=dpo"))
+
+
 @pytest.mark.parametrize(
     ("row", "turn", "says", "remedies"),
     [
-        (
-            {"scoring/invalid_rate": 0.5},
-            said(0, TRICKS, role="scoring"),
-            "half of all scorings or more hold no score that can be read",
-            ("<score>1</score>", MODELS, MOST_TOKENS, "interaction.prompts"),
-        ),
-        (
-            {"judgment/invalid_rate": 1.0},
-            said(0, TRICKS, role="evaluation"),
-            "half of all evaluations or more hold no judgment that can be read",
-            ("<judgment>correct</judgment>", MODELS, MOST_TOKENS, "interaction.prompts"),
-        ),
-        (
-            {"agent_1/truncated_rate": 0.91, "agent_0/truncated_rate": 0.49},
-            said(1, TRICKS, cut=True),
-            "half of the responses or more are cut off",
-            (MOST_TOKENS, MODELS, "rollout.chat_template_kwargs", "algorithm.mask_truncated"),
-        ),
-        (
-            {"reward/spread": 1e-9},
-            said(0, TRICKS),
-            "no response has another reward than the others of its role and round",
-            (MODELS, "interaction.prompts", "data.train", "reward.scheme"),
-        ),
-        (
-            {"agent_0/policy/no_advantage_share": 1.0, "agent_1/policy/no_advantage_share": 1.0},
-            None,
-            "no response has an advantage over another",
-            ("interaction.prompt_reuse", "algorithm.group_by", "algorithm.name"),
-        ),
-        (
-            {"agent_0/policy/num_samples": 0},
-            None,
-            "nothing that was said is learnt from",
-            ("algorithm.mask_truncated", MOST_TOKENS, "reward.scheme", "algorithm.name=dpo"),
-        ),
+        ({"scoring/invalid_rate": 0.5}, said(0, TRICKS, role="scoring"), *UNREADABLE),
+        ({"judgment/invalid_rate": 1.0}, said(0, TRICKS, role="evaluation"), *UNREADABLE),
+        ({"truncated_rate": 0.91, "agent_0/truncated_rate": 0.49}, said(1, TRICKS, cut=True), *CUT),
+        ({"reward/spread": 1e-9}, said(0, TRICKS), *ALIKE),
+        ({f"agent_{i}/policy/no_advantage_share": 1.0 for i in (0, 1)}, None, *EQUAL),
+        ({"agent_0/policy/num_samples": 0}, None, *NOTHING),
     ],
 )
 def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
@@ -224,7 +201,7 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
 
     [warning] = warnings([])  # once
     shown = [f"{name} {value:.2f}" for name, value in row.items() if value != 0.49]
-    assert warning.startswith(f"{', '.join(shown)}: {says}")
+    assert warning.startswith(f"{', '.join(shown)}: ") and re.search(says, warning)
     assert all(remedy in warning for remedy in remedies)
     assert warning.isprintable() and len(warning) < 800
     if turn is not None:
@@ -233,7 +210,7 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
     assert warnings(rows) == [warning]  # a resume tells what still is so
     level, closing = closing_line([{"step": 0}, *rows], Path("saves/x/models"))
     assert level == logging.WARNING and not closing.startswith("done:")
-    assert f"{says}, in 2 of the last 2 steps" in closing
+    assert re.search(f"{says}.*, in 2 of the last 2 steps", closing)
 
 
 @pytest.mark.parametrize(("num_bad", "is_said"), [(4, False), (5, True)])

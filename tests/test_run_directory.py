@@ -41,8 +41,11 @@ def names(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- creating
 
 
-def test_a_new_run_has_a_folder_of_its_own_with_its_config_that_latest_points_at(config: Config):
+def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config: Config):
+    before = os.umask(0)
     with RunDirectory.create(config) as first, RunDirectory.create(config) as second:
+        os.umask(before)
+        assert first.path.stat().st_mode & 0o777 == 0o700
         assert first.path != second.path
         assert first.path.parent == second.path.parent == Path(config.saves)
         assert (Path(config.saves) / "latest").readlink() == Path(second.path.name)
@@ -52,18 +55,6 @@ def test_a_new_run_has_a_folder_of_its_own_with_its_config_that_latest_points_at
     [start] = json.loads((first.path / "versions.json").read_text())
     assert start["python"].startswith("3.") and "pydantic" in start["packages"]
     assert start["command"] == sys.argv
-
-
-def test_nobody_else_looks_into_a_run(config: Config):
-    before = os.umask(0)
-    try:
-        with RunDirectory.create(config) as run:
-            run.log_metrics(1, {})
-            run.go_back_to(0)
-    finally:
-        os.umask(before)
-    [aside] = (run.path / "dropped").iterdir()
-    assert run.path.stat().st_mode & 0o777 == aside.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path: Path):

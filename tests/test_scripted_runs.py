@@ -99,11 +99,7 @@ def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path: Path):
     with opened(path) as run, pytest.raises(ValueError, match="above that of step 0"):
         run.best_checkpoint()
     path = keeping_run(tmp_path / "b", [0.1, 0.5])
-    (path / "checkpoints/step_0001").rename(path / "elsewhere")
-    with opened(path) as run, pytest.raises(ValueError, match="step_0001 holds nothing"):
-        run.best_checkpoint()
-    (path / "elsewhere/state").write_text("other")
-    (path / "elsewhere").rename(path / "checkpoints/step_0001")
+    (path / "checkpoints/step_0001/state").write_text("other")
     with opened(path) as run, pytest.raises(ValueError, match="is not what was written"):
         run.best_checkpoint()
     with (

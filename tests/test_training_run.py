@@ -102,16 +102,9 @@ def finished(saves: Path) -> tuple[Path, str]:
     return (saves / "latest").resolve(), output
 
 
-def test_a_run_says_what_it_does_step_by_step(finished):
-    run_directory, output = finished
-    assert "24 discussions" in output
-    for step in range(STEPS + 1):
-        assert f"step {step}/{STEPS}" in output
-    assert str(run_directory / "models") in output
-
-
 def test_every_step_has_the_promised_metrics(finished):
-    run_directory, _ = finished
+    run_directory, output = finished
+    assert "24 discussions" in output and f"step {STEPS}/{STEPS}" in output
     rows = rows_of(run_directory)
     known = re.compile("|".join(as_regex(each.pattern) for each in meanings()))
     assert [row["step"] for row in rows] == list(range(STEPS + 1))
@@ -140,15 +133,7 @@ def test_the_trained_agents_load_and_differ_from_what_they_began_with(finished, 
 def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
     run_directory, _ = finished
     names = {path.name for path in run_directory.iterdir()}
-    assert {
-        "config.yaml",
-        "inputs.json",
-        "versions.json",
-        "train.log",
-        "metrics.jsonl",
-        "models",
-    } <= names
-    assert (run_directory / "report.html").is_file()
+    assert {"config.yaml", "inputs.json", "versions.json", "train.log", "report.html"} <= names
     tokens = read_tokens(run_directory / "tokens")
     assert all(len(of["advantages"]) == len(of["logprobs"]) for of in tokens.values())
     # 6 steps x 24 discussions x 12 turns, all of them trained
@@ -156,13 +141,6 @@ def test_the_run_directory_holds_what_a_researcher_needs(finished, saves):
     checkpoints = sorted(path.name for path in (run_directory / "checkpoints").iterdir())
     assert checkpoints == ["step_0004", "step_0006"]
     assert (saves / "latest").resolve() == run_directory
-
-
-def stop_in_step(step: int, process: subprocess.Popen[str], saves: Path, number: int) -> str:
-    """Send the signal when the step before is done; returns all that the run printed."""
-    wait_for_step((saves / "latest").resolve(), step - 1, process)
-    process.send_signal(number)
-    return process.communicate(timeout=180)[0]
 
 
 def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(finished, saves):
@@ -174,7 +152,9 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(fi
     engines = [p for p in descendants() if "RolloutActor" in " ".join(command_line(p))]
     assert len(engines) == 2
     engines[0].kill()
-    output = stop_in_step(4, process, saves, signal.SIGKILL)
+    wait_for_step(disturbed, 3, process)
+    process.send_signal(signal.SIGKILL)
+    output, _ = process.communicate(timeout=180)
     assert "step 3/6" in output  # by itself
     # What the killed run left behind may still be ending meanwhile.
     status, output = run(saves, f"resume={disturbed}")
@@ -182,16 +162,6 @@ def test_a_run_that_loses_an_engine_and_then_its_driver_ends_as_if_it_had_not(fi
     assert "continuing after step 2" in output
     assert list(compare(undisturbed, disturbed, ignored=IGNORED_METRICS)) == []
     assert list(model_differences(undisturbed / "models", disturbed / "models")) == []
-
-
-def test_resuming_a_finished_run_trains_nothing_and_says_so(finished, saves):
-    run_directory, _ = finished
-    before = rows_of(run_directory)
-    status, output = run(saves, f"resume={run_directory}")
-    assert status == 0, output
-    assert f"all of its {STEPS} steps" in output
-    assert "engines up" not in output
-    assert rows_of(run_directory) == before
 
 
 def test_a_run_that_is_terminated_while_its_engines_start_leaves_nothing_behind(saves):
