@@ -179,18 +179,6 @@ def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
     assert all("must be" in fault.constraint for fault in faults)  # such as the learning rate 0
 
 
-def test_a_resumed_run_reads_its_own_config(tmp_path: Path):
-    before = load_config(CONFIGS / "quickstart.yaml", [])
-    (tmp_path / "config.yaml").write_text(config_as_yaml(before))
-    overrides = ["training.num_steps=70", "resume_foreign=true"]  # as nobody has sealed it
-    after = load_config(None, [f"resume={tmp_path}", *overrides])
-    assert changed_keys(before, after) == {
-        "resume": ("null", str(tmp_path)),
-        "resume_foreign": ("false", "true"),
-        "training.num_steps": ("60", "70"),
-    }
-
-
 def test_reading_a_config_imports_no_torch():
     code = """
 import sys

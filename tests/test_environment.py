@@ -209,15 +209,6 @@ def test_each_file_of_pins_has_an_environment_of_its_own(
     assert again.stdout.splitlines()[-2:] == ["environment: ready", folder]
 
 
-@pytest.mark.parametrize("packages", [(), ("torch-2.13.0+cpu",)])
-def test_an_environment_without_pip_is_made_afresh(tmp_path, packages):
-    python = pretend_environment(tmp_path, "requirements.txt", packages)
-    told = call(MAKE, tmp_path, PYTHON=python, REQUIREMENTS="requirements.txt")
-    assert told.stdout.startswith(
-        f"environment: .venv has no pip, and is made afresh\n{CREATED}environment: installing "
-    )
-
-
 def stamp_environment(folder: Path, of: Path | None = None) -> None:
     """Says that the installation of requirements.txt ended, for the checkout ``of``."""
     content = (folder / "requirements.txt").read_bytes() + (folder / "setup.py").read_bytes()
@@ -387,14 +378,16 @@ def test_help_of_every_script_needs_no_environment(tmp_path, name):
     assert contents(tmp_path) == before
 
 
-@pytest.mark.parametrize("fault", ["removed", "broken", "replaced"])
-def test_an_environment_whose_python_is_gone_is_made_afresh(tmp_path, fault):
-    python = pretend_environment(tmp_path, "requirements.txt", ("pip-25.0",))
-    stamp_environment(tmp_path)
+@pytest.mark.parametrize("fault", ["removed", "broken", "replaced", "no pip"])
+def test_an_environment_whose_python_or_pip_is_gone_is_made_afresh(tmp_path, fault):
+    has_pip = fault != "no pip"
+    python = pretend_environment(tmp_path, "requirements.txt", ("pip-25.0",) * has_pip)
+    if has_pip:  # else its installation never ended
+        stamp_environment(tmp_path)
     inner = tmp_path / ".venv/bin/python"
     if fault == "replaced":  # its packages are for Python 3.11
         inner.write_text(inner.read_text().replace("3.11", "3.12"))
-    else:
+    elif has_pip:
         inner.unlink()
         inner.symlink_to({"removed": "/nowhere/python3.11", "broken": "/bin/false"}[fault])
     (tmp_path / "bin").mkdir()

@@ -62,12 +62,6 @@ def test_faults_name_the_file_in_which_the_key_stands(tmp_path: Path):
     assert f"rollout.batch_size = 0  ({base}, line 3)" in batch
 
 
-def test_files_of_the_repository_are_named_as_in_it(tmp_path: Path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # and found from any folder
-    [text, *_] = faults(QUICKSTART, "policy.ranks_per_policy=3", "cluster.device=cuda")
-    assert "rollout.engines_per_policy = 1  (configs/quickstart.yaml, line " in text
-
-
 @pytest.mark.parametrize(
     ("base", "constraint", "remedy"),
     [
