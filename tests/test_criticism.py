@@ -191,3 +191,36 @@ def test_where_nobody_scores_there_is_no_table_of_scores():
 def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
     config = Config(interaction=Interaction(criticism=criticism))
     assert derive_sizes(config, num_questions=64).turns_per_discussion == expected
+
+
+REFINER = """
+from comas.interaction.criticism import Criticism
+
+ASK = {"math": "Improve {solution} by {evaluation}", "coding": "Mend {solution}"}
+JUDGE = dict.fromkeys(ASK, "Score {refinement}")
+
+async def refine(submission):
+    evaluation = await submission.evaluate()
+    solver = submission.solution.agent_index
+    refined = await submission.discussion.ask("refinement", solver, ASK, parent=evaluation)
+    submission.score(refined, JUDGE)
+    return submission.history_item(evaluation)
+
+refined = Criticism(refine, outcome="scores")
+"""
+
+
+def test_a_criticism_may_have_a_role_of_its_own(tmp_path):
+    """It is asked for, scored, paid as a solution is, trained and measured, from one file."""
+    (tmp_path / "refiner.py").write_text(REFINER)
+    discussions = discuss(criticism=f"{tmp_path}/refiner.py:refined", num_rounds=1)
+    ids = ["r0.s0", "r0.s0.e0", "r0.s0.e0.refinement0", "r0.s0.e0.refinement0.t0"]
+    assert [t.turn_id for t in discussions[0].turns] == ids
+    solution, evaluation, refinement, scoring = discussions[0].turns
+    assert refinement.prompt == f"Improve {solution.text} by {evaluation.text}"
+    assert scoring.prompt == f"Score {refinement.text}"
+    rewarded = REWARD_SCHEMES["interaction"](discussions, evidence={}).discussions
+    assert rewarded[0].rewards == (None, None, 1.0, 0.0)
+    [buffer] = collect_samples(rewarded, policy_of_agent=[0, 0], mask_truncated=True)
+    assert Counter(s.role for s in buffer) == {"refinement": 8, "scoring": 8}
+    assert rollout_metrics(rewarded, num_agents=2)["reward/refinement"] == 1.0

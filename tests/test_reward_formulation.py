@@ -7,11 +7,11 @@ import time
 from dataclasses import replace
 
 import pytest
-from builders import discussion, turn
+from builders import discussion, sample, turn
 from hypothesis import given
 from hypothesis import strategies as st
 
-from comas.reward_formulation import REWARD_SCHEMES, RewardScheme
+from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
 from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
@@ -149,17 +149,26 @@ def test_responses_that_spelt_a_mark_are_counted_by_agent():
 
 
 def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
-    def pay_for_correct_solutions(discussions, *, verdicts):
-        rewards = (float(verdicts[d.discussion_id, "r0.s0"] == "correct") for d in discussions)
-        return Rewards(
-            [RewardedDiscussion(d, (r,)) for d, r in zip(discussions, rewards, strict=True)]
-        )
+    def pay(discussions, *, verdicts, response_logprobs):
+        [[logprob]] = response_logprobs([sample(agent_index=1)])
+        right = verdicts["d", "r0.s0"] == "correct"
+        return Rewards([RewardedDiscussion(d, (right + logprob,)) for d in discussions])
 
-    scheme = RewardScheme(pay_for_correct_solutions, needs=("verdicts",))
-    discussions = [discussion(turn("r0.s0"), name=name) for name in ("a", "b")]
-    verdicts = {("a", "r0.s0"): "correct", ("b", "r0.s0"): "wrong"}
-    rewards = scheme(discussions, evidence={"verdicts": lambda: verdicts})
-    assert [item.rewards for item in rewards.discussions] == [(1.0,), (0.0,)]
+    def never():
+        raise AssertionError("nobody needs it")
+
+    evidence = offer_evidence(
+        lambda: {("d", "r0.s0"): "correct"},
+        response_logprobs=lambda samples: [[-0.5 * one.agent_index] for one in samples],
+        seed=0,
+        step=1,
+    )
+    scheme = RewardScheme(pay, needs=("verdicts", "response_logprobs"))
+    held = [discussion(turn("r0.s0"))]
+    [item] = scheme(held, evidence=dict(evidence) | {"rng": never}).discussions
+    assert item.rewards == (0.5,)
+    ours = REWARD_SCHEMES["interaction"](held, evidence=dict.fromkeys(evidence, never))
+    assert ours.discussions[0].rewards == (None,)
 
 
 @pytest.mark.parametrize(
