@@ -45,7 +45,6 @@ from comas.engines.policy.architecture import check_trainable
 from comas.engines.policy.deepspeed_options import deepspeed_config, process_environment
 from comas.engines.policy.optimizers import forget_host_buffers
 from comas.engines.policy.trainer import PolicyTrainer
-from comas.engines.policy.weights import chunked
 from comas.policy_optimization.advantages import compute_advantages
 from comas.policy_optimization.batching import response_mask, split_into_steps
 from comas.types import TrainingSample, UpdateStats
@@ -708,14 +707,6 @@ def test_a_saved_model_loads_as_the_trained_one(model, tmp_path, zero_stage):
     assert tokenizer.chat_template == CHAT_TEMPLATE
     assert tokenizer("abc") == AutoTokenizer.from_pretrained(model)("abc")
     assert loaded.generation_config.temperature == 0.1
-
-
-def test_chunks_hold_at_most_the_limit_and_a_larger_parameter_stands_alone():
-    sizes = (3, 4, 9, 1)
-    parameters = [(str(n), torch.nn.Parameter(torch.zeros(n))) for n in sizes]  # 4 bytes each
-    chunks = chunked(parameters, max_bytes=4 * 8)
-    assert [[name for name, _ in chunk] for chunk in chunks] == [["3", "4"], ["9"], ["1"]]
-    assert list(chunked([], max_bytes=8)) == []
 
 
 def test_a_model_whose_files_lack_weights_is_refused(qwen2, tmp_path):

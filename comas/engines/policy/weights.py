@@ -1,6 +1,6 @@
 """A policy's weights, whole: to send and to save."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import deepspeed
@@ -9,9 +9,6 @@ from transformers import PreTrainedModel
 
 from comas.utils.model_description import describe_as
 
-CHUNK_BYTES = 64 << 20
-"""Of weights that are gathered together: large enough to outweigh the calls."""
-
 NamedTensor = tuple[str, torch.Tensor]
 """A weight under its Hugging Face name."""
 
@@ -19,47 +16,22 @@ NamedTensor = tuple[str, torch.Tensor]
 def named_weights(model: PreTrainedModel) -> Iterator[NamedTensor]:
     """Yield every parameter whole, tied ones once.
 
-    Under ZeRO-3 they are gathered chunk by chunk, so all ranks must iterate, and to the end. A
-    yielded tensor stays valid, but is changed by the next update below ZeRO-3.
+    Under ZeRO-3 each is gathered, so all ranks must iterate, and to the end. A yielded tensor stays
+    valid, but is changed by the next update below ZeRO-3.
     """
-    is_sharded = any(hasattr(parameter, "ds_id") for parameter in model.parameters())
-    for chunk in chunked(model.named_parameters(), max_bytes=CHUNK_BYTES):
-        with deepspeed.zero.GatheredParameters([parameter for _, parameter in chunk]):
-            for name, parameter in chunk:
-                yield name, parameter.detach().clone() if is_sharded else parameter.detach()
-
-
-def chunked(
-    parameters: Iterable[tuple[str, torch.nn.Parameter]], *, max_bytes: int
-) -> Iterator[list[tuple[str, torch.nn.Parameter]]]:
-    """Group consecutive parameters of at most ``max_bytes``; a larger one stands alone.
-
-    Example: sizes of 3, 4, 9 and 1 bytes with ``max_bytes=8`` give chunks of [3, 4], [9], [1].
-    """
-    chunk: list[tuple[str, torch.nn.Parameter]] = []
-    num_bytes = 0
-    for name, parameter in parameters:
-        size = _whole_shape(parameter).numel() * parameter.element_size()
-        if chunk and num_bytes + size > max_bytes:
-            yield chunk
-            chunk, num_bytes = [], 0
-        chunk.append((name, parameter))
-        num_bytes += size
-    if chunk:
-        yield chunk
+    for name, parameter in model.named_parameters():
+        with deepspeed.zero.GatheredParameters([parameter]):
+            is_gathered = hasattr(parameter, "ds_id")
+            yield name, parameter.detach().clone() if is_gathered else parameter.detach()
 
 
 def weight_metadata(model: PreTrainedModel) -> list[tuple[str, torch.dtype, tuple[int, ...]]]:
     """Return name, dtype and shape of what ``named_weights`` yields, in its order, without
     gathering anything."""
     return [
-        (name, parameter.dtype, tuple(_whole_shape(parameter)))
+        (name, parameter.dtype, tuple(getattr(parameter, "ds_shape", parameter.shape)))
         for name, parameter in model.named_parameters()
     ]
-
-
-def _whole_shape(parameter: torch.nn.Parameter) -> torch.Size:
-    return getattr(parameter, "ds_shape", parameter.shape)
 
 
 def save_model(model: PreTrainedModel, folder: Path, *, base: Path, rank: int) -> None:
