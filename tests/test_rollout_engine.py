@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock, call
 
 import pytest
 import ray
@@ -211,29 +212,6 @@ def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads() -> None
 # ---- Sending weights ----
 
 
-class ReadingEngines:
-    """Note the calls of a sender, and read what it wrote only at the end, as slow engines may."""
-
-    def __init__(self) -> None:
-        self.calls: list[Any] = []
-        self.read: dict[str, torch.Tensor] = {}
-
-    def init_weight_transfer_engine(self, init_info: dict) -> None:
-        self.calls.append("init")
-        self.shared = mapped_weights(init_info["path"], init_info["metadata"])
-        assert stat.S_IMODE(os.stat(init_info["path"]).st_mode) == 0o600
-
-    def start_weight_update(self) -> None:
-        self.calls.append("start")
-
-    def update_weights(self, update_info: dict) -> None:
-        self.calls.append(update_info["names"])
-
-    def finish_weight_update(self) -> None:
-        self.calls.append("finish")
-        self.read = {name: weight.clone() for name, weight in self.shared.items()}
-
-
 WEIGHTS = {
     "a": torch.tensor([1.0, 2.0, 3.0]),
     "b": torch.tensor([[4.0], [5.0]]),
@@ -252,23 +230,25 @@ def passing_weights() -> Iterator[tuple[str, torch.Tensor]]:
 
 def test_the_first_rank_writes_every_weight_where_the_engines_read_it() -> None:
     assert num_bytes(METADATA) == 3 * 64  # of 12, 8 and 2 bytes: a cache line for each
-    engines, others = ReadingEngines(), ReadingEngines()
-    first, second = (
-        SharedMemoryWeightSender(
-            client=called,  # type: ignore[arg-type]
-            named_weights=passing_weights,
-            metadata=METADATA,
-            is_first=called is engines,
-        )
-        for called in (engines, others)
-    )
+    engines, others, read = Mock(), Mock(), []
+
+    def map_weights(info: dict[str, Any]) -> None:
+        assert stat.S_IMODE(os.stat(info["path"]).st_mode) == 0o600
+        read.append(mapped_weights(info["path"], info["metadata"]))
+
+    engines.init_weight_transfer_engine.side_effect = map_weights
+    create = partial(SharedMemoryWeightSender, named_weights=passing_weights, metadata=METADATA)
+    senders = [create(client=engines, is_first=True), create(client=others, is_first=False)]
     for _ in range(2):
-        first.send_weights()
-        second.send_weights()
+        for sender in senders:
+            sender.send_weights()
         for name, weight in WEIGHTS.items():
-            torch.testing.assert_close(engines.read[name], weight, rtol=0, atol=0)
-    assert engines.calls == ["init", *["start", ["a", "b", "c"], "finish"] * 2]
-    assert others.calls == []
+            torch.testing.assert_close(read[0][name], weight, rtol=0, atol=0)
+            read[0][name].zero_()
+    names = call.update_weights({"names": ["a", "b", "c"]})
+    update = [call.start_weight_update(), names, call.finish_weight_update()]
+    assert engines.mock_calls[1:] == 2 * update
+    assert not others.mock_calls
 
 
 class SmallSource(WeightSource):
@@ -297,42 +277,31 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
     assert small.packed_buffer_size_bytes == 1 << 30
 
 
-@pytest.fixture
-def vllm_026(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """What vLLM 0.26's trainer is: one function of the engine's class, which notes its arguments
-    and sends one chunk."""
-    told = SimpleNamespace(calls=[])
+def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(monkeypatch) -> None:
+    """There it is one function of the engine's class, which sends chunks."""
+    client = Mock()
+    chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
 
     def trainer_send_weights(iterator: Iterator[Any], trainer_args: dict[str, Any]) -> None:
         send = trainer_args.pop("send_mode")
-        told.calls.append((dict(iterator).keys(), trainer_args))
-        send(SimpleNamespace(names=["a"], ipc_handles={"gpu": ()}, tensor_sizes=[8], packed=True))
+        client.sent(set(dict(iterator)), trainer_args)
+        send(SimpleNamespace(**chunk))
 
     engine = SimpleNamespace(trainer_send_weights=trainer_send_weights)
     module = SimpleNamespace(IPCWeightTransferEngine=engine)
     monkeypatch.setattr(weight_transfer, "ipc_engine", module)
-    for name in ("init_weight_transfer_engine", "update_weights"):
-        setattr(told, name, lambda sent, name=name: told.calls.append((name, sent)))
-    for name in ("start_weight_update", "finish_weight_update"):
-        setattr(told, name, lambda name=name: told.calls.append(name))
-    return told
-
-
-def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(vllm_026: SimpleNamespace) -> None:
-    sent = ({"a": 0}.keys(), {"packed": True, "packed_buffer_size_bytes": 1 << 30})
-    chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
-    create = partial(create_weight_sender, client=vllm_026, source=SmallSource(), num_workers=1)
+    create = partial(create_weight_sender, client=client, source=SmallSource(), num_workers=1)
     create("ipc", rank=0)()
-    assert vllm_026.calls == [
-        ("init_weight_transfer_engine", {}),
-        "start_weight_update",
-        sent,
-        ("update_weights", chunk),
-        "finish_weight_update",
+    sent = [
+        call.sent({"a"}, {"packed": True, "packed_buffer_size_bytes": 1 << 30}),
+        call.update_weights(chunk),
     ]
-    vllm_026.calls.clear()
+    first, *rest = client.mock_calls
+    assert first == call.init_weight_transfer_engine({})
+    assert rest == [call.start_weight_update(), *sent, call.finish_weight_update()]
+    client.reset_mock()
     create("ipc", rank=1)()
-    assert vllm_026.calls == [sent, ("update_weights", chunk)]  # the first alone talks to engines
+    assert client.mock_calls == sent  # the first alone talks to engines
     with pytest.raises(ValueError, match=r"cluster\.placement=disaggregated: vllm .* another way"):
         create("nccl", rank=0)
 
@@ -354,19 +323,13 @@ def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch) -> None:
 
 def test_weights_are_woken_and_synced_before_the_kv_cache() -> None:
     engine = RolloutEngine("m", rollout=ROLLOUT, device="cuda", weight_transfer="ipc", seed=0)
-    calls: list[tuple] = []
-    vllm_engine = SimpleNamespace(
-        sleep=lambda level: calls.append(("sleep", level)),
-        wake_up=lambda tags: calls.append(("wake_up", tags)),
-        collective_rpc=lambda method, kwargs: calls.append((method, kwargs)),
-        reset_prefix_cache=lambda: calls.append(("reset_prefix_cache",)) or True,
-    )
+    vllm_engine = Mock()
 
-    async def call(function: Any) -> Any:
+    async def run(function: Any) -> Any:
         return function(vllm_engine)
 
     async def phases() -> None:
-        engine._thread = SimpleNamespace(call=call)  # type: ignore[assignment]
+        engine._thread = SimpleNamespace(call=run)  # type: ignore[assignment]
         await engine.sleep()
         await engine.wake_weights()
         await engine.start_weight_update()
@@ -374,13 +337,13 @@ def test_weights_are_woken_and_synced_before_the_kv_cache() -> None:
         await engine.wake_kv_cache()
 
     asyncio.run(phases())
-    assert calls == [
-        ("sleep", 2),
-        ("wake_up", ["weights"]),
-        ("start_weight_update", {}),
-        ("finish_weight_update", {}),
-        ("reset_prefix_cache",),
-        ("wake_up", ["kv_cache"]),
+    assert vllm_engine.mock_calls == [
+        call.sleep(level=2),
+        call.wake_up(["weights"]),
+        call.collective_rpc("start_weight_update", kwargs={}),
+        call.collective_rpc("finish_weight_update", kwargs={}),
+        call.reset_prefix_cache(),
+        call.wake_up(["kv_cache"]),
     ]
 
 
@@ -389,30 +352,22 @@ def test_every_engine_is_called_and_its_workers_join_the_nccl_group_with_ranks_o
     workers_each: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """vLLM adds the worker's number within its engine: 1, 2, 3 and 4, 5, 6."""
-    waited: list[list[str]] = []
-    monkeypatch.setattr(ray, "get", lambda made: waited.append([name for name, *_ in made]))
-    calls: list[list[tuple]] = [[], []]
-
-    def note(calls: list[tuple], *call: Any) -> tuple:
-        calls.append(call)
-        return call
-
-    actors = [SimpleNamespace(call=SimpleNamespace(remote=partial(note, made))) for made in calls]
-    client = UpdateCalls(actors, workers_each=workers_each)  # type: ignore[arg-type]
+    monkeypatch.setattr(ray, "get", waited := Mock())
+    actors = [Mock(**{"call.remote.side_effect": lambda name, *_: name}) for _ in range(2)]
+    client = UpdateCalls(actors, workers_each=workers_each)
     client.init_weight_transfer_engine({"rank_offset": 1, "world_size": 7})
     client.start_weight_update()
     client.update_weights({"names": ["a"]})
-    client.update_weights({"names": ["b"]})
     client.finish_weight_update()
-    for first_rank, made in zip((1, 1 + workers_each), calls, strict=True):
-        assert made == [
-            ("init_weight_transfer_engine", {"rank_offset": first_rank, "world_size": 7}),
-            ("start_weight_update",),
-            ("update_weights", {"names": ["a"]}),
-            ("update_weights", {"names": ["b"]}),
-            ("finish_weight_update",),
+    for first_rank, actor in zip((1, 1 + workers_each), actors, strict=True):
+        assert actor.call.remote.mock_calls == [
+            call("init_weight_transfer_engine", {"rank_offset": first_rank, "world_size": 7}),
+            call("start_weight_update"),
+            call("update_weights", {"names": ["a"]}),
+            call("finish_weight_update"),
         ]
-    assert waited == [[name] * 2 for name, *_ in calls[0]]
+    names = [made.args[0] for made in actors[0].call.remote.mock_calls]
+    assert waited.mock_calls == [call([name] * 2) for name in names]
 
 
 # ---- The real engine ----
