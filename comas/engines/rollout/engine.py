@@ -103,7 +103,7 @@ class RolloutEngine:
         All that a step finished goes back in one message, and an empty one every ``HEARTBEAT_S``
         while the engine goes on. What the driver has not waited for is forgotten.
 
-        Raises RolloutEngineError when the engine breaks or is closed.
+        Raises RolloutEngineError when the engine breaks.
         """
         async with self._conversation:
             self._thread.check()
@@ -117,10 +117,6 @@ class RolloutEngine:
                 heartbeat.cancel()
                 self._forget(list(self._asked))
                 writer.close()
-
-    async def close(self) -> None:
-        """Shut the engine down; what waits fails with RolloutEngineError."""
-        await self._thread.close()
 
     # ---- New weights: what a weight sender has called, and adapters. ----
 

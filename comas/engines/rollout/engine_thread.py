@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 class RolloutEngineError(RuntimeError):
-    """The engine cannot serve: it did not start, it broke, or it is closed."""
+    """The engine cannot serve: it did not start, or it broke."""
 
 
 class EngineThread:
@@ -44,7 +44,7 @@ class EngineThread:
         """``build`` loads the engine, in the thread; ``name`` begins every error message.
 
         The loop calls ``on_finished`` with the requests that a step finished, and ``on_failure``
-        when the engine broke or was closed.
+        when the engine broke.
         """
         self._build = build
         self._name = name
@@ -53,7 +53,6 @@ class EngineThread:
         self._commands: SimpleQueue[Callable[[LLMEngine], object]] = SimpleQueue()
         self._calls: set[asyncio.Future[Any]] = set()
         self._failure: str | None = None
-        self._serving = True
         self._is_idle = False
         self._num_moves = self._num_seen = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -98,13 +97,6 @@ class EngineThread:
         finally:
             self._calls.discard(future)
 
-    async def close(self) -> None:
-        """Shut the engine down; whatever still waits fails. Closing twice is allowed."""
-        self._fail("it was closed")
-        self._commands.put(self._stop)
-        if self._thread.is_alive():
-            await asyncio.to_thread(self._thread.join)
-
     def _fail(self, reason: str) -> None:
         self._failure = self._failure or f"{self._name} cannot serve: {reason}"
         for future in self._calls:
@@ -117,11 +109,10 @@ class EngineThread:
     def _run(self) -> None:
         try:
             engine = self._build()
-            while self._serving:
+            while True:
                 self._run_commands(engine)
                 if engine.has_unfinished_requests():
                     self._step(engine)
-            engine.engine_core.shutdown()
         except BaseException as error:  # the thread's outermost frame: nobody else would hear of it
             logger.error("%s stopped", self._name, exc_info=error)
             self._post(self._fail, f"{type(error).__name__}: {error}")
@@ -140,9 +131,6 @@ class EngineThread:
         finished = [output for output in engine.step() if output.finished]
         if finished:
             self._post(self._on_finished, finished)
-
-    def _stop(self, engine: LLMEngine) -> None:
-        self._serving = False
 
     def _post(self, function: Callable[..., None], *arguments: Any) -> None:
         self._loop.call_soon_threadsafe(function, *arguments)
