@@ -75,10 +75,6 @@ def test_another_version_or_none_is_a_fault_with_the_command(monkeypatch) -> Non
         generated_rows(rules(size=4))
 
 
-def test_setup_declares_the_version_that_the_key_has() -> None:
-    assert f'"reasoning-gym=={reasoning_gym.VERSION}"' in ((REPOSITORY / "setup.py").read_text())
-
-
 def test_a_gold_of_somebody_elses_is_a_fault() -> None:
     with pytest.raises(ValueError, match=r"none that data\.train=reasoning_gym makes"):
         verify_reasoning_gym(r"\boxed{1}", "71")
@@ -148,19 +144,6 @@ def test_tasks_judge_their_own_answers_right_and_others_wrong(golds) -> None:
     with Verifier(num_workers=1) as verifier:
         verdicts = verifier.verify_batch(items)
     assert verdicts == ["correct"] * 3 + ["wrong"] * 4 + ["unanswered"]
-
-
-@pytest.mark.stack
-@pytest.mark.parametrize(
-    ("task", "constant"),
-    [("coin_flip", "0"), ("game_of_life_halting", "perhaps"), ("puzzle24", "10 + 3 + 4 + 7")],
-)
-def test_what_is_refused_takes_one_answer_for_others(made, monkeypatch, task, constant) -> None:
-    monkeypatch.setattr(reasoning_gym, "UNSOUND", {})
-    rows = [row for _, row in generated_rows(rules(tasks={task: {}}, size=8))]
-    verdicts = [verify_reasoning_gym(rf"\boxed{{{constant}}}", row["answer"]) for row in rows]
-    assert len({Gold.read(row["answer"]).entry for row in rows}) == len(rows)
-    assert verdicts.count("correct") >= 6
 
 
 @pytest.mark.stack

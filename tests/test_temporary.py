@@ -15,7 +15,6 @@ import psutil
 import pytest
 
 from comas.utils.temporary import outer_folder, temporary_folder
-from comas.utils.terminal import deferred_signals
 
 SLEEPS = [sys.executable, "-S", "-c", "import time; time.sleep(60)"]
 HOLDS_A_FOLDER = """
@@ -103,20 +102,6 @@ def test_a_long_name_gives_way_to_one_that_sockets_can_have(outer: Path, monkeyp
     monkeypatch.setenv("TMPDIR", str(long))
     with temporary_folder() as folder:
         assert folder.parent == Path("/tmp")
-
-
-@pytest.mark.usefixtures("session_that_can_close")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_tidying_up_is_not_disturbed_but_a_signal_is_not_lost(number: int, caplog):
-    steps = []
-    with pytest.raises(KeyboardInterrupt), deferred_signals("ending the engines"):
-        for step in range(3):
-            os.kill(os.getpid(), number)
-            time.sleep(0.01)
-            steps.append(step)
-    assert steps == [0, 1, 2]
-    assert caplog.text.count("ending the engines: a moment") == 3
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer: Path):
