@@ -118,11 +118,8 @@ def _letter(answer: Any, options: Sequence[str], labels: Sequence[str] | None = 
         return letters[answer]
     if text in options and text and not text.isdecimal():
         return letters[list(options).index(text)]
-    accepted = (
-        f"a letter from A to {names[-1]}, the text of an option that is no number, or (in JSON and "
-        f"Parquet) a number from 0 to {len(names) - 1}; data.columns.labels names a column of "
-        "labels that answers refer to instead"
-        if labels is None
-        else f"one of the labels {', '.join(names)}, or the text of an option that is no number"
+    raise ValueError(
+        f"answer: {answer!r} is none of the options; write one of {', '.join(names)}, the text of "
+        "an option that is no number, or (in JSON and Parquet, where data.columns.labels names no "
+        "labels) a number from 0"
     )
-    raise ValueError(f"answer: {answer!r} is none of the options; write {accepted}")

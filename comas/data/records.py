@@ -23,8 +23,6 @@ from comas.utils.files import faults_in_words
 
 MAX_LISTED_FAULTS = 20
 MAX_LISTED_LOCATIONS = 10
-MAX_PROMPT_CHARS = 1_000_000
-"""A longer question fits into the context of no model."""
 NEEDED = ("task", "prompt", "answer")
 """Keys that a record must have; the others can be made up."""
 _EXAMPLE = json.dumps(
@@ -43,15 +41,6 @@ _VARYING = re.compile(r"'(?:[^'\\]|\\.)*'|\"[^\"]*\"|\d[\d,]*")
 def _not_blank(text: str) -> str:
     if all(unicodedata.category(character) in _UNSEEN for character in text):
         raise PydanticCustomError("blank", "must not be empty")
-    return text
-
-
-def _not_endless(text: str) -> str:
-    if len(text) > MAX_PROMPT_CHARS:
-        raise PydanticCustomError(
-            "endless",
-            f"has {len(text):,} characters, more than any model reads ({MAX_PROMPT_CHARS:,})",
-        )
     return text
 
 
@@ -78,7 +67,7 @@ class Record:
 
     id: Text
     task: Domain
-    prompt: Annotated[Text, AfterValidator(_not_endless)]
+    prompt: Text
     answer: Text
     source: Text
 

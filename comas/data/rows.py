@@ -140,7 +140,7 @@ def _csv_rows(path: Path) -> Iterator[tuple[str, Any]]:
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise _unreadable(path, f"line {line}: {error}; save it as UTF-8") from error
-    # For all readers of this process; whether a cell is too long, the validation says.
+    # For all readers of this process: a question may be long.
     csv.field_size_limit(sys.maxsize)
     reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     begin = 1
