@@ -18,7 +18,6 @@ OTHER_MAINS = {
     "reproduce.sh": "comas.reproduction.__main__:main",
     "prepare_data.sh": "scripts.prepare_data:main",
     "merge_models.sh": "scripts.merge_models:main",
-    "push_models.sh": "scripts.push_models:main",
     "golden_run.sh": "scripts.golden_run:main",
 }
 WRONG = [["--dryrun"], ["x", "y", "--dryrun"], ["x", "y=1", "--dry"], ["-x", "x", "y"]]
