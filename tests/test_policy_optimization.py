@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from comas.config.schema import Custom, ReinforcePP
-from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS, GROUP_KEYS
+from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS
 from comas.policy_optimization import logprobs
 from comas.policy_optimization.balancing import split_into_micro_batches
 from comas.policy_optimization.batching import (
@@ -35,10 +35,7 @@ from comas.policy_optimization.losses import (
     policy_loss,
 )
 from comas.policy_optimization.openrlhf_import import openrlhf_module
-from comas.policy_optimization.samples import (
-    collect_samples,
-    group_keys,
-)
+from comas.policy_optimization.samples import collect_samples
 from comas.types import Generation, RewardedDiscussion, TrainingSample
 
 CPU = torch.device("cpu")
@@ -101,11 +98,6 @@ def test_a_turn_without_a_sampled_token_is_no_sample_and_others_keep_their_mask(
     [[kept]] = collect_samples([item], policy_of_agent=[0], mask_truncated=True)
     assert (kept.turn_id, kept.sampled) == ("r0.s0", (True, False))
     assert said.num_sampled_tokens == 1
-
-
-def test_groups_are_the_values_of_the_chosen_fields():
-    assert group_keys([sample(role="scoring")], ["question_id", "role"]) == [("q", "scoring")]
-    assert group_keys([sample()], GROUP_KEYS) == [(0, "q", "d", 0, "solution")]
 
 
 # ---- Losses ----

@@ -10,9 +10,10 @@ from builders import sample
 from page_runs import discussion
 
 from comas.policy_optimization.batching import response_rows
-from comas.policy_optimization.samples import advantages_by_turn, collect_samples
+from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
+from comas.run.bookkeeping import advantages_by_turn
 from comas.run.metrics.step import rollout_metrics
 from comas.run.records import compressed, read_tokens, token_records
 from comas.types import RewardedDiscussion

@@ -60,8 +60,11 @@ class Submission:
         )
 
     def score(self, weighed: Turn, template: Template = SCORING) -> None:
-        """Have an evaluation, or the solution itself, scored; nothing waits for it."""
-        self.discussion.have_scored(self.critics.scorer, template, parent=weighed)
+        """Have an evaluation, or the solution itself, scored; nothing waits for it, as a scoring
+        never enters the history."""
+        assert self.discussion.tasks is not None, "a discussion is held by schedules.hold"
+        asking = self.discussion.ask("scoring", self.critics.scorer, template, parent=weighed)
+        self.discussion.tasks.create_task(asking)
 
     def history_item(self, evaluation: Turn | None) -> HistoryItem:
         """Render what later rounds may see."""

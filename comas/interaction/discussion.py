@@ -101,12 +101,6 @@ class OpenDiscussion:
         self._was_asked[turn_id].set()
         return self._turns.get(turn_id)
 
-    def have_scored(self, scorer: int, template: Template, *, parent: Turn) -> None:
-        """Have ``scorer`` asked for a scoring of ``parent``; nothing in the discussion waits for
-        it, as a scoring never enters the history."""
-        assert self.tasks is not None, "a discussion is held by comas.interaction.hold"
-        self.tasks.create_task(self.ask("scoring", scorer, template, parent=parent))
-
     def give(self, role: str, agent: int, text: str, *, parent: Turn, index: int = 0) -> Turn:
         """Put ``text`` in the place of a turn of ``agent``, who is not asked for it."""
         turn_id = turn_id_of(role, index, parent=parent, round_index=parent.round_index)

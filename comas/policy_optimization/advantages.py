@@ -9,7 +9,6 @@ import torch
 
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Custom, Grpo, ReinforcePP
-from comas.policy_optimization.samples import group_keys
 from comas.types import TrainingSample
 
 
@@ -204,7 +203,7 @@ def compute_advantages(
         rewards=rewards.to(mask.device),
         mask=mask,
         log_ratios=log_ratios,
-        groups=group_keys(samples, group_by),
+        groups=[tuple(getattr(sample, key) for key in group_by) for sample in samples],
         kl_coef=algorithm.kl_coef,
         memory=memory,
     )

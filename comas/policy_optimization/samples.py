@@ -1,8 +1,8 @@
 """From rewarded discussions to one training buffer per policy."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Sequence
 
-from comas.types import RewardedDiscussion, TrainingSample, TurnKey, UpdateStats
+from comas.types import RewardedDiscussion, TrainingSample
 
 
 def collect_samples(
@@ -77,24 +77,3 @@ class Buffers:
         for policy in due:
             self._gathered[policy] = []
         return taken
-
-
-def advantages_by_turn(
-    buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
-) -> dict[TurnKey, Sequence[float]]:
-    """The advantages of the tokens of every turn in ``buffers`` (policy -> what it was updated on);
-    there are none of an update that compared pairs."""
-    return {
-        (sample.discussion_id, sample.turn_id): advantages
-        for policy, update in stats.items()
-        if update.advantages
-        for sample, advantages in zip(buffers[policy], update.advantages, strict=True)
-    }
-
-
-def group_keys(samples: Sequence[TrainingSample], group_by: Sequence[str]) -> list[Hashable]:
-    """The group of each sample, as the values of its ``group_by`` fields.
-
-    Example: ``group_by == ["question_id", "role"]`` gives ``("math/17", "solution")``.
-    """
-    return [tuple(getattr(sample, key) for key in group_by) for sample in samples]

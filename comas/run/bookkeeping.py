@@ -10,7 +10,6 @@ from typing import Any, Self
 from tqdm import tqdm
 
 from comas.engines.cluster.agents import Agents
-from comas.policy_optimization.samples import advantages_by_turn
 from comas.run.ahead import Batch, Batches
 from comas.run.checkpoints import CheckpointWriter
 from comas.run.directory import MODELS, RunDirectory
@@ -20,7 +19,7 @@ from comas.run.model_cards import write_model_cards
 from comas.run.prepared import Prepared
 from comas.run.records import METRICS, read_rows
 from comas.run.validation import validate_agents
-from comas.types import Metrics, TrainingSample, UpdateStats
+from comas.types import Metrics, TrainingSample, TurnKey, UpdateStats
 from comas.verification import Verifier
 
 log = logging.getLogger(__name__)
@@ -168,3 +167,16 @@ def is_due(step: int, *, every: int, num_steps: int) -> bool:
     Step 0 stands for the start, where a checkpoint would hold nothing new: callers skip it.
     """
     return step % every == 0 or step == num_steps
+
+
+def advantages_by_turn(
+    buffers: Mapping[int, Sequence[TrainingSample]], stats: Mapping[int, UpdateStats]
+) -> dict[TurnKey, Sequence[float]]:
+    """The advantages of the tokens of every turn in ``buffers`` (policy -> what it was updated on);
+    there are none of an update that compared pairs."""
+    return {
+        (sample.discussion_id, sample.turn_id): advantages
+        for policy, update in stats.items()
+        if update.advantages
+        for sample, advantages in zip(buffers[policy], update.advantages, strict=True)
+    }
