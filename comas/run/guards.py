@@ -244,9 +244,9 @@ class Watch:
 def shown_by(values: Mapping[str, Sequence[float]], sign: Sign) -> str:
     """Return the metrics that show ``sign`` with their latest values; empty: none does."""
     return ", ".join(
-        f"{name} {of_it[-1]:.2f}"
-        for name, of_it in values.items()
-        if re.fullmatch(sign.metric, name) and sign.is_shown_by(of_it)
+        f"{name} {series[-1]:.2f}"
+        for name, series in values.items()
+        if re.fullmatch(sign.metric, name) and sign.is_shown_by(series)
     )
 
 

@@ -103,30 +103,30 @@ def rollout_metrics(rewarded: Sequence[RewardedDiscussion], *, num_agents: int) 
         for turn, reward in zip(item.discussion.turns, item.rewards, strict=True)
         if not turn.is_given
     ]
-    roles = list(dict.fromkeys(turn.role for turn, _ in turns))
-    metrics: Metrics = {f"reward/{role}": _mean_reward(turns, role) for role in roles}
-    metrics["interaction/overlong_prompts"] = sum(
-        item.discussion.num_overlong_prompts for item in rewarded
-    )
+    said = [turn for turn, _ in turns]
+    roles = list(dict.fromkeys(turn.role for turn in said))
     rounds = [len({turn.round_index for turn in item.discussion.turns}) for item in rewarded]
-    metrics["interaction/rounds"] = _mean(rounds)
-    metrics["interaction/truncated_rate"] = _truncated_rate(turn for turn, _ in turns)
+    metrics: Metrics = {
+        "interaction/overlong_prompts": sum(i.discussion.num_overlong_prompts for i in rewarded),
+        "interaction/rounds": _mean(rounds),
+        "tokens/prompt": sum(len(turn.generation.prompt_token_ids) for turn in said),
+        "tokens/response": sum(turn.generation.num_sampled_tokens for turn in said),
+    }
     for role in roles:
-        metrics[f"truncated_rate/{role}"] = _truncated_rate(t for t, _ in turns if t.role == role)
-    metrics["interaction/spelt_marks"] = sum(t.generation.spells_mark for t, _ in turns)
-    metrics["response_length"] = _mean([t.generation.num_sampled_tokens for t, _ in turns])
-    metrics |= _thinking_metrics("", [turn for turn, _ in turns])
-    metrics["tokens/prompt"] = sum(len(t.generation.prompt_token_ids) for t, _ in turns)
-    metrics["tokens/response"] = sum(t.generation.num_sampled_tokens for t, _ in turns)
+        metrics[f"truncated_rate/{role}"] = _truncated_rate(t for t in said if t.role == role)
+    speakers = {"": turns}
     for agent in range(num_agents):
-        spoken = [(turn, reward) for turn, reward in turns if turn.agent_index == agent]
-        lengths = [turn.generation.num_sampled_tokens for turn, _ in spoken]
+        speakers[f"agent_{agent}/"] = [(t, reward) for t, reward in turns if t.agent_index == agent]
+    for prefix, spoken in speakers.items():
+        said = [turn for turn, _ in spoken]
         for role in roles:
-            metrics[f"agent_{agent}/reward/{role}"] = _mean_reward(spoken, role)
-        metrics[f"agent_{agent}/spelt_marks"] = sum(t.generation.spells_mark for t, _ in spoken)
-        metrics[f"agent_{agent}/response_length"] = _mean(lengths)
-        metrics[f"agent_{agent}/truncated_rate"] = _truncated_rate(turn for turn, _ in spoken)
-        metrics |= _thinking_metrics(f"agent_{agent}/", [turn for turn, _ in spoken])
+            metrics[f"{prefix}reward/{role}"] = _mean_reward(spoken, role)
+        where = prefix or "interaction/"
+        metrics[f"{where}spelt_marks"] = sum(turn.generation.spells_mark for turn in said)
+        metrics[f"{where}truncated_rate"] = _truncated_rate(said)
+        lengths = [turn.generation.num_sampled_tokens for turn in said]
+        metrics[f"{prefix}response_length"] = _mean(lengths)
+        metrics |= _thinking_metrics(prefix, said)
     return metrics
 
 

@@ -113,12 +113,12 @@ def progress_in_words(
     if not rows:
         return "no step yet: the engines are starting"
     step = rows[-1]["step"]
-    of_all = "" if num_steps is None else f" of {num_steps}"
+    total = "" if num_steps is None else f" of {num_steps}"
     if is_over:
-        return f"ended after step {step}{of_all}"
+        return f"ended after step {step}{total}"
     left_s = seconds_left(rows, num_steps=num_steps, validate_every=validate_every)
     left = "" if left_s is None else f", about {duration(left_s)} left"
-    return f"step {step}{of_all}{left}; step {step} ended {duration(age_s)} ago"
+    return f"step {step}{total}{left}; step {step} ended {duration(age_s)} ago"
 
 
 def seconds_left(
