@@ -180,15 +180,10 @@ def test_a_humaneval_test_may_use_what_its_prompt_defines():
 def test_the_reference_solutions_pass_and_others_do_not():
     area = ROWS["humaneval"]["prompt"] + ROWS["humaneval"]["canonical_solution"]
     golds = [item("humaneval").answer, item("mbpp").answer]
-    programs = [area, ROWS["mbpp"]["code"]]
+    programs = [area, ROWS["mbpp"]["code"], "def area(r): return 1\ndef square(x): return 9"]
+    answers = [(f"```python\n{program}\n```", gold) for program in programs for gold in golds]
     with Verifier(num_workers=2) as verifier:
-        verdicts = verifier.verify_batch(
-            [
-                ("coding", f"```python\n{program}\n```", gold)
-                for program in (*programs, "def area(r): return 1\ndef square(x): return 9")
-                for gold in golds
-            ]
-        )
+        verdicts = verifier.verify_batch([("coding", *answer) for answer in answers])
     assert verdicts == ["correct", "wrong", "wrong", "correct", "wrong", "wrong"]
 
 

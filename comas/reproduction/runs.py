@@ -14,13 +14,10 @@ from comas.config import changed_keys, load
 from comas.config.paths import find
 from comas.config.schema import Config
 from comas.preflight.configuration import load_config
-from comas.preflight.inputs import society_folder
-from comas.quickstart import QUICKSTART_PREFIX
 from comas.reproduction.results import read_result
 from comas.reproduction.study import Study
 from comas.run.directory import trained_steps
 from comas.run.records import METRICS, read_rows
-from comas.run.seals import read_inputs
 
 log = logging.getLogger(__name__)
 
@@ -80,8 +77,7 @@ def plan_runs(study: Study, saves: Path, folder: Path | None = None) -> list[Pla
         folder: that of the study's file, in which configurations are looked for first.
 
     Raises:
-        ValueError: a configuration is wrong, or a run was made with other settings or another
-            society.
+        ValueError: a configuration is wrong, or a run was made with other settings.
     """
     commands = {name: shlex.split(study.experiments[name]) for name in study.chosen}
     steps = [] if study.num_steps is None else [f"training.num_steps={study.num_steps}"]
@@ -109,13 +105,6 @@ def _check(run: PlannedRun) -> None:
     changed = [f"{k}: {old} -> {new}" for k, (old, new) in changes.items() if new != "null"]
     if changed:
         raise ValueError(f"{folder} was made with other settings ({'; '.join(changed)}); {remedy}")
-    society = society_folder(Path(config.saves), seed=config.seed).name
-    for name, location in read_inputs(folder).items():
-        if name.startswith(QUICKSTART_PREFIX) and society not in Path(location).parts:
-            raise ValueError(
-                f"{folder} began with {location}, and this version of the code makes another "
-                f"society ({society}); {remedy}"
-            )
 
 
 def make_runs(runs: Sequence[PlannedRun], *, metric: str) -> None:
