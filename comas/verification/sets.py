@@ -109,18 +109,13 @@ def _joined(parts: list[str], join: Callable[..., sympy.Set]) -> _NamedSet | Non
     return None if is_one_enough else (names, whole)
 
 
-def _meet(*sets: sympy.Set) -> sympy.Set:
-    """``x < 2, x > 3`` cannot mean both."""
-    return sympy.Union(*sets) if (common := sympy.Intersection(*sets)).is_empty else common
-
-
 def _without(whole: sympy.Set, *parts: sympy.Set) -> sympy.Set:
     return sympy.Complement(whole, sympy.Union(*parts))
 
 
 _JOINTS: tuple[tuple[re.Pattern[str], Callable[..., sympy.Set]], ...] = (
     (_OR, sympy.Union),
-    (_AND, _meet),
+    (_AND, sympy.Intersection),
     (_CUP, sympy.Union),
     (_CAP, sympy.Intersection),
     (_WITHOUT, _without),

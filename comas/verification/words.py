@@ -40,10 +40,6 @@ _OPTION = re.compile(
     r"^(?:\\text ?\{ ?(?:\([A-J]\)|[A-J][).:]) ?\}(?=.)"
     r"|\([A-J]\) (?=[-+\d\\])|[A-J]\) ?(?=[-+\d\\(]))"
 )
-_IS = re.compile(
-    r"\\text ?\{ ?(?:is|equals?|is equal to) ?\}|(?<=[\w}) ]) (?:is|equals) (?=[-\d\\])"
-)
-_IS_THE_ANSWER = re.compile(rf"\\text ?\{{ ?{_VERB} {_ANSWER} ?\}}$")
 _ANSWER_IS = re.compile(rf"^(?:{_LEAD}[ ,]+)*{_ANSWER} ?(?:{_VERB}|:) ", re.IGNORECASE)
 
 _SETS = {"integer": "Z", "natural number": "N", "real number": "R", "whole number": "N"}
@@ -86,9 +82,8 @@ def strip_phrases(text: str) -> str:
     while text != before:
         before = text
         text = _SIGNS_BEHIND.sub("", _SIGNS_BEFORE.sub("", text))
-        text = _OPTION.sub("", _IS_THE_ANSWER.sub("", text))
-        text = _without_introduction(trim(text))
-    return _IS.sub(" = ", text)
+        text = _without_introduction(trim(_OPTION.sub("", text)))
+    return text
 
 
 def is_plain(words: str) -> bool:
