@@ -174,13 +174,13 @@ def said_nothing(name: str, doing: str, timeout_s: float) -> LostEngineError:
 
 def engine_error(name: str, doing: str, error: ray.exceptions.RayError) -> EngineError:
     """Say which engine failed at what, and why; the remote traceback is the error's cause."""
-    if not isinstance(error, ray.exceptions.RayTaskError):
-        return LostEngineError(f"{name} failed while {doing}: {_first_line(error)}")
-    cause = error.cause
+    cause = error.cause if isinstance(error, ray.exceptions.RayTaskError) else error
+    if isinstance(cause, ray.exceptions.RayError):
+        # The rest of Ray's message repeats the actor's names and numbers.
+        first_line, _, _ = str(cause).partition("\n")
+        return LostEngineError(f"{name} failed while {doing}: {first_line}")
     # What a collective, the device or vLLM's engine raises. (Bad input is a ValueError, a full
     # disk an OSError, weights that are not finite an ArithmeticError.)
-    if isinstance(cause, ray.exceptions.RayError):
-        return LostEngineError(f"{name} failed while {doing}: {_first_line(cause)}")
     kind = LostEngineError if isinstance(cause, RuntimeError) else EngineError
     return kind(f"{name} failed while {doing}: {type(cause).__name__}: {cause}")
 
@@ -190,11 +190,6 @@ def _result(call: ray.ObjectRef, *, name: str, doing: str) -> Any:
         return ray.get(call)
     except ray.exceptions.RayError as error:
         raise engine_error(name, doing, error) from error
-
-
-def _first_line(error: BaseException) -> str:
-    """The first line of Ray's message; the rest repeats the actor's names and numbers."""
-    return str(error).partition("\n")[0]
 
 
 class Recoveries:
