@@ -182,7 +182,15 @@ def scripted(monkeypatch):
     return become
 
 
-def test_each_row_is_told_and_what_did_not_run_is_listed_with_why(scripted, capsys):
+def test_each_row_is_told_and_what_failed_or_did_not_run_is_listed_with_why(
+    scripted, monkeypatch, capsys
+):
+    def in_process(measure, device):
+        if measure is attention_error:
+            raise TypeError("varlen_attn() got an unexpected keyword argument")
+        return 1.0
+
+    monkeypatch.setattr(run, "in_process", in_process)
     lost = LostEngineError("rank 0 of policy 0 is gone")
     scripted(0, lost, 0, DoesNotFitError("too small"), 0, 0, 0, 0)
     assert main(Arguments("cpu")) == 1
@@ -191,22 +199,9 @@ def test_each_row_is_told_and_what_did_not_run_is_listed_with_why(scripted, caps
     assert "| FAULT |\n| tensor | measured |" in told
     assert "\nnot run: long of tiny: too small\n" in told
     assert "\nnot run: nccl of tiny: NCCL runs between GPUs only\n" in told
-    assert told.endswith("\nfault: ranks of tiny: rank 0 of policy 0 is gone\n")
-
-
-def test_a_kernel_that_fails_is_a_fault_and_ends_no_check(scripted, monkeypatch, capsys):
-    def in_process(measure, device):
-        if measure is attention_error:
-            raise TypeError("varlen_attn() got an unexpected keyword argument")
-        return 1.0
-
-    scripted(0)
-    monkeypatch.setattr(run, "in_process", in_process)
-    assert main(Arguments("cpu", checks="one")) == 1
-    told = capsys.readouterr().out
-    assert "| one | measured |" in told
     assert told.endswith(
-        "fault: attention on cpu: varlen_attn() got an unexpected keyword argument\n"
+        "\nfault: attention on cpu: varlen_attn() got an unexpected keyword argument"
+        "\nfault: ranks of tiny: rank 0 of policy 0 is gone\n"
     )
 
 

@@ -30,10 +30,9 @@ else:
     print("welcome")
 """
 
-
 TERMINATED_WHILE_LEAVING = """
-import os, signal, threading, time
-import psutil
+import os, signal, sys, threading, time
+import psutil, ray
 from comas.engines.cluster import nodes
 from comas.utils.processes import is_alive
 from comas.utils.temporary import temporary_folder
@@ -42,6 +41,7 @@ received = []
 signal.signal(signal.SIGTERM, lambda *_: received.append("SIGTERM"))
 with temporary_folder():
     nodes.connect(None, include_dashboard=False, num_cpus=1, object_store_memory=80 << 20)
+    of_worker = ray.get(ray.remote(lambda: sys.executable).options(num_cpus=0).remote(), timeout=90)
     of_ray = psutil.Process().children()
 
     def terminate_soon():
@@ -53,42 +53,23 @@ with temporary_folder():
     thread.start()
     nodes.leave()
     thread.join()
-print(received)
-"""
-
-
-WORKER_ANSWERS = """
-import sys
-import ray
-from comas.engines.cluster import nodes
-from comas.utils.temporary import temporary_folder
-
-with temporary_folder():
-    nodes.connect(None, include_dashboard=False, num_cpus=1, object_store_memory=80 << 20)
-    of_worker = ray.get(ray.remote(lambda: sys.executable).options(num_cpus=0).remote(), timeout=90)
-    nodes.leave()
-print(of_worker == sys.executable)
+print(of_worker == sys.executable, received)
 """
 
 
 @pytest.mark.stack
-def test_workers_start_from_an_environment_whose_path_a_shell_would_split(tmp_path):
+def test_workers_start_from_a_path_that_a_shell_would_split_and_a_sigterm_as_they_end_is_handled(
+    tmp_path,
+):
     environment = Path(sys.prefix)
     moved = tmp_path / "my $HOME work"
     (moved / "bin").mkdir(parents=True)
     (moved / "pyvenv.cfg").write_text((environment / "pyvenv.cfg").read_text())
     (moved / "lib").symlink_to(environment / "lib")
     (moved / "bin/python").symlink_to(Path(sys.executable).resolve())
-    code = [moved / "bin/python", "-c", WORKER_ANSWERS]
+    code = [moved / "bin/python", "-c", TERMINATED_WHILE_LEAVING]
     run = subprocess.run(code, capture_output=True, text=True)
-    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
-
-
-@pytest.mark.stack
-def test_a_sigterm_while_ray_ends_is_handled_as_any_other():
-    code = [sys.executable, "-c", TERMINATED_WHILE_LEAVING]
-    run = subprocess.run(code, capture_output=True, text=True)
-    assert (run.returncode, run.stdout) == (0, "['SIGTERM']\n"), run.stderr
+    assert (run.returncode, run.stdout) == (0, "True ['SIGTERM']\n"), run.stderr
 
 
 @pytest.mark.stack
