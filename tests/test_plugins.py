@@ -202,12 +202,12 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
         ),
         ("verification.verifiers.math", EXITS.format("def x(response, gold)"), ": SystemExit: "),
         ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
-        ("algorithm.estimator", None, "it returned NoneType; let it return an advantage"),
+        ("algorithm.estimator", None, "returned NoneType"),
         ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
         (
             "algorithm.loss",
             "def x(inputs):\n    return inputs.logprobs.sum()\n",
-            "it returned Tensor []; let it return a loss for each",
+            "returned Tensor []",
         ),
         (
             "interaction.schedule",

@@ -6,7 +6,10 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
+
+from pydantic import ConfigDict, TypeAdapter
 
 from comas.config.paths import LeadsTo
 
@@ -126,30 +129,17 @@ def leaves(values: Mapping[str, Any], section: str = "") -> dict[str, Any]:
 
 
 def typed(value: Any, kind: Any) -> Any:
-    """``value`` as a key of type ``kind`` holds it. Raises TypeError or OverflowError where it is
+    """``value`` as a key of type ``kind`` holds it. Raises ValueError or OverflowError where it is
     of another.
 
     Example: ``typed(2, float) == 2.0``, and ``typed("2", int)`` raises.
     """
-    arguments = typing.get_args(kind)
-    if type(None) in arguments:
-        return None if value is None else typed(value, arguments[0])
-    origin = typing.get_origin(kind) or kind
-    if origin is list and isinstance(value, list):
-        if any(isinstance(entry, list | dict) for entry in value) and arguments[0] in _WORDS:
-            raise TypeError("it holds lists itself")
-        return [typed(entry, arguments[0]) for entry in value]
-    if origin is dict and isinstance(value, dict):
-        return {name: typed(entry, arguments[1]) for name, entry in value.items()}
-    if kind is float and type(value) in (int, float):
-        return float(value)
-    if kind is Any and isinstance(value, list | dict):
-        return typed(value, list[Any] if isinstance(value, list) else dict[str, Any])
-    if value != value and kind is Any:
-        raise TypeError("it holds .nan")
-    if type(value) is kind or (kind is Any and (value is None or type(value) in _WORDS)):
-        return value
-    raise TypeError
+    return _adapter(kind).validate_python(value)
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind, config=ConfigDict(strict=True))
 
 
 def broken_bound(value: Any, rules: Rules) -> str | None:

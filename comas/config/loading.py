@@ -203,10 +203,9 @@ def _wrong_types(
             # A shell takes quotes away: there, name=007 is that text.
             is_text = kind in (str, str | None) and setting.written is not None
             value = setting.written if is_text else typed(setting.value, kind)
-        except (TypeError, OverflowError) as error:
+        except (ValueError, OverflowError):
             constraint = f"must be {type_in_words(keys[owner].kind)}"
-            reason = f": {error}" if isinstance(error, TypeError) and str(error) else ""
-            yield Fault((setting,), constraint + reason, _example(owner, keys))
+            yield Fault((setting,), constraint, _example(owner, keys))
         else:
             _put(values, [owner, *entry], value)
 

@@ -1,9 +1,9 @@
 """The models and questions that a configuration names: where they are, and whether they can be
 used."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -281,33 +281,37 @@ def _find_model(config: Config, name: str) -> FoundModel:
     return FoundModel(location, description_of(location), thinking)
 
 
-def _find_training(config: Config) -> FoundRecords:
-    name, questions = config.data.train, None
+def _find_records(config: Config, name: str, read: Callable[[str], FoundRecords]) -> FoundRecords:
+    """Return a file as ``read`` finds it at its location, or as the recipe will make it."""
     location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
-    if is_built:
+    return read(location) if is_built else FoundRecords(location, EMBEDDED_RECORDS[name])
+
+
+def _find_training(config: Config) -> FoundRecords:
+    def read(location: str) -> FoundRecords:
         questions = load_questions(location, training_rules(config))
-    number = EMBEDDED_RECORDS[name] if questions is None else len(questions.questions)
-    sizes = derive_sizes(config, num_questions=number)
-    return FoundRecords(location, number, questions, sizes=sizes)
+        return FoundRecords(location, len(questions.questions), questions)
+
+    found = _find_records(config, config.data.train, read)
+    return replace(found, sizes=derive_sizes(config, num_questions=found.num_records))
 
 
 def _find_held_out(config: Config) -> FoundRecords:
-    name = config.data.validation
-    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
-    if not is_built:
-        return FoundRecords(location, EMBEDDED_RECORDS[name])
-    held_out = load_questions(location, held_out_rules(config))
-    asked = fixed_subset(held_out.questions, config.validation.num_questions)
-    number = len(held_out.questions)
-    return FoundRecords(location, number, QuestionSet(tuple(asked), held_out.answers))
+    def read(location: str) -> FoundRecords:
+        held_out = load_questions(location, held_out_rules(config))
+        asked = fixed_subset(held_out.questions, config.validation.num_questions)
+        number = len(held_out.questions)
+        return FoundRecords(location, number, QuestionSet(tuple(asked), held_out.answers))
+
+    return _find_records(config, config.data.validation, read)
 
 
 def _find_probe(config: Config, name: str) -> FoundRecords:
-    location, is_built = _locate(config, name, embedded=EMBEDDED_RECORDS)
-    if not is_built:
-        return FoundRecords(location, EMBEDDED_RECORDS[name])
-    items = load_probe(Path(location))
-    return FoundRecords(location, len(items), probe=items)
+    def read(location: str) -> FoundRecords:
+        items = load_probe(Path(location))
+        return FoundRecords(location, len(items), probe=items)
+
+    return _find_records(config, name, read)
 
 
 # ---------------------------------------------------------------- whether a model can be used
