@@ -23,7 +23,6 @@ TO_RESUME = "Rerun the command to resume."
 
 @command(
     *("evaluation", "comas"),
-    errors=(ValueError, OSError, RuntimeError),
     interrupted=f"interrupted. {TO_RESUME}",
 )
 def main(arguments: Sequence[str]) -> int:

@@ -11,11 +11,9 @@ from pathlib import Path
 from datasets import disable_progress_bars
 
 from comas.config.plugins import PluginError
-from comas.data import DataError
 from comas.data.preparation.blend import PAPER_SIZE, BlendSize
 from comas.data.preparation.build import Job, Outcome, build
 from comas.types import DOMAINS
-from comas.utils.files import FileError
 from comas.utils.terminal import EXIT_FAULT, command, run_command
 from evaluation.benchmarks import BENCHMARKS
 
@@ -26,7 +24,6 @@ BLEND_NAME = "train"
 
 @command(
     *("prepare_data", "comas"),
-    errors=(DataError, FileError, OSError),
     interrupted="interrupted. Rerun the command to build what is missing",
 )
 def main(arguments: Sequence[str]) -> int:

@@ -31,7 +31,6 @@ log = logging.getLogger("discuss")
 
 @command(
     *("discuss", "evaluation", "comas.utils.progress"),
-    errors=(ValueError, OSError, RuntimeError),
 )
 def main(arguments: Sequence[str]) -> int:
     """Hold the discussion; returns the process's exit status."""

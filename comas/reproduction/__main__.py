@@ -23,7 +23,6 @@ QUICKSTART = "configs/studies/quickstart.yaml"
 
 @command(
     "comas",
-    errors=(ValueError, OSError, RuntimeError),
     interrupted="interrupted; the same command goes on from here",
 )
 def main(arguments: Sequence[str]) -> int:

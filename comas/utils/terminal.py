@@ -85,14 +85,10 @@ def excerpt(text: str) -> str:
     return line if len(line) <= MAX_QUOTED_CHARS else f"{line[:half]} ... {line[-half:]}"
 
 
-def command(
-    *loggers: str,
-    errors: tuple[type[Exception], ...] = (ValueError, OSError),
-    interrupted: str = "",
-) -> Callable[[Callable[P, int]], Callable[P, int]]:
+def command(*loggers: str, interrupted: str = "") -> Callable[[Callable[P, int]], Callable[P, int]]:
     """Decorate the ``main`` of a command, which then begins as by ``start_command(*loggers)``.
 
-    Ctrl-C (of which ``interrupted`` is said) and ``errors`` end it with a message and a status.
+    Ctrl-C (of which ``interrupted`` is said) and errors end it with a message and a status.
     """
 
     def decorate(main: Callable[P, int]) -> Callable[P, int]:
@@ -105,7 +101,7 @@ def command(
                 if interrupted:
                     log.error(interrupted)
                 return EXIT_INTERRUPTED
-            except errors as error:
+            except (ValueError, OSError, RuntimeError) as error:
                 log.error("error: %s", error)
                 return EXIT_FAULT
 
