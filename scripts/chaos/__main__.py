@@ -171,4 +171,4 @@ def small_disk() -> Iterator[tuple[Path, bool]]:
 if __name__ == "__main__":
     assert __doc__ is not None
     arguments = read_arguments(Arguments, about=__doc__)
-    sys.exit(command("comas", errors=(KindsError,))(main)(arguments))
+    sys.exit(command("comas")(main)(arguments))
