@@ -206,14 +206,7 @@ def test_advantages_use_the_configured_groups():
     ("algorithm", "apart"),
     [
         (Grpo(), {"question_id", "role"}),
-        (
-            Custom(estimator="comas.ideas.advantages:dr_mas"),
-            {"question_id", "role", "agent_index"},
-        ),
-        (
-            Custom(estimator="comas.ideas.advantages:at_grpo"),
-            {"question_id", "round_index", "role", "agent_index"},
-        ),
+        (Custom(estimator="comas.ideas.advantages:dr_mas"), {"question_id", "role", "agent_index"}),
         (Custom(estimator="comas.ideas.advantages:rae"), {"role", "agent_index"}),
     ],
 )

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import pytest
 from builders import discuss, discussion, generation, turn
-from config_faults import only_fault
 
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Generation, Question, Request, Rewards, Turn
@@ -18,11 +17,6 @@ IDEAS = ("consistency", "pairwise", "confident_majority", "scored_majority")
 def paid(idea: str, *discussions: Discussion) -> Rewards:
     name = f"comas.ideas.{idea}:{idea}" if idea in IDEAS else idea
     return REWARD_SCHEMES[name](discussions, evidence={})
-
-
-@pytest.mark.parametrize("idea", IDEAS)
-def test_the_name_that_an_idea_had_is_refused_with_the_one_that_it_has(idea: str):
-    assert f"write comas.ideas.{idea}:{idea}" in only_fault(f"reward.scheme={idea}")
 
 
 # ---------------------------------------------------------------- consistency
@@ -90,11 +84,6 @@ def test_what_holds_no_score_is_not_compared():
     assert rewards == [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.0, 0.0, -1.0)]
 
 
-def test_what_nobody_scored_is_not_trained():
-    alone = discussion(turn("r0.s0", r"\boxed{7}"), turn("r0.s0.e0"))
-    assert paid("consistency", alone).discussions[0].rewards == (None, None)
-
-
 # ---------------------------------------------------------------- pairwise
 
 
@@ -111,11 +100,6 @@ def solutions(*scores: int | None) -> Discussion:
 def test_a_solution_is_paid_for_those_that_it_is_scored_above():
     [item] = paid("pairwise", solutions(3, 2, 2)).discussions
     assert item.rewards == (1.0, 0.0, 0.0, 0.25, 0.75, 0.0, 0.25, 0.75, 0.0)
-
-
-def test_a_judge_who_approves_of_everything_pays_all_the_same():
-    [item] = paid("pairwise", solutions(3, 3, 3, 3)).discussions
-    assert item.rewards == (0.5, 0.5, 0.0) * 4
 
 
 def test_what_cannot_be_compared_is_not_trained():

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
 import time
 from dataclasses import replace
 
 import pytest
 from builders import discussion, sample, turn
-from hypothesis import given
-from hypothesis import strategies as st
 
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
@@ -126,15 +123,6 @@ def test_a_collapsed_response_is_read_in_linear_time(parse, collapsed):
     started = time.process_time()
     assert parse(text) is None
     assert time.process_time() - started < 5
-
-
-@given(st.lists(st.sampled_from(["<score>", "</score>", "1", "2", " "]), max_size=9).map("".join))
-def test_pairs_are_found_as_by_the_regular_expression_of_a_pair(text):
-    contents = re.findall(r"<score>(.*?)</score>", text, re.DOTALL)
-    is_paired = 2 * len(contents) == len(re.findall(r"</?score>", text))
-    distinct = {content.strip() for content in contents}
-    expected = distinct.pop() if is_paired and len(distinct) == 1 else None
-    assert parse_score(text) == (int(expected) if expected in ("1", "2", "3") else None)
 
 
 def test_responses_that_spelt_a_mark_are_counted_by_agent():

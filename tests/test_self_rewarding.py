@@ -17,7 +17,6 @@ from comas.policy_optimization.preferences import dpo_loss, preference_pairs
 from comas.policy_optimization.samples import collect_samples
 from comas.preflight.configuration import load_config
 from comas.preflight.memory import tokens_at_once
-from comas.preflight.sizes import derive_sizes
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Generation, Request, TrainingSample
 
@@ -160,19 +159,6 @@ def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
 
 
 # ---------------------------------------------------------------- the shipped configurations
-
-
-@pytest.mark.parametrize(
-    ("file", "candidates", "responses"),
-    [("paper/srlm.yaml", 4, 24), ("quickstart/srlm.yaml", 3, 6)],
-)
-def test_a_question_costs_a_policy_as_many_responses_as_with_comas(file, candidates, responses):
-    config = load_config(CONFIGS / file, [])
-    sizes = derive_sizes(config, num_questions=2000)
-    per_question = sum(sizes.turns_per_discussion.values()) * config.interaction.prompt_reuse
-    assert per_question == responses
-    assert config.interaction.prompt_reuse == candidates
-    assert sizes.samples_per_policy == (2 * config.rollout.batch_size,)
 
 
 def test_memory_is_planned_for_a_pair():
