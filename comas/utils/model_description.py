@@ -22,8 +22,6 @@ COPIED_FILES = (
     "generation_config.json",
 )
 """Files of the base model that training does not change."""
-OUTSIDE_ROPE_SCALING = ("rope_theta", "partial_rotary_factor")
-"""Keys of transformers 5's ``rope_parameters`` that version 4 looks for beside ``rope_scaling``."""
 
 Json = dict[str, Any]
 
@@ -50,16 +48,13 @@ def copy_tokenizer(base: Path, folder: Path) -> None:
         for source in base.glob(pattern):
             shutil.copyfile(source, folder / source.name)
     path = folder / "tokenizer_config.json"
-    if not path.is_file():
-        return
-    said = json.loads(path.read_text())
-    changed = dict(said)
-    if said.get("tokenizer_class") == "TokenizersBackend":
-        changed["tokenizer_class"] = "PreTrainedTokenizerFast"
-    if isinstance(said.get("extra_special_tokens"), list):
-        changed["additional_special_tokens"] = changed.pop("extra_special_tokens")
-    if changed != said:
-        _write_json(path, changed)
+    if path.is_file():
+        said = json.loads(path.read_text())
+        if said.get("tokenizer_class") == "TokenizersBackend":
+            said["tokenizer_class"] = "PreTrainedTokenizerFast"
+        if isinstance(said.get("extra_special_tokens"), list):
+            said["additional_special_tokens"] = said.pop("extra_special_tokens")
+        _write_json(path, said)
 
 
 def for_both_versions(config: Json) -> Json:
@@ -73,9 +68,10 @@ def for_both_versions(config: Json) -> Json:
         changed["torch_dtype"] = config["dtype"]
     rope = config.get("rope_parameters")
     if rope is not None and "rope_theta" in rope:  # not one for each kind of layer
-        beside = {key: rope[key] for key in OUTSIDE_ROPE_SCALING if key in rope}
-        scaling = {key: value for key, value in rope.items() if key not in beside}
-        changed |= beside
+        scaling = dict(rope)
+        for key in ("rope_theta", "partial_rotary_factor"):
+            if key in scaling:
+                changed[key] = scaling.pop(key)
         changed["rope_scaling"] = None if rope.get("rope_type", "default") == "default" else scaling
     return changed
 
