@@ -222,6 +222,29 @@ def test_nothing_is_left_of_a_server_that_is_frozen_or_dies(
     assert_gone([process, child])
 
 
+def test_what_a_server_that_is_killed_leaves_is_ended(tmp_path):
+    (tmp_path / "two_processes.py").write_text(
+        "import os, time\nif child := os.fork():\n    print(os.getpid(), child, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    guard = (
+        "from evaluation import server_process as guard\n"
+        "guard.VLLM_SERVER = 'two_processes'\nraise SystemExit(guard.main([]))"
+    )
+    environment = os.environ | {"PYTHONPATH": str(tmp_path), KEY_VARIABLE: str(tmp_path)}
+    with psutil.Popen(
+        [sys.executable, "-c", guard],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+    ) as process:
+        killed, engine = (psutil.Process(int(pid)) for pid in process.stdout.readline().split())
+        killed.kill()
+        assert process.wait(timeout=15) == 128 + signal.SIGKILL
+        assert_gone([engine])
+
+
 def test_the_cause_is_found_above_the_end_of_a_log():
     lines = [
         "(EngineCore pid=7) ERROR 11-21 02:25:13 [core.py:1374] Traceback (most recent call last):",
