@@ -255,7 +255,7 @@ def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded
         expect(thinking.locator("pre")).to_be_hidden()
         thinking.locator("summary").click()
         expect(thinking.locator("pre")).to_have_text(thought)
-        page.keyboard.press("ArrowDown")
+        page.locator(".row").last.click()
         expect(page.locator("details.gold pre")).to_be_hidden()
         page.locator("details.gold summary").click()
         expect(page.locator("details.gold pre")).to_have_text("first line\nsecond line")
