@@ -1,5 +1,7 @@
 """The driver's side of sampling: every request goes to an engine of its policy, and comes back."""
 
+from __future__ import annotations
+
 import asyncio
 import itertools
 from collections.abc import Callable, Collection, Sequence
@@ -43,7 +45,7 @@ class Sampler:
         *,
         policy_of_agent: Sequence[int],
         adapters: Collection[int] = (),
-        client_of: Callable[[Engine], "EngineClient"],
+        client_of: Callable[[Engine], EngineClient],
         restart: Restart,
     ) -> None:
         """``adapters`` are the policies that are LoRA adapters; ``client_of`` makes an engine's
@@ -75,11 +77,11 @@ class Sampler:
                 if self._replacing is None and client in self._clients:
                     self._replacing = asyncio.create_task(self._replace(client, error))
 
-    def _least_busy(self, policy: int) -> "EngineClient":
+    def _least_busy(self, policy: int) -> EngineClient:
         clients = (client for client in self._clients if policy in client.engine.policies)
         return min(clients, key=lambda client: client.num_asked)
 
-    async def _replace(self, lost: "EngineClient", error: LostEngineError) -> None:
+    async def _replace(self, lost: EngineClient, error: LostEngineError) -> None:
         """Blocks the loop while an engine starts, as there is nothing else for it to do."""
         try:
             while any(client.num_asked for client in self._clients):
