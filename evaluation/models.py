@@ -22,6 +22,7 @@ from comas.quickstart import QUICKSTART_PREFIX
 from comas.run.directory import BEST, MODELS
 from comas.run.seals import SOURCES, kept_source, read_inputs
 from comas.utils.files import from_here, in_command, read_json
+from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.invocation import start_of
 from comas.utils.model_folder import (
     MODEL_FILES,
@@ -47,8 +48,8 @@ _OBJECT = TypeAdapter(dict[str, Any])
 NAME_IT = f"name the model: model=NAME ({start_of('discuss')}: --name NAME)"
 
 WHAT_IT_MAY_BE = (
-    "Give a model folder in Hugging Face format (config.json, *.safetensors), a hub name "
-    "such as Qwen/Qwen2.5-3B-Instruct, or a run directory such as saves/latest; "
+    "Give a model folder in Hugging Face format (config.json, *.safetensors), a GGUF file, a hub "
+    "name such as Qwen/Qwen2.5-3B-Instruct, or a run directory such as saves/latest; "
     "for an endpoint, --base-url URL"
 )
 
@@ -140,6 +141,8 @@ def find_target(path: str, *, weights: str, chat: ChatRules = UNCHANGED_CHAT) ->
         return _run_target(folder.resolve(), weights=weights, chat=chat)
     if weights != "trained":
         raise ValueError(f"weights={weights} is for a run directory, and {path} is not one")
+    if folder.suffix == GGUF_SUFFIX:
+        folder = converted(folder, saves=Path("saves"))
     if folder.is_dir():
         title = str(folder.resolve())
         return Target(title, (replace(read_model(folder), chat=chat),), {".": (0,)})

@@ -18,6 +18,7 @@ OTHER_MAINS = {
     "reproduce.sh": "comas.reproduction.__main__:main",
     "prepare_data.sh": "scripts.prepare_data:main",
     "merge_models.sh": "scripts.merge_models:main",
+    "get_model.sh": "scripts.get_model:main",
     "golden_run.sh": "scripts.golden_run:main",
 }
 WRONG = [["--dryrun"], ["x", "y", "--dryrun"], ["x", "y=1", "--dry"], ["-x", "x", "y"]]

@@ -29,6 +29,7 @@ from comas.run.prepared import Sizes
 from comas.run.seals import read_inputs
 from comas.types import DOMAINS, Device
 from comas.utils.chat import ChatEncoder, check_system_prompt
+from comas.utils.gguf import GGUF_SUFFIX, converted
 from comas.utils.model_folder import (
     check_model_folder,
     description_of,
@@ -196,15 +197,18 @@ def locate(
     """Return the location of each name of a model or question file.
 
     An embedded one (``quickstart/...``) leads into the society under ``saves``, which is built
-    if it is not there, unless ``builds`` is False; any other leads to itself. ``found_before``
-    says where a run found them when it began (inputs.json).
+    if it is not there, unless ``builds`` is False; a GGUF file into the folder that
+    is made of it there; any other leads to itself. ``found_before`` says where a run found them
+    when it began (inputs.json).
 
     Raises ValueError when an embedded one is gone and today's recipe makes another.
     """
     locations = {}
     for name in names:
         before = found_before.get(name)
-        if not name.startswith(QUICKSTART_PREFIX):
+        if name.endswith(GGUF_SUFFIX):
+            locations[name] = before or str(converted(Path(name), saves=saves))
+        elif not name.startswith(QUICKSTART_PREFIX):
             locations[name] = before or name
         elif before is not None and Path(before).exists():
             locations[name] = before

@@ -13,7 +13,7 @@ class Society:
     num_agents: int = key(4, at_least=1)
     """l in the paper: participants of each discussion."""
     models: list[str] = key(["Qwen/Qwen2.5-3B-Instruct"], leads_to="file")
-    """Base model of each policy (folder or hub name); a single entry serves every policy.
+    """Base model of each policy (folder, GGUF file or hub name); one entry serves every policy.
     "quickstart/models/..." names an embedded tiny model."""
     policy_of_agent: list[int] | None = key(None, example=[0, 0, 1, 1])
     """Index of each agent's policy, from 0 without gaps; null gives every agent its own."""
