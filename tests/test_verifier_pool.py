@@ -75,15 +75,19 @@ def test_time_in_which_a_worker_does_not_compute_counts_by_a_clock_alone(caplog,
     assert ("1 x TimeoutError" in caplog.text) == (verdict == "failed")
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_an_item_whose_worker_is_lost_is_judged_by_another(caplog, number):
+@pytest.mark.parametrize(
+    ("of_sandbox", "number"),
+    [(False, signal.SIGKILL), (False, signal.SIGSTOP), (True, signal.SIGKILL)],
+)
+def test_an_item_whose_worker_or_sandbox_is_lost_is_judged_again(caplog, of_sandbox, number):
     items = [("coding", in_block(f"import time\ntime.sleep(1)\nx = {n}"), "") for n in range(2)]
     with Verifier(num_workers=1, wall_limit_s=WALL_LIMIT_S_HERE) as verifier:
         assert verifier.verify_batch(items[:1]) == ["correct"]
         [worker] = verifier._pools[0]._pool_manager.worker_manager.workers
         pending = verifier.submit(items)
         time.sleep(0.5)
-        os.kill(worker, number)
+        [server] = psutil.Process(worker).children()
+        os.kill(server.pid if of_sandbox else worker, number)
         assert pending.result() == ["correct"] * 2
     assert "failed" not in caplog.text
 

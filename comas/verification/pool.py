@@ -22,7 +22,7 @@ from comas.config.plugins import adopt_texts, blaming_plugins, texts_read
 from comas.utils.processes import end_with_parent
 from comas.verification import coding
 from comas.verification.forms import Grader, Verdict
-from comas.verification.sandbox import Isolation, Sandbox
+from comas.verification.sandbox import Isolation, Sandbox, SandboxError
 from comas.verification.verifiers import CPU_LIMIT_S, SANDBOXED, verify
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ WORKER_MEMORY_MIB = 2048
 WALL_LIMIT_S = 120.0
 """For an item that waits and does not compute, as where its worker hangs. The limit of CPU time
 decides before this one does, so that a verdict does not depend on how busy the machine is."""
-WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool)
+WORKER_FAULTS = (TimeoutError, ProcessExpired, BrokenProcessPool, SandboxError)
 NICENESS = 10
 
 
@@ -43,8 +43,9 @@ class Verifier:
     """A bounded pool of verifying processes, which starts with the first items.
 
     A worker that spends more CPU time on one item than its limit (``CPU_LIMIT_S``) is killed and
-    replaced, and the item is "failed". An item whose worker died, or was over the wall limit, is
-    judged a second time before that: it may have been the machine's fault. (A program has its
+    replaced, and the item is "failed". An item whose worker died or was over the wall
+    limit, or whose program could not be started in time, is judged a second time before that: it
+    may have been the machine's fault. (A program has its
     own, shorter limits: over them it is "wrong".) The workers have a low priority, 2 GiB of
     memory each, and end with the pool or its process.
 
