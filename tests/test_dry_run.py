@@ -32,7 +32,7 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
         "a step: 2 questions x 1 copies",
     ]
     assert all(words in caplog.text for words in said)
-    assert "dry run: no faults, no doubts; nothing was started or written" in caplog.text
+    assert "dry run: no faults, no doubts; no run was started or written" in caplog.text
     caplog.clear()
     faulty = ["data.validation=nowhere.jsonl", "rollout.batch_size=6"]
     faulty += ["rollout.max_response_tokens=100000", f"society.models=[{model},./nowhere]"]

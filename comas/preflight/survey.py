@@ -140,7 +140,7 @@ def describe_run(found: Findings) -> list[str]:
         f"{len(things) or 'no'} {name}{'s' * (len(things) != 1)}"
         for things, name in ((faults, "fault"), (doubts, "doubt"))
     )
-    return [*lines, f"dry run: {', '.join(counts)}; nothing was started or written"]
+    return [*lines, f"dry run: {', '.join(counts)}; no run was started or written"]
 
 
 # ---------------------------------------------------------------- machine and programs
