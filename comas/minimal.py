@@ -1,6 +1,6 @@
 """CoMAS in one file: two agents discuss sums, and learn from the scores that they give each other.
 
-    python -m comas.minimal         some seconds on a CPU
+    python -m comas.minimal         half a minute on 2 CPU cores
 
 This is the method without the machinery: plain PyTorch in one process, and no other module of
 ``comas``. The names are those of the whole implementation, where vLLM samples, DeepSpeed trains
