@@ -1,7 +1,5 @@
 """Discussions made by hand, and discussions of agents who follow a script."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF001, RUF002 - marks of DeepSeek have wide letters
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -5,8 +5,6 @@ many processes, or trains a model; ``slow`` takes longer than a minute. A marker
 test or a module; whoever asks for a fixture of ``STACK_FIXTURES`` has ``stack`` without it.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import signal

@@ -1,7 +1,5 @@
 """Graded results on disk, from verdicts written as letters; and tables read back."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Small made-up copies of every dataset, in the layouts of the hub, with its column names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

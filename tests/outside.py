@@ -3,8 +3,6 @@
 All belong to the user that the programs run as: to those of any other they would be closed anyway.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select

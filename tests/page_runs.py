@@ -1,7 +1,5 @@
 """Small runs on the disk, as a training leaves them, for the pages that show runs."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -11,14 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from comas.preflight.configuration import load_config
 from comas.run import RunDirectory
-from comas.types import (
-    Discussion,
-    Generation,
-    Question,
-    RewardedDiscussion,
-    Turn,
-    TurnKey,
-)
+from comas.types import Discussion, Generation, Question, RewardedDiscussion, Turn, TurnKey
 
 WORDS = ("What", "is", "48", "+", "23", "?", "71", "61", "Right.", "Wrong.", "3", "1", "</s>")
 QUESTION = Question("math/17", "math", "What is 48 + 23 ?")

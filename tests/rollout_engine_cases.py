@@ -4,8 +4,6 @@ vLLM changes process-wide state of torch, and the engine's environment must be s
 process starts. To run them alone, set the variables of ``engine_environment("cpu")`` first.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
@@ -160,10 +158,7 @@ def send(bench: Bench, model: PreTrainedModel, *, left_out: str | None = None) -
 
     def update(calls: Any) -> None:
         SharedMemoryWeightSender(
-            client=calls,
-            named_weights=weights,
-            metadata=weight_metadata(model),
-            is_first=True,
+            client=calls, named_weights=weights, metadata=weight_metadata(model), is_first=True
         ).send_weights()
 
     async def updated() -> None:
@@ -187,22 +182,20 @@ def load(bench: Bench) -> PreTrainedModel:
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.7, 1.5])
-def test_logprobs_are_those_of_the_distribution_sampled_from(
-    bench: Bench, temperature: float
-) -> None:
+def test_logprobs_are_those_of_the_distribution_sampled_from(bench, temperature):
     model = load(bench)
     for seed in range(8):
         generation = bench.generate("What is 48 + 23?", seed=seed, temperature=temperature)
         assert largest_difference(model, generation, temperature) < 1e-4
 
 
-def test_temperature_zero_takes_the_likeliest_token(bench: Bench) -> None:
+def test_temperature_zero_takes_the_likeliest_token(bench):
     greedy = bench.generate("What is 48 + 23?", seed=0, temperature=0.0)
     assert greedy == bench.generate("What is 48 + 23?", seed=1, temperature=0.0)
     assert largest_difference(load(bench), greedy) < 1e-4
 
 
-def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench: Bench) -> None:
+def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench):
     tokenizer = AutoTokenizer.from_pretrained(bench.folder)
     prompt = "a != b , c . é"
     generation = bench.generate(prompt, seed=3)
@@ -214,7 +207,7 @@ def test_token_ids_are_the_chat_template_s_and_the_text_is_their_decoding(bench:
     assert generation.policy_version == bench.engine._policy_versions[None]
 
 
-def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(bench: Bench) -> None:
+def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(bench):
     template_tokens = len(bench.generate("", seed=0).prompt_token_ids)
     longest = "x" * (ROLLOUT.max_prompt_tokens - template_tokens)
     at_limit = bench.generate(longest, seed=0)
@@ -222,7 +215,7 @@ def test_a_prompt_over_the_limit_gives_none_and_one_at_the_limit_is_answered(ben
     assert bench.run(bench.ask(longest + "x", seed=0)) is None
 
 
-def test_a_response_stops_at_any_stop_token_of_the_model_or_at_the_limit(bench: Bench) -> None:
+def test_a_response_stops_at_any_stop_token_of_the_model_or_at_the_limit(bench):
     generations = bench.generate_all(["Say something."] * 200)
     stopped = [g for g in generations if g.finish_reason == "stop"]
     cut_off = [g for g in generations if g.finish_reason == "length"]
@@ -233,9 +226,7 @@ def test_a_response_stops_at_any_stop_token_of_the_model_or_at_the_limit(bench: 
         assert not {END_OF_TURN, OTHER_END} & set(generation.response_token_ids[:-1])
 
 
-def test_no_response_stops_before_the_shortest_length(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_response_stops_before_the_shortest_length(bench, monkeypatch):
     monkeypatch.setattr(bench.engine, "_rollout", replace(ROLLOUT, min_response_tokens=9))
     generations = bench.generate_all(["Say something."] * 100)
     assert min(len(g.response_token_ids) for g in generations) == 9 + 1
@@ -250,7 +241,7 @@ def test_no_response_stops_before_the_shortest_length(
     assert (expected - torch.tensor(one.rollout_logprobs)).abs().max() < 1e-4
 
 
-def test_a_response_depends_on_its_seed_and_not_on_its_company(bench: Bench) -> None:
+def test_a_response_depends_on_its_seed_and_not_on_its_company(bench):
     # 100 prompts of about 280 tokens: 7 times what one step prefills, twice what it decodes.
     prompts = [f"{i} {LONG_PROMPT}" for i in range(100)]
     together = bench.generate_all(prompts)
@@ -259,7 +250,7 @@ def test_a_response_depends_on_its_seed_and_not_on_its_company(bench: Bench) -> 
     assert bench.generate(prompts[0], seed=1).response_token_ids != alone[2].response_token_ids
 
 
-def test_after_an_update_the_engine_serves_the_new_weights_only(bench: Bench) -> None:
+def test_after_an_update_the_engine_serves_the_new_weights_only(bench):
     before = bench.generate(LONG_PROMPT, seed=0)
     new = random_model(bench.family, seed=before.policy_version + 1)
     sent = random_model(bench.family, seed=before.policy_version + 1)
@@ -275,7 +266,7 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(bench: Bench) ->
     assert bench.generate(LONG_PROMPT, seed=0).policy_version == before.policy_version + 2
 
 
-def test_cancelling_leaves_no_request_behind(bench: Bench) -> None:
+def test_cancelling_leaves_no_request_behind(bench):
     async def cancel_all() -> None:
         tasks = [asyncio.create_task(bench.ask("Hello", seed=seed)) for seed in range(50)]
         await bench.until_in_flight(50)
@@ -301,9 +292,7 @@ def fail_while_generating(bench: Bench, action: Callable[[], Awaitable[Any]]) ->
     return bench.run(together())
 
 
-def test_an_error_in_the_engine_fails_every_waiting_and_every_later_call(
-    doomed_bench: Bench,
-) -> None:
+def test_an_error_in_the_engine_fails_every_waiting_and_every_later_call(doomed_bench):
     def break_it(engine: Any) -> None:
         raise OSError("no memory left")
 
@@ -320,7 +309,7 @@ def test_an_error_in_the_engine_fails_every_waiting_and_every_later_call(
             doomed_bench.run(call)
 
 
-def test_a_model_that_does_not_load_is_one_clear_error(doomed_bench: Bench) -> None:
+def test_a_model_that_does_not_load_is_one_clear_error(doomed_bench):
     (doomed_bench.folder / "model.safetensors").unlink()
     with pytest.raises(RolloutEngineError, match=str(doomed_bench.folder)):
         doomed_bench.run(doomed_bench.engine.start())
@@ -334,9 +323,7 @@ def test_a_model_that_does_not_load_is_one_clear_error(doomed_bench: Bench) -> N
         ("model.layers.0.self_attn.k_proj.weight", r"layers\.0\.self_attn\.qkv_proj"),
     ],
 )
-def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(
-    doomed_bench: Bench, left_out: str, named: str
-) -> None:
+def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(doomed_bench, left_out, named):
     doomed_bench.run(doomed_bench.engine.start())
     with pytest.raises(RolloutEngineError, match=named):
         send(doomed_bench, random_model("tied", seed=1), left_out=left_out)
@@ -397,9 +384,7 @@ def difference(model: PeftModel, generation: Generation, adapter: int | None) ->
     return largest_difference(model, generation)
 
 
-def test_requests_of_one_batch_are_answered_by_their_own_adapters(
-    adapted_bench: Bench, adapted: PeftModel
-) -> None:
+def test_requests_of_one_batch_are_answered_by_their_own_adapters(adapted_bench, adapted):
     owners: list[int | None] = [0, 2, None, 3]
     together = adapted_bench.generate_all(PROMPTS, adapters=owners)
     for i, generation in enumerate(together):
@@ -412,9 +397,7 @@ def test_requests_of_one_batch_are_answered_by_their_own_adapters(
     assert alone == together[:8]  # to the last bit
 
 
-def test_a_sent_adapter_replaces_that_of_its_policy_alone(
-    adapted_bench: Bench, adapted: PeftModel
-) -> None:
+def test_a_sent_adapter_replaces_that_of_its_policy_alone(adapted_bench, adapted):
     ask = partial(adapted_bench.generate_all, PROMPTS[:4])
     before = {policy: ask(adapters=[policy]) for policy in (0, 2)}
     others = adapter_weights(adapted, 3)
@@ -426,7 +409,7 @@ def test_a_sent_adapter_replaces_that_of_its_policy_alone(
     assert versions[1] == versions[0] + 1
 
 
-def test_adapters_share_no_prefix(adapted_bench: Bench, adapted: PeftModel) -> None:
+def test_adapters_share_no_prefix(adapted_bench, adapted):
     for adapter in (0, 2, None):
         generation = adapted_bench.generate(LONG_PROMPT, seed=1, adapter=adapter)
         assert difference(adapted, generation, adapter) < 1e-4

@@ -1,7 +1,5 @@
 """The runner in a process of its own, which a test can kill; started in a few milliseconds."""
 
-from __future__ import annotations
-
 import asyncio
 import multiprocessing
 import os

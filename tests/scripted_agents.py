@@ -1,7 +1,5 @@
 """A society without engines, for tests of the driver."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path

@@ -4,8 +4,6 @@ It speaks real HTTP, from a thread, so clients of this and of other processes ca
 with nothing replaced in them. It can also fail in the ways in which servers fail.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 import time

@@ -1,7 +1,5 @@
 """Run directories as training leaves them, with tiny models, and record files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from pathlib import Path

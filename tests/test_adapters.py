@@ -1,7 +1,5 @@
 """Policies as LoRA adapters: several over one base model, each with its own optimiser."""
 
-from __future__ import annotations
-
 import os
 import pickle
 
@@ -79,7 +77,7 @@ def assert_same_adapters(one: FamilyTrainer, other: FamilyTrainer, *, up_to: flo
         assert largest_difference(one.adapter(policy), other.adapter(policy)) <= up_to
 
 
-def test_a_new_adapter_changes_nothing_and_each_begins_with_its_own_numbers(qwen2: Path) -> None:
+def test_a_new_adapter_changes_nothing_and_each_begins_with_its_own_numbers(qwen2):
     family = make_family(qwen2)
     assert_same_adapters(family, make_family(qwen2))
     one, other = (family.adapter(policy) for policy in (0, 1))
@@ -91,9 +89,7 @@ def test_a_new_adapter_changes_nothing_and_each_begins_with_its_own_numbers(qwen
 
 
 @pytest.mark.parametrize("zero_stage", [0, 1, 2])
-def test_adapters_of_one_base_train_as_adapters_of_bases_of_their_own(
-    qwen2: Path, tmp_path: Path, zero_stage: int
-) -> None:
+def test_adapters_of_one_base_train_as_adapters_of_bases_of_their_own(qwen2, tmp_path, zero_stage):
     family = make_family(qwen2, zero_stage=zero_stage)
     before = {policy: family.adapter(policy) for policy in (0, 1)}
     for policy in (0, 1):
@@ -117,7 +113,7 @@ def test_adapters_of_one_base_train_as_adapters_of_bases_of_their_own(
 
 
 @pytest.mark.parametrize("zero_stage", [0, 2])
-def test_only_the_adapter_whose_buffer_is_trained_moves(qwen2: Path, zero_stage: int) -> None:
+def test_only_the_adapter_whose_buffer_is_trained_moves(qwen2, zero_stage):
     family, reverse = (make_family(qwen2, zero_stage=zero_stage) for _ in range(2))
     model = family.trainers[0]._language_model
     before = {name: weight.clone() for name, weight in model.named_parameters()}
@@ -131,14 +127,14 @@ def test_only_the_adapter_whose_buffer_is_trained_moves(qwen2: Path, zero_stage:
     assert_same_adapters(family, reverse)
 
 
-def test_recomputed_activations_give_the_same_gradients(qwen2: Path) -> None:
+def test_recomputed_activations_give_the_same_gradients(qwen2):
     kept, recomputed = (make_family(qwen2, gradient_checkpointing=way) for way in (False, True))
     for family in (kept, recomputed):
         family.update(BUFFERS, step=0)
     assert_same_adapters(kept, recomputed, up_to=1e-6)
 
 
-def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
+def test_the_reference_is_the_base_model_without_adapters(qwen2):
     family = make_family(qwen2, algorithm=ReinforcePP(kl_coef=0.1))
     first = family.update(BUFFERS, step=0)
     assert first[0].kl == first[1].kl == 0.0
@@ -150,9 +146,7 @@ def test_the_reference_is_the_base_model_without_adapters(qwen2: Path) -> None:
 
 
 @states
-def test_a_resumed_family_equals_an_uninterrupted_one(
-    qwen2: Path, tmp_path: Path, zero_stage: int, dtype: str
-) -> None:
+def test_a_resumed_family_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, dtype):
     whole, resumed = (make_family(qwen2, zero_stage=zero_stage, dtype=dtype) for _ in range(2))
     whole.update(BUFFERS, step=0)
     whole.copy_checkpoint(tmp_path)
@@ -167,16 +161,14 @@ def test_a_resumed_family_equals_an_uninterrupted_one(
 
 
 @states
-def test_an_adapter_that_is_sent_holds_itself_alone(
-    qwen2: Path, zero_stage: int, dtype: str
-) -> None:
+def test_an_adapter_that_is_sent_holds_itself_alone(qwen2, zero_stage, dtype):
     """Its weights may be parts of one tensor of DeepSpeed's, which each would take along."""
     weights = make_family(qwen2, zero_stage=zero_stage, dtype=dtype).adapter(1)
     size = sum(weight.numel() * weight.element_size() for weight in weights.values())
     assert sum(len(pickle.dumps(weight)) - 2048 for weight in weights.values()) < size
 
 
-def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2: Path, tmp_path: Path) -> None:
+def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2, tmp_path):
     family = make_family(qwen2)
     family.update(BUFFERS, step=0)
     family.save_model(1, tmp_path / "adapter")
@@ -188,12 +180,12 @@ def test_a_saved_adapter_opens_in_peft_as_the_trained_one(qwen2: Path, tmp_path:
     assert (tmp_path / "adapter" / "tokenizer.json").is_file()
 
 
-def test_layers_that_the_model_lacks_are_an_error_that_names_those_it_has(qwen2: Path) -> None:
+def test_layers_that_the_model_lacks_are_an_error_that_names_those_it_has(qwen2):
     with pytest.raises(ValueError, match=r"target_modules: c_attn is no .* choose among down_proj"):
         make_family(qwen2, lora=replace(LORA, target_modules=["q_proj", "c_attn"]))
 
 
-def test_a_whole_model_is_a_family_of_one(qwen2: Path) -> None:
+def test_a_whole_model_is_a_family_of_one(qwen2):
     family = make_family(qwen2, policies=(2,), lora=Lora())
     stats = family.update({2: BUFFERS[0]}, step=0)
     assert stats.keys() == {2} and stats[2].num_samples == 11

@@ -1,7 +1,5 @@
 """Advantages, computed by hand: the paper's, and those of the ideas."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import builders
@@ -174,11 +172,7 @@ def test_rae_goes_on_from_what_it_remembers():
 def advantages_of(samples: list[TrainingSample], algorithm: Grpo | Custom | ReinforcePP):
     mask = response_mask(samples)
     advantages = compute_advantages(
-        samples,
-        mask=mask,
-        log_ratios=torch.zeros(mask.shape),
-        algorithm=algorithm,
-        memory={},
+        samples, mask=mask, log_ratios=torch.zeros(mask.shape), algorithm=algorithm, memory={}
     )
     return advantages[:, 0].tolist()
 

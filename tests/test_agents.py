@@ -1,7 +1,5 @@
 """The society's engines under Ray: generate, update, sync, save, and what happens when one dies."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Batches that are sampled beside the updates on those before: when, and with which weights."""
 
-from __future__ import annotations
-
 import json
 from array import array
 from collections.abc import Callable, Sequence
@@ -72,7 +70,7 @@ def test_batches_are_sampled_beside_updates_and_none_is_staler_than_the_lead(lea
 
 
 @pytest.mark.parametrize("lead", [1, 2])
-def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_path: Path, lead: int):
+def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_path, lead):
     whole, first = Loop(lead), Loop(lead)
     expected = [whole.step(step) for step in range(1, 6)]
     found = [first.step(step) for step in (1, 2)]
@@ -82,7 +80,7 @@ def test_what_a_checkpoint_held_is_trained_on_before_anything_is_sampled(tmp_pat
     assert first.told + second.told == whole.told
 
 
-def test_what_waits_survives_its_file_to_the_last_bit(tmp_path: Path):
+def test_what_waits_survives_its_file_to_the_last_bit(tmp_path):
     solution = turn("r0.s0", r"\boxed{7}")
     sampled = replace(
         solution.generation,
@@ -132,11 +130,11 @@ AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")
         (["cluster.device=cpu", AHEAD_OF[0]], "set algorithm.rollout_correction to ratio, tis or"),
     ],
 )
-def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings: list[str], said: str):
+def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings, said):
     assert said in only_fault(*settings, file=QUICKSTART)
 
 
 @pytest.mark.parametrize("correction", ["tis", "ratio"])
-def test_whatever_weighs_stale_samples_will_do(correction: str):
+def test_whatever_weighs_stale_samples_will_do(correction):
     settings = ["cluster.device=cpu", AHEAD_OF[0], f"algorithm.rollout_correction={correction}"]
     assert load_config(QUICKSTART, settings).training.max_staleness == 1

@@ -1,7 +1,5 @@
 """The allocator of GPU memory: segments that grow in ranks alone, and not in what engines open."""
 
-from __future__ import annotations
-
 import platform
 from types import SimpleNamespace
 

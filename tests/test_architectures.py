@@ -1,7 +1,5 @@
 """Models of several architectures, with and without thinking, are trained as they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -94,7 +92,7 @@ def run_of(folder: Path, names: list[str], *overrides: str) -> Path:
 
 @pytest.mark.stack
 @pytest.mark.slow
-def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path: Path):
+def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path):
     kwargs = "society.chat_template_kwargs=[{enable_thinking: true},{},{},{}]"
     run = run_of(tmp_path, ["qwen3", "llama", "gemma", "qwen2"], kwargs)
     _, *steps = read_rows(run / "metrics.jsonl")
@@ -108,7 +106,7 @@ def test_a_society_of_four_architectures_learns_and_keeps_its_thoughts(tmp_path:
 @pytest.mark.stack
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["qwen3", "gemma"])
-def test_a_model_is_updated_sharded_and_in_bfloat16(name: str, tmp_path: Path):
+def test_a_model_is_updated_sharded_and_in_bfloat16(name, tmp_path):
     run = run_of(
         tmp_path,
         [name],
@@ -123,12 +121,9 @@ def test_a_model_is_updated_sharded_and_in_bfloat16(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
-    [("gemma2", "attn_logit_softcapping"), ("gpt2", "attn_pdrop")],
+    ("name", "said"), [("gemma2", "attn_logit_softcapping"), ("gpt2", "attn_pdrop")]
 )
-def test_attention_that_is_not_plain_is_refused_by_the_dry_run(
-    name: str, said: str, tmp_path: Path
-):
+def test_attention_that_is_not_plain_is_refused_by_the_dry_run(name, said, tmp_path):
     models = f"society.models=[{save(tmp_path / name, name)},quickstart/models/llama]"
     keys = [models, f"saves={tmp_path / 'saves'}", "cluster.device=cpu"]
     trained = survey_run(load_config(QUICKSTART, keys))
@@ -145,7 +140,7 @@ def test_attention_that_is_not_plain_is_refused_by_the_dry_run(
         ("no template", "seed=0", "has no chat template"),
     ],
 )
-def test_a_template_has_a_place_for_what_it_is_told(name, setting, said, tmp_path: Path):
+def test_a_template_has_a_place_for_what_it_is_told(name, setting, said, tmp_path):
     rollout = load_config(None, [setting]).rollout
     with pytest.raises(ValueError, match=said):
         check_model(

@@ -1,8 +1,6 @@
 """Attention over packed samples: what a GPU's kernel is asked for, with stand-ins that check it as
 PyTorch's own does and compute it on a CPU."""
 
-from __future__ import annotations
-
 import inspect
 
 import pytest

@@ -1,7 +1,5 @@
 """What a user may get wrong: one clear error, a non-zero exit, no run directory, nothing left."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

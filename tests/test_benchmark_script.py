@@ -1,7 +1,5 @@
 """scripts/benchmark.sh: the list of benchmarks, how their keys are read, and their harness."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rows with the columns of the hub's datasets become records; all rows here are made up."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any
@@ -75,7 +73,7 @@ def test_the_benchmarks_are_the_columns_of_the_papers_table():
 
 
 @pytest.mark.parametrize("record_set", ALL_SETS, ids=lambda one: one.name)
-def test_every_source_is_pinned_to_a_whole_commit(record_set: Any):
+def test_every_source_is_pinned_to_a_whole_commit(record_set):
     assert re.fullmatch(r"[0-9a-f]{40}", record_set.source.revision)
     assert record_set.source.columns
 
@@ -103,12 +101,7 @@ def test_the_table_in_the_readme_is_that_of_the_code():
     [
         ("gsm8k", {}, "How many?", "1200"),
         ("math-500", {}, "Halve $2\\pi$.", "\\pi"),
-        (
-            "scibench",
-            {},
-            "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$.",
-            "-194",
-        ),
+        ("scibench", {}, "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$.", "-194"),
         ("scibench", {"unit": " "}, "Find p.\n\nThe answer has no unit.", "-194"),
         ("mmlu", {}, "2 + 2?\n\n(A) 3\n(B) 4\n(C) 5\n(D) 6", "B"),
         (

@@ -1,7 +1,5 @@
 """Finding the answer of a response: the last box, or the last boxes that make a list."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

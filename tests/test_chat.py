@@ -1,7 +1,5 @@
 """A message is text, whatever it spells, for chat templates of every style."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Checkpoints beside the next step: whole ones or none, one at a time, whatever ends the run."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import nullcontext
@@ -95,7 +93,7 @@ def test_a_part_that_fails_or_never_ends_is_raised_and_leaves_the_one_before(run
 
 
 @pytest.mark.parametrize("end", [None, KeyboardInterrupt, RuntimeError])
-def test_whatever_ends_a_run_it_waits_for_its_last_checkpoint(run, end: type[BaseException] | None):
+def test_whatever_ends_a_run_it_waits_for_its_last_checkpoint(run, end):
     ranks = Ranks()
     with pytest.raises(end) if end else nullcontext(), writer(run, ranks) as checkpoints:
         checkpoints.save(1)
@@ -121,7 +119,7 @@ def test_a_second_ctrl_c_gives_it_up_and_keeps_the_one_before(run, monkeypatch):
 
 @pytest.mark.parametrize(("ends", "said"), [(True, "rank 0 died"), (False, "it takes too long")])
 def test_a_failure_is_not_hidden_by_that_of_the_checkpoint_nor_by_one_that_hangs(
-    run, monkeypatch, caplog, ends: bool, said: str
+    run, monkeypatch, caplog, ends, said
 ):
     monkeypatch.setattr(checkpoints_of, "GRACE_S", 0.01 if not ends else 10)
     ranks = Ranks()

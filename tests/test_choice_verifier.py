@@ -1,7 +1,5 @@
 """The strict multiple-choice verifier: every way to write one letter, and no guess at another."""
 
-from __future__ import annotations
-
 import pytest
 from verdict_tables import texts
 

@@ -1,7 +1,5 @@
 """Questions of choice: from columns or prompts to options, letters and golds."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -50,7 +48,7 @@ def test_options_that_are_none_are_a_fault(choices, said):
         chosen("A", choices=choices)
 
 
-def test_a_csv_holds_options_in_columns_of_their_own(tmp_path: Path) -> None:
+def test_a_csv_holds_options_in_columns_of_their_own(tmp_path):
     path = tmp_path / "quiz.csv"
     path.write_text("q,A,B,right\nBigger?,2,3,B\nSmaller?,2,3,#### A\n")
     columns = {"prompt": "q", "answer": "right", "choices": ["A", "B"]}
@@ -70,7 +68,7 @@ def test_a_csv_holds_options_in_columns_of_their_own(tmp_path: Path) -> None:
         )
 
 
-def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_path: Path) -> None:
+def test_a_prompt_may_list_its_options_itself_and_verdicts_know_their_texts(tmp_path):
     path = tmp_path / "quiz.jsonl"
     record = {"task": "choice", "prompt": "Which?\n\n(A) red\n(B) blue", "answer": "B"}
     path.write_text(json.dumps(record))
@@ -135,7 +133,7 @@ def test_labels_and_nested_options_that_do_not_fit_are_a_fault(tmp_path, changes
         read(tmp_path / "arc.jsonl", ARC | changes)
 
 
-def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path: Path) -> None:
+def test_columns_of_options_are_read_of_questions_of_choice_alone(tmp_path):
     path = tmp_path / "mixed.jsonl"
     path.write_text(json.dumps({"task": "math", "prompt": "1 + 1?", "answer": 2, "choices": 3}))
     assert load_questions(path).answers == {"mixed/1": "2"}

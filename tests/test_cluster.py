@@ -1,7 +1,5 @@
 """A Ray cluster of several nodes: what is asked of them, and a run on two of them."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 import os

@@ -1,7 +1,5 @@
 """The verifiers of code: which block counts, what checkers mean, and the two graders."""
 
-from __future__ import annotations
-
 import time
 from textwrap import indent
 

@@ -1,7 +1,5 @@
 """The command line: ``comas`` and its subcommands, and the scripts that start them."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

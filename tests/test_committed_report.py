@@ -1,7 +1,5 @@
 """The pages of finished studies, and README.md, say what the numbers in results/ say."""
 
-from __future__ import annotations
-
 import json
 import re
 from statistics import fmean
@@ -60,14 +58,14 @@ def reproduction() -> Runs:
 
 
 @pytest.mark.parametrize("study", STUDIES)
-def test_every_experiment_was_run_with_every_seed_after_it_was_frozen(study: str):
+def test_every_experiment_was_run_with_every_seed_after_it_was_frozen(study):
     frozen = json.loads((RESULTS / "frozen" / f"{study}.json").read_text())
     runs = numbers(study)
     assert set(frozen["settings"]) <= set(runs)
     assert len({tuple(sorted(by_seed)) for by_seed in runs.values()}) == 1
 
 
-def test_the_table_of_the_readme_is_of_the_numbers(reproduction: Runs):
+def test_the_table_of_the_readme_is_of_the_numbers(reproduction):
     readme = (REPOSITORY / "README.md").read_text()
     rows = [line.split(" | ") for line in readme.splitlines() if line.startswith("| `")]
     shown = {cells[0].strip("| `"): cells[2:] for cells in rows if cells[0][3:-1] in reproduction}
@@ -77,7 +75,7 @@ def test_the_table_of_the_readme_is_of_the_numbers(reproduction: Runs):
         assert [c.strip(" |*") for c in cells] == [mean_and_spread(e.values()) for e in ends]
 
 
-def test_the_page_of_the_first_study_is_of_the_numbers(reproduction: Runs):
+def test_the_page_of_the_first_study_is_of_the_numbers(reproduction):
     page = " ".join((RESULTS / "reproduction/report.md").read_text().split())
     said = re.findall(r"(\w+) over (\w+) ([+-][\d.]+ \[[^]]+\])", page)
     assert len(said) == 8
@@ -100,7 +98,7 @@ UNLEARN_ALL = ("long_verifier", "long_scored_majority")
 
 
 @pytest.mark.parametrize("study", ["lasting", "combined", "voted"])
-def test_discussions_without_labels_unlearn_all_habits_but_one(study: str):
+def test_discussions_without_labels_unlearn_all_habits_but_one(study):
     """Unlearnt: made less than half as often in the last 10 steps as in the first 10."""
     for experiment, runs in numbers(study).items():
         ends = [[run["habits"][end] for run in runs.values()] for end in ("first", "last")]
@@ -119,9 +117,7 @@ def test_discussions_without_labels_unlearn_all_habits_but_one(study: str):
         ("voted", "long_scored_majority", DOMAINS[:2], "101.9, 93.6, 94.8, 98.4 and 100.6 %", 3),
     ],
 )
-def test_shares_of_the_verifiers_gain_are_of_the_numbers(
-    study: str, reward: str, domains: tuple[str, ...], said: str, num_kept_up: int
-):
+def test_shares_of_the_verifiers_gain_are_of_the_numbers(study, reward, domains, said, num_kept_up):
     runs = numbers(study)
     ours, bound = (
         [sum(of_seed) for of_seed in zip(*(by_domain(runs, name, domains)), strict=True)]
@@ -140,7 +136,7 @@ def by_domain(runs: Runs, name: str, domains: tuple[str, ...]) -> list[list[floa
 
 
 @pytest.mark.parametrize(("study", "page"), PAGES.items())
-def test_tables_of_finished_studies_are_of_the_numbers(study: str, page: str):
+def test_tables_of_finished_studies_are_of_the_numbers(study, page):
     text = (RESULTS / page).read_text()
     records = read_records(RESULTS / STUDIES[study])
     results = pooled(records, numbers(study), range(20))
@@ -151,7 +147,7 @@ def test_tables_of_finished_studies_are_of_the_numbers(study: str, page: str):
     assert len(shown) == {"reproduction": 16, "lasting": 9}.get(study, 3)
 
 
-def test_gains_of_rewards_that_say_nothing_stand_beside_that_of_comas(reproduction: Runs):
+def test_gains_of_rewards_that_say_nothing_stand_beside_that_of_comas(reproduction):
     text = (RESULTS / "lasting.md").read_text()
     for name in ("constant", "approving", "shuffled", "comas"):
         assert f"{fmean(gains(reproduction, name).values()):.1f}" in text

@@ -1,7 +1,5 @@
 """Differences of two subjects on the same tasks, and their intervals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

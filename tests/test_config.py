@@ -1,11 +1,8 @@
 """A configuration is read whole, and refused whole: every fault at once, with its remedy."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,11 +12,7 @@ from config_faults import faults, only_fault
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from comas.config import (
-    ConfigError,
-    changed_keys,
-    config_as_yaml,
-)
+from comas.config import ConfigError, changed_keys, config_as_yaml
 from comas.config.loading import read
 from comas.config.schema import Config, Dpo, Grpo, ReinforcePP
 from comas.preflight.configuration import load_config
@@ -66,9 +59,7 @@ def test_the_sizes_of_the_papers_run_are_those_of_the_paper():
         ("comas.yaml", ("interaction.schedule=parallel",), {1: 48_000, 2: 192_000, 4: 768_000}),
     ],
 )
-def test_the_three_readings_make_as_many_responses_as_their_config_says(
-    file: str, overrides: Sequence[str], responses: dict[int, int]
-):
+def test_the_three_readings_make_as_many_responses_as_their_config_says(file, overrides, responses):
     stated = (CONFIGS / "comas_released.yaml").read_text()
     for num_agents, expected in responses.items():
         num_rounds = 2 if file == "comas_released.yaml" else 2 * num_agents
@@ -92,9 +83,7 @@ def test_the_three_readings_make_as_many_responses_as_their_config_says(
         ("quickstart/exchanged.yaml", (4, 4, 4)),
     ],
 )
-def test_an_ablation_has_the_turns_that_its_name_says(
-    file: str, solutions_evaluations_scorings: tuple[int, int, int]
-):
+def test_an_ablation_has_the_turns_that_its_name_says(file, solutions_evaluations_scorings):
     sizes = derive_sizes(load_config(CONFIGS / file, []), num_questions=2000)
     said = zip(ROLES, solutions_evaluations_scorings, strict=True)
     assert sizes.turns_per_discussion == {role: num for role, num in said if num}
@@ -109,7 +98,7 @@ def test_no_two_shipped_configs_write_runs_of_the_same_name():
 # ---------------------------------------------------------------- loading
 
 
-def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path: Path):
+def test_later_settings_win_and_values_are_typed_as_yaml(tmp_path):
     file = tmp_path / "a.yaml"
     file.write_text("seed: 1\nrollout:\n  batch_size: 8\n  temperature: 2\n")
     config = load_config(
@@ -163,7 +152,7 @@ def depth_of(value: Any) -> int:
 @settings(max_examples=25, phases=[Phase.explicit, Phase.generate])
 @given(prompt=TEXTS, names=st.lists(TEXTS, max_size=3), kwargs=MAPPINGS, rate=st.floats(0, 1))
 def test_whatever_a_config_holds_is_written_so_that_it_reads_back_equal(
-    prompt: str, names: list[str], kwargs: dict[str, Any], rate: float
+    prompt, names, kwargs, rate
 ):
     config = Config(seed=7)
     config.rollout.system_prompt, config.rollout.chat_template_kwargs = prompt, kwargs
@@ -194,7 +183,7 @@ print("torch" in sys.modules)
 # ---------------------------------------------------------------- a section of several types
 
 
-def test_another_algorithm_keeps_of_the_base_what_it_has_and_forgets_the_rest(tmp_path: Path):
+def test_another_algorithm_keeps_of_the_base_what_it_has_and_forgets_the_rest(tmp_path):
     base = tmp_path / "base.yaml"
     base.write_text(
         "algorithm:\n  kl_coef: 0.02\n  clip_epsilon: 0.1\n  role_weights: {scoring: 0.5}\n"
@@ -215,7 +204,7 @@ def test_another_algorithm_keeps_of_the_base_what_it_has_and_forgets_the_rest(tm
     assert config.algorithm == ReinforcePP(kl_coef=0.02, clip_epsilon=0.1, role_weights=weights)
 
 
-def test_a_key_of_another_algorithm_is_refused_where_it_is_said(tmp_path: Path):
+def test_a_key_of_another_algorithm_is_refused_where_it_is_said(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("algorithm:\n  name: dpo\n  kl_coef: 0.1\n")
     fault = only_fault(file=file)
@@ -227,7 +216,7 @@ def test_a_key_of_another_algorithm_is_refused_where_it_is_said(tmp_path: Path):
 # ---------------------------------------------------------------- faults
 
 
-def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path: Path):
+def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path):
     file = tmp_path / "bad.yaml"
     file.write_text("rollout:\n  batch_size: 0\n  dtype: fp8\nsociety: 3\n")
     found = faults("seed=x", "nonsense", "rollout.temprature=1", file=file)
@@ -256,7 +245,7 @@ def test_all_faults_of_file_and_command_line_are_reported_at_once(tmp_path: Path
         ("qqq", "the keys and sections are: name, seed, saves, resume, resume_changed,"),
     ],
 )
-def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: str):
+def test_an_unknown_key_is_refused_with_the_nearest_known_one(key, remedy):
     assert f"{key} = 1  (command line)\n   is not a known key\n   -> {remedy}" in only_fault(
         f"{key}=1"
     )
@@ -324,7 +313,7 @@ def test_an_unknown_key_is_refused_with_the_nearest_known_one(key: str, remedy: 
         ("policy.ranks_per_policy=1", "1 ranks are not 2 engines x 1 GPUs"),
     ],
 )
-def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint: str):
+def test_a_wrong_value_is_refused_with_its_constraint(override, constraint):
     fault = only_fault(override)
     assert constraint in fault
     assert override.partition("=")[0] in fault
@@ -356,7 +345,7 @@ def test_a_wrong_value_is_refused_with_its_constraint(override: str, constraint:
         ["policy.zero_stage=0"],  # on GPUs the preflight refuses it, where they are shared
     ],
 )
-def test_the_borders_of_what_is_allowed_are_allowed(overrides: list[str]):
+def test_the_borders_of_what_is_allowed_are_allowed(overrides):
     changed = changed_keys(load_config(None, []), load_config(None, overrides))
     named = {override.partition("=")[0] for override in overrides}
     assert {key for key in changed if not key.startswith("algorithm.")} <= named
@@ -385,14 +374,8 @@ def test_a_consequence_of_a_fault_is_not_reported_as_another():
             "algorithm.name=custom algorithm.estimator=ppo",
             "is not a known name\n   -> choose one of: reinforce_pp, grpo; or name an object",
         ),
-        (
-            "algorithm.name=custom algorithm.loss=ppo",
-            "-> choose one of: clipped_surrogate; or",
-        ),
-        (
-            "algorithm.name=dpo interaction.prompt_reuse=1",
-            "-> set interaction.prompt_reuse to 2",
-        ),
+        ("algorithm.name=custom algorithm.loss=ppo", "-> choose one of: clipped_surrogate; or"),
+        ("algorithm.name=dpo interaction.prompt_reuse=1", "-> set interaction.prompt_reuse to 2"),
         (
             "interaction.criticism=no_scoring reward.scheme=judgment",
             "no_scoring wants at least 2\n   -> set interaction.num_evaluations to 2",
@@ -403,12 +386,12 @@ def test_a_consequence_of_a_fault_is_not_reported_as_another():
         ),
     ],
 )
-def test_keys_that_exclude_each_other_are_told_with_the_remedy(overrides: str, said: str):
+def test_keys_that_exclude_each_other_are_told_with_the_remedy(overrides, said):
     assert said in only_fault(*overrides.split())
 
 
 @pytest.mark.parametrize("text", ["007", "1e3", "yes"])
-def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path: Path, text: str):
+def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path, text):
     assert load_config(None, [f"name={text}"]).name == text  # a shell takes quotes away
     file = tmp_path / "mine.yaml"
     file.write_text(f"name: {text}\n")
@@ -428,9 +411,7 @@ def test_a_text_that_looks_like_a_number_needs_quotes_in_a_file_alone(tmp_path: 
         (b"\xff\xfe", "cannot be read: 'utf-8' codec"),
     ],
 )
-def test_a_malformed_file_is_one_fault_that_names_it(
-    tmp_path: Path, content: bytes, constraint: str
-):
+def test_a_malformed_file_is_one_fault_that_names_it(tmp_path, content, constraint):
     file = tmp_path / "bad.yaml"
     file.write_bytes(content)
     [fault] = faults(file=file)

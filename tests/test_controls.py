@@ -1,7 +1,5 @@
 """The controls: rewards from which what the scorer decides is taken away, computed by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

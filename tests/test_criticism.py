@@ -1,7 +1,5 @@
 """What happens to a solution once it is given: who is asked, what they see, and what is trained."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import builders

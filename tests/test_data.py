@@ -1,7 +1,5 @@
 """Data files are read whole or refused with every fault; batches depend on (seed, step) alone."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path
@@ -136,11 +134,7 @@ def test_fewer_questions_than_a_batch_is_an_error_with_the_numbers():
         count_steps(63, batch_size=64, num_epochs=1, num_steps=5)
 
 
-@given(
-    num_questions=st.integers(1, 40),
-    batch_size=st.integers(1, 40),
-    epoch=st.integers(0, 3),
-)
+@given(num_questions=st.integers(1, 40), batch_size=st.integers(1, 40), epoch=st.integers(0, 3))
 def test_an_epoch_asks_every_question_at_most_once_in_whole_batches(
     num_questions, batch_size, epoch
 ):

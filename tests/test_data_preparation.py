@@ -1,7 +1,5 @@
 """Training rows become records or stated reasons; copies are read or refused with the remedy."""
 
-from __future__ import annotations
-
 from unittest.mock import Mock, call
 
 import datasets

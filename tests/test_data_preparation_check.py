@@ -1,7 +1,5 @@
 """scripts/check_data.sh: every fault of one's own questions, at once, with its location."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator

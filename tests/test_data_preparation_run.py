@@ -1,7 +1,5 @@
 """scripts/prepare_data.sh on made-up copies of every dataset: built, checked, continued."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

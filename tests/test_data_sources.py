@@ -1,7 +1,5 @@
 """One's own questions: any of the formats, under any names of columns, or from the hub."""
 
-from __future__ import annotations
-
 import codecs
 import json
 from pathlib import Path

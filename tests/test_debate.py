@@ -1,7 +1,5 @@
 """Debates and what MAPoRL makes of them: who sees whose answers, and rewards computed by hand."""
 
-from __future__ import annotations
-
 from collections import Counter
 from random import Random
 

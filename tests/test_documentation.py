@@ -1,7 +1,5 @@
 """The documentation names what is there: paths, modules, symbols, keys; its Python blocks run."""
 
-from __future__ import annotations
-
 import ast
 import asyncio
 import re
@@ -51,12 +49,12 @@ SECTIONS = {name.partition(".")[0] for name in keys_of(Config) if "." in name}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_name_in_a_document_exists(document: str):
+def test_every_name_in_a_document_exists(document):
     assert [word for word in words_of(read(document)) if fault_of(word)] == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_every_link_in_a_document_leads_somewhere(document: str):
+def test_every_link_in_a_document_leads_somewhere(document):
     text = read(document)
     targets = re.findall(r"\]\((?!https?:)([^)]+)\)", text)
     assert [target for target in targets if not leads_somewhere(document, target)] == []

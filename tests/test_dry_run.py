@@ -1,7 +1,5 @@
 """What a dry run says: needs, placement, sizes, and that nothing is made."""
 
-from __future__ import annotations
-
 from small_runs import FAMILIES, REPOSITORY, record, write_records
 from tiny_models import save_tiny_model
 
@@ -27,10 +25,7 @@ def test_a_dry_run_says_everything_and_makes_nothing(tmp_path, caplog):
         "cluster.device=cpu",
     ]
     assert main(arguments) == 0
-    said = [
-        "needed",
-        "a step: 2 questions x 1 copies",
-    ]
+    said = ["needed", "a step: 2 questions x 1 copies"]
     assert all(words in caplog.text for words in said)
     assert "dry run: no faults, no doubts; no run was started or written" in caplog.text
     caplog.clear()

@@ -1,7 +1,5 @@
 """Options go to the engines as they are, but for those that a run cannot do without."""
 
-from __future__ import annotations
-
 from dataclasses import fields
 from pathlib import Path
 
@@ -35,7 +33,7 @@ def test_an_entry_of_a_section_leaves_its_other_entries():
     assert config == plain | {"zero_optimization": zero, "wall_clock_breakdown": True}
 
 
-def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path: Path):
+def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path):
     base, own = tmp_path / "base.yaml", tmp_path / "own.yaml"
     base.write_text("rollout: {vllm_options: {enforce_eager: true, block_size: 32}}\n")
     own.write_text(f"base: {base}\nrollout: {{vllm_options: {{block_size: 16}}}}\n")
@@ -49,7 +47,7 @@ def test_options_are_set_whole_or_one_by_one_and_kept_with_the_run(tmp_path: Pat
     assert anew.rollout.vllm_options == {"block_size": 8}
 
 
-def test_a_fault_names_the_option_its_line_and_the_reason(tmp_path: Path):
+def test_a_fault_names_the_option_its_line_and_the_reason(tmp_path):
     file = tmp_path / "own.yaml"
     file.write_text("rollout:\n  vllm_options:\n    enforce_eager: true\n    seed: 3\n")
     fault = only_fault(file=file)
@@ -74,7 +72,7 @@ def test_a_fault_names_the_option_its_line_and_the_reason(tmp_path: Path):
         ("policy.deepspeed_options.wall_clock=true", "choose among activation_checkpointing, aio"),
     ],
 )
-def test_what_a_run_relies_on_and_what_nobody_knows_is_refused(override: str, said: str):
+def test_what_a_run_relies_on_and_what_nobody_knows_is_refused(override, said):
     assert said in only_fault(override)
 
 

@@ -1,7 +1,5 @@
 """The environment of the scripts: its Python, its sources, and an installation from the pins."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re
@@ -393,10 +391,7 @@ def test_an_environment_whose_python_or_pip_is_gone_is_made_afresh(tmp_path, fau
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/python3.11").symlink_to(python)
     told = call(
-        MAKE,
-        tmp_path,
-        REQUIREMENTS="requirements.txt",
-        PATH=f"{tmp_path}/bin:{os.environ['PATH']}",
+        MAKE, tmp_path, REQUIREMENTS="requirements.txt", PATH=f"{tmp_path}/bin:{os.environ['PATH']}"
     )
     version = "3.12" if fault == "replaced" else "3.11"
     assert f"environment: creating .venv with Python {version}.7\n" in told.stdout

@@ -1,7 +1,5 @@
 """Evaluating a run directory as users do: scripts/evaluate_model.sh and real vLLM servers."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The command line of evaluations: what it makes of good input, and what it says of bad."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

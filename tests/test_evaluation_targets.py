@@ -1,7 +1,5 @@
 """What an evaluation asks, and of whom: draws of tasks, and the models of a run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

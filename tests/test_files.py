@@ -1,7 +1,5 @@
 """Files that survive kills and full disks, and locks."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

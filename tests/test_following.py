@@ -1,7 +1,5 @@
 """Following runs: what is new, how long they take, and who may look."""
 
-from __future__ import annotations
-
 import http.client
 import json
 import socket
@@ -43,7 +41,7 @@ def mark(run: LiveRun) -> str:
 # ---------------------------------------------------------------- what is new
 
 
-def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run: Path):
+def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run):
     live = LiveRun(run)
     known = mark(live)
     nothing = news_since(known, live)
@@ -63,7 +61,7 @@ def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run: Path):
     assert live.details(3) == {}
 
 
-def test_a_run_that_went_back_is_loaded_again(run: Path):
+def test_a_run_that_went_back_is_loaded_again(run):
     live = LiveRun(run)
     add_step(run, 2)
     known = mark(live)
@@ -75,7 +73,7 @@ def test_a_run_that_went_back_is_loaded_again(run: Path):
         assert news_of([live], marks) == {"reload": True}
 
 
-def test_a_run_is_followed_from_before_its_first_step(tmp_path: Path):
+def test_a_run_is_followed_from_before_its_first_step(tmp_path):
     source = LiveRun(write_run(tmp_path, "empty", {})).source()
     assert source.live is not None
     assert source.live["progress"] == "no step yet: the engines are starting"
@@ -131,7 +129,7 @@ def asked(
     return answer.status, answer.read().decode(), answer.headers
 
 
-def test_the_page_is_served_to_this_machine_alone(server: LiveServer):
+def test_the_page_is_served_to_this_machine_alone(server):
     assert server.server_address[0] == "127.0.0.1"
     status, text, headers = asked(server, f"/{server.key}/")
     assert (status, "connect-src" in text) == (200, True)
@@ -142,7 +140,7 @@ def test_the_page_is_served_to_this_machine_alone(server: LiveServer):
         assert other.key != server.key
 
 
-def test_who_does_not_know_the_key_or_comes_by_another_name_sees_nothing(server: LiveServer):
+def test_who_does_not_know_the_key_or_comes_by_another_name_sees_nothing(server):
     key = server.key
     others = ("/", "/new", "/details?run=0&step=1", f"/{key}/metrics.jsonl", f"/{key[:-1]}/")
     for path in others:
@@ -152,7 +150,7 @@ def test_who_does_not_know_the_key_or_comes_by_another_name_sees_nothing(server:
     assert asked(server, f"/{key}/", method="POST")[0] == 501
 
 
-def test_news_are_asked_for_by_marks(server: LiveServer, run: Path):
+def test_news_are_asked_for_by_marks(server, run):
     known = mark(server.runs[0])
     add_step(run, 2)
     status, text, _ = asked(server, f"/{server.key}/new?have={known}")
@@ -163,7 +161,7 @@ def test_news_are_asked_for_by_marks(server: LiveServer, run: Path):
     assert asked(server, f"/{server.key}/new?have={known}")[0] == 503
 
 
-def test_a_browser_that_takes_no_answer_holds_up_no_other(server: LiveServer):
+def test_a_browser_that_takes_no_answer_holds_up_no_other(server):
     request = f"GET /{server.key}/ HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode()
     address = ("127.0.0.1", server.server_address[1])
     waiting = [socket.create_connection(address, timeout=30) for _ in range(4)]
@@ -174,7 +172,7 @@ def test_a_browser_that_takes_no_answer_holds_up_no_other(server: LiveServer):
         connection.close()
 
 
-def test_the_tokens_of_a_step_are_asked_for_when_they_are_looked_at(server: LiveServer):
+def test_the_tokens_of_a_step_are_asked_for_when_they_are_looked_at(server):
     where = f"/{server.key}/details"
     status, text, _ = asked(server, f"{where}?run=0&step=1")
     assert status == 200

@@ -4,8 +4,6 @@
 differently. The next one records it anew, and says so.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -39,7 +37,7 @@ async def say_the_seed(request: Request) -> Generation:
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
-def test_both_schedules_ask_as_they_always_did(schedule: str) -> None:
+def test_both_schedules_ask_as_they_always_did(schedule):
     rules = Interaction(
         schedule=schedule, num_rounds=3, num_evaluations=2, horizon=2, prompt_reuse=2
     )
@@ -56,12 +54,12 @@ def test_both_schedules_ask_as_they_always_did(schedule: str) -> None:
     }
 
 
-def test_validation_samples_under_the_seeds_it_always_had() -> None:
+def test_validation_samples_under_the_seeds_it_always_had():
     answers = asyncio.run(answer_alone(QUESTIONS, generate=say_the_seed, num_agents=2, seed=7))
     assert answers == GOLDEN["validation"]
 
 
-def test_the_evaluation_asks_as_it_always_did() -> None:
+def test_the_evaluation_asks_as_it_always_did():
     task = BenchmarkTask("gsm8k/17", "math", "What is 48 + 23?", "What is 48 + 23? Box it.", "71")
     calls = []
 

@@ -1,7 +1,5 @@
 """From inference.jsonl to evaluation.json, with accuracies counted by hand."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import importlib.util
 import json

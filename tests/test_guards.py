@@ -1,7 +1,5 @@
 """A run whose updates change nothing ends; signs of harm are told once."""
 
-from __future__ import annotations
-
 import logging
 import re
 from pathlib import Path
@@ -185,7 +183,7 @@ NOTHING = ("nothing that was said is learnt from", (MOST_TOKENS, "reward.scheme"
     ],
 )
 def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
-    row: dict[str, float], turn: Turn | None, says: str, remedies: tuple[str, ...], caplog
+    row, turn, says, remedies, caplog
 ):
     readable = said(0, READABLE, role="solution" if turn is None else turn.role)
     is_picked = any(name in str(row) for name in ("invalid_rate", "truncated_rate"))
@@ -214,7 +212,7 @@ def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
 
 
 @pytest.mark.parametrize(("num_bad", "is_said"), [(4, False), (5, True)])
-def test_the_last_line_speaks_of_the_latest_steps(num_bad: int, is_said: bool):
+def test_the_last_line_speaks_of_the_latest_steps(num_bad, is_said):
     rows = [{"step": step, "reward/spread": 0.0} for step in range(1, 41)]
     rows += [{"step": step, "reward/spread": float(step <= 50 - num_bad)} for step in range(41, 51)]
     level, line = closing_line(rows, Path("saves/x/models"))

@@ -1,7 +1,5 @@
 """Ideas beyond the paper, as users name them; their rewards are computed by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -59,7 +57,7 @@ def test_judges_are_paid_for_what_tells_answers_apart():
 
 
 @pytest.mark.parametrize("score", [1, 2, 3])
-def test_a_judge_who_always_says_the_same_is_paid_nothing(score: int):
+def test_a_judge_who_always_says_the_same_is_paid_nothing(score):
     (rewards,) = consistently(judged("a", ("7", score), ("7", score), ("8", score)))
     assert {own[1:] for own in rewards} == {(0.0, 0.0)}
 
@@ -119,7 +117,7 @@ def test_a_solution_without_a_score_is_below_nobody():
 
 
 @pytest.mark.parametrize("scheme", ["interaction", "pairwise", "consistency", "scored_majority"])
-def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme: str):
+def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme):
     """As in the paper: 0 for the evaluation, -1 for the scoring."""
     said = judged("a", ("7", None), ("7", 1), ("8", 3), ("8", 3))
     assert paid(scheme, said).discussions[0].rewards[1:3] == (0.0, -1.0)
@@ -224,10 +222,7 @@ def test_a_solver_reads_what_its_programs_print_and_goes_on():
     solution, answers = solve_with_python(
         PROGRAM.format("48 + 23"), PROGRAM.format("1 / 0"), r"So \boxed{71}."
     )
-    assert answers == [
-        "```output\n71\n```",
-        "```output\nZeroDivisionError: division by zero\n```",
-    ]
+    assert answers == ["```output\n71\n```", "```output\nZeroDivisionError: division by zero\n```"]
     parts = [PROGRAM.format("48 + 23"), answers[0], PROGRAM.format("1 / 0"), answers[1]]
     assert solution.text == "\n".join([*parts, r"So \boxed{71}."])
     assert solution.generation.sampled == (True, False, True)
@@ -245,6 +240,6 @@ def test_a_solver_reads_what_its_programs_print_and_goes_on():
         (PROGRAM.format(1), "coding"),  # the program is the answer
     ],
 )
-def test_a_solver_who_asks_for_no_program_to_be_run_is_done(said: str, domain: str):
+def test_a_solver_who_asks_for_no_program_to_be_run_is_done(said, domain):
     solution, answers = solve_with_python(said, domain=domain)
     assert (solution.text, answers) == (said, [])

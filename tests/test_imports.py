@@ -1,7 +1,5 @@
 """The core knows no engine, and imports run downwards only."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re

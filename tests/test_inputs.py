@@ -1,7 +1,5 @@
 """Where the names of a config lead, and that a run goes on with what it began with."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

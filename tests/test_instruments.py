@@ -1,7 +1,5 @@
 """Instruments of collapse, by numbers computed by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -9,13 +7,7 @@ import pytest
 from builders import discussion, turn
 
 from comas.ideas.confident_majority import confidence
-from comas.run.metrics.instruments import (
-    Rewarded,
-    entropy,
-    instruments,
-    reliability,
-    reward_noise,
-)
+from comas.run.metrics.instruments import Rewarded, entropy, instruments, reliability, reward_noise
 from comas.types import RewardedDiscussion, Turn
 
 
@@ -104,7 +96,7 @@ def test_tokens_of_a_tool_make_no_solution_more_confident():
         ({}, None),
     ],
 )
-def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected: float | None):
+def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected):
     found = reliability(answers)
     assert found == (None if expected is None else pytest.approx(expected))
 
@@ -146,10 +138,7 @@ def test_reliability_compares_the_solutions_of_a_question_in_all_its_discussions
         discussion(*(said(f"r0.s{i}", rf"\boxed{{{n}}}") for i, n in enumerate(numbers)))
         for numbers in ((7, 7, 8), (8, 8))
     )
-    rewarded = [
-        RewardedDiscussion(first, (1.0, 0.5, 0.0)),
-        RewardedDiscussion(second, (0.5, None)),
-    ]
+    rewarded = [RewardedDiscussion(first, (1.0, 0.5, 0.0)), RewardedDiscussion(second, (0.5, None))]
     shown = instruments(rewarded, verdicts={}, num_agents=1)
     # By pairs within a discussion: 7 and 7, 7 and 8, 7 and 8, and 8 and 8.
     assert shown["instruments/diversity"] == pytest.approx(2 / 4)

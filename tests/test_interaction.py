@@ -1,7 +1,5 @@
 """The schedules: who speaks, what they see, and that nothing waits without need."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable

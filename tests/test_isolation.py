@@ -1,7 +1,5 @@
 """What runs programs where a machine cannot isolate them, and what is said of it before."""
 
-from __future__ import annotations
-
 import json
 import logging
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The Ray that a run starts: closed to others, and gone afterwards with all that it started."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A question discussed while somebody watches, against a scripted model."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from typing import NoReturn
@@ -73,7 +71,7 @@ def test_the_final_answer_is_what_is_boxed_and_the_whole_of_what_boxes_nothing()
         (("2", "?"), "score 2 of 3, the best of 2 solutions"),
     ],
 )
-def test_it_is_said_how_the_judges_scored_the_final_answer(scorings: tuple[str, ...], said: str):
+def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     calls = [
         Call(label, 0, (), f"<score>{score}</score>", "stop", 1, 1, 0.1)
         for i, score in enumerate(scorings)

@@ -1,7 +1,5 @@
 """The learning rate of every optimiser step, computed by hand."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import pytest

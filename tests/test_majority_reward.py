@@ -1,7 +1,5 @@
 """TTRL: pseudo-labels by majority, computed by hand, and no way by which an answer reaches them."""
 
-from __future__ import annotations
-
 import pytest
 from builders import discussion, turn
 
@@ -67,7 +65,7 @@ def test_the_share_of_the_majority_is_a_mean_over_questions_that_voted():
 
 
 @pytest.mark.parametrize("domain", ["coding", "science"])
-def test_coding_and_science_contribute_no_gradient(domain: Domain):
+def test_coding_and_science_contribute_no_gradient(domain):
     """No sample, so no advantage: a constant reward beside those of math would become one."""
     discussions = [held("other", boxed("7"), domain=domain), held("math", boxed("7"), boxed("8"))]
     rewarded = SCHEME(discussions, evidence={}).discussions

@@ -1,7 +1,5 @@
 """The strict math verifier: what is the same answer, and what is not (verdicts/math.txt)."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import ThreadPoolExecutor
 

@@ -1,12 +1,9 @@
 """Adapters become whole models that say the same."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path
 
-import pytest
 import torch
 from peft import LoraConfig, PeftModel
 from tiny_models import save_tiny_model
@@ -34,7 +31,7 @@ def save_adapter(base: Path, folder: Path) -> PeftModel:
     return adapted
 
 
-def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path: Path) -> None:
+def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path):
     base = Path(save_tiny_model(tmp_path / "base", "tied"))
     adapted = save_adapter(base, tmp_path / "run/models/agent_1")
     template = (Path(model_cards.__file__).parent / "model_card.md").read_text()
@@ -58,9 +55,7 @@ def test_a_merged_model_is_whole_and_says_what_its_adapter_says(tmp_path: Path) 
         assert (plain - merged(ids).logits).abs().max() > 0.1
 
 
-def test_an_interrupted_merge_leaves_no_half_model_and_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_interrupted_merge_leaves_no_half_model_and_goes_on(tmp_path, monkeypatch, caplog):
     base = Path(save_tiny_model(tmp_path / "base", "tied"))
     run, merged = tmp_path / "run", tmp_path / "run/merged"
     for agent in range(2):
@@ -88,9 +83,7 @@ def test_an_interrupted_merge_leaves_no_half_model_and_goes_on(
     assert f"{merged}/agent_1 (kept)" not in caplog.text
 
 
-def test_what_is_not_the_adapter_s_whole_model_is_not_kept(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_what_is_not_the_adapter_s_whole_model_is_not_kept(tmp_path, caplog):
     base = Path(save_tiny_model(tmp_path / "base", "tied"))
     run, output = tmp_path / "run", tmp_path / "merged"
     save_adapter(base, run / "models/agent_0")
@@ -105,9 +98,7 @@ def test_what_is_not_the_adapter_s_whole_model_is_not_kept(
     assert "agent_0 is there already, and not whole" in caplog.text
 
 
-def test_a_run_without_adapters_has_nothing_to_merge(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_run_without_adapters_has_nothing_to_merge(tmp_path, caplog):
     save_tiny_model(tmp_path / "models/agent_0", "tied")
     assert main([str(tmp_path)]) != 0
     assert "holds no LoRA adapters" in caplog.text

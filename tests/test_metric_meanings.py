@@ -1,7 +1,5 @@
 """Every metric of a run has one meaning."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -35,7 +33,7 @@ def meanings_of(name: str) -> list[str]:
         ("train/accuracy/music", []),
     ],
 )
-def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name: str, begins: list[str]):
+def test_a_metric_is_found_by_the_pattern_that_its_name_fits(name, begins):
     assert [text[:42] for text in meanings_of(name)] == [text[:42] for text in begins]
 
 

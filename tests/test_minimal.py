@@ -1,7 +1,5 @@
 """The method in one file against the whole implementation: the same numbers from the same turns."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from random import Random
@@ -13,11 +11,7 @@ from comas import minimal, types
 from comas.config.schema import Interaction, ReinforcePP
 from comas.interaction.schedules import draw_speakers
 from comas.policy_optimization.advantages import AdvantageInputs, reinforce_pp
-from comas.policy_optimization.batching import (
-    StepTotals,
-    response_mask,
-    rollout_logprobs,
-)
+from comas.policy_optimization.batching import StepTotals, response_mask, rollout_logprobs
 from comas.policy_optimization.losses import Targets, policy_loss
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation.interaction_reward import interaction_reward

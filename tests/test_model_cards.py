@@ -1,7 +1,5 @@
 """A saved model says where it comes from, and its card's own code opens it."""
 
-from __future__ import annotations
-
 import dataclasses
 import re
 from pathlib import Path

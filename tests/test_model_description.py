@@ -1,7 +1,5 @@
 """What is exported says the same to transformers 4 as to version 5."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -63,9 +61,7 @@ def read(path: Path) -> dict[str, Any]:
 
 @FAMILIES
 @pytest.mark.parametrize("version", [4, 5])
-def test_an_exported_model_is_described_in_the_words_of_both_versions(
-    tmp_path: Path, family: str, version: int
-) -> None:
+def test_an_exported_model_is_described_in_the_words_of_both_versions(tmp_path, family, version):
     base, output = save_base(tmp_path / "base", family, version=version), tmp_path / "agent_0"
     save_whole(base, output)
     config = read(output / "config.json")
@@ -81,7 +77,7 @@ def test_an_exported_model_is_described_in_the_words_of_both_versions(
     assert found.chat_template == written.chat_template
 
 
-def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path):
     said = {
         "tokenizer_class": "Qwen2Tokenizer",
         "additional_special_tokens": ["<|im_start|>"],
@@ -95,7 +91,7 @@ def test_a_tokenizer_that_version_4_wrote_stays_as_it_is(tmp_path: Path) -> None
     assert json.loads((folder / "tokenizer_config.json").read_text()) == said
 
 
-def test_a_card_names_the_versions_that_were_tried() -> None:
+def test_a_card_names_the_versions_that_were_tried():
     """After an upgrade of the pins: run the slow test below, then change the card."""
     card = (Path(model_cards.__file__).parent / "model_card.md").read_text()
     assert f"tried with 4.57.6 and {transformers.__version__}" in card
@@ -125,9 +121,7 @@ def older_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("agent", [*ROPE, "qwen2", "llama"])
-def test_transformers_4_57_says_the_same(
-    older_python: Path, society: Path, tmp_path: Path, agent: str
-) -> None:
+def test_transformers_4_57_says_the_same(older_python, society, tmp_path, agent):
     """Of models with other positions than the default, and of the quick-start's."""
     base = save_base(tmp_path / "base", agent) if agent in ROPE else society / "models" / agent
     save_whole(base, tmp_path / "agent_0")

@@ -1,7 +1,5 @@
 """Models by name: one way to a folder, for training, sampling and evaluation alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import httpx

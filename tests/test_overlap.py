@@ -1,7 +1,5 @@
 """Questions that repeat another: the same words, 13 in a row, or all of a short one."""
 
-from __future__ import annotations
-
 import pytest
 
 from comas.data.preparation.overlap import OverlapIndex, words_of

@@ -1,7 +1,5 @@
 """The page of a run: what goes into it, compressed, and nothing else."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json
@@ -99,7 +97,7 @@ def test_a_run_on_a_page_has_every_discussion_with_prompts_tokens_and_their_numb
     assert set(said) == {"r0.s0", "r0.s0.e0", "r0.s0.e0.t0"}
 
 
-def test_a_run_without_tokens_says_why_there_are_none(tmp_path: Path):
+def test_a_run_without_tokens_says_why_there_are_none(tmp_path):
     folder = write_run(tmp_path, "none", {1: [discussion(1)]})
     shutil.rmtree(folder / "tokens")
     source = run_source(folder)
@@ -107,7 +105,7 @@ def test_a_run_without_tokens_says_why_there_are_none(tmp_path: Path):
     assert source.without_details == "the run's folder has no tokens/"
 
 
-def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run: Path, monkeypatch):
+def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run, monkeypatch):
     source = run_source(run, steps={1})
     assert [thread.step for thread in source.threads] == [1, 2]  # and those of the report
     assert source.path == str(run)
@@ -117,7 +115,7 @@ def test_a_page_shows_the_steps_that_are_asked_for_and_no_more_than_it_must(run:
     assert run_source(run).path == f"{run.parent.name}/{run.name}"
 
 
-def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path):
+def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run):
     source = report_source(run)
     settings, sizes, versions = source.tables
     assert ("society.num_agents", "4", "2") in settings.rows
@@ -139,7 +137,7 @@ def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run: Path)
         ({"train/accuracy": (0.5, None)}, ""),
     ],
 )
-def test_a_sentence_says_what_a_run_came_to(measured, said: str):
+def test_a_sentence_says_what_a_run_came_to(measured, said):
     steps = enumerate(zip(*measured.values(), strict=True))
     rows = [{"step": 60 * i, **dict(zip(measured, of, strict=True))} for i, of in steps]
     told = result_in_words(rows)
@@ -154,16 +152,16 @@ def test_a_sentence_says_what_a_run_came_to(measured, said: str):
         ({"vllm-omni": "1"}, "-"),
     ],
 )
-def test_a_package_has_the_version_of_the_distribution_that_it_came_with(packages, version: str):
+def test_a_package_has_the_version_of_the_distribution_that_it_came_with(packages, version):
     assert version_of("vllm", packages) == version
 
 
-def test_a_folder_that_is_no_run_is_named(tmp_path: Path):
+def test_a_folder_that_is_no_run_is_named(tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path} is no run directory"):
         run_source(tmp_path)
 
 
-def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tmp_path: Path):
+def test_answers_of_an_evaluation_are_threads_with_the_messages_of_every_call(tmp_path):
     subject = write(tmp_path / "quick" / "agent_0", evaluation(["c"], name="gsm8k", setup="debate"))
     asked = ({"role": "user", "content": "What is 48 + 23?"},)
     labels = ("r0.s0", "r0.s0.e0")

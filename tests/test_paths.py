@@ -1,7 +1,5 @@
 """One rule for relative paths: the folder of the YAML file, that of the user, the repository."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -73,7 +71,7 @@ def test_every_key_that_names_files_is_known():
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_a_path_leads_to_the_first_of_three_places_that_has_it(places: list[Path], name: str):
+def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
     file = write_yaml(places[0] / "mine.yaml", name, as_value(name, MISSING))
     based = places[1] / "based.yaml"
     based.write_text("base: ../yaml/mine.yaml\n")
@@ -89,7 +87,7 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places: list[Path
 @pytest.mark.parametrize(
     "name", ["quickstart/models/qwen2", "Qwen/Qwen2.5-3B-Instruct", "hub:a/b", "reasoning_gym", ""]
 )
-def test_a_name_that_is_no_path_stays(places: list[Path], name: str):
+def test_a_name_that_is_no_path_stays(places, name):
     (places[1] / "reasoning_gym").mkdir()
     config, _ = read(Config, None, [f"society.models=['{name}']", f"data.train='{name}'"])
     assert config.society.models == [name] and config.data.train == name
@@ -103,9 +101,7 @@ def test_a_name_that_is_no_path_stays(places: list[Path], name: str):
         ('"a\\0b"', "holds a NUL byte"),
     ],
 )
-def test_a_path_that_cannot_be_followed_is_a_fault_of_its_key(
-    places: list[Path], name: str, path: str, said: str
-):
+def test_a_path_that_cannot_be_followed_is_a_fault_of_its_key(places, name, path, said):
     if PATHS[name].rules.leads_to == "plug-in":
         path = f'{path[:-1]}.py:x"' if path.endswith('"') else f"{path}.py:x"
     value = f"[{path}]" if isinstance(PATHS[name].default, list) else path
@@ -113,7 +109,7 @@ def test_a_path_that_cannot_be_followed_is_a_fault_of_its_key(
     assert fault.settings[0].key == name and said in fault.constraint
 
 
-def test_a_base_and_a_config_are_looked_for_likewise(places: list[Path]):
+def test_a_base_and_a_config_are_looked_for_likewise(places):
     for number, place in enumerate(places):
         (place / "base.yaml").write_text(f"seed: {number}\n")
     mine = places[0] / "mine.yaml"
@@ -131,7 +127,7 @@ def test_a_base_and_a_config_are_looked_for_likewise(places: list[Path]):
         assert fault.settings[0].key == "CONFIG"
 
 
-def test_what_is_found_nowhere_is_refused_with_all_places(places: list[Path]):
+def test_what_is_found_nowhere_is_refused_with_all_places(places):
     mine = places[0] / "mine.yaml"
     mine.write_text("data: {train: my/own}\nreward: {scheme: 'my/own.py:x'}\n")
     config, _ = read(Config, mine, [])
@@ -146,7 +142,7 @@ def test_what_is_found_nowhere_is_refused_with_all_places(places: list[Path]):
 # ---------------------------------------------------------------- commands
 
 
-def test_a_file_that_exists_is_no_override(places: list[Path], caplog):
+def test_a_file_that_exists_is_no_override(places, caplog):
     config = write_yaml(places[1] / "seed=x.yaml", "no_such_key", 1)
     assert main(["--dry-run", config.name]) == EXIT_FAULT
     assert f"no_such_key = 1  ({config.name}, line 1)" in caplog.text or str(config) in caplog.text
@@ -155,7 +151,7 @@ def test_a_file_that_exists_is_no_override(places: list[Path], caplog):
     assert (command.path, command.config.limit) == ("lr=1", 5)
 
 
-def test_a_script_says_where_it_was_started(tmp_path: Path):
+def test_a_script_says_where_it_was_started(tmp_path):
     """From the repository, where scripts go, and from nowhere else."""
     said = "from comas.config.paths import here; print(here())"
     environment = os.environ | {paths.STARTED_IN: str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
@@ -166,7 +162,7 @@ def test_a_script_says_where_it_was_started(tmp_path: Path):
 
 
 @pytest.mark.parametrize("name", ["train_comas", "evaluate_model", "view", "discuss", "check_data"])
-def test_every_script_that_takes_paths_hands_on_where_it_was_started(tmp_path: Path, name: str):
+def test_every_script_that_takes_paths_hands_on_where_it_was_started(tmp_path, name):
     shutil.copytree(REPOSITORY / "scripts", tmp_path / "scripts")
     (tmp_path / "scripts/environment.sh").write_text(f"PYTHON_BIN={tmp_path}/python\n")
     (tmp_path / "python").write_text(f'#!/bin/sh\necho "${paths.STARTED_IN}"\n')

@@ -1,7 +1,5 @@
 """The pinned versions: the same in both files, and what every pinned package asks for."""
 
-from __future__ import annotations
-
 from importlib.metadata import distribution
 
 import pytest

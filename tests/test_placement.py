@@ -1,7 +1,5 @@
 """In which slots engines run, and what is said when they do not fit."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

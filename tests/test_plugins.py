@@ -1,7 +1,5 @@
 """Plug-ins: objects from a user's own files and packages, named where ours could be."""
 
-from __future__ import annotations
-
 import json
 import os
 import pickle
@@ -179,7 +177,7 @@ benchmark = Benchmark(name="mine", form="math", source=source, convert=f)
         (SETUPS, "setup", "f() is called with (task, ask)"),
     ],
 )
-def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name: str, call: str):
+def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name, call):
     path = written(tmp_path / "misfits.py", MISFITS)
     said = refusal(f"{path}:{name}", registry)
     assert f"{path}, line " in said and call in said and f"; make it {registry.wanted}" in said
@@ -224,7 +222,7 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ],
 )
 def test_what_ends_the_process_or_returns_something_else_is_told_by_a_dry_run(
-    tmp_path, caplog, key: str, definition: str | None, said: str
+    tmp_path, caplog, key, definition, said
 ):
     name = "builtins:print"
     if definition is not None:

@@ -3,8 +3,6 @@
 Run as a script, this file is one rank of ``run_rank``.
 """
 
-from __future__ import annotations
-
 import os
 
 os.environ["DS_ACCELERATOR"] = "cpu"
@@ -297,11 +295,7 @@ def model(request: pytest.FixtureRequest, qwen2: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("zero_stage", "gradient_checkpointing", "algorithm"),
-    [
-        *product(ZERO_STAGES, [False, True], [REINFORCE_PP]),
-        (2, False, Grpo()),
-        (2, False, DR_GRPO),
-    ],
+    [*product(ZERO_STAGES, [False, True], [REINFORCE_PP]), (2, False, Grpo()), (2, False, DR_GRPO)],
 )
 def test_two_optimiser_steps_equal_plain_pytorch(
     model, zero_stage, gradient_checkpointing, algorithm

@@ -1,10 +1,7 @@
 """Samples, losses and batches, computed by hand."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import builders
@@ -280,7 +277,7 @@ def test_the_loss_is_openrlhfs(correction, aggregation):
     assert found.loss.item() == expected.item()
 
 
-def test_a_loss_of_ones_own_is_one_file_and_what_is_none_is_refused(tmp_path: Path):
+def test_a_loss_of_ones_own_is_one_file_and_what_is_none_is_refused(tmp_path):
     file = tmp_path / "mine.py"
     file.write_text("def mine(i): return -i.logprobs\ndef scalar(i): return i.logprobs.sum()")
     logprobs, advantages, mask = torch.ones(2, 3), torch.ones(2, 3), mask_of(3, 2)

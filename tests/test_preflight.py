@@ -1,7 +1,5 @@
 """What a run needs beside what is there: every line of the table, from readings given as data."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path
@@ -24,18 +22,9 @@ from comas.preflight.machine import (
     why_on_cpu,
     why_unusable,
 )
-from comas.preflight.memory import (
-    GIB,
-    ModelShape,
-    engine_memory,
-    memory_needs,
-)
+from comas.preflight.memory import GIB, ModelShape, engine_memory, memory_needs
 from comas.preflight.needs import Need, PreflightError, faults_of, table
-from comas.preflight.survey import (
-    device_needs,
-    disk_need,
-    prepare,
-)
+from comas.preflight.survey import device_needs, disk_need, prepare
 from comas.types import Question
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"

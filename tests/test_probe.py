@@ -1,9 +1,6 @@
 """What the probe counts, by hand: one right and one wrong solution, asked of two agents."""
 
-from __future__ import annotations
-
 import json
-from pathlib import Path
 
 import pytest
 
@@ -101,14 +98,14 @@ def test_a_prompt_over_the_limit_names_nothing():
         ({"solution": " "}, "solution"),
     ],
 )
-def test_a_faulty_line_is_named_with_its_place(tmp_path: Path, change: dict, said: str) -> None:
+def test_a_faulty_line_is_named_with_its_place(tmp_path, change, said):
     path = tmp_path / "probe.jsonl"
     path.write_text(json.dumps(LINE) + "\n" + json.dumps(LINE | {"id": "b"} | change) + "\n")
     with pytest.raises(DataError, match=f"line 2.*{said}"):
         load_probe(path)
 
 
-def test_the_quick_starts_probe_is_of_held_out_questions_and_every_kind(tmp_path: Path) -> None:
+def test_the_quick_starts_probe_is_of_held_out_questions_and_every_kind(tmp_path):
     path = tmp_path / "probe.jsonl"
     path.write_text("\n".join(map(json.dumps, probe_records(seed=3))))
     items = load_probe(path)

@@ -1,7 +1,5 @@
 """Looking at processes that end: ``comas.utils.processes``."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Long work shows that it goes on, on a terminal and without one; short work says nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 import logging
@@ -47,7 +45,7 @@ def test_short_work_says_nothing_without_a_terminal(caplog, capsys):
 
 @pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize(("initial", "left"), [(0, "03:20"), (24, "04:26")])
-def test_the_time_left_follows_from_what_was_counted_here(caplog, initial: int, left: str):
+def test_the_time_left_follows_from_what_was_counted_here(caplog, initial, left):
     with progress_bar("rollout", unit="turn", total=288, initial=initial) as bar:
         assert str(bar) == f"rollout: {initial}/288 turns, 00:00 so far, ? left"
         bar.set_postfix(failed=1, refresh=False)

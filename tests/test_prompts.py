@@ -1,7 +1,5 @@
 """What a role is told by its prompt; the rest of the wording is free."""
 
-from __future__ import annotations
-
 import pytest
 
 from comas.interaction.prompts import (
@@ -21,11 +19,7 @@ from comas.reward_formulation.judgment_reward import parse_judgment
 from comas.reward_formulation.self_rewarding import parse_rating
 from comas.types import ALL_DOMAINS, DOMAINS, Domain
 
-SUBJECTS = {
-    "math": "math",
-    "science": "physics, chemistry or biology",
-    "coding": "program",
-}
+SUBJECTS = {"math": "math", "science": "physics, chemistry or biology", "coding": "program"}
 
 
 def prompt(template: Template, domain: Domain) -> str:
@@ -35,7 +29,7 @@ def prompt(template: Template, domain: Domain) -> str:
 
 @pytest.mark.parametrize("domain", DOMAINS)
 @pytest.mark.parametrize("template", [SOLUTION, EVALUATION, SCORING])
-def test_every_prompt_names_its_domain(template: Template, domain: Domain):
+def test_every_prompt_names_its_domain(template, domain):
     before, asked, _ = prompt(template, domain).partition("QUESTION")
     assert asked and SUBJECTS[domain] in before
 
@@ -50,7 +44,7 @@ def test_every_prompt_names_its_domain(template: Template, domain: Domain):
         (RATING, parse_rating, 2),
     ],
 )
-def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain: Domain):
+def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
     text = prompt(template, domain)
     assert "QUESTION" in text and "THE SOLUTION" in text
     assert ("THE EVALUATION" in text) == (template == SCORING)

@@ -1,7 +1,5 @@
 """The published graders keep their faults; beside each, what the strict grader says."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

@@ -1,7 +1,5 @@
 """The embedded default: its questions, worked discussions and build."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -68,7 +66,7 @@ build.build_society(Path(sys.argv[1]), seed=int(sys.argv[2]))
 # ---- Questions ----
 
 
-def test_answers_are_right() -> None:
+def test_answers_are_right():
     rng = Random(1)
     for _ in range(200):
         a, b = (problem := draw_problem(rng, domain="math", held_out=False)).numbers
@@ -79,7 +77,7 @@ def test_answers_are_right() -> None:
         assert f" {large} " in problem.text and f" {small} " in problem.text
 
 
-def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path: Path) -> None:
+def test_train_and_validation_are_distinct_and_read_as_real_data(tmp_path):
     train = records(seed=0, held_out=False, num_per_domain=800)
     validation = records(seed=0, held_out=True, num_per_domain=100)
     rows = train + validation
@@ -100,7 +98,7 @@ def deciding_content(row: dict[str, str]) -> tuple[str, list[str]]:
     return row["task"], sorted(re.findall(r"\d+", row["prompt"]))
 
 
-def test_no_held_out_question_has_a_twin_to_train_on() -> None:
+def test_no_held_out_question_has_a_twin_to_train_on():
     for seed in range(3):
         train = records(seed=seed, held_out=False, num_per_domain=800)
         validation = records(seed=seed, held_out=True, num_per_domain=100)
@@ -114,7 +112,7 @@ def test_no_held_out_question_has_a_twin_to_train_on() -> None:
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_every_kind_of_mistake_makes_a_solution_wrong(domain: Domain) -> None:
+def test_every_kind_of_mistake_makes_a_solution_wrong(domain):
     problem = PROBLEMS[domain]
     assert work(problem, None) == Worked(RIGHT[domain], None)
     assert verify(domain, RIGHT[domain], problem.answer) == "correct"
@@ -126,9 +124,7 @@ def test_every_kind_of_mistake_makes_a_solution_wrong(domain: Domain) -> None:
 
 @pytest.mark.parametrize("held_out", [False, True])
 @pytest.mark.parametrize("domain", ["math", "science"])
-def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(
-    domain: Domain, held_out: bool
-) -> None:
+def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(domain, held_out):
     """Over all kinds, on both sides of the split; science forgives 5 %."""
     rng = Random(4)
     kinds = {*MISTAKES[domain], UNSEEN} - {SLIP}
@@ -139,7 +135,7 @@ def test_a_solution_has_a_mistake_exactly_when_its_answer_is_wrong(
             assert verdict == ("wrong" if worked.mistake else "correct"), (problem, worked)
 
 
-def test_a_slip_is_one_digit_of_the_right_way() -> None:
+def test_a_slip_is_one_digit_of_the_right_way():
     said = {slip(Random(i), PROBLEMS["science"]).text for i in range(300)}
     assert "In minutes: 7*60=420, 420+43=463. \\boxed{563}" in said  # miswritten
     assert "In minutes: 7*60=420, 420+83=503. \\boxed{503}" in said  # miscopied
@@ -147,7 +143,7 @@ def test_a_slip_is_one_digit_of_the_right_way() -> None:
     assert "In minutes: 7*60=420, 420+43=463. \\boxed{465}" not in said  # within 5 %
 
 
-def test_nobody_is_ever_shown_the_unseen_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_is_ever_shown_the_unseen_kind(monkeypatch):
     """Solvers that make no other mistake learn to make it, but no prompt quotes it."""
     mixture = Mixture(habit=0.0, other_mistake=0.0, unseen_mistake=1.0)
     drawn: list[Problem] = []
@@ -167,11 +163,11 @@ def test_nobody_is_ever_shown_the_unseen_kind(monkeypatch: pytest.MonkeyPatch) -
     assert num_made > 50
 
 
-def test_every_scoring_can_be_parsed() -> None:
+def test_every_scoring_can_be_parsed():
     assert {number: parse_score(text) for number, text in SCORINGS.items()} == {1: 1, 2: 2, 3: 3}
 
 
-def test_questions_and_lessons_are_those_that_numbers_were_measured_with() -> None:
+def test_questions_and_lessons_are_those_that_numbers_were_measured_with():
     """Any change of them makes another society, with other numbers."""
     digest = hashlib.sha256(repr(probe_records(seed=0)).encode())
     for held_out in (False, True):
@@ -185,7 +181,7 @@ def test_questions_and_lessons_are_those_that_numbers_were_measured_with() -> No
     assert digest.hexdigest()[:12] == "3f6d0beea664"
 
 
-def test_worked_discussions_never_show_a_held_out_question() -> None:
+def test_worked_discussions_never_show_a_held_out_question():
     held_out = [row["prompt"] for row in records(seed=0, held_out=True, num_per_domain=100)]
     rng = Random(6)
     examples = [e for _ in range(300) for e in discussion_examples(rng, Mixture(), "qwen2")]
@@ -197,7 +193,7 @@ def test_worked_discussions_never_show_a_held_out_question() -> None:
 # ---- Build ----
 
 
-def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path: Path) -> None:
+def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path):
     source = tmp_path / "recipe.py"
     source.write_text("steps = 1\n")
     before = build.fingerprint([source], seed=0)
@@ -213,9 +209,7 @@ async def _pretend_warm_start(models: Path, *, seed: int) -> None:
         (models / architecture).mkdir(parents=True)
 
 
-def test_a_society_is_built_once_and_found_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_society_is_built_once_and_found_again(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
     society = build_society(tmp_path, seed=0)
     assert society.parent == tmp_path / "quickstart"
@@ -243,9 +237,7 @@ def _build_under_way(root: Path, *, seed: int) -> Iterator[subprocess.Popen]:
         process.communicate()
 
 
-def test_the_next_build_removes_what_a_killed_one_left(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_next_build_removes_what_a_killed_one_left(monkeypatch, tmp_path):
     with _build_under_way(tmp_path, seed=1) as killed:
         assert len(list((tmp_path / "quickstart").iterdir())) == 2
         killed.send_signal(signal.SIGKILL)
@@ -257,12 +249,8 @@ def test_the_next_build_removes_what_a_killed_one_left(
 
 @pytest.mark.parametrize(("seed", "taught"), [(0, ["qwen2", "theirs"]), (1, ["llama", "qwen2"])])
 def test_a_build_waits_for_another_and_takes_the_society_if_it_is_the_same(
-    seed: int,
-    taught: list[str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
+    seed, taught, caplog, monkeypatch, tmp_path
+):
     monkeypatch.setattr(build, "_warm_start_all", _pretend_warm_start)
     caplog.set_level(logging.INFO, logger=files.log.name)
     with _build_under_way(tmp_path, seed=0) as other:
@@ -278,7 +266,7 @@ def test_a_build_waits_for_another_and_takes_the_society_if_it_is_the_same(
     assert sorted(folder.name for folder in (society / "models").iterdir()) == taught
 
 
-def test_muon_steps_as_pytorchs_does_up_to_its_rounding() -> None:
+def test_muon_steps_as_pytorchs_does_up_to_its_rounding():
     generator = torch.Generator().manual_seed(0)
     ours, theirs = (
         [torch.nn.Parameter(torch.zeros(shape)) for shape in ((96, 96), (288, 96), (96, 288))]
@@ -298,9 +286,7 @@ def test_muon_steps_as_pytorchs_does_up_to_its_rounding() -> None:
 
 
 @pytest.mark.stack
-def test_a_failing_warm_start_says_why_and_stops_the_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failing_warm_start_says_why_and_stops_the_other(tmp_path, monkeypatch):
     processes = []
     create = asyncio.create_subprocess_exec
 

@@ -1,21 +1,12 @@
 """The tiny agents: their tokenizers, models and warm start."""
 
-from __future__ import annotations
-
-from pathlib import Path
 from random import Random
 
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from comas.interaction.prompts import (
-    EVALUATION,
-    SCORING,
-    SOLUTION,
-    HistoryItem,
-    fill,
-)
+from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
 from comas.interaction.setup_prompts import user
 from comas.quickstart.examples import SCORINGS, Example, discussion_examples
 from comas.quickstart.questions import draw_problem
@@ -30,7 +21,7 @@ from comas.quickstart.warm_start import (
 )
 from comas.quickstart.worked import work
 from comas.quickstart.world import MISTAKES, Mixture
-from comas.types import DOMAINS, Domain
+from comas.types import DOMAINS
 
 PROBLEMS = {domain: draw_problem(Random(0), domain=domain, held_out=True) for domain in DOMAINS}
 RIGHT = {domain: work(problem, None).text for domain, problem in PROBLEMS.items()}
@@ -50,7 +41,7 @@ def tokenizer(architecture: str) -> PreTrainedTokenizerFast:
 # ---- Tokenizers ----
 
 
-def test_encoding_and_decoding_give_the_text_back(tokenizer: PreTrainedTokenizerFast) -> None:
+def test_encoding_and_decoding_give_the_text_back(tokenizer):
     rng = Random(7)
     texts = [
         text
@@ -65,9 +56,7 @@ def test_encoding_and_decoding_give_the_text_back(tokenizer: PreTrainedTokenizer
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
-def test_the_real_prompts_cost_few_tokens(
-    tokenizer: PreTrainedTokenizerFast, domain: Domain
-) -> None:
+def test_the_real_prompts_cost_few_tokens(tokenizer, domain):
     question, accusation = PROBLEMS[domain].text, LONGEST_ACCUSATION[domain]
     quoted = {"question": question, "solution": RIGHT[domain]}
     history = [HistoryItem(RIGHT[domain], accusation)] * 2
@@ -81,7 +70,7 @@ def test_the_real_prompts_cost_few_tokens(
     assert all(length <= bound for length, bound in zip(lengths, (20, 80, 48, 48), strict=True))
 
 
-def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:
+def test_the_chat_formats_are_those_of_qwen2_and_llama_3():
     message = [{"role": "user", "content": "Hi"}]
     rendered = {
         name: build_tokenizer(chat_format).apply_chat_template(
@@ -101,9 +90,7 @@ def test_the_chat_formats_are_those_of_qwen2_and_llama_3() -> None:
 # ---- Models and warm start ----
 
 
-def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
-    tokenizer: PreTrainedTokenizerFast,
-) -> None:
+def test_a_lesson_is_the_response_and_what_the_prompt_quotes(tokenizer):
     quoted = {"solution": RIGHT["science"], "evaluation": LONGEST_ACCUSATION["science"]}
     prompt = fill(SCORING, "science", question=PROBLEMS["science"].text, **quoted)
     plain = fill(SOLUTION, "math", question=PROBLEMS["math"].text)  # quotes none
@@ -123,9 +110,7 @@ def test_a_lesson_is_the_response_and_what_the_prompt_quotes(
     assert other.weights == [0.0] * len(prompt_ids) + [1.0] * num_learned
 
 
-def test_neither_padding_nor_neighbours_change_a_lessons_loss(
-    architecture: str, tokenizer: PreTrainedTokenizerFast
-) -> None:
+def test_neither_padding_nor_neighbours_change_a_lessons_loss(architecture, tokenizer):
     torch.manual_seed(0)
     model = build_model(architecture, tokenizer)
     for parameter in model.parameters():
@@ -141,7 +126,7 @@ def test_neither_padding_nor_neighbours_change_a_lessons_loss(
 
 
 @pytest.mark.stack
-def test_the_seed_decides_the_weights_and_every_step_is_told(architecture: str) -> None:
+def test_the_seed_decides_the_weights_and_every_step_is_told(architecture):
     told: list[tuple[int, int]] = []
 
     def weights(seed: int) -> dict[str, torch.Tensor]:
@@ -159,9 +144,7 @@ def test_the_seed_decides_the_weights_and_every_step_is_told(architecture: str) 
     assert not any(torch.equal(first[name], other[name]) for name in first)
 
 
-def test_a_saved_agent_loads_as_any_model(
-    architecture: str, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
-) -> None:
+def test_a_saved_agent_loads_as_any_model(architecture, tokenizer, tmp_path):
     """transformers loads some tokenizers with a class of its own choice: the ids must stay."""
     model = build_model(architecture, tokenizer)
     model.save_pretrained(tmp_path)

@@ -1,7 +1,5 @@
 """Questions that reasoning_gym makes, and its score_answer in the sandbox."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -34,14 +32,14 @@ def rules(**settings: object) -> Data:
 # ---------------------------------------------------------------- without the package
 
 
-def test_held_out_questions_have_seeds_and_sizes_of_their_own() -> None:
+def test_held_out_questions_have_seeds_and_sizes_of_their_own():
     held_out = held_out_rules(rules()).reasoning_gym
     assert held_out.size == NUM_HELD_OUT
     chain_sum = {"max_terms": 3, "seed": HELD_OUT}
     assert held_out.tasks == {"chain_sum": chain_sum, "countdown": {"seed": 5 + HELD_OUT}}
 
 
-def test_without_end_there_are_as_many_questions_as_a_run_asks() -> None:
+def test_without_end_there_are_as_many_questions_as_a_run_asks():
     endless = rules(size=None)
     assert endless_rules(endless, num_questions=7).reasoning_gym.size == 4  # of each of 2 tasks
     assert endless_rules(rules(), num_questions=7).reasoning_gym.size == 3
@@ -57,25 +55,25 @@ def test_without_end_there_are_as_many_questions_as_a_run_asks() -> None:
         ([*ON, "data.reasoning_gym.tasks.gcd.seed=x"], "must be a whole number from 0 to"),
     ],
 )
-def test_keys_that_make_no_questions_are_faults(overrides: list[str], said: str) -> None:
+def test_keys_that_make_no_questions_are_faults(overrides, said):
     with pytest.raises(ConfigError, match=said):
         load_config(REPOSITORY / "configs/quickstart.yaml", overrides)
 
 
-def test_tasks_for_which_a_constant_is_right_are_refused_with_the_reason() -> None:
+def test_tasks_for_which_a_constant_is_right_are_refused_with_the_reason():
     with pytest.raises(DataError, match=r"tasks: leave these out:\n") as error:
         generated_rows(rules(tasks={task: {} for task in UNSOUND} | TASKS))
     named = [fault.split(":")[0] for fault in str(error.value).split("\n  ")[1:]]
     assert named == ["coin_flip", "game_of_life_halting", "puzzle24"]
 
 
-def test_another_version_or_none_is_a_fault_with_the_command(monkeypatch) -> None:
+def test_another_version_or_none_is_a_fault_with_the_command(monkeypatch):
     monkeypatch.setattr(reasoning_gym, "version", lambda name: "9.9")
     with pytest.raises(DataError, match=r"version 0\.1\.25 .*: 9\.9 is installed: .*pip install"):
         generated_rows(rules(size=4))
 
 
-def test_a_gold_of_somebody_elses_is_a_fault() -> None:
+def test_a_gold_of_somebody_elses_is_a_fault():
     with pytest.raises(ValueError, match=r"none that data\.train=reasoning_gym makes"):
         verify_reasoning_gym(r"\boxed{1}", "71")
 
@@ -89,7 +87,7 @@ def made() -> list[dict[str, str]]:
     return [row for _, row in generated_rows(rules())]
 
 
-def test_tasks_take_turns_by_their_share_and_ids_say_how_questions_were_made(made) -> None:
+def test_tasks_take_turns_by_their_share_and_ids_say_how_questions_were_made(made):
     assert [row["id"].removeprefix("reasoning_gym/") for row in made] == [
         "chain_sum/seed0/0",
         "chain_sum/seed0/1",
@@ -99,7 +97,7 @@ def test_tasks_take_turns_by_their_share_and_ids_say_how_questions_were_made(mad
     assert {row["task"] for row in made} == {"reasoning"}
 
 
-def test_questions_do_not_depend_on_the_process(made, monkeypatch) -> None:
+def test_questions_do_not_depend_on_the_process(made, monkeypatch):
     """ransom_note goes through a set of letters."""
     wanted = rules(tasks={"ransom_note": {}}, size=3)
     first = generated_rows(wanted)
@@ -107,13 +105,13 @@ def test_questions_do_not_depend_on_the_process(made, monkeypatch) -> None:
     assert generated_rows(wanted) == first
 
 
-def test_held_out_questions_are_others(made) -> None:
+def test_held_out_questions_are_others(made):
     wanted = rules(tasks={"chain_sum": {}}, size=30)
     train, held_out = (load_questions("reasoning_gym", r) for r in (wanted, held_out_rules(wanted)))
     assert not {q.text for q in train.questions} & {q.text for q in held_out.questions}
 
 
-def test_tasks_that_cannot_be_made_are_named_all_at_once_with_what_there_is(made) -> None:
+def test_tasks_that_cannot_be_made_are_named_all_at_once_with_what_there_is(made):
     tasks = {"chain_summ": {}, "gcd": {"values": 3}, "lcm": {"min_value": -1}}
     with pytest.raises(DataError) as error:
         generated_rows(rules(tasks=tasks))
@@ -134,7 +132,7 @@ def golds(made) -> dict[str, str]:
 
 
 @pytest.mark.stack
-def test_tasks_judge_their_own_answers_right_and_others_wrong(golds) -> None:
+def test_tasks_judge_their_own_answers_right_and_others_wrong(golds):
     assert try_tasks(golds.values()) == "countdown, rubiks_cube, simple_integration, spiral_matrix"
     own = {task: Gold.read(gold).own_answer for task, gold in golds.items()}
     assert own.pop("rubiks_cube") is None  # judged by its rules alone
@@ -148,7 +146,7 @@ def test_tasks_judge_their_own_answers_right_and_others_wrong(golds) -> None:
 
 @pytest.mark.stack
 @pytest.mark.parametrize("task", ["spiral_matrix", "countdown", "simple_integration"])
-def test_an_answer_that_is_code_is_never_run(golds, task: str) -> None:
+def test_an_answer_that_is_code_is_never_run(golds, task):
     """reasoning_gym evaluates all three: each of these would be right."""
     gold = Gold.read(golds[task])
     own = str(gold.own_answer)
@@ -162,12 +160,12 @@ def test_an_answer_that_is_code_is_never_run(golds, task: str) -> None:
 
 
 @pytest.mark.stack
-def test_an_answer_that_takes_for_ever_is_wrong(golds) -> None:
+def test_an_answer_that_takes_for_ever_is_wrong(golds):
     assert verify_reasoning_gym(r"\boxed{9**9**9**9}", golds["countdown"]) == "wrong"
 
 
 @pytest.mark.stack
-def test_the_check_of_data_knows_them(made, capsys) -> None:
+def test_the_check_of_data_knows_them(made, capsys):
     assert main(["reasoning_gym", "data.reasoning_gym.tasks={gcd: {size: 2}}"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "reasoning_gym: 2 records, 0 of them faulty"

@@ -1,7 +1,5 @@
 """A recipe says what differs from its base, and what no longer fits is refused."""
 
-from __future__ import annotations
-
 import ast
 import re
 from pathlib import Path
@@ -36,7 +34,7 @@ def faults(path: Path | None, *overrides: str) -> list[str]:
 # ---------------------------------------------------------------- base
 
 
-def test_bases_form_chains_and_the_nearest_file_wins(tmp_path: Path):
+def test_bases_form_chains_and_the_nearest_file_wins(tmp_path):
     first = recipe(tmp_path, "first", "seed: 1\nrollout: {batch_size: 8, temperature: 2}\n")
     second = recipe(tmp_path, "second", f"base: {first}\nseed: 2\nsociety: {{num_agents: 3}}\n")
     config = load_config(recipe(tmp_path, "third", f"base: {second}\nname: third\nseed: 3\n"), [])
@@ -54,7 +52,7 @@ def test_the_quick_start_says_only_what_differs_from_the_papers_run():
     assert all(reasons)
 
 
-def test_faults_name_the_file_in_which_the_key_stands(tmp_path: Path):
+def test_faults_name_the_file_in_which_the_key_stands(tmp_path):
     base = recipe(tmp_path, "base", "seed: 1\nrollout:\n  batch_size: 0\n")
     file = recipe(tmp_path, "own", f"base: {base}\n\npolicy:\n  zero_stage: 9\n")
     stage, batch = sorted(faults(file))
@@ -72,9 +70,7 @@ def test_faults_name_the_file_in_which_the_key_stands(tmp_path: Path):
         ("{other}", "leads back to itself: {own} -> {other} -> {own}", "remove `base` from one"),
     ],
 )
-def test_a_base_that_cannot_be_is_one_fault_with_its_line(
-    tmp_path: Path, base: str, constraint: str, remedy: str
-):
+def test_a_base_that_cannot_be_is_one_fault_with_its_line(tmp_path, base, constraint, remedy):
     paths = {"own": str(tmp_path / "own.yaml"), "other": str(tmp_path / "other.yaml")}
     recipe(tmp_path, "other", f"base: {paths['own']}\n")
     own = recipe(tmp_path, "own", f"seed: 1\nbase: {base.format(**paths)}\n")
@@ -85,7 +81,7 @@ def test_a_base_that_cannot_be_is_one_fault_with_its_line(
     assert remedy in fault
 
 
-def test_what_cannot_be_read_is_one_fault(tmp_path: Path):
+def test_what_cannot_be_read_is_one_fault(tmp_path):
     base = recipe(tmp_path, "base", "seed: [1\n")
     [fault] = faults(recipe(tmp_path, "own", f"base: {base}\n"))
     assert fault.startswith(f"base = {base}  ({tmp_path}/own.yaml, line 1)\n   is not YAML")
@@ -98,7 +94,7 @@ def test_what_cannot_be_read_is_one_fault(tmp_path: Path):
 
 @pytest.mark.parametrize(("num_gpus", "is_here"), [(1, False), (8, True)])
 def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, num_gpus: int, is_here: bool
+    tmp_path, monkeypatch, num_gpus, is_here
 ):
     questions = tmp_path / "q.jsonl"
     paper = recipe(tmp_path, "paper", f"data: {{train: {questions}, validation: {questions}}}\n")
@@ -132,7 +128,7 @@ def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
         ("rollout.max_concurrent_requests=8", "rollout.max_num_seqs"),
     ],
 )
-def test_a_former_name_gets_an_error_that_says_the_present_one(former: str, present: str):
+def test_a_former_name_gets_an_error_that_says_the_present_one(former, present):
     [fault] = faults(None, former)
     assert f"was renamed {present}" in fault
     assert "-> write " in fault
@@ -158,7 +154,7 @@ def test_a_key_that_is_gone_is_refused_with_the_reason():
         ("lambd", "leave it out (without a critic it has no effect)"),
     ],
 )
-def test_a_key_of_the_released_code_is_refused_with_ours(key: str, remedy: str):
+def test_a_key_of_the_released_code_is_refused_with_ours(key, remedy):
     [fault] = faults(None, f"{key}=1")
     assert f"-> a key of the paper's released code: here {remedy}" in fault
     [fault] = faults(None, "optimization.actor_learning_rate=1")  # no section of its
@@ -178,10 +174,7 @@ def test_no_former_name_is_a_present_one_and_each_leads_to_one():
 # ---------------------------------------------------------------- schemas
 
 
-KEYS_STAND_IN = [
-    *Path(schema.__file__).parent.glob("[!_]*.py"),
-    Path(evaluation_config.__file__),
-]
+KEYS_STAND_IN = [*Path(schema.__file__).parent.glob("[!_]*.py"), Path(evaluation_config.__file__)]
 
 
 @pytest.mark.parametrize("path", KEYS_STAND_IN, ids=lambda path: path.name)

@@ -1,7 +1,5 @@
 """Engines and Ray that are lost: how it is noticed, what starts again, and when it is too much."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import subprocess
@@ -155,7 +153,7 @@ def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_name
         (AssertionError(), False),
     ],
 )
-def test_what_would_fail_again_is_no_lost_engine(cause: Exception, is_lost: bool):
+def test_what_would_fail_again_is_no_lost_engine(cause, is_lost):
     error = engine_error("rank 0", "updating", RayTaskError("update", "traceback", cause))
     assert isinstance(error, LostEngineError) == is_lost
     assert str(error).startswith("rank 0 failed while updating: ")
@@ -224,7 +222,7 @@ def caused(error: Exception, cause: Exception) -> Exception:
         (caused(GivenUpError("too often"), LostEngineError("rank 0 died")), 4),
     ],
 )
-def test_the_exit_status_tells_whose_fault_it_was(error: Exception, status: int):
+def test_the_exit_status_tells_whose_fault_it_was(error, status):
     assert exit_status(error) == status
 
 

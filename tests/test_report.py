@@ -1,7 +1,5 @@
 """Summaries of results folders, with every number counted by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -28,11 +26,7 @@ GOLDEN = Path(__file__).parent / "golden" / "summary.md"
 
 def small_results(results: Path) -> None:
     cost = Cost(calls=28, prompt_tokens=9000, completion_tokens=1200)
-    write(
-        results / "base",
-        evaluation(["cwww" * 2]),
-        evaluation(["cwcw"], setup="debate"),
-    )
+    write(results / "base", evaluation(["cwww" * 2]), evaluation(["cwcw"], setup="debate"))
     write(
         results / "trained",
         evaluation(["cccw" * 2], published=["cwww" * 2]),

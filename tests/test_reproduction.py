@@ -1,7 +1,5 @@
 """Studies: what is planned, what is finished, how runs are compared, one real run."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess
@@ -73,7 +71,7 @@ def result(experiment: str, seed: int, before: float | None, after: float | None
 
 
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
-def test_every_experiment_of_a_shipped_study_can_be_trained(path: Path, tmp_path: Path):
+def test_every_experiment_of_a_shipped_study_can_be_trained(path, tmp_path):
     study = load(Study, path, ["seeds=[3]"], check=find_conflicts)
     planned = plan_runs(study, tmp_path)
     assert [run.experiment for run in planned] == list(study.experiments)
@@ -81,7 +79,7 @@ def test_every_experiment_of_a_shipped_study_can_be_trained(path: Path, tmp_path
     assert study.reference in study.experiments
 
 
-def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path: Path):
+def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path):
     for wrong, told in (
         ("only=[muteed]", "names muteed, which is no experiment.*choose from comas, no_evaluation"),
         ("compare_with=comaz", "names comaz, which is no experiment"),
@@ -100,7 +98,7 @@ def test_wrong_studies_are_refused_with_what_is_allowed(tmp_path: Path):
         load(Study, None, [], check=find_conflicts)
 
 
-def test_a_configuration_lies_beside_its_study(tmp_path: Path):
+def test_a_configuration_lies_beside_its_study(tmp_path):
     (tmp_path / "mine.yaml").write_text("base: configs/quickstart.yaml\ntraining: {num_steps: 9}\n")
     study = replace(
         Study(),
@@ -116,7 +114,7 @@ def test_a_configuration_lies_beside_its_study(tmp_path: Path):
 # ---------------------------------------------------------------- runs
 
 
-def test_the_plan_knows_what_is_finished(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_the_plan_knows_what_is_finished(tmp_path, caplog):
     planned = plan(tmp_path, *TWO)
     labels = ["comas, seed 0", "muted, seed 0", "comas, seed 1", "muted, seed 1"]
     assert [run.label for run in planned] == labels
@@ -129,7 +127,7 @@ def test_the_plan_knows_what_is_finished(tmp_path: Path, caplog: pytest.LogCaptu
     assert "muted, seed 0                step 1    configs/quickstart/muted.yaml" in caplog.text
 
 
-def test_a_run_of_other_settings_is_refused(tmp_path: Path):
+def test_a_run_of_other_settings_is_refused(tmp_path):
     chosen = ["only=[comas]", "seeds=[0]"]
     folder = begin(plan(tmp_path, *chosen)[0], setting="training.num_steps=7")
     with pytest.raises(ValueError, match=r"other settings \(training.num_steps: 7 -> 60\); remove"):
@@ -139,7 +137,7 @@ def test_a_run_of_other_settings_is_refused(tmp_path: Path):
     assert plan(tmp_path, *chosen)[0].finished
 
 
-def test_an_option_that_there_is_not_starts_nothing(tmp_path: Path, monkeypatch, capsys):
+def test_an_option_that_there_is_not_starts_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(reproduction, "make_runs", lambda runs, **_: pytest.fail("started"))
     with pytest.raises(SystemExit, match="2"):
         reproduction.main(["--lst", f"saves={tmp_path}", f"results={tmp_path}"])
@@ -147,9 +145,7 @@ def test_an_option_that_there_is_not_starts_nothing(tmp_path: Path, monkeypatch,
 
 
 @pytest.mark.stack
-def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(tmp_path, monkeypatch):
     planned = plan(tmp_path, "only=[muted]", "seeds=[0,1,2]", "num_steps=9")
     begin(planned[0])
     begun = begin(planned[1], finished=False)
@@ -171,7 +167,7 @@ def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(
 # ---------------------------------------------------------------- numbers
 
 
-def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_path: Path):
+def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_path):
     rows = [{"step": i, REWARD: float(i)} for i in range(31)]
     rows[0] = {"step": 0, GREEDY: 0.0}
     rows[20][GREEDY], rows[30][GREEDY] = 0.9, 0.8
@@ -185,7 +181,7 @@ def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_p
     assert found.num_steps == 30
 
 
-def test_numbers_survive_their_file_and_those_of_this_machine_come_first(tmp_path: Path):
+def test_numbers_survive_their_file_and_those_of_this_machine_come_first(tmp_path):
     record = Record(
         "A", "2026-01-01", [result("comas", 0, 0.1, 0.2), result("comas", 1, None, 0.2)]
     )
@@ -230,7 +226,7 @@ def test_experiments_are_compared_seed_by_seed():
         comparison_table(results, "validation/acuracy", reference="comas")
 
 
-def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path: Path, caplog):
+def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path, caplog):
     where = [f"saves={tmp_path / 'saves'}", f"results={tmp_path / 'results'}"]
     words = ["--report", *TWO, f"metrics=[{GREEDY},{SAMPLED}]", *where]
     assert reproduction.main(words) == EXIT_FAULT
@@ -264,7 +260,7 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
 
 
 @pytest.mark.stack
-def test_the_run_under_way_ends_with_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_run_under_way_ends_with_its_driver(tmp_path, monkeypatch):
     training = tmp_path / "training"
     training.write_text(
         f"#!/bin/sh\necho $$ > {tmp_path}/pid\nsleep 0.5\nkill -INT $PPID\nexec sleep 60\n"
@@ -277,7 +273,7 @@ def test_the_run_under_way_ends_with_its_driver(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.slow
-def test_runs_are_made_once_and_reported(saves: Path, tmp_path: Path):
+def test_runs_are_made_once_and_reported(saves, tmp_path):
     words = ["only=[comas]", "seeds=[0]", "num_steps=1", f"saves={saves}", f"results={tmp_path}"]
 
     def start() -> str:

@@ -1,7 +1,5 @@
 """What a resume trusts, and that nothing is lost by it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -55,7 +53,7 @@ def newest(path: Path, *overrides: str) -> int | None:
 # ---------------------------------------------------------------- nothing is lost
 
 
-def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
+def test_what_a_run_goes_back_behind_is_moved_aside_whole(config):
     path = make_run(config, checkpoints=(2,), reached=4)
     (path / "checkpoints/step_0003").mkdir()  # damaged
     with reopened(path) as run:
@@ -81,7 +79,7 @@ def test_what_a_run_goes_back_behind_is_moved_aside_whole(config: Config):
     assert list((path / "dropped").iterdir()) == [aside]  # nothing is made for nothing
 
 
-def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config: Config):
+def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config):
     path = make_run(config, checkpoints=(2,), reached=2)  # training.save_every is larger
     shutil.rmtree(path / "checkpoints")
     with pytest.raises(ValueError, match=r"had a checkpoint of step 2, but .* holds none: bring"):
@@ -92,7 +90,7 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config
 # ---------------------------------------------------------------- of what step and run
 
 
-def test_a_copy_under_another_steps_name_is_no_checkpoint(config: Config, caplog):
+def test_a_copy_under_another_steps_name_is_no_checkpoint(config, caplog):
     path = make_run(config, checkpoints=(4, 6), reached=6)
     shutil.copytree(path / "checkpoints/step_0006", path / "checkpoints/step_0007")
     assert newest(path) == 6
@@ -100,7 +98,7 @@ def test_a_copy_under_another_steps_name_is_no_checkpoint(config: Config, caplog
     assert newest(path, "resume_foreign=true") == 6  # whoever is trusted
 
 
-def test_a_checkpoint_of_another_run_is_passed_over_or_needs_a_word(config: Config, caplog):
+def test_a_checkpoint_of_another_run_is_passed_over_or_needs_a_word(config, caplog):
     path = make_run(config, checkpoints=(4,), reached=6)
     other = make_run(config, checkpoints=(6,), reached=6)
     shutil.copytree(other / "checkpoints/step_0006", path / "checkpoints/step_0006")
@@ -112,7 +110,7 @@ def test_a_checkpoint_of_another_run_is_passed_over_or_needs_a_word(config: Conf
     assert newest(path, "resume_foreign=true") == 6
 
 
-def test_a_run_folder_may_be_moved(config: Config, tmp_path: Path):
+def test_a_run_folder_may_be_moved(config, tmp_path):
     path = make_run(config, checkpoints=(4,), reached=4).rename(tmp_path / "moved")
     assert newest(path) == 4
 
@@ -137,7 +135,7 @@ HARMS: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("harm", HARMS)
-def test_a_harmed_checkpoint_is_passed_over_for_the_one_before(config: Config, caplog, harm: str):
+def test_a_harmed_checkpoint_is_passed_over_for_the_one_before(config, caplog, harm):
     path = make_run(config, checkpoints=(6, 8), reached=8)
     HARMS[harm](path / "checkpoints/step_0008")
     assert newest(path) == 6
@@ -164,7 +162,7 @@ STEERS_A_TERMINAL = '{"files": {"../\\u001b[2J": ""}, ' + WHOLE
         (STEERS_A_TERMINAL, r"../\x1b[2J, weights is not"),
     ],
 )
-def test_a_seal_that_a_stranger_wrote_is_only_compared(config: Config, caplog, text, said):
+def test_a_seal_that_a_stranger_wrote_is_only_compared(config, caplog, text, said):
     path = make_run(config, checkpoints=(2,), reached=2)
     (path / "checkpoints/step_0002/seal.json").write_text(text)
     with pytest.raises(ValueError, match=r"every checkpoint in .* is damaged"):
@@ -172,7 +170,7 @@ def test_a_seal_that_a_stranger_wrote_is_only_compared(config: Config, caplog, t
     assert said in caplog.text
 
 
-def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config: Config):
+def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config):
     path = make_run(config, checkpoints=(2,), reached=2)
     folder = path / "checkpoints/step_0002"
     (folder / "weights").write_text("another's")
@@ -188,7 +186,7 @@ def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config
 
 
 def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
-    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
+    config, monkeypatch, tmp_path, caplog
 ):
     path = make_run(config, checkpoints=(4, 6), reached=6)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of somebody else"))
@@ -202,7 +200,7 @@ def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(
 
 
 def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
-    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog
+    config, monkeypatch, tmp_path, caplog
 ):
     """Preflight would join a Ray cluster, and the file trusts itself."""
 
@@ -224,7 +222,7 @@ def test_a_strangers_run_is_refused_before_anything_acts_on_its_config(
         main([f"resume={path}", "resume_foreign=true", "resume_changed=true"])
 
 
-def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config):
+def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config):
     path = make_run(config, checkpoints=(), reached=0)
     text = (path / "config.yaml").read_text()
     (path / "config.yaml").write_text(text.replace("resume_foreign: false", "resume_foreign: true"))
@@ -235,7 +233,7 @@ def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config: Config
     ("file", "old", "new"),
     [("config.yaml", "seed: 0", "seed: 1"), ("inputs.json", "some/model", "another/model")],
 )
-def test_an_edit_by_hand_is_another_setting(config: Config, caplog, file, old, new):
+def test_an_edit_by_hand_is_another_setting(config, caplog, file, old, new):
     path = make_run(config, checkpoints=(2,), reached=2)
     edited = (path / file).read_text().replace(old, new)
     assert edited != (path / file).read_text()
@@ -255,7 +253,7 @@ UNSIGNED = '{"run": "a", "files": {}}'
 
 
 @pytest.mark.parametrize("text", [None, "", "[1]", '{"run": "a"}', UNSIGNED])
-def test_a_run_without_a_readable_seal_needs_a_word(config: Config, text: str | None):
+def test_a_run_without_a_readable_seal_needs_a_word(config, text):
     path = make_run(config, checkpoints=(2,), reached=2)
     if text is None:
         (path / "seal.json").unlink()
@@ -271,6 +269,6 @@ def test_a_run_without_a_readable_seal_needs_a_word(config: Config, text: str | 
     assert newest(path) == 3  # it is this user's now
 
 
-def test_the_command_that_goes_on_is_one_that_a_shell_understands(tmp_path: Path):
+def test_the_command_that_goes_on_is_one_that_a_shell_understands(tmp_path):
     [*_, resume] = shlex.split(f"train resume={in_command(tmp_path / 'my runs; rm -rf x')}")
     assert resume == f"resume={tmp_path}/my runs; rm -rf x"

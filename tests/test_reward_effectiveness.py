@@ -1,7 +1,5 @@
 """What rewards and accusations say of correctness, counted by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

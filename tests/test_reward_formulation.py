@@ -1,7 +1,5 @@
 """Equations 7 and 8, computed by hand."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 
@@ -108,8 +106,7 @@ def test_only_an_unambiguous_score_is_read(text, score):
 
 
 @pytest.mark.parametrize(
-    ("said", "rating"),
-    [(0, 0), (" 5 ", 5), ("6", None), ("4</rating> or <rating>3", None)],
+    ("said", "rating"), [(0, 0), (" 5 ", 5), ("6", None), ("4</rating> or <rating>3", None)]
 )
 def test_a_rating_is_read_as_a_score_is(said, rating):
     assert parse_rating(f"So. <rating>{said}</rating>") == rating

@@ -3,8 +3,6 @@
 Cases on real vLLM engines are in rollout_engine_cases.py, which the last test runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import stat
@@ -46,10 +44,7 @@ from comas.engines.rollout.vllm_options import (
     engine_arguments,
     engine_environment,
 )
-from comas.engines.rollout.weight_transfer import (
-    create_weight_sender,
-    trainer_init_info,
-)
+from comas.engines.rollout.weight_transfer import create_weight_sender, trainer_init_info
 from comas.types import Continuation, Generation
 from comas.utils.chat import ChatEncoder
 from comas.utils.thinking import ThinkingMarks
@@ -69,7 +64,7 @@ ROLLOUT = Rollout(
 # ---- Prompts ----
 
 
-def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() -> None:
+def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace():
     tokenizer = byte_tokenizer()
 
     def encoded(system_prompt: str | None) -> str:
@@ -84,7 +79,7 @@ def test_the_system_prompt_comes_before_every_prompt_and_none_leaves_no_trace() 
     assert encoded("Be careful.") == f"<|im_start|>system\nBe careful.<|im_end|>\n{asked}"
 
 
-def test_what_others_read_is_the_answer_and_all_is_trained() -> None:
+def test_what_others_read_is_the_answer_and_all_is_trained():
     tokenizer = byte_tokenizer()
     chats = ChatEncoder(tokenizer, folder=Path("folder"))
     chats.thinking = ThinkingMarks("<think>", "</think>")
@@ -101,7 +96,7 @@ def test_what_others_read_is_the_answer_and_all_is_trained() -> None:
     assert generation.num_thinking_tokens == 16  # letters of <think>8</think>
 
 
-def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled() -> None:
+def test_a_response_goes_on_after_an_answer_that_is_read_and_not_sampled():
     tokenizer = byte_tokenizer()
     engine = RolloutEngine(
         "m", rollout=ROLLOUT, device="cpu", weight_transfer="shared_memory", seed=0
@@ -157,8 +152,8 @@ def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:
     ("transfer", "can_sleep"), [("shared_memory", None), ("ipc", True), ("nccl", False)]
 )
 def test_only_an_engine_that_shares_its_gpu_can_sleep_and_one_on_a_cpu_has_a_cache_in_mib(
-    transfer: WeightTransfer, can_sleep: bool | None
-) -> None:
+    transfer, can_sleep
+):
     arguments = arguments_of(transfer)
     assert EngineArgs(**arguments).weight_transfer_config.backend == transfer
     assert arguments.get("enable_sleep_mode") is can_sleep
@@ -181,13 +176,13 @@ def test_only_an_engine_that_shares_its_gpu_can_sleep_and_one_on_a_cpu_has_a_cac
         ("ipc", {"max_num_seqs": 10000}, 10000),  # vLLM refuses fewer tokens than sequences
     ],
 )
-def test_a_step_takes_as_many_tokens(transfer: WeightTransfer, changes: dict, tokens: int) -> None:
+def test_a_step_takes_as_many_tokens(transfer, changes, tokens):
     arguments = arguments_of(transfer, **changes)
     assert arguments["max_num_batched_tokens"] == tokens
     assert EngineArgs(**arguments).max_num_batched_tokens == tokens
 
 
-def test_a_sharded_engine_starts_a_worker_for_each_gpu_and_divides_the_cache_of_a_cpu() -> None:
+def test_a_sharded_engine_starts_a_worker_for_each_gpu_and_divides_the_cache_of_a_cpu():
     for transfer in ("shared_memory", "ipc"):
         plain, sharded = (arguments_of(transfer, tensor_parallel=size) for size in (1, 2))
         changes = {name for name in sharded if sharded[name] != plain.get(name)}
@@ -199,7 +194,7 @@ def test_a_sharded_engine_starts_a_worker_for_each_gpu_and_divides_the_cache_of_
     assert arguments_of("shared_memory", tensor_parallel=2)["kv_cache_memory_bytes"] == 32 << 20
 
 
-def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads() -> None:
+def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads():
     for device in ("cpu", "cuda"):
         environment = engine_environment(device)
         assert environment["VLLM_ENABLE_V1_MULTIPROCESSING"] == "0"
@@ -228,7 +223,7 @@ def passing_weights() -> Iterator[tuple[str, torch.Tensor]]:
         passing.fill_(-1)
 
 
-def test_the_first_rank_writes_every_weight_where_the_engines_read_it() -> None:
+def test_the_first_rank_writes_every_weight_where_the_engines_read_it():
     assert num_bytes(METADATA) == 3 * 64  # of 12, 8 and 2 bytes: a cache line for each
     engines, others, read = Mock(), Mock(), []
 
@@ -259,7 +254,7 @@ class SmallSource(WeightSource):
         yield "a", torch.zeros(2)
 
 
-def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines() -> None:
+def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines():
     class LargeSource(SmallSource):
         def metadata(self) -> list[ParamMeta]:  # the embeddings of a 7B model: 1.02 GiB
             return [*super().metadata(), ParamMeta("embed", torch.bfloat16, (152064, 3584))]
@@ -277,7 +272,7 @@ def test_a_gpu_buffer_holds_the_largest_tensor_and_one_group_holds_all_engines()
     assert small.packed_buffer_size_bytes == 1 << 30
 
 
-def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(monkeypatch) -> None:
+def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(monkeypatch):
     """There it is one function of the engine's class, which sends chunks."""
     client = Mock()
     chunk = {"names": ["a"], "ipc_handles": {"gpu": ()}, "tensor_sizes": [8], "packed": True}
@@ -306,7 +301,7 @@ def test_a_gpu_takes_weights_from_the_trainer_of_vllm_026_too(monkeypatch) -> No
         create("nccl", rank=0)
 
 
-def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch) -> None:
+def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch):
     monkeypatch.setenv(VARIABLES[0], EXPANDABLE)
     settings, seen = torch._C._accelerator_getAllocatorSettings, []
     before = settings()
@@ -321,7 +316,7 @@ def test_what_engines_open_is_allocated_in_fixed_segments(monkeypatch) -> None:
 # ---- GPU phases, and the calls of an update ----
 
 
-def test_weights_are_woken_and_synced_before_the_kv_cache() -> None:
+def test_weights_are_woken_and_synced_before_the_kv_cache():
     engine = RolloutEngine("m", rollout=ROLLOUT, device="cuda", weight_transfer="ipc", seed=0)
     vllm_engine = Mock()
 
@@ -349,8 +344,8 @@ def test_weights_are_woken_and_synced_before_the_kv_cache() -> None:
 
 @pytest.mark.parametrize("workers_each", [1, 3])
 def test_every_engine_is_called_and_its_workers_join_the_nccl_group_with_ranks_of_their_own(
-    workers_each: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    workers_each, monkeypatch
+):
     """vLLM adds the worker's number within its engine: 1, 2, 3 and 4, 5, 6."""
     monkeypatch.setattr(ray, "get", waited := Mock())
     actors = [Mock(**{"call.remote.side_effect": lambda name, *_: name}) for _ in range(2)]
@@ -373,7 +368,7 @@ def test_every_engine_is_called_and_its_workers_join_the_nccl_group_with_ranks_o
 # ---- The real engine ----
 
 
-def test_the_cases_on_real_engines_hold_in_a_process_of_their_own() -> None:
+def test_the_cases_on_real_engines_hold_in_a_process_of_their_own():
     cases = Path(__file__).with_name("rollout_engine_cases.py")
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "--color=no", str(cases)],

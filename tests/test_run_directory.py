@@ -1,7 +1,5 @@
 """A run directory holds whole things or nothing, whenever its process dies."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -41,7 +39,7 @@ def names(folder: Path) -> list[str]:
 # ---------------------------------------------------------------- creating
 
 
-def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config: Config):
+def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config):
     before = os.umask(0)
     with RunDirectory.create(config) as first, RunDirectory.create(config) as second:
         os.umask(before)
@@ -57,7 +55,7 @@ def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config
     assert start["command"] == sys.argv
 
 
-def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path: Path):
+def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path):
     def git(*words: str) -> None:
         name = ("-c", "user.name=a", "-c", "user.email=a@b")
         subprocess.run(["git", "-C", tmp_path, *name, *words], check=True)
@@ -80,7 +78,7 @@ def test_the_git_state_tells_a_checkout_from_an_installed_package(tmp_path: Path
     assert git_state(tmp_path) == {**clean, "dirty": True}
 
 
-def test_a_saves_folder_that_cannot_be_made_is_a_clear_error(config: Config, tmp_path: Path):
+def test_a_saves_folder_that_cannot_be_made_is_a_clear_error(config, tmp_path):
     (tmp_path / "file").write_text("")
     config.saves = str(tmp_path / "file" / "saves")
     with pytest.raises(FileError, match=r"cannot write .*file/saves: Not a directory"):
@@ -92,7 +90,7 @@ def test_a_saves_folder_that_cannot_be_made_is_a_clear_error(config: Config, tmp
 
 
 def test_the_log_takes_what_is_said_while_the_run_is_open_until_the_disk_is_full(
-    config: Config, caplog, capsys
+    config, caplog, capsys
 ):
     with RunDirectory.create(config) as run:
         logging.getLogger("comas.somewhere").warning("inside")
@@ -113,9 +111,7 @@ def test_the_log_takes_what_is_said_while_the_run_is_open_until_the_disk_is_full
 # ---------------------------------------------------------------- what a step leaves
 
 
-def test_a_step_is_one_line_on_the_disk_at_once_and_what_is_not_finite_is_null(
-    config: Config, caplog: pytest.LogCaptureFixture
-):
+def test_a_step_is_one_line_on_the_disk_at_once_and_what_is_not_finite_is_null(config, caplog):
     with RunDirectory.create(config) as run:
         run.log_metrics(0, {"agent_0/reward/solution": None, "tokens/prompt": 12})
         run.log_metrics(3, {"a": math.nan, "b": -math.inf, "c": 1.0})
@@ -126,7 +122,7 @@ def test_a_step_is_one_line_on_the_disk_at_once_and_what_is_not_finite_is_null(
     assert "step 3: not finite, written as null: a, b" in caplog.text
 
 
-def test_discussions_are_written_readably_with_rewards_and_verdicts(config: Config):
+def test_discussions_are_written_readably_with_rewards_and_verdicts(config):
     item = discussion(1, answer="61", score="1")
     with RunDirectory.create(config) as run:
         verdicts = {("step1/math/17/copy0", "r0.s0"): "wrong"}
@@ -145,7 +141,7 @@ def test_discussions_are_written_readably_with_rewards_and_verdicts(config: Conf
 # ---------------------------------------------------------------- checkpoints and models
 
 
-def test_the_newest_checkpoints_are_kept_and_the_latest_found(config: Config):
+def test_the_newest_checkpoints_are_kept_and_the_latest_found(config):
     config.training.keep_checkpoints = 2
     with RunDirectory.create(config) as run:
         assert run.latest_checkpoint() is None
@@ -160,7 +156,7 @@ def test_the_newest_checkpoints_are_kept_and_the_latest_found(config: Config):
 
 
 @pytest.mark.parametrize("writes", ["checkpoint_folder", "models_folder"])
-def test_a_full_disk_is_told_whatever_a_library_makes_of_it(config: Config, writes: str):
+def test_a_full_disk_is_told_whatever_a_library_makes_of_it(config, writes):
     with RunDirectory.create(config) as run:
         save_checkpoint(run, 1)
         limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -176,7 +172,7 @@ def test_a_full_disk_is_told_whatever_a_library_makes_of_it(config: Config, writ
             raise RuntimeError("of its own")
 
 
-def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config: Config):
+def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config):
     with RunDirectory.create(config) as run:
         assert not run.is_finished(20)
         with run.models_folder(20) as folder:
@@ -190,7 +186,7 @@ def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config: Co
 
 
 @pytest.mark.parametrize("damaged", ["", '{"step": "x"}', 'x\n{"step": 2}'])
-def test_a_line_that_is_no_row_is_an_error_that_names_it(config: Config, damaged: str):
+def test_a_line_that_is_no_row_is_an_error_that_names_it(config, damaged):
     with RunDirectory.create(config) as run:
         (run.path / "metrics.jsonl").write_text(f'{{"step": 1}}\n{damaged}\n')
         with pytest.raises(FileError, match=r"metrics.jsonl, line 2 is damaged: .*Delete"):
@@ -198,7 +194,7 @@ def test_a_line_that_is_no_row_is_an_error_that_names_it(config: Config, damaged
 
 
 @pytest.mark.parametrize("file", ["versions.json", "inputs.json"])
-def test_a_damaged_file_is_named_when_a_run_goes_on(config: Config, file: str):
+def test_a_damaged_file_is_named_when_a_run_goes_on(config, file):
     with RunDirectory.create(config) as run:
         pass
     asked = resumed(run.path)
@@ -207,7 +203,7 @@ def test_a_damaged_file_is_named_when_a_run_goes_on(config: Config, file: str):
         RunDirectory.open(asked) if file == "versions.json" else read_inputs(run.path)
 
 
-def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config: Config, caplog):
+def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config, caplog):
     with RunDirectory.create(config) as run:
         pass
     changed, said = "training.num_steps=60", r"training.num_steps: null -> 60"
@@ -222,7 +218,7 @@ def test_other_settings_need_a_word_and_are_kept_once_the_run_has_loaded(config:
     assert (kept.training.num_steps, kept.resume, kept.resume_changed) == (60, None, False)
 
 
-def test_a_resume_that_names_no_run_does_not_begin_one(tmp_path: Path):
+def test_a_resume_that_names_no_run_does_not_begin_one(tmp_path):
     for empty in ("resume=", "resume=null"):
         with pytest.raises(ConfigError, match="names no run"):
             load_config(None, [empty])
@@ -250,7 +246,7 @@ with run.checkpoint_folder(20) as folder:
 """
 
 
-def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config: Config):
+def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config):
     command = [sys.executable, "-c", DIES, config.saves]
     with subprocess.Popen(
         command, cwd=REPOSITORY, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -271,7 +267,7 @@ def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config: 
 # ---------------------------------------------------------------- the key
 
 
-def test_the_key_is_made_once_and_the_users_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+def test_the_key_is_made_once_and_the_users_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     key = user_key()
     assert user_key() == key
@@ -290,7 +286,7 @@ def test_the_key_is_made_once_and_the_users_alone(monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_a_run_without_a_place_for_its_key_ends_before_it_begins(
-    config: Config, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, state: str, said: str
+    config, monkeypatch, tmp_path, state, said
 ):
     (tmp_path / "file").touch()
     (tmp_path / "taken/comas/seal.key").mkdir(parents=True)
@@ -302,7 +298,7 @@ def test_a_run_without_a_place_for_its_key_ends_before_it_begins(
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 33])
-def test_a_damaged_key_seals_nothing(tmp_path: Path, monkeypatch, content: bytes):
+def test_a_damaged_key_seals_nothing(tmp_path, monkeypatch, content):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     (tmp_path / "comas").mkdir()
     (tmp_path / "comas/seal.key").write_bytes(content)

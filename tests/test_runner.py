@@ -1,7 +1,5 @@
 """The runner against a scripted server: nothing is lost, whatever fails or kills it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import signal
@@ -15,10 +13,7 @@ import scripted_server
 from runner_process import kill_after, run, start
 from scripted_server import ScriptedServer
 
-from evaluation.inference_log import (
-    read_failures,
-    read_inference,
-)
+from evaluation.inference_log import read_failures, read_inference
 from evaluation.models import find_remote
 from evaluation.runner import EndpointError, request_seed
 

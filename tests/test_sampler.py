@@ -1,7 +1,5 @@
 """The driver's side of rollout engines: batches, answers, cancelling, limits, losses."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial

@@ -1,14 +1,12 @@
 """The sandbox with and without namespaces; hostile programs are in test_hostile_suite.py."""
 
-from __future__ import annotations
-
 import logging
 import os
 import subprocess
 import sys
 
 import pytest
-from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST, Hostile
+from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST
 
 from comas.verification.sandbox import Limits, Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _GRACE_S
@@ -40,7 +38,7 @@ def bare():
 
 
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda h: h.name)
-def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery: Hostile):
+def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery):
     checkers = CHECKERS.values()
     assert any(isolated.run(f"{forgery.program}\n{c}", checker="") for c in checkers)
     assert not any(isolated.run(forgery.program, checker=c) for c in checkers)
@@ -58,7 +56,7 @@ def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery: Hostil
         ("x = [0] * 10**9", "MemoryError\n"),
     ],
 )
-def test_what_a_program_prints_can_be_read(isolated, program: str, output: str | None):
+def test_what_a_program_prints_can_be_read(isolated, program, output):
     assert isolated.output_of(program) == output
 
 
@@ -106,7 +104,7 @@ def test_an_end_of_the_server_is_an_error_and_the_next_run_starts_another():
 
 @pytest.mark.parametrize("is_isolated", [True, False])
 def test_programs_have_what_the_server_has_imported_and_no_others_have_packages(
-    bare, tmp_path, is_isolated: bool
+    bare, tmp_path, is_isolated
 ):
     helper = tmp_path / "helper.py"
     helper.write_text("import packaging.version\nNEWEST = packaging.version.parse('3')\n")

@@ -1,7 +1,5 @@
 """What crosses between the checker and the program, and how the two work together."""
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import math

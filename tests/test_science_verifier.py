@@ -1,7 +1,5 @@
 """The strict science verifier: which number a box holds, and whether it is close enough."""
 
-from __future__ import annotations
-
 import pytest
 from verdict_tables import pairs, texts
 

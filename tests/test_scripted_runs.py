@@ -1,7 +1,5 @@
 """What a run keeps of its best step, and that a kill changes nothing about it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil
@@ -85,7 +83,7 @@ def opened(path: Path) -> RunDirectory:
     return RunDirectory.open(load_config(None, [f"resume={path}"]))
 
 
-def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path):
+def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path):
     path = keeping_run(tmp_path, [0.1, 0.2, 0.6, 0.4, 0.5])
     assert kept(path) == ["step_0002", "step_0004"]
     with opened(path) as run:
@@ -94,7 +92,7 @@ def test_the_best_checkpoint_is_kept_beside_the_newest(tmp_path: Path):
         assert found is not None and found[0] == 4
 
 
-def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path: Path):
+def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path):
     path = keeping_run(tmp_path / "a", [0.5, 0.2])
     with opened(path) as run, pytest.raises(ValueError, match="above that of step 0"):
         run.best_checkpoint()
@@ -212,7 +210,7 @@ def left_by(run: Path) -> dict[str, Any]:
 @pytest.mark.stack
 @pytest.mark.parametrize(("killed_in", "staleness"), [(4, 0), (6, 1), (5, 2)])
 def test_a_run_that_was_killed_ends_as_one_that_nobody_disturbed(
-    saves, monkeypatch, killed_in: int, staleness: int
+    saves, monkeypatch, killed_in, staleness
 ):
     ahead = [f"training.max_staleness={staleness}", "algorithm.rollout_correction=ratio"]
     settings = [f"saves={saves}", *SETTINGS, *ahead]

@@ -1,7 +1,5 @@
 """SRLM: an agent rates its own solutions, and DPO learns from the best and the worst of them."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Serving models: the real vLLM server on a tiny model, and that nothing of it ever stays."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json
@@ -36,10 +34,7 @@ from evaluation.server_process import KEY_VARIABLE
 from evaluation.types import OverlongPromptError
 
 CONFIG = EvaluationConfig(
-    concurrency=16,
-    generation_config="none",
-    gpu_memory_utilization=0.8,
-    cpu_kv_cache_mib=32,
+    concurrency=16, generation_config="none", gpu_memory_utilization=0.8, cpu_kv_cache_mib=32
 )
 REQUESTS = RequestOptions(temperature=1.0, max_tokens=24)
 

@@ -1,7 +1,5 @@
 """Setups against a scripted model: who is asked what, in which order and with which roles."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable, Sequence
@@ -190,8 +188,7 @@ def test_discussion_asks_by_the_prompts_of_choice_for_a_letter():
 
 
 @pytest.mark.parametrize(
-    ("setup_name", "num_in_flight"),
-    [("consistency", 5), ("debate", 3), ("discussion", 4)],
+    ("setup_name", "num_in_flight"), [("consistency", 5), ("debate", 3), ("discussion", 4)]
 )
 def test_calls_that_need_nothing_of_each_other_are_made_at_once(setup_name, num_in_flight):
     script = Script()

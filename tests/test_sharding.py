@@ -1,7 +1,5 @@
 """How an update fits into memory: hand-computed numbers, and what is chosen by them."""
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Every YAML under configs/: it parses, resolves into a run, and makes a step of agents who read
 from a script; those that differ in their engines also make one with tiny random models."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
@@ -92,7 +90,7 @@ every_config = pytest.mark.parametrize("file", FILES, ids=name_of)
 
 
 @every_config
-def test_every_config_resolves_into_a_run_on_eight_gpus(file: Path):
+def test_every_config_resolves_into_a_run_on_eight_gpus(file):
     config = shipped(file)
     check_gpus(plan_policy(config, device="cuda"), num_policies=config.num_policies, node_gpus=[8])
     sizes = derive_sizes(config, num_questions=2400)
@@ -180,7 +178,7 @@ def updated(samples: list[TrainingSample], config: Config) -> UpdateStats:
 
 
 @every_config
-def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file: Path):
+def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
     config = load_config(file, ["interaction.prompt_reuse=4"])
     buffers, metrics_of = scripted_step(config)
     metrics = metrics_of({policy: updated(own, config) for policy, own in buffers.items()})
@@ -222,9 +220,7 @@ def tiny_run(file: Path, folder: Path) -> Config:
 
 
 @every_config
-def test_every_config_has_all_that_it_needs_once_its_models_and_questions_are_here(
-    file: Path, tiny: Path
-):
+def test_every_config_has_all_that_it_needs_once_its_models_and_questions_are_here(file, tiny):
     found = survey_run(tiny_run(file, tiny))
     assert faults_of(found.needs) == []
     assert found.sizes is not None and found.sizes.num_steps == 1
@@ -242,7 +238,7 @@ ON_THE_STACK = {
 
 @pytest.mark.stack
 @pytest.mark.parametrize("name", ON_THE_STACK)
-def test_a_config_makes_a_step_on_the_whole_stack(name: str, tiny: Path, caplog):
+def test_a_config_makes_a_step_on_the_whole_stack(name, tiny, caplog):
     config = tiny_run(CONFIGS / f"{name}.yaml", tiny)
     prepared = prepare(config)
     with RunDirectory.create(prepared.config) as run:

@@ -1,7 +1,5 @@
 """The shapes of a society: who shares a policy, who learns how fast and how often, who never."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -24,10 +22,7 @@ from comas.run.bookkeeping import is_due
 from comas.run.metrics.step import update_metrics, variance_between_roles
 from comas.run.records import read_rows
 from comas.train import train
-from comas.types import (
-    TrainingSample,
-    UpdateStats,
-)
+from comas.types import TrainingSample, UpdateStats
 from evaluation.models import find_target
 
 QUICKSTART = REPOSITORY / "configs/quickstart.yaml"
@@ -171,7 +166,7 @@ def test_the_variance_between_roles_is_that_of_their_means():
 # ---------------------------------------------------------------- checkpoints
 
 
-def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(tmp_path: Path):
+def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(tmp_path):
     (tmp_path / "policy_1").mkdir()
     config = Config(society=Society(num_agents=2, update_every=[1, 0]))
     agents = Agents(config, models=["a", "b"], device="cpu")
@@ -213,7 +208,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.stack
-def test_a_mixed_society_trains_whom_it_should_when_it_should(run: Path):
+def test_a_mixed_society_trains_whom_it_should_when_it_should(run):
     _, first, second, last = read_rows(run / "metrics.jsonl")
     updated = {
         step: {key.partition("/")[0] for key in row if "/policy/" in key}
@@ -231,7 +226,7 @@ def test_a_mixed_society_trains_whom_it_should_when_it_should(run: Path):
 
 
 @pytest.mark.stack
-def test_what_a_policy_said_in_earlier_steps_is_its_own_word_still(run: Path):
+def test_what_a_policy_said_in_earlier_steps_is_its_own_word_still(run):
     """Policy and engine agree on all samples of its buffer, in the tokens of its own tokenizer."""
     rows = read_rows(run / "metrics.jsonl")
     mismatches = [row["agent_2/rollout_mismatch/max"] for row in rows[2:]]
@@ -248,7 +243,7 @@ def test_what_a_policy_said_in_earlier_steps_is_its_own_word_still(run: Path):
 
 
 @pytest.mark.stack
-def test_a_frozen_agent_leaves_nothing_and_is_evaluated_as_it_began(run: Path):
+def test_a_frozen_agent_leaves_nothing_and_is_evaluated_as_it_began(run):
     for step in (2, 3):
         checkpoint = run / "checkpoints" / f"step_{step:04d}"
         policies = {folder.name for folder in checkpoint.glob("policy_*")}

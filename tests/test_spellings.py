@@ -4,8 +4,6 @@ One answer of each kind that a generator knew, whose author had not read the gra
 under the tag v0.15.0); the graders are not to be fitted to them.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

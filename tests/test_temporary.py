@@ -1,7 +1,5 @@
 """Nothing of a command stays in the temporary folder or goes on running, however it ended."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -59,7 +57,7 @@ def is_running(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
-def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer: Path):
+def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer):
     (outer / "comas-notes").mkdir()  # somebody else's, as is a locked folder of another name
     (outer / "elsewhere").mkdir()
     (outer / "elsewhere/.lock").touch()
@@ -77,7 +75,7 @@ def test_a_temporary_folder_is_ones_own_and_nothing_of_it_stays(outer: Path):
     assert not is_running(frozen.pid)
 
 
-def test_what_a_killed_command_left_is_removed_by_the_next(outer: Path):
+def test_what_a_killed_command_left_is_removed_by_the_next(outer):
     stranger = subprocess.Popen(SLEEPS)  # another process of this user, in no such folder
     command = [sys.executable, "-c", HOLDS_A_FOLDER]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
@@ -96,7 +94,7 @@ def test_what_a_killed_command_left_is_removed_by_the_next(outer: Path):
     stranger.wait()
 
 
-def test_a_long_name_gives_way_to_one_that_sockets_can_have(outer: Path, monkeypatch):
+def test_a_long_name_gives_way_to_one_that_sockets_can_have(outer, monkeypatch):
     long = outer / "a-long-name-for-a-temporary-folder"
     long.mkdir()
     monkeypatch.setenv("TMPDIR", str(long))
@@ -104,7 +102,7 @@ def test_a_long_name_gives_way_to_one_that_sockets_can_have(outer: Path, monkeyp
         assert folder.parent == Path("/tmp")
 
 
-def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer: Path):
+def test_ctrl_c_again_and_again_changes_nothing_and_shows_no_traceback(outer):
     command = [sys.executable, "-c", STOPS_SLOWLY]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:

@@ -1,7 +1,5 @@
 """How a command ends, and what it says where a disk is full."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What a model thinks is told from what it answers, in one place, by its marks."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -57,7 +55,7 @@ def encoder(style: str, **rules) -> ChatEncoder:
     ],
 )
 def test_an_answer_is_what_stands_outside_of_the_marks(
-    marks: ThinkingMarks, response: str, thinking: str, answer: str, is_unfinished: bool
+    marks, response, thinking, answer, is_unfinished
 ):
     assert marks.split(response) == Said(thinking, answer)
     assert marks.is_unfinished(response) == is_unfinished
@@ -90,7 +88,7 @@ def test_a_variable_of_the_template_changes_the_prompt_and_another_is_refused():
 
 
 @pytest.mark.parametrize("style", ["qwen 3", "special marks"])
-def test_marks_stay_in_the_text_and_thinking_is_counted_to_its_end(style: str):
+def test_marks_stay_in_the_text_and_thinking_is_counted_to_its_end(style):
     chats = encoder(style)
     start, end = chats.thinking.start, chats.thinking.end
 
@@ -127,7 +125,7 @@ async def think(request: Request) -> Generation:
 
 
 @pytest.mark.parametrize("schedule", ["sequential", "parallel"])
-def test_no_prompt_no_score_and_no_history_holds_what_was_thought(schedule: str):
+def test_no_prompt_no_score_and_no_history_holds_what_was_thought(schedule):
     [held] = discuss(
         [Question("a", "math", "1 + 1?")], think, schedule=schedule, num_rounds=3, prompt_reuse=1
     )
@@ -176,7 +174,7 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
         ("society.chat_template_kwargs=[1]", "must be a list of mappings, or null"),
     ],
 )
-def test_what_no_chat_can_have_is_refused(override: str, said: str):
+def test_what_no_chat_can_have_is_refused(override, said):
     assert said in only_fault(override, file=QUICKSTART)
 
 
@@ -209,7 +207,7 @@ def reply(text: str | None, **message: str) -> bytes:
         (reply("71"), "71", ""),
     ],
 )
-def test_a_reply_is_what_was_answered(body: bytes, text: str, thinking: str):
+def test_a_reply_is_what_was_answered(body, text, thinking):
     read = _read_reply(body, wall_s=0.0, marks=LEFT_TO_MODEL)
     assert (read.response, read.thinking) == (text, thinking)
 
@@ -224,7 +222,7 @@ def test_an_endpoint_is_told_the_variables_of_its_chat_template():
     assert _prompt(Endpoint("u", "m"), chat) == ("/chat/completions", {"messages": chat})
 
 
-def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path: Path):
+def test_the_agents_of_a_run_are_evaluated_with_their_own_chats(tmp_path):
     run = str(make_run(tmp_path, "society.chat_template_kwargs=[{enable_thinking: false}, {}]"))
     models = find_target(run, weights="trained").models
     off, plain = (model.chat for model in models)

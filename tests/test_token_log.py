@@ -1,9 +1,6 @@
 """What the models read and said, token by token, on the disk."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from builders import sample
@@ -52,7 +49,7 @@ def test_a_record_says_which_tokens_are_a_tools_and_the_metrics_do_not_count_the
     assert found["response_length"] == 1
 
 
-def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path: Path):
+def test_advantages_of_an_earlier_step_join_the_tokens_of_that_step(tmp_path):
     """A policy that is updated every second step learns in step 2 what step 1 was worth."""
     early, late = discussion(1).discussion, discussion(2).discussion
     gains = {(early.discussion_id, "r0.s0"): (0.5,), (late.discussion_id, "r0.s0"): (-0.5,)}
@@ -84,7 +81,7 @@ def test_advantages_are_named_by_the_turns_of_the_buffer():
     assert named == {(name, "r0.s0"): (0.25,), (name, "r0.s0.e0.t0"): (-0.75,)}
 
 
-def test_a_run_writes_tokens_and_forgets_those_of_steps_that_it_repeats(tmp_path: Path):
+def test_a_run_writes_tokens_and_forgets_those_of_steps_that_it_repeats(tmp_path):
     with RunDirectory.create(load_config(None, [f"saves={tmp_path}"])) as run:
         for step in (1, 2):
             run.save_tokens(step, [discussion(step).discussion], advantages={})

@@ -1,7 +1,5 @@
 """What trackers get of a run: every row, and discussions."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +28,7 @@ def tensorboard_of(run: RunDirectory) -> Any:
     return EventAccumulator(str(run.path / "tensorboard")).Reload()
 
 
-def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config: Config):
+def test_tensorboard_gets_every_step_once_also_after_a_recovery_and_a_resume(config):
     def scalars() -> list[tuple[int, float]]:
         events = tensorboard_of(run)
         assert events.Tags()["scalars"] == ["a/b"]
@@ -78,9 +76,7 @@ def children() -> set[str]:
 
 
 @pytest.mark.stack
-def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(
-    config: Config, monkeypatch
-):
+def test_wandb_writes_offline_into_the_run_directory_and_ends_with_the_run(config, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     config.logging.trackers = ["wandb"]
     with RunDirectory.create(config) as run:

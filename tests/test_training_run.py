@@ -1,7 +1,5 @@
 """The main job as its users start it: the quick-start society through the whole real stack."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Held-out questions are answered by each agent alone, or discussed, on seeds that stay."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -159,7 +157,7 @@ def test_what_the_verifier_says_reaches_neither_prompts_nor_seeds():
 
 
 @pytest.mark.parametrize("num_solvers", [1, 2])
-def test_a_discussion_that_could_not_be_held_is_as_many_unanswered_solutions(num_solvers: int):
+def test_a_discussion_that_could_not_be_held_is_as_many_unanswered_solutions(num_solvers):
     def held(name: str, *rounds: int) -> Discussion:
         turns = (turn(f"r{r}.s{i}") for r in rounds for i in range(num_solvers))
         return discussion(*turns, name=name)

@@ -1,7 +1,5 @@
 """The verifier pool: order, time limits, lost workers, callers from threads, a clean end."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 1,000 by default, 10,000 in the slow tier.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 from random import Random

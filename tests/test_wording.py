@@ -1,7 +1,5 @@
 """Prompts from a user's file: what it may hold, its faults, and where it is read."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from pathlib import Path
@@ -126,12 +124,7 @@ def test_agents_and_validations_are_asked_in_the_words_of_the_file(tmp_path):
     )
     rules = Interaction(prompts=str(path), num_rounds=1, prompt_reuse=1)
     held = run_discussions(
-        [Question("q", "math", "1 + 1?")],
-        generate=speak,
-        num_agents=2,
-        rules=rules,
-        seed=0,
-        step=1,
+        [Question("q", "math", "1 + 1?")], generate=speak, num_agents=2, rules=rules, seed=0, step=1
     )
     [discussion] = asyncio.run(held)
     assert discussion.turns[0].prompt == "Q 1 + 1? D nothing yet"

@@ -1,7 +1,5 @@
 """The quick-start's society before reinforcement learning is as ``comas.quickstart.world`` says."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

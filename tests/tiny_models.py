@@ -1,7 +1,5 @@
 """Tiny random models with a byte tokenizer, for tests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import torch

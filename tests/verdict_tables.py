@@ -1,7 +1,5 @@
 """The tables of spellings in verdicts/: headings, and a case a line, its parts between " ~ "."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 _FOLDER = Path(__file__).parent / "verdicts"

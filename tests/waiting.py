@@ -1,7 +1,5 @@
 """Waiting for what happens beside a test."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -4,15 +4,12 @@ Chromium is the one that Playwright installs, or where $CHROMIUM points. Trap: P
 ``wait_for_function`` within the page, whose policy forbids eval; it fails unless it holds at once.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from page_runs import add_step, discussion, row, verdicts_of, write_run
@@ -128,7 +125,7 @@ def count(page: Page) -> str:
     return page.inner_text("#count")
 
 
-def test_it_opens_with_the_report(page: Page):
+def test_it_opens_with_the_report(page):
     titles = page.locator(".curve figcaption strong").all_inner_texts()
     assert {"validation/accuracy", "time/step_s"} <= set(titles)
     assert page.locator(".curve svg").count() == len(titles)
@@ -139,7 +136,7 @@ def test_it_opens_with_the_report(page: Page):
     assert "wrong" in solution and "reward 1" in solution
 
 
-def test_filters_of_turns_hold_for_one_and_the_same_turn(page: Page):
+def test_filters_of_turns_hold_for_one_and_the_same_turn(page):
     page.keyboard.press("d")
     assert count(page) == "3 of 3 discussions"
     page.select_option("select[name=verdict]", "wrong")
@@ -159,7 +156,7 @@ def test_filters_of_turns_hold_for_one_and_the_same_turn(page: Page):
     assert "approved though wrong" in page.inner_text(".turn.matching")
 
 
-def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_beside(page: Page):
+def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_beside(page):
     page.keyboard.press("d")
     page.keyboard.press("ArrowDown")
     expect(page.locator(".thread h3")).to_have_text("step 2")
@@ -179,7 +176,7 @@ def test_the_keyboard_moves_shows_tokens_and_prompts_and_puts_the_same_question_
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_text_can_be_read_in_light_and_dark(page: Page, scheme: Literal["light", "dark"]):
+def test_every_text_can_be_read_in_light_and_dark(page, scheme):
     page.emulate_media(color_scheme=scheme)
     shown = page.evaluate(CONTRAST)
     assert {"time/step_s", "step 1"} <= {text for _, text in shown}
@@ -206,7 +203,7 @@ def test_a_discussion_is_open_from_the_beginning_and_an_address_leads_to_one(bro
         assert page.evaluate("location.hash") == ""
 
 
-def test_what_is_open_is_among_the_hits_of_a_search(page: Page):
+def test_what_is_open_is_among_the_hits_of_a_search(page):
     page.keyboard.press("d")
     expect(page.locator(".thread h3")).to_have_text("step 1")
     page.fill("#search", "50 + 23")
@@ -221,7 +218,7 @@ def test_what_is_open_is_among_the_hits_of_a_search(page: Page):
     expect(page.locator(".thread h3")).to_have_text("step 1")
 
 
-def test_every_curve_says_what_it_shows_and_a_sentence_what_the_run_came_to(page: Page):
+def test_every_curve_says_what_it_shows_and_a_sentence_what_the_run_came_to(page):
     assert "held-out accuracy" in page.inner_text("#results").lower()
     curve = page.locator(".curve").first
     assert "validation.temperature" in curve.inner_text()
@@ -232,9 +229,7 @@ def test_every_curve_says_what_it_shows_and_a_sentence_what_the_run_came_to(page
     assert "nats per token" in (options.get_attribute("title") or "")
 
 
-def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded(
-    browser, tmp_path: Path
-):
+def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded(browser, tmp_path):
     thought = "<think>48 and <b>23</b></think>"
     item = discussion(1, question=Question("science/1", "science", "How many?"), thinking=thought)
     run = write_run(tmp_path / "saves", "close", {})
@@ -261,7 +256,7 @@ def test_the_gold_answer_is_shown_and_a_long_one_and_what_was_thought_are_folded
         expect(page.locator("details.gold pre")).to_have_text("first line\nsecond line")
 
 
-def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(phone: Page):
+def test_a_phone_shows_the_list_the_filters_and_a_discussion_in_its_whole_width(phone):
     assert phone.evaluate("document.getElementById('report').scrollWidth") == PHONE["width"]
     heights = "(texts) => texts.map((text) => text.getBoundingClientRect().height)"
     assert min(phone.locator("svg text").evaluate_all(heights)) > 8
@@ -299,7 +294,7 @@ def three(source: PageSource, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_curves_of_several_runs_lie_over_each_other(browser, three: Path, viewport, scheme):
+def test_curves_of_several_runs_lie_over_each_other(browser, three, viewport, scheme):
     for page in opened(browser, three, viewport):
         page.emulate_media(color_scheme=scheme)
         assert page.locator(".legend .key").all_inner_texts()[1:] == ["other", "third"]
@@ -316,7 +311,7 @@ def test_curves_of_several_runs_lie_over_each_other(browser, three: Path, viewpo
         assert [(ratio, text) for ratio, text in shown if ratio < READABLE] == []
 
 
-def test_the_same_question_of_every_run_stands_side_by_side(browser, three: Path):
+def test_the_same_question_of_every_run_stands_side_by_side(browser, three):
     for page in opened(browser, three):
         page.keyboard.press("d")
         page.keyboard.press("b")
@@ -331,7 +326,7 @@ def test_the_same_question_of_every_run_stands_side_by_side(browser, three: Path
 
 
 @pytest.mark.parametrize("viewport", [LAPTOP, PHONE])
-def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path: Path, viewport):
+def test_new_steps_of_a_run_appear_without_a_reload(browser, tmp_path, viewport):
     run = write_run(tmp_path, "followed", {1: [discussion(1)]})
     with served(run) as address:
         for page in opened(browser, address, viewport, offline=False):
@@ -368,7 +363,7 @@ def served(run: Path) -> Iterator[str]:
             thread.join()
 
 
-def test_thousands_of_discussions_stay_quick(browser: Browser, tmp_path: Path):
+def test_thousands_of_discussions_stay_quick(browser, tmp_path):
     steps = {
         step: [discussion(step, question=question(i), answer="61") for i in range(PER_STEP)]
         for step in range(1, NUM_STEPS + 1)
