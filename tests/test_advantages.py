@@ -166,9 +166,6 @@ def test_rae_goes_on_from_what_it_remembers():
     assert torch.equal(torch.cat(parts), whole)
 
 
-# ---- Groups and roles ----
-
-
 def advantages_of(samples: list[TrainingSample], algorithm: Grpo | Custom | ReinforcePP):
     mask = response_mask(samples)
     advantages = compute_advantages(

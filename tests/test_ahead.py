@@ -118,8 +118,6 @@ def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weigh
     assert raised.value is error
 
 
-# ---------------------------------------------------------------- what does not go with it
-
 AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")
 
 

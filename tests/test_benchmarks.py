@@ -63,9 +63,6 @@ def item(name: str, **changes: object) -> Item:
     return result
 
 
-# ---------------------------------------------------------------- the registry
-
-
 def test_the_benchmarks_are_the_columns_of_the_papers_table():
     paper = ["gsm8k", "math-500", "humaneval", "mbpp", "scibench", "gpqa", "mmlu"]
     assert [benchmark.name for benchmark in BENCHMARKS.values()] == list(BENCHMARKS) == paper
@@ -91,9 +88,6 @@ def test_the_table_in_the_readme_is_that_of_the_code():
         assert one.source.revision in line, one.name
         assert (one.source.licence or "none stated") in line, one.name
         assert all(f"`{column}`" in line for column in one.source.columns), one.name
-
-
-# ---------------------------------------------------------------- rows
 
 
 @pytest.mark.parametrize(
@@ -151,9 +145,6 @@ def test_gpqa_shuffles_by_the_id_so_that_every_build_agrees_and_no_letter_wins()
     assert all(70 <= letters.count(letter) <= 130 for letter in "ABCD")
 
 
-# ---------------------------------------------------------------- coding
-
-
 def test_a_humaneval_test_may_use_what_its_prompt_defines():
     """A decoder is tested with the encoder of the prompt, which no answer has to repeat."""
     row = {
@@ -178,9 +169,6 @@ def test_the_reference_solutions_pass_and_others_do_not():
     with Verifier(num_workers=2) as verifier:
         verdicts = verifier.verify_batch([("coding", *answer) for answer in answers])
     assert verdicts == ["correct", "wrong", "wrong", "correct", "wrong", "wrong"]
-
-
-# ---------------------------------------------------------------- records
 
 
 def test_the_id_of_a_record_holds_the_number_of_its_row():

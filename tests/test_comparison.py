@@ -22,9 +22,6 @@ def difference(*, of: tuple[str, ...], to: tuple[str, ...]):
     return found
 
 
-# ---------------------------------------------------------------- intervals, by hand
-
-
 @pytest.mark.parametrize(
     ("of", "to", "expected"),
     [
@@ -68,9 +65,6 @@ def test_thirds_that_cancel_leave_exactly_zero():
     assert not found.excludes_zero
 
 
-# ---------------------------------------------------------------- which tasks are compared
-
-
 def test_only_common_tasks_are_compared_and_their_number_is_said(tmp_path):
     write(tmp_path / "a", evaluation(["ccww"]))
     write(tmp_path / "b", evaluation(["cccwcc"]))
@@ -99,9 +93,6 @@ def test_nothing_in_common_is_an_error_that_says_what_each_has(tmp_path):
         compare(["a", "b"], results=tmp_path)
     with pytest.raises(ValueError, match="c and a have no task in common"):
         compare(["a", "c"], results=tmp_path)
-
-
-# ---------------------------------------------------------------- the command
 
 
 def three_results(results: Path) -> None:

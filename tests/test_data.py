@@ -39,9 +39,6 @@ def error_of(path: Path) -> str:
     return str(caught.value)
 
 
-# ---------------------------------------------------------------- reading
-
-
 def test_questions_and_answers_come_apart(tmp_path):
     loaded = load_questions(write(tmp_path / "a.jsonl", RECORD, record(id="x", level=5)))
     assert loaded.questions[0] == Question("math/17", "math", "What is 48 + 23?")
@@ -115,9 +112,6 @@ def test_a_file_that_is_missing_broken_or_empty_is_told(tmp_path, content, said)
     assert [part for part in (str(path), *said) if part not in message] == []
 
 
-# ---------------------------------------------------------------- batches
-
-
 @pytest.mark.parametrize(
     ("num_questions", "num_epochs", "num_steps", "expected"),
     [(2000, 1, None, 31), (2000, 3, None, 93), (64, 1, None, 1), (2000, 1, 50, 50)],
@@ -161,9 +155,6 @@ def test_a_batch_depends_on_seed_and_step_alone_across_epochs_and_processes():
     expected = [["3", "1"], ["0", "2"], ["4", "2"], ["1", "3"]]
     assert [draw(step) for step in range(4)] == expected
     assert [draw(step, seed=1) for step in range(4)] != expected
-
-
-# ---------------------------------------------------------------- validation
 
 
 def test_the_subset_for_validation_is_the_same_whatever_the_order_of_the_file():

@@ -16,8 +16,6 @@ from comas.data.preparation.math_train import MATH
 from comas.data.preparation.record_set import convert_rows, is_decimal_number
 from comas.data.preparation.webinstruct import WEBINSTRUCT, split_unit
 
-# ---------------------------------------------------------------- what a row becomes
-
 
 def test_a_math_row_takes_what_its_solution_boxes_last():
     row = math_row(1)
@@ -117,8 +115,6 @@ def test_tests_that_the_sandbox_cannot_run_are_left_out(tests, part):
     result = checker_from_pytest(tests)
     assert isinstance(result, LeftOut) and part in result.reason
 
-
-# ---------------------------------------------------------------- reading copies
 
 SOURCE = Source(
     hub_name="owner/name",

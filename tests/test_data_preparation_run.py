@@ -74,9 +74,6 @@ def files_of(folder: Path) -> dict[str, dict]:
     return json.loads((folder / "checksums.json").read_text())["files"]
 
 
-# ---------------------------------------------------------------- what is built
-
-
 def test_the_command_builds_the_blend_its_validation_set_and_all_benchmarks(copies, tmp_path):
     folder = tmp_path / "data"
     command = ["bash", str(SCRIPT), "--from", copies.name, "--output", str(folder), *SIZES]
@@ -169,9 +166,6 @@ def test_planted_repetitions_are_dropped_and_counted_and_nothing_else(tmp_path):
     assert counts["math: it repeats a question of the blend"] == 1
 
 
-# ---------------------------------------------------------------- continued, and checked
-
-
 def test_a_second_run_keeps_and_checks_what_is_there(built, tmp_path, capsys):
     before = contents(built)
     (tmp_path / "empty").mkdir()
@@ -261,9 +255,6 @@ def test_one_build_at_a_time(copies, tmp_path, caplog):
     assert f"{tmp_path} is being written by process {os.getpid()}" in caplog.messages[-1]
 
 
-# ---------------------------------------------------------------- what can be missing
-
-
 def test_all_missing_copies_are_named_before_anything_is_read(tmp_path, caplog):
     (tmp_path / "copies").mkdir()
     assert run(tmp_path / "copies", tmp_path / "data") == 1
@@ -317,9 +308,6 @@ def test_what_was_built_before_an_interruption_stays(copies, tmp_path, monkeypat
     assert run(copies, tmp_path) == 130
     assert {path.stem for path in tmp_path.glob("benchmarks/*.jsonl")} == {"gsm8k", "math-500"}
     assert "Rerun the command" in caplog.text
-
-
-# ---------------------------------------------------------------- the command line
 
 
 @pytest.mark.parametrize("arguments", ["--only gsm9k", "--from /no/folder", "--train-size 1 -2 3"])

@@ -58,9 +58,6 @@ def test_an_agent_argues_on_without_what_another_could_not_say():
     assert ids == ["r0.s2", "r1.s0", "r1.s1", "r1.s2"]
 
 
-# ---------------------------------------------------------------- rewards
-
-
 def rewards(name: str, **verdicts: str) -> tuple[float | None, ...]:
     """Of a debate of 2 agents; ``r0_s1="correct"`` is the verdict on turn r0.s1."""
     turn_ids = [name.replace("_", ".") for name in verdicts]

@@ -9,8 +9,6 @@ from tiny_models import save_tiny_model
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
 from evaluation.tasks import benchmark_tasks, choose_benchmarks, draw, held_out_tasks
 
-# ---------------------------------------------------------------- what is asked
-
 
 def test_a_smaller_draw_is_part_of_a_larger_one_and_keeps_the_order():
     numbers = list(range(100))
@@ -65,9 +63,6 @@ def test_what_is_asked_by_default_fits_the_model(
             choose()
     else:
         assert choose() == chosen
-
-
-# ---------------------------------------------------------------- who is asked
 
 
 SHARED = ("society.num_agents=3", "society.policy_of_agent=[0,0,1]")

@@ -24,9 +24,6 @@ def numbers(path: Path) -> list[int]:
     return read_lines(path, json.loads, remedy="Delete it")
 
 
-# ---------------------------------------------------------------- whole files
-
-
 def test_of_several_files_none_is_replaced_when_one_cannot_be_written(tmp_path):
     (tmp_path / "a").write_text("old")
     with pytest.raises(FileError, match=r"cannot write .*missing/b: No such file"):
@@ -42,9 +39,6 @@ def test_a_file_is_replaced_at_once(tmp_path):
         assert reader.read() == "old"
     assert path.read_text() == "new"
     assert list(tmp_path.iterdir()) == [path]
-
-
-# ---------------------------------------------------------------- JSON lines
 
 
 @pytest.mark.parametrize("whole", [b"", b"1\n2\n"])
@@ -74,9 +68,6 @@ def test_a_full_disk_keeps_the_whole_lines_and_no_half_one(tmp_path):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == b"1\n22\n"
-
-
-# ---------------------------------------------------------------- locks
 
 
 def test_a_lock_holds_against_other_processes_and_a_second_attempt_of_this_one(tmp_path):

@@ -38,9 +38,6 @@ def mark(run: LiveRun) -> str:
     return str(live["mark"])
 
 
-# ---------------------------------------------------------------- what is new
-
-
 def test_what_is_new_is_what_came_since_the_mark_and_nothing_else(run):
     live = LiveRun(run)
     known = mark(live)
@@ -82,9 +79,6 @@ def test_a_run_is_followed_from_before_its_first_step(tmp_path):
         LiveRun(tmp_path)
 
 
-# ---------------------------------------------------------------- the time left
-
-
 def test_the_time_left_is_that_of_the_steps_and_validations_to_come():
     rows: list[dict[str, Any]] = [{"step": 0, "time/validation_s": 4.0}]
     rows += [
@@ -105,9 +99,6 @@ def test_where_a_run_is_is_said_in_words():
     )
     assert progress_in_words(rows, **known, is_over=True) == "ended after step 3 of 10"
     assert [duration(s) for s in (5, 99, 840, 12600)] == ["5 s", "99 s", "14 min", "3.5 h"]
-
-
-# ---------------------------------------------------------------- who may look
 
 
 @pytest.fixture
@@ -180,9 +171,6 @@ def test_the_tokens_of_a_step_are_asked_for_when_they_are_looked_at(server):
     for query in ("", "?run=1&step=1", "?run=0&step=x"):
         assert asked(server, where + query)[0] == 503
     assert asked(server, f"{where}?run=0&step=9")[:2] == (200, "{}")
-
-
-# ---------------------------------------------------------------- what one looks for
 
 
 def signs(item: RewardedDiscussion) -> dict[str, tuple[str, ...]]:

@@ -70,9 +70,6 @@ def grade(folder: Path, verifier, *, tasks=TASKS, seeds=(0,)):
     return grade_folder(folder, tasks, seeds=seeds, verifier=verifier)
 
 
-# ---------------------------------------------------------------- what is counted
-
-
 def test_accuracy_divides_by_the_tasks_asked(folder):
     answers_are(folder, answer("a", "1"), answer("b", "9"))
     write_records(folder / "failures.jsonl", [{"task_id": "c", "seed": 0, "error": "status 500"}])
@@ -100,9 +97,6 @@ def test_answers_that_were_not_asked_for_count_in_the_cost_alone(folder):
     assert (evaluation.num_done, evaluation.graders["strict"].correct) == (1, 1)
     cost = evaluation.cost
     assert (cost.calls, cost.prompt_tokens, cost.completion_tokens) == (4, 40, 20)
-
-
-# ---------------------------------------------------------------- what is graded again
 
 
 EARLIER = (answer("a", "1"), answer("b", "9"), answer("d", "?"))
@@ -181,9 +175,6 @@ def test_evaluation_json_is_what_was_returned(folder):
     assert {path.name for path in folder.iterdir()} == {"inference.jsonl", "evaluation.json"}
 
 
-# ---------------------------------------------------------------- the real graders
-
-
 DOUBLE = "```python\ndef double(x):\n    return 2 * x\n```"
 JUDGED = [  # form, gold, response; strict, published, math_verify
     ("choice", "A", r"\boxed{(A)}", ("correct", "unanswered", "correct")),
@@ -212,9 +203,6 @@ def test_what_a_grader_shares_with_strict_is_judged_once(folder):
     evaluation = grade(folder, verifier, tasks=tasks)
     assert ("math_verify", "2") in verifier.given and ("math_verify", "1") not in verifier.given
     assert [a.math_verify for a in evaluation.answers] == ["correct"] * 2
-
-
-# ---------------------------------------------------------------- damaged files
 
 
 def test_a_damaged_evaluation_is_named_by_file_and_line(folder):

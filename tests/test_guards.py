@@ -79,9 +79,6 @@ def test_a_policy_that_learns_in_between_goes_on(update, most, between):
         guard.check(*(update if number % most else between))
 
 
-# ---------------------------------------------------------------- trends
-
-
 def told(rows: list[dict[str, float | None]], caplog, *, seen_before: int = 0) -> list[str]:
     """What is warned of in a run of these metrics, and of which steps (from 0)."""
     watch = Watch(rows[:seen_before], mismatch_limit=0.01)
@@ -155,9 +152,6 @@ def test_steps_without_a_value_are_passed_over(caplog):
     assert told([{"validation/accuracy": 0.5}] * 30, caplog) == []
 
 
-# ---------------------------------------------------------------- steps without a signal
-
-
 TRICKS = "I agree.\n\x1b[2J\u202e" + 300 * "So it goes. " + "\r\nThe end\x07"
 BEGINS, ENDS = r'"I agree. \x1b[2J\u202eSo it goes. ', r'So it goes. The end\x07"'
 READABLE = "<score>3</score> <judgment>correct</judgment> <rating>4</rating>"
@@ -223,8 +217,6 @@ def test_the_last_line_speaks_of_the_latest_steps(num_bad, is_said):
     done = closing_line([{"step": 0, "validation/accuracy": 0.1}], Path("m"))
     assert done == (logging.INFO, "done: the trained agents are in m")
 
-
-# ---------------------------------------------------------------- the line of a step
 
 LONGEST = {
     "train/accuracy": 1.0,

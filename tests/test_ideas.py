@@ -17,9 +17,6 @@ def paid(idea: str, *discussions: Discussion) -> Rewards:
     return REWARD_SCHEMES[name](discussions, evidence={})
 
 
-# ---------------------------------------------------------------- consistency
-
-
 def judged(question_id: str, *solutions: tuple[str, int | None]) -> Discussion:
     """Solutions with these boxed answers, each with an evaluation and a scoring of it."""
     said = [
@@ -82,9 +79,6 @@ def test_what_holds_no_score_is_not_compared():
     assert rewards == [(1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (0.0, 0.0, 0.0), (0.0, 0.0, -1.0)]
 
 
-# ---------------------------------------------------------------- pairwise
-
-
 def solutions(*scores: int | None) -> Discussion:
     """Solutions with an evaluation each; None: nobody scored it."""
     said: list[Turn] = []
@@ -113,9 +107,6 @@ def test_a_solution_without_a_score_is_below_nobody():
     assert item.rewards == (0.0, 1.0, 0.0, 0.0, 0.0, -1.0, 0.75, 0.25, 0.0, 0.75, 0.25, 0.0)
 
 
-# ---------------------------------------------------------------- scorings without a score
-
-
 @pytest.mark.parametrize("scheme", ["interaction", "pairwise", "consistency", "scored_majority"])
 def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme):
     """As in the paper: 0 for the evaluation, -1 for the scoring."""
@@ -133,9 +124,6 @@ def test_a_scoring_without_a_score_pays_its_evaluation_nothing(scheme):
     assert alone > 0
 
 
-# ---------------------------------------------------------------- a vote by confidence
-
-
 def said_with(probability: float, answer: str, *, place: int) -> Turn:
     spoken = turn(f"r0.s{place}", rf"\boxed{{{answer}}}")
     logprobs = (math.log(probability), math.log(probability))
@@ -149,9 +137,6 @@ def test_a_confident_solution_outvotes_two_doubtful_ones():
     by_confidence = paid("confident_majority", said)
     assert by_confidence.discussions[0].rewards == (1.0, 0.0, 0.0)
     assert by_confidence.metrics == {"majority/share": pytest.approx(1 / 3)}
-
-
-# ---------------------------------------------------------------- scored majority
 
 
 def elected(*discussions: Discussion) -> tuple[list[tuple[float | None, ...]], float | None]:
@@ -189,8 +174,6 @@ def test_judges_of_a_vote_are_paid_as_under_consistency():
     assert ours[2::3] == theirs[2::3]
     assert ours[::3] == (1.0, 1.0, 0.0, 0.0)
 
-
-# ---------------------------------------------------------------- Python as a tool
 
 PROGRAM = "```python\nprint({})\n```"
 

@@ -139,9 +139,6 @@ def test_what_is_found_nowhere_is_refused_with_all_places(places):
     assert f"tried: {places[1] / 'my/own'}, {places[2] / 'my/own'}" in fault
 
 
-# ---------------------------------------------------------------- commands
-
-
 def test_a_file_that_exists_is_no_override(places, caplog):
     config = write_yaml(places[1] / "seed=x.yaml", "no_such_key", 1)
     assert main(["--dry-run", config.name]) == EXIT_FAULT

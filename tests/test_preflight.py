@@ -40,9 +40,6 @@ def paper(**policy: object) -> Config:
     return dataclasses.replace(config, policy=dataclasses.replace(config.policy, **values))
 
 
-# ---------------------------------------------------------------- the table
-
-
 def test_the_table_numbers_faults_and_what_two_lines_have_in_common_is_one():
     needs = [
         Need("GPUs", "8", "2", fault="old"),
@@ -56,9 +53,6 @@ def test_the_table_numbers_faults_and_what_two_lines_have_in_common_is_one():
         assert need.needed in line and need.present in line and line.endswith(end)
     assert faults_of(needs) == ["old", "full"]
     assert str(PreflightError(needs)).splitlines()[-3:] == ["2 faults:", "1. old", "2. full"]
-
-
-# ---------------------------------------------------------------- the driver
 
 
 @pytest.mark.parametrize(
@@ -117,9 +111,6 @@ def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
     assert need.fault is None and "too old" in str(need.doubt)
 
 
-# ---------------------------------------------------------------- GPUs
-
-
 def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
     monkeypatch.setattr(survey, "read_gpus", lambda: GOOD)
     monkeypatch.setattr(survey, "describe_machine", lambda device: EIGHT_A100)
@@ -130,9 +121,6 @@ def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
     # 0.95 of 79 GiB, less 2 GiB for each of two processes of each of two policies.
     assert needs["GPU memory, update"].present == "67.0 GiB"
     assert needs["host memory"].present == "1000.0 GiB"
-
-
-# ---------------------------------------------------------------- lengths and questions
 
 
 @pytest.mark.parametrize(
@@ -173,9 +161,6 @@ def test_what_a_model_cannot_read_is_a_fault_with_its_length(tmp_path):
     assert prompts.fault is not None and "of 2 questions 2 have longer" in prompts.fault
     [_, prompts] = lengths_of(tmp_path, "rollout.max_prompt_tokens=700")
     assert prompts.fault is prompts.doubt is None
-
-
-# ---------------------------------------------------------------- memory
 
 
 def gpu_memory(machine: Machine, config: Config | None = None, *, host_gib: int = 1000):
@@ -251,9 +236,6 @@ def test_the_quick_start_needs_a_few_gib_on_a_cpu(num_parameters, fits):
     assert (4 < float(need.needed.removesuffix(" GiB")) < 6) == fits
 
 
-# ---------------------------------------------------------------- disk
-
-
 @pytest.mark.parametrize(
     ("policy", "needed"),
     [
@@ -285,9 +267,6 @@ def test_frozen_shared_and_kept_policies_are_counted_as_they_are_saved():
     config.society.update_every = [1]
     config.society.policy_of_agent = [0, 0, 0, 0]
     assert disk_need(config, sizes={0: 10**9}, free=0).needed.startswith("41.5 GiB")  # 4 models
-
-
-# ---------------------------------------------------------------- all at once
 
 
 def test_ones_own_questions_are_read_by_their_columns_and_asked_with_a_system_prompt(tmp_path):

@@ -63,9 +63,6 @@ build.build_society(Path(sys.argv[1]), seed=int(sys.argv[2]))
 """
 
 
-# ---- Questions ----
-
-
 def test_answers_are_right():
     rng = Random(1)
     for _ in range(200):
@@ -106,9 +103,6 @@ def test_no_held_out_question_has_a_twin_to_train_on():
         assert not [row for row in validation if deciding_content(row) in known]
         # Twins there are, on either side: so the search does find what is there.
         assert any(known.count(content) > 1 for content in known)
-
-
-# ---- Worked discussions ----
 
 
 @pytest.mark.parametrize("domain", DOMAINS)
@@ -188,9 +182,6 @@ def test_worked_discussions_never_show_a_held_out_question():
     shown = "".join(example.prompt for example in examples)
     assert not [text for text in held_out if f"\n{text}\n" in shown]
     assert "\nWhat is " in shown  # the same search does find a question that is there
-
-
-# ---- Build ----
 
 
 def test_the_fingerprint_changes_with_seed_and_recipe(tmp_path):

@@ -38,9 +38,6 @@ def tokenizer(architecture: str) -> PreTrainedTokenizerFast:
     return build_tokenizer(CHAT_FORMATS[architecture])
 
 
-# ---- Tokenizers ----
-
-
 def test_encoding_and_decoding_give_the_text_back(tokenizer):
     rng = Random(7)
     texts = [
@@ -85,9 +82,6 @@ def test_the_chat_formats_are_those_of_qwen2_and_llama_3():
             "<|start_header_id|>assistant<|end_header_id|>\n\n"
         ),
     }
-
-
-# ---- Models and warm start ----
 
 
 def test_a_lesson_is_the_response_and_what_the_prompt_quotes(tokenizer):

@@ -29,9 +29,6 @@ def rules(**settings: object) -> Data:
     return Data(reasoning_gym=ReasoningGym(**{"tasks": TASKS, "size": 3} | settings))
 
 
-# ---------------------------------------------------------------- without the package
-
-
 def test_held_out_questions_have_seeds_and_sizes_of_their_own():
     held_out = held_out_rules(rules()).reasoning_gym
     assert held_out.size == NUM_HELD_OUT
@@ -76,9 +73,6 @@ def test_another_version_or_none_is_a_fault_with_the_command(monkeypatch):
 def test_a_gold_of_somebody_elses_is_a_fault():
     with pytest.raises(ValueError, match=r"none that data\.train=reasoning_gym makes"):
         verify_reasoning_gym(r"\boxed{1}", "71")
-
-
-# ---------------------------------------------------------------- with it
 
 
 @pytest.fixture(scope="module")

@@ -31,9 +31,6 @@ def faults(path: Path | None, *overrides: str) -> list[str]:
     return [str(fault) for fault in caught.value.faults]
 
 
-# ---------------------------------------------------------------- base
-
-
 def test_bases_form_chains_and_the_nearest_file_wins(tmp_path):
     first = recipe(tmp_path, "first", "seed: 1\nrollout: {batch_size: 8, temperature: 2}\n")
     second = recipe(tmp_path, "second", f"base: {first}\nseed: 2\nsociety: {{num_agents: 3}}\n")
@@ -112,9 +109,6 @@ def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
     assert all(words in reason for words in said)
 
 
-# ---------------------------------------------------------------- former names
-
-
 @pytest.mark.parametrize(
     ("former", "present"),
     [
@@ -166,12 +160,6 @@ def test_no_former_name_is_a_present_one_and_each_leads_to_one():
     assert not {*tables["renamed"], *tables["gone"]} & set(keys)
     ours = [*tables["renamed"].values(), *tables["released"].values()]
     assert [said for said in ours if not owner_of(re.split("[ =]", said)[0], keys)] == []
-
-
-# ---------------------------------------------------------------- what can be combined
-
-
-# ---------------------------------------------------------------- schemas
 
 
 KEYS_STAND_IN = [*Path(schema.__file__).parent.glob("[!_]*.py"), Path(evaluation_config.__file__)]

@@ -250,9 +250,6 @@ def test_an_error_blames_the_engines_that_it_names_and_shows_the_end_of_their_lo
     assert unknown == "rank 0 of policy 12 (agents 12) had not started"
 
 
-# ---------------------------------------------------------------- the driver
-
-
 class LostAgents(ScriptedAgents):
     """A society that is lost in updates as it is told, or as it starts (0)."""
 

@@ -16,8 +16,6 @@ def rows_of(folder: Path) -> dict[tuple[str, ...], dict]:
     return {(r["model"], r["setup"], r["benchmark"], r["grader"]): r for r in rows}
 
 
-# ---------------------------------------------------------------- a small summary, whole
-
 GOLDEN = Path(__file__).parent / "golden" / "summary.md"
 # The intervals by hand, X being how many tasks that differ a resample of n tasks holds:
 # strict, vanilla: 4 of 8 differ by 1. P(X = 0) = 0.004, P(X <= 1) = 0.035: 2.5 % lie at 1/8.
@@ -59,9 +57,6 @@ def test_the_rows_of_the_json_hold_the_differences_and_their_intervals(tmp_path)
         ("vanilla", "mmlu"): 10,
         ("debate", "gsm8k"): 28,
     }
-
-
-# ---------------------------------------------------------------- spread
 
 
 def test_several_seeds_give_mean_and_sample_standard_deviation(tmp_path):
@@ -135,9 +130,6 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
         assert (row["reference"], row["difference_points"]) == ("before/agent_0", difference)
 
 
-# ---------------------------------------------------------------- what is missing
-
-
 @pytest.mark.parametrize(
     ("verdicts", "num_failures", "reasons"),
     [
@@ -170,6 +162,3 @@ def test_a_damaged_evaluation_is_an_error_and_no_summary_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"debate/evaluation\.json is damaged: .*line \d+"):
         write_summary(tmp_path / "base")
     assert not (tmp_path / "base" / "summary.md").exists()
-
-
-# ---------------------------------------------------------------- size

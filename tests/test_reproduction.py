@@ -67,9 +67,6 @@ def result(experiment: str, seed: int, before: float | None, after: float | None
     return RunResult(experiment, seed, 60, {GREEDY: before}, {GREEDY: after}, ["abcdef0"])
 
 
-# ---------------------------------------------------------------- studies
-
-
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: path.stem)
 def test_every_experiment_of_a_shipped_study_can_be_trained(path, tmp_path):
     study = load(Study, path, ["seeds=[3]"], check=find_conflicts)
@@ -109,9 +106,6 @@ def test_a_configuration_lies_beside_its_study(tmp_path):
     assert run.config == tmp_path / "mine.yaml"
     assert load_config(run.config, run.overrides).rollout.system_prompt == "a b"
     assert load_config(run.config, run.overrides).training.num_steps == 2
-
-
-# ---------------------------------------------------------------- runs
 
 
 def test_the_plan_knows_what_is_finished(tmp_path, caplog):
@@ -162,9 +156,6 @@ def test_what_has_begun_is_resumed_and_what_fails_is_told_with_its_log(tmp_path,
     assert (tmp_path / "saves/muted-seed1.log").read_text() == f"-m comas resume={begun}\n"
     settings = f"training.num_steps=9 seed=2 name=muted-seed2 saves={tmp_path / 'saves'}"
     assert log.read_text().startswith(f"-m comas {planned[2].config} {settings}\n")
-
-
-# ---------------------------------------------------------------- numbers
 
 
 def test_a_metric_of_validations_has_two_values_and_one_of_steps_two_means(tmp_path):
@@ -254,9 +245,6 @@ def test_a_report_is_of_the_runs_that_are_finished_and_names_the_others(tmp_path
     before = read_records(tmp_path / "results")
     assert theirs in before and reproduction.main(words) == 0
     assert read_records(tmp_path / "results") == before
-
-
-# ---------------------------------------------------------------- for real
 
 
 @pytest.mark.stack

@@ -50,9 +50,6 @@ def newest(path: Path, *overrides: str) -> int | None:
     return None if found is None else found[0]
 
 
-# ---------------------------------------------------------------- nothing is lost
-
-
 def test_what_a_run_goes_back_behind_is_moved_aside_whole(config):
     path = make_run(config, checkpoints=(2,), reached=4)
     (path / "checkpoints/step_0003").mkdir()  # damaged
@@ -85,9 +82,6 @@ def test_a_run_whose_checkpoints_are_gone_is_refused_however_short_it_was(config
     with pytest.raises(ValueError, match=r"had a checkpoint of step 2, but .* holds none: bring"):
         newest(path, "training.num_steps=9", "resume_changed=true")
     assert steps_in(path / "discussions") == [0, 1, 2]
-
-
-# ---------------------------------------------------------------- of what step and run
 
 
 def test_a_copy_under_another_steps_name_is_no_checkpoint(config, caplog):
@@ -180,9 +174,6 @@ def test_a_checkpoint_with_new_contents_and_a_new_list_of_them_is_foreign(config
         (folder / "seal.json").write_text(json.dumps(seal | {"signature": signature}))
         with pytest.raises(ValueError, match="resume_foreign=true"):
             newest(path)
-
-
-# ---------------------------------------------------------------- whose run
 
 
 def test_a_run_of_somebody_else_needs_a_word_and_is_compared_all_the_same(

@@ -111,8 +111,6 @@ def test_a_solution_without_a_reward_is_no_prediction():
     assert set(qualities(metrics, "from_score_3").values()) == {None}
 
 
-# ---------------------------------------------------------------- false accusations
-
 LOST = "Mistake: a carry is lost."
 RATE, ACCEPTED = "evaluation/false_accusation_rate", "scoring/false_accusations_accepted"
 

@@ -36,9 +36,6 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-# ---------------------------------------------------------------- creating
-
-
 def test_a_new_run_has_a_folder_for_this_user_alone_that_latest_points_at(config):
     before = os.umask(0)
     with RunDirectory.create(config) as first, RunDirectory.create(config) as second:
@@ -108,9 +105,6 @@ def test_the_log_takes_what_is_said_while_the_run_is_open_until_the_disk_is_full
     assert "Traceback" not in capsys.readouterr().err
 
 
-# ---------------------------------------------------------------- what a step leaves
-
-
 def test_a_step_is_one_line_on_the_disk_at_once_and_what_is_not_finite_is_null(config, caplog):
     with RunDirectory.create(config) as run:
         run.log_metrics(0, {"agent_0/reward/solution": None, "tokens/prompt": 12})
@@ -136,9 +130,6 @@ def test_discussions_are_written_readably_with_rewards_and_verdicts(config):
     assert (evaluation["parent_turn_id"], evaluation["reward"]) == ("r0.s0", 1.0)
     assert "verdict" not in evaluation and scoring["score"] == 1
     assert (solution["num_prompt_tokens"], solution["num_response_tokens"]) == (5, 1)
-
-
-# ---------------------------------------------------------------- checkpoints and models
 
 
 def test_the_newest_checkpoints_are_kept_and_the_latest_found(config):
@@ -180,9 +171,6 @@ def test_a_run_is_finished_once_the_models_of_its_last_step_are_saved(config):
         assert (run.path / "models" / "agent_1").is_dir()
         assert run.is_finished(20)
         assert not run.is_finished(30)  # extended: the models are those of an earlier step
-
-
-# ---------------------------------------------------------------- resuming
 
 
 @pytest.mark.parametrize("damaged", ["", '{"step": "x"}', 'x\n{"step": 2}'])
@@ -262,9 +250,6 @@ def test_a_killed_run_frees_its_lock_and_loses_only_what_was_incomplete(config):
             assert names(path / "checkpoints") == ["step_0010"]
             run.log_metrics(2, {})
             assert rows_of(path) == [{"step": 1}, {"step": 2}]
-
-
-# ---------------------------------------------------------------- the key
 
 
 def test_the_key_is_made_once_and_the_users_alone(monkeypatch, tmp_path):

@@ -182,9 +182,6 @@ def test_a_stranger_who_says_nothing_holds_up_no_end():
     assert asyncio.run(ask()) == b""  # it was cut off
 
 
-# ---------------------------------------------------------------- several engines
-
-
 def unexpected(engine: Any, error: LostEngineError) -> Any:
     raise error
 

@@ -34,9 +34,6 @@ def bare():
         yield sandbox
 
 
-# ---------------------------------------------------------------- hostile programs
-
-
 @pytest.mark.parametrize("forgery", FORGERIES, ids=lambda h: h.name)
 def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery):
     checkers = CHECKERS.values()
@@ -72,9 +69,6 @@ def test_a_checker_cannot_be_told_that_a_dead_program_has_answered(isolated):
     assert not isolated.run("import os\ndef f(x): os.closerange(3, 64)", checker=checker)
 
 
-# ---------------------------------------------------------------- what a program finds
-
-
 def test_a_program_starts_from_nothing_and_may_start_another(isolated):
     program = "import os\nhome = os.getcwd(), os.listdir(), dict(os.environ)\nopen('x', 'w')"
     checker = "assert home == ('/tmp', [], {})"
@@ -86,9 +80,6 @@ def test_a_program_starts_from_nothing_and_may_start_another(isolated):
     )
     with Sandbox(PATIENT) as patient:
         assert patient.run(starting, checker="assert call() == b'3\\n'")
-
-
-# ---------------------------------------------------------------- the server
 
 
 def test_an_end_of_the_server_is_an_error_and_the_next_run_starts_another():

@@ -17,8 +17,6 @@ from comas.verification.sandbox import Sandbox
 from comas.verification.sandbox.inside.remote import OPERATIONS, Remote
 from comas.verification.sandbox.inside.values import Codec
 
-# ---------------------------------------------------------------- forms
-
 
 def never(*request):
     raise AssertionError("decoding asked the other side")
@@ -109,9 +107,6 @@ def test_no_form_becomes_anything_but_data(form):
     if callable(value) and type(value) is not Remote:
         is_harmless = isinstance(value, type) and value is not subprocess.Popen
         assert value is never or is_harmless, "a function that was not given"
-
-
-# ---------------------------------------------------------------- two processes as if one
 
 
 def conversations(name: str) -> dict[str, tuple[str, str]]:

@@ -32,9 +32,6 @@ def config(*overrides: str) -> Any:
     return load_config(QUICKSTART, list(overrides))
 
 
-# ---------------------------------------------------------------- the best
-
-
 def test_the_best_step_is_the_first_of_the_highest_values():
     rows = [{"step": step, "x": x} for step, x in enumerate((0.25, None, 0.5, 0.5))]
     assert best_step(rows, "x") == 2
@@ -58,9 +55,6 @@ def test_the_disk_holds_one_checkpoint_more_where_the_best_is_kept():
     # Of 16 bytes for each parameter: three checkpoints, or four, and a model of 4 GB.
     needed = [disk_need(of, sizes={0: 10**9, 1: 0}, free=0).needed for of in (plain, asked)]
     assert needed == [f"{gib} GiB (a checkpoint: 14.9 GiB)" for gib in (48.9, 63.8)]
-
-
-# ---------------------------------------------------------------- what a folder keeps
 
 
 def keeping_run(tmp_path: Path, values: Sequence[float]) -> Path:
@@ -105,9 +99,6 @@ def test_where_no_best_checkpoint_is_it_is_said_why(tmp_path):
         pytest.raises(ValueError, match=r"training\.keep_best is null"),
     ):
         run.best_checkpoint()
-
-
-# ---------------------------------------------------------------- whole runs
 
 
 class KilledAgents(ScriptedAgents):

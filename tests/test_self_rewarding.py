@@ -21,9 +21,6 @@ from comas.types import Discussion, Generation, Request, TrainingSample
 CONFIGS = Path(__file__).parents[1] / "configs"
 
 
-# ---------------------------------------------------------------- ratings
-
-
 def rate(closings: list[str], *, num_agents: int = 1, **rules) -> tuple[list[Discussion], list]:
     """Discussions of one question in which the ratings end with ``closings``, one after another,
     and who was asked what."""
@@ -73,9 +70,6 @@ def test_a_solution_is_rewarded_with_the_mean_of_its_valid_ratings_and_nothing_e
     assert rewards.metrics == {"rating/invalid_rate": pytest.approx(invalid_rate)}
 
 
-# ---------------------------------------------------------------- pairs
-
-
 def sample(reward: float, response: int = 3, **fields: object) -> TrainingSample:
     return builders.sample(reward=reward, response_token_ids=(response,), **fields)
 
@@ -108,9 +102,6 @@ def test_the_copies_of_a_question_give_its_candidates_and_truncated_ones_are_non
     [(chosen, rejected)] = preference_pairs(buffer)
     assert (chosen.reward, rejected.reward) == (1.0, 0.4)
     assert (chosen.discussion_id, rejected.discussion_id) == ("step1/q/copy2", "step1/q/copy3")
-
-
-# ---------------------------------------------------------------- the loss
 
 
 def totals(num_pairs: int, num_ranks: int = 1) -> StepTotals:
@@ -154,9 +145,6 @@ def test_the_loss_is_openrlhfs_and_does_not_depend_on_micro_batches_or_ranks():
     assert ours(slice(0, 2)) + ours(slice(2, 6)) == pytest.approx(theirs.item())
     # DeepSpeed averages the ranks' gradients.
     assert (ours(slice(0, 2), 2) + ours(slice(2, 6), 2)) / 2 == pytest.approx(theirs.item())
-
-
-# ---------------------------------------------------------------- the shipped configurations
 
 
 def test_memory_is_planned_for_a_pair():

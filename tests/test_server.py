@@ -87,9 +87,6 @@ def servers(model: LocalModel, tmp_path_factory: pytest.TempPathFactory) -> Iter
     assert_gone(started)
 
 
-# ---------------------------------------------------------------- the real server
-
-
 def test_a_reply_depends_on_its_seed_and_not_on_what_is_asked_beside_it(servers):
     prompts, seeds = [f"Question {i % 4}" for i in range(16)], list(range(16))
     together = replies(servers, prompts, seeds=seeds, at_once=16)
@@ -165,9 +162,6 @@ def test_an_endpoint_says_which_model_it_has_and_how_long_its_context_is(
     assert target.models[0].endpoint.model == str(model.folder)
     assert target.models[0].context_length == 512
     assert target.max_tokens(2048) == 64  # an eighth of 512
-
-
-# ---------------------------------------------------------------- servers that fail
 
 
 @pytest.mark.stack
@@ -249,9 +243,6 @@ def test_the_cause_is_found_above_the_end_of_a_log():
         "(APIServer pid=6) RuntimeError: see above",
     ]
     assert exceptions_in(lines) == ["ValueError: 3 is too few", "RuntimeError: see above"]
-
-
-# ---------------------------------------------------------------- where servers run
 
 
 @pytest.mark.parametrize(

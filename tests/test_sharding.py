@@ -54,9 +54,6 @@ def settled(config: Config, shape: ModelShape, machine: Machine) -> tuple[int, b
     return result.policy.zero_stage, result.policy.adam_offload, line  # type: ignore[return-value]
 
 
-# ---------------------------------------------------------------- the arithmetic
-
-
 def test_states_of_qwen_3b_under_zero_2_are_31_gb_on_each_of_two_gpus():
     need = need_of(paper(), 2, False)
     assert need.weights == 2 * PARAMETERS  # bfloat16, whole: 6.17 GB
@@ -143,9 +140,6 @@ def test_a_layer_keeps_what_the_arithmetic_says(hidden, inner, kv_heads):
 
     shape = ModelShape(0, 0, hidden, inner, kv_heads * hidden // 4, 16)
     assert kept(3) - kept(2) == pytest.approx(2 * layer_activations(shape), rel=0.05)
-
-
-# ---------------------------------------------------------------- the choice
 
 
 @pytest.mark.parametrize(
@@ -271,9 +265,6 @@ def test_on_gpus_zero_is_needed_to_share_them_or_to_offload():
     assert possible_shardings(apart, EIGHT_A100) == [(0, False)]
 
 
-# ---------------------------------------------------------------- LoRA
-
-
 def family_of(num_agents: int) -> Config:
     overrides = [f"society.num_agents={num_agents}"]
     return load_config(REPOSITORY / "configs/comas_lora.yaml", overrides)
@@ -303,9 +294,6 @@ def test_the_rollout_engine_has_a_place_for_every_adapter_and_samples_beside_the
     plan = update_memory(family_of(4), [QWEN_3B], Sharding(2, False), EIGHT_A100)
     states = 2 * (PARAMETERS + 4 * adapter) + 12 * 4 * adapter + 4 * 4 * adapter
     assert plan.gpu_peak == pytest.approx(states + 0.6 * 79 * GIB)
-
-
-# ---------------------------------------------------------------- before the first update
 
 
 def test_zero_3_begins_with_whole_gradients_of_what_it_updates_at_once():

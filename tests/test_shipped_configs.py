@@ -86,9 +86,6 @@ def name_of(file: Path) -> str:
 every_config = pytest.mark.parametrize("file", FILES, ids=name_of)
 
 
-# ---------------------------------------------------------------- what they say
-
-
 @every_config
 def test_every_config_resolves_into_a_run_on_eight_gpus(file):
     config = shipped(file)
@@ -106,9 +103,6 @@ def test_every_config_resolves_into_a_run_on_eight_gpus(file):
     )
     text = "\n".join(describe_sizes(config, sizes))
     assert f"{config.society.num_agents} agents with {config.num_policies} policies" in text
-
-
-# ---------------------------------------------------------------- a step from a script
 
 
 async def read_from_script(request: Request) -> Generation:
@@ -193,9 +187,6 @@ def test_every_config_turns_scripted_discussions_into_advantages_or_pairs(file):
         assert advantages.shape == response_mask(samples).shape
         assert advantages.isfinite().all()
         assert len({sample.reward for sample in samples}) == 1 or advantages.abs().max() > 0
-
-
-# ---------------------------------------------------------------- a run of tiny models
 
 
 @pytest.fixture(scope="module")

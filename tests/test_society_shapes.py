@@ -39,9 +39,6 @@ def said(name: str) -> TrainingSample:
     return TrainingSample(0, name, name, "r0.s0", 0, "solution", (1,), (2,), (-0.5,), 0.0)
 
 
-# ---------------------------------------------------------------- the lists of a society
-
-
 def test_policies_have_entries_of_their_own_or_one_that_serves_all():
     config = society(*FIVE, "society.learning_rates=[0.5]", "society.update_every=[2]")
     assert config.models == ["quickstart/models/qwen2"] * 3
@@ -52,9 +49,6 @@ def test_policies_have_entries_of_their_own_or_one_that_serves_all():
     assert config.learning_rates == [1e-3, 0.2, 0.3]
     assert config.trained_policies == [0, 1]
     assert society(*FIVE, "optimization.learning_rate=0.25").learning_rates == [0.25] * 3
-
-
-# ---------------------------------------------------------------- buffers
 
 
 def test_a_buffer_holds_what_was_said_since_the_policys_last_update():
@@ -79,9 +73,6 @@ def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save
             num_taken[policy] += len(own)
         if is_due(step, every=save_every, num_steps=num_steps):
             assert num_taken == [step if every else 0 for every in intervals]
-
-
-# ---------------------------------------------------------------- sizes
 
 
 @pytest.mark.parametrize(
@@ -118,9 +109,6 @@ def test_the_first_lines_of_a_run_say_who_is_updated_when_and_who_is_frozen():
     [updates] = [line for line in lines if line.startswith("updates: ")]
     for words in ("policy 0 every step", "policy 1 every 2 steps", "policy 2 never (frozen)"):
         assert words in updates
-
-
-# ---------------------------------------------------------------- metrics
 
 
 def test_agents_that_share_a_policy_have_its_numbers_and_who_was_not_updated_has_none():
@@ -160,21 +148,12 @@ def test_the_variance_between_roles_is_that_of_their_means():
     assert variance_between_roles(samples, [(1.0, 0.0), (0.0,), (0.0,), (-1.0,)]) == 0.5
 
 
-# ---------------------------------------------------------------- different tokenizers
-
-
-# ---------------------------------------------------------------- checkpoints
-
-
 def test_a_run_does_not_go_on_with_the_base_model_of_a_policy_that_was_trained(tmp_path):
     (tmp_path / "policy_1").mkdir()
     config = Config(society=Society(num_agents=2, update_every=[1, 0]))
     agents = Agents(config, models=["a", "b"], device="cpu")
     with pytest.raises(ValueError, match=r"policy 1 was trained, and society\.update_every=\[1, 0"):
         agents.load_checkpoint(tmp_path, step=2)
-
-
-# ---------------------------------------------------------------- the whole stack
 
 
 @pytest.fixture(scope="module")
@@ -258,9 +237,6 @@ def test_a_frozen_agent_leaves_nothing_and_is_evaluated_as_it_began(run):
 def turns_of(run: Path, step: int) -> list[dict[str, Any]]:
     with (run / f"discussions/step_{step:04d}.jsonl").open(encoding="utf-8") as lines:
         return [turn for line in lines for turn in json.loads(line)["turns"]]
-
-
-# ---------------------------------------------------------------- families of LoRA policies
 
 
 def test_adapters_of_one_base_are_a_family_and_whole_models_are_alone():

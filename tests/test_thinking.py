@@ -109,9 +109,6 @@ def test_a_model_without_marks_has_no_lengths_of_thinking():
     assert encoder("llama 3").num_thinking_tokens([5, 6], "71") is None
 
 
-# ---------------------------------------------------------------- in a discussion
-
-
 def thought(text: str, *, thinking: int, whole: int, ended: str = "stop"):
     said = generation(text, num_tokens=whole, finish_reason=ended)
     return replace(said, thinking_text="<think>8</think>", num_thinking_tokens=thinking)
@@ -164,9 +161,6 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
     assert "agent_1/thinking_length" not in metrics
 
 
-# ---------------------------------------------------------------- keys
-
-
 @pytest.mark.parametrize(
     ("override", "said"),
     [
@@ -187,9 +181,6 @@ def test_adapters_of_one_model_have_one_chat_template():
         {"enable_thinking": True},
         {"enable_thinking": False},
     ]
-
-
-# ---------------------------------------------------------------- in an evaluation
 
 
 def reply(text: str | None, **message: str) -> bytes:

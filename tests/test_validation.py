@@ -82,9 +82,6 @@ def test_each_way_of_sampling_has_accuracies_of_its_own():
     assert len(asked) == len(set(asked)) == 2 * 2 * num_questions
 
 
-# ---------------------------------------------------------------- discussions
-
-
 class Judge:
     """Stands for the verifier: a solution is correct when it holds the answer's word."""
 

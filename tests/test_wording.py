@@ -52,9 +52,6 @@ def faults(tmp_path: Path, text: str) -> list[str]:
     return listed or [said]
 
 
-# ---------------------------------------------------------------- what a file holds
-
-
 def test_the_shipped_wording_is_whole_and_is_what_it_always_was():
     texts = "\0".join(
         text
@@ -113,9 +110,6 @@ evaluation: x
     assert "is not YAML" in fault and "line 2" in fault
     with pytest.raises(WordingError, match=r"nowhere\.yaml cannot be read: No such file"):
         wording_of("nowhere.yaml")
-
-
-# ---------------------------------------------------------------- where it is read
 
 
 def test_agents_and_validations_are_asked_in_the_words_of_the_file(tmp_path):
