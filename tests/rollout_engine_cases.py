@@ -16,6 +16,7 @@ import builders
 import pytest
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model_state_dict
+from tables import cases
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
@@ -315,13 +316,11 @@ def test_a_model_that_does_not_load_is_one_clear_error(doomed_bench):
         doomed_bench.run(doomed_bench.engine.start())
 
 
-@pytest.mark.parametrize(
-    ("left_out", "named"),
-    [
-        ("model.layers.1.mlp.down_proj.weight", r"layers\.1\.mlp\.down_proj"),
-        # A part of a fused layer.
-        ("model.layers.0.self_attn.k_proj.weight", r"layers\.0\.self_attn\.qkv_proj"),
-    ],
+@cases(
+    "left_out, named",
+    ("model.layers.1.mlp.down_proj.weight", r"layers\.1\.mlp\.down_proj"),
+    # A part of a fused layer.
+    ("model.layers.0.self_attn.k_proj.weight", r"layers\.0\.self_attn\.qkv_proj"),
 )
 def test_an_update_that_leaves_a_parameter_out_breaks_the_engine(doomed_bench, left_out, named):
     doomed_bench.run(doomed_bench.engine.start())

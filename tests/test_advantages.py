@@ -5,6 +5,7 @@ from dataclasses import replace
 import builders
 import pytest
 import torch
+from tables import cases
 
 from comas.config.schema import Custom, Grpo, ReinforcePP
 from comas.config.schema.algorithm import GROUP_KEYS
@@ -46,51 +47,49 @@ def inputs(
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "rewards", "lengths", "groups", "expected"),
-    [
-        # Returns [1, 1] and [0]: mean 2/3 over three tokens, variance (2 (1/3)^2 + (2/3)^2) / 3
-        # = 2/9; (1/3) / sqrt(2/9) = 1/sqrt(2), -(2/3) / sqrt(2/9) = -sqrt(2).
-        ("reinforce_pp", [1.0, 0.0], [2, 1], "ab", [[HALF, HALF], [-2 * HALF, 0.0]]),
-        # a: 1, 0: mean 0.5, std sqrt(0.25 + 0.25) = 0.7071, so +-0.7071.
-        # b: 1, 0, 0.5: mean 0.5, std sqrt((0.25 + 0.25 + 0) / 2) = 0.5, so 1, -1, 0.
-        (
-            "grpo",
-            [1.0, 1.0, 0.0, 0.0, 0.5],
-            [1, 2, 1, 1, 1],
-            "abbab",
-            [[HALF, 0.0], [1.0, 1.0], [-1.0, 0.0], [-HALF, 0.0], [0.0, 0.0]],
-        ),
-        # a: 1, 0 become 0.5, -0.5; b: 0.2, 0.2 become 0, 0. Over tokens 0.5 0.5 -0.5 0 0 0: mean
-        # 1/12, mean of squares 1/8, variance 1/8 - 1/144 = 17/144, so (12 x - 1) / sqrt(17).
-        (
-            "reinforce_pp_baseline",
-            [1.0, 0.2, 0.0, 0.2],
-            [2, 1, 1, 2],
-            "abab",
-            (torch.tensor([[5.0, 5], [-1, 0], [-7, 0], [-1, -1]]) / 17**0.5).tolist(),
-        ),
-        # a: 1, 0: mean 0.5. b: 1, 0, 0.8: mean 0.6.
-        (
-            "dr_grpo",
-            [1.0, 1.0, 0.0, 0.0, 0.8],
-            [1, 2, 1, 1, 1],
-            "abbab",
-            [[0.5, 0.0], [0.4, 0.4], [-0.6, 0.0], [-0.5, 0.0], [0.2, 0.0]],
-        ),
-        # 1 - (0 + 0.5) / 2 = 0.75, 0 - (1 + 0.5) / 2 = -0.75, 0.5 - (1 + 0) / 2 = 0.
-        ("rloo", [1.0, 0.0, 0.5], [2, 1, 1], "aaa", [[0.75, 0.75], [-0.75, 0.0], [0.0, 0.0]]),
-        # Mean 1e-6, std sqrt(2) * 1e-6: 1e-6 / (sqrt(2) * 1e-6 + 1e-6) = sqrt(2) - 1.
-        ("dr_mas", [2e-6, 0.0], [1, 1], "aa", [[2**0.5 - 1], [1 - 2**0.5]]),
-        # a: 1 - 0, b = 0.05; 1 - 0.05, b = 0.0475 + 0.05; 0 - 0.0975. b has a baseline of its own.
-        (
-            "rae",
-            [1.0, 0.5, 1.0, 0.0],
-            [1, 2, 1, 1],
-            "abaa",
-            [[1.0, 0.0], [0.5, 0.5], [0.95, 0.0], [-0.0975, 0.0]],
-        ),
-    ],
+@cases(
+    "name, rewards, lengths, groups, expected",
+    # Returns [1, 1] and [0]: mean 2/3 over three tokens, variance (2 (1/3)^2 + (2/3)^2) / 3
+    # = 2/9; (1/3) / sqrt(2/9) = 1/sqrt(2), -(2/3) / sqrt(2/9) = -sqrt(2).
+    ("reinforce_pp", [1.0, 0.0], [2, 1], "ab", [[HALF, HALF], [-2 * HALF, 0.0]]),
+    # a: 1, 0: mean 0.5, std sqrt(0.25 + 0.25) = 0.7071, so +-0.7071.
+    # b: 1, 0, 0.5: mean 0.5, std sqrt((0.25 + 0.25 + 0) / 2) = 0.5, so 1, -1, 0.
+    (
+        "grpo",
+        [1.0, 1.0, 0.0, 0.0, 0.5],
+        [1, 2, 1, 1, 1],
+        "abbab",
+        [[HALF, 0.0], [1.0, 1.0], [-1.0, 0.0], [-HALF, 0.0], [0.0, 0.0]],
+    ),
+    # a: 1, 0 become 0.5, -0.5; b: 0.2, 0.2 become 0, 0. Over tokens 0.5 0.5 -0.5 0 0 0: mean
+    # 1/12, mean of squares 1/8, variance 1/8 - 1/144 = 17/144, so (12 x - 1) / sqrt(17).
+    (
+        "reinforce_pp_baseline",
+        [1.0, 0.2, 0.0, 0.2],
+        [2, 1, 1, 2],
+        "abab",
+        (torch.tensor([[5.0, 5], [-1, 0], [-7, 0], [-1, -1]]) / 17**0.5).tolist(),
+    ),
+    # a: 1, 0: mean 0.5. b: 1, 0, 0.8: mean 0.6.
+    (
+        "dr_grpo",
+        [1.0, 1.0, 0.0, 0.0, 0.8],
+        [1, 2, 1, 1, 1],
+        "abbab",
+        [[0.5, 0.0], [0.4, 0.4], [-0.6, 0.0], [-0.5, 0.0], [0.2, 0.0]],
+    ),
+    # 1 - (0 + 0.5) / 2 = 0.75, 0 - (1 + 0.5) / 2 = -0.75, 0.5 - (1 + 0) / 2 = 0.
+    ("rloo", [1.0, 0.0, 0.5], [2, 1, 1], "aaa", [[0.75, 0.75], [-0.75, 0.0], [0.0, 0.0]]),
+    # Mean 1e-6, std sqrt(2) * 1e-6: 1e-6 / (sqrt(2) * 1e-6 + 1e-6) = sqrt(2) - 1.
+    ("dr_mas", [2e-6, 0.0], [1, 1], "aa", [[2**0.5 - 1], [1 - 2**0.5]]),
+    # a: 1 - 0, b = 0.05; 1 - 0.05, b = 0.0475 + 0.05; 0 - 0.0975. b has a baseline of its own.
+    (
+        "rae",
+        [1.0, 0.5, 1.0, 0.0],
+        [1, 2, 1, 1],
+        "abaa",
+        [[1.0, 0.0], [0.5, 0.5], [0.95, 0.0], [-0.0975, 0.0]],
+    ),
 )
 def test_an_estimator_by_hand(name, rewards, lengths, groups, expected):
     found = ESTIMATORS[name](inputs(rewards, lengths, groups=groups))
@@ -138,9 +137,13 @@ def test_equal_rewards_have_no_advantage(name, reward):
     assert ESTIMATORS[name](data).abs().max() < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("name", "alone"),
-    [("grpo", 0.0), ("dr_grpo", 0.0), ("rloo", 0.0), ("at_grpo", 0.0), ("dr_mas", 0.7 / 1.000001)],
+@cases(
+    "name, alone",
+    ("grpo", 0.0),
+    ("dr_grpo", 0.0),
+    ("rloo", 0.0),
+    ("at_grpo", 0.0),
+    ("dr_mas", 0.7 / 1.000001),
 )
 def test_a_response_alone_in_its_group(name, alone):
     advantages = ESTIMATORS[name](inputs([1.0, 0.0, 0.7], [1, 1, 1], groups="aab"))
@@ -193,13 +196,11 @@ def test_advantages_use_the_configured_groups():
     assert advantages_of(samples, whole) == pytest.approx([1.7 / 3, -1.3 / 3, -0.4 / 3])
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "apart"),
-    [
-        (Grpo(), {"question_id", "role"}),
-        (Custom(estimator="comas.ideas.advantages:dr_mas"), {"question_id", "role", "agent_index"}),
-        (Custom(estimator="comas.ideas.advantages:rae"), {"role", "agent_index"}),
-    ],
+@cases(
+    "algorithm, apart",
+    (Grpo(), {"question_id", "role"}),
+    (Custom(estimator="comas.ideas.advantages:dr_mas"), {"question_id", "role", "agent_index"}),
+    (Custom(estimator="comas.ideas.advantages:rae"), {"role", "agent_index"}),
 )
 def test_the_groups_of_an_estimator_differ_by_its_own_keys_alone(algorithm, apart):
     other: dict[str, object] = {"agent_index": 1, "question_id": "p", "discussion_id": "e"}

@@ -10,6 +10,7 @@ import pytest
 from builders import discussion, turn
 from config_faults import only_fault
 from small_runs import REPOSITORY
+from tables import cases
 
 from comas.engines.cluster.actors import Engine
 from comas.engines.cluster.agents import Agents
@@ -55,13 +56,11 @@ class Loop:
         return batch.staleness
 
 
-@pytest.mark.parametrize(
-    ("lead", "staleness", "told"),
-    [
-        (0, [0, 0, 0, 0, 0], "s1/0 u1 s2/1 u2 s3/2 u3 s4/3 u4 s5/4 u5"),
-        (1, [0, 1, 1, 1, 1], "s1/0 u1 s2/0 u2 s3/1 u3 s4/2 u4 s5/3 u5"),  # There is no step 6.
-        (2, [0, 1, 2, 2, 2], "s1/0 u1 s2/0 s3/0 u2 s4/1 u3 s5/2 u4 u5"),
-    ],
+@cases(
+    "lead, staleness, told",
+    (0, [0, 0, 0, 0, 0], "s1/0 u1 s2/1 u2 s3/2 u3 s4/3 u4 s5/4 u5"),
+    (1, [0, 1, 1, 1, 1], "s1/0 u1 s2/0 u2 s3/1 u3 s4/2 u4 s5/3 u5"),  # There is no step 6.
+    (2, [0, 1, 2, 2, 2], "s1/0 u1 s2/0 s3/0 u2 s4/1 u3 s5/2 u4 u5"),
 )
 def test_batches_are_sampled_beside_updates_and_none_is_staler_than_the_lead(lead, staleness, told):
     loop = Loop(lead)
@@ -121,12 +120,10 @@ def test_an_engine_that_is_lost_beside_an_update_is_not_started_with_newer_weigh
 AHEAD_OF = ("training.max_staleness=1", "algorithm.rollout_correction=tis")
 
 
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [
-        (["cluster.device=cuda", *AHEAD_OF], "set cluster.placement to disaggregated"),
-        (["cluster.device=cpu", AHEAD_OF[0]], "set algorithm.rollout_correction to ratio, tis or"),
-    ],
+@cases(
+    "settings, said",
+    (["cluster.device=cuda", *AHEAD_OF], "set cluster.placement to disaggregated"),
+    (["cluster.device=cpu", AHEAD_OF[0]], "set algorithm.rollout_correction to ratio, tis or"),
 )
 def test_what_staleness_cannot_have_is_refused_with_the_remedy(settings, said):
     assert said in only_fault(*settings, file=QUICKSTART)

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from small_runs import REPOSITORY, record, write_records
+from tables import cases
 from tiny_models import CHAT_TEMPLATE, SHAPE, byte_tokenizer
 from transformers import AutoModelForCausalLM as Models
 from transformers import (
@@ -120,9 +121,7 @@ def test_a_model_is_updated_sharded_and_in_bfloat16(name, tmp_path):
     assert all(row["agent_0/policy/gradient_norm"] > 0 for row in steps)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"), [("gemma2", "attn_logit_softcapping"), ("gpt2", "attn_pdrop")]
-)
+@cases("name, said", ("gemma2", "attn_logit_softcapping"), ("gpt2", "attn_pdrop"))
 def test_attention_that_is_not_plain_is_refused_by_the_dry_run(name, said, tmp_path):
     models = f"society.models=[{save(tmp_path / name, name)},quickstart/models/llama]"
     keys = [models, f"saves={tmp_path / 'saves'}", "cluster.device=cpu"]
@@ -132,13 +131,11 @@ def test_attention_that_is_not_plain_is_refused_by_the_dry_run(name, said, tmp_p
     assert faults_of(frozen.needs) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "setting", "said"),
-    [
-        ("gemma", "rollout.system_prompt=Be kind.", "takes no system message"),
-        ("qwen2", "rollout.chat_template_kwargs.enable_thinking=false", "reads no enable_thinking"),
-        ("no template", "seed=0", "has no chat template"),
-    ],
+@cases(
+    "name, setting, said",
+    ("gemma", "rollout.system_prompt=Be kind.", "takes no system message"),
+    ("qwen2", "rollout.chat_template_kwargs.enable_thinking=false", "reads no enable_thinking"),
+    ("no template", "seed=0", "has no chat template"),
 )
 def test_a_template_has_a_place_for_what_it_is_told(name, setting, said, tmp_path):
     rollout = load_config(None, [setting]).rollout

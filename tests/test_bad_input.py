@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
@@ -53,15 +54,13 @@ def test_a_setting_that_cannot_be_is_named_with_the_numbers_or_what_to_do(
     assert [part for part in said if part not in text] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("model.safetensors", None, ["{folder}", "lacks *.safetensors"]),
-        ("model.safetensors", "not weights", ["{path} cannot be read"]),
-        ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
-        ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
-        ("config.json", "[1]", ["{folder}", "get the model again"]),
-    ],
+@cases(
+    "name, content, said",
+    ("model.safetensors", None, ["{folder}", "lacks *.safetensors"]),
+    ("model.safetensors", "not weights", ["{path} cannot be read"]),
+    ("chat_template.jinja", None, ["{folder} has no chat template", "add chat_template.jinja"]),
+    ("tokenizer.json", '{"version": "1.0"}', ["the tokenizer in {folder} cannot be read"]),
+    ("config.json", "[1]", ["{folder}", "get the model again"]),
 )
 def test_a_damaged_model_is_named_with_its_fault(arguments, caplog, tmp_path, name, content, said):
     path = tmp_path / "untied" / name
@@ -80,13 +79,11 @@ def test_a_tokenizer_of_another_model_is_told_with_the_numbers(arguments, caplog
     assert "has token 258, but the model knows those below 100 (vocab_size in config.json)" in text
 
 
-@pytest.mark.parametrize(
-    ("key", "content", "said"),
-    [
-        ("train", json.dumps(RECORD) + "\n{not json\n", ", line 2"),
-        ("train", json.dumps(RECORD | {"task": "choice", "answer": "A"}), "lists no options"),
-        ("validation", "", " holds no record"),
-    ],
+@cases(
+    "key, content, said",
+    ("train", json.dumps(RECORD) + "\n{not json\n", ", line 2"),
+    ("train", json.dumps(RECORD | {"task": "choice", "answer": "A"}), "lists no options"),
+    ("validation", "", " holds no record"),
     ids=["no JSON", "a choice", "empty"],
 )
 def test_questions_that_cannot_be_used_are_named(arguments, caplog, tmp_path, key, content, said):

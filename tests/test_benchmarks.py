@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tables import cases
 
 from comas.data import Record
 from comas.data.choices import gold_with_options
@@ -90,39 +91,35 @@ def test_the_table_in_the_readme_is_that_of_the_code():
         assert all(f"`{column}`" in line for column in one.source.columns), one.name
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "prompt", "answer"),
-    [
-        ("gsm8k", {}, "How many?", "1200"),
-        ("math-500", {}, "Halve $2\\pi$.", "\\pi"),
-        ("scibench", {}, "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$.", "-194"),
-        ("scibench", {"unit": " "}, "Find p.\n\nThe answer has no unit.", "-194"),
-        ("mmlu", {}, "2 + 2?\n\n(A) 3\n(B) 4\n(C) 5\n(D) 6", "B"),
-        (
-            "mbpp",
-            {},
-            "Write a function to square a number.\n\nThe code must pass these tests:\n```python\n"
-            "assert square(3) == LIMIT\nassert square(-2) == 4\n```",
-            "LIMIT = 9\nassert square(3) == LIMIT\nassert square(-2) == 4",
-        ),
-    ],
+@cases(
+    "name, changes, prompt, answer",
+    ("gsm8k", {}, "How many?", "1200"),
+    ("math-500", {}, "Halve $2\\pi$.", "\\pi"),
+    ("scibench", {}, "Find p.\n\nGive the answer in the unit $10^{3} \\mathrm{~J}$.", "-194"),
+    ("scibench", {"unit": " "}, "Find p.\n\nThe answer has no unit.", "-194"),
+    ("mmlu", {}, "2 + 2?\n\n(A) 3\n(B) 4\n(C) 5\n(D) 6", "B"),
+    (
+        "mbpp",
+        {},
+        "Write a function to square a number.\n\nThe code must pass these tests:\n```python\n"
+        "assert square(3) == LIMIT\nassert square(-2) == 4\n```",
+        "LIMIT = 9\nassert square(3) == LIMIT\nassert square(-2) == 4",
+    ),
 )
 def test_a_row_becomes_a_prompt_and_its_answer(name, changes, prompt, answer):
     found = item(name, **changes)
     assert (found.prompt, found.answer) == (prompt, answer)
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("gsm8k", {"answer": "1200"}),
-        *(("scibench", {"answer_number": a}) for a in ("", "1/2", "about 3", "nan", "inf", "\\pi")),
-        ("mmlu", {"answer": 4}),
-        ("mmlu", {"choices": ["3", "4"]}),
-        ("humaneval", {"entry_point": "volume"}),
-        ("humaneval", {"prompt": "def area(r"}),
-        ("mbpp", {"test_list": []}),
-    ],
+@cases(
+    "name, changes",
+    ("gsm8k", {"answer": "1200"}),
+    *(("scibench", {"answer_number": a}) for a in ("", "1/2", "about 3", "nan", "inf", "\\pi")),
+    ("mmlu", {"answer": 4}),
+    ("mmlu", {"choices": ["3", "4"]}),
+    ("humaneval", {"entry_point": "volume"}),
+    ("humaneval", {"prompt": "def area(r"}),
+    ("mbpp", {"test_list": []}),
 )
 def test_a_row_that_cannot_be_asked_or_judged_is_left_out(name, changes):
     assert isinstance(BENCHMARKS[name].convert(ROWS[name] | changes), LeftOut)

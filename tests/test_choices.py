@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tables import cases
 
 from comas.config.schema import Data
 from comas.data import DataError, load_questions
@@ -33,15 +34,13 @@ def test_what_names_no_option_or_counts_from_nobody_knows_where_is_a_fault(answe
         chosen(answer)
 
 
-@pytest.mark.parametrize(
-    ("choices", "said"),
-    [
-        (["red"], "1 options; there must be 2 to 26"),
-        (["red", " "], "must not be empty"),
-        (["red", "red "], "must differ"),
-        ("red, blue", r"holds no list; data\.columns\.choices names the columns .*\[A,B,C,D\]"),
-        (ARC["choices"], r"holds no list; .* the one of their list, as \[choices\.text\] does"),
-    ],
+@cases(
+    "choices, said",
+    (["red"], "1 options; there must be 2 to 26"),
+    (["red", " "], "must not be empty"),
+    (["red", "red "], "must differ"),
+    ("red, blue", r"holds no list; data\.columns\.choices names the columns .*\[A,B,C,D\]"),
+    (ARC["choices"], r"holds no list; .* the one of their list, as \[choices\.text\] does"),
 )
 def test_options_that_are_none_are_a_fault(choices, said):
     with pytest.raises(ValueError, match=said):
@@ -89,16 +88,14 @@ def read(path: Path, row: dict[str, object], **columns: object) -> str:
     return gold[0]
 
 
-@pytest.mark.parametrize(
-    ("labels", "answer", "letter"),
-    [
-        (["1", "2", "3"], "2", "B"),
-        (["1", "2", "3"], 3, "C"),
-        (["0", "1", "2"], "2", "C"),
-        (["A", "B", "C"], "C", "C"),
-        (["1", "2", "3"], "red", "A"),
-        (None, "B", "B"),
-    ],
+@cases(
+    "labels, answer, letter",
+    (["1", "2", "3"], "2", "B"),
+    (["1", "2", "3"], 3, "C"),
+    (["0", "1", "2"], "2", "C"),
+    (["A", "B", "C"], "C", "C"),
+    (["1", "2", "3"], "red", "A"),
+    (None, "B", "B"),
 )
 def test_labels_say_which_option_an_answer_names(tmp_path, labels, answer, letter):
     row = ARC | {"choices": {"text": OPTIONS, "label": labels}, "answer": answer}
@@ -116,17 +113,12 @@ def test_options_may_be_a_list_of_pairs_and_labels_a_column_of_any_name(tmp_path
         read(path, row, **named)
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"answer": "4"}, "'4' is none of the options; write one of 1, 2, 3, the text of"),
-        ({"choices": ARC["choices"] | {"label": ["1", "2"]}}, "a label for each of 3 options"),
-        ({"choices": ARC["choices"] | {"label": ["1"] * 3}}, "labels must not be empty, and must"),
-        (
-            {"choices": {"text": [["red"], ["blue"]]}},
-            r"options must be texts, not \['red'\]; a dot",
-        ),
-    ],
+@cases(
+    "changes, said",
+    ({"answer": "4"}, "'4' is none of the options; write one of 1, 2, 3, the text of"),
+    ({"choices": ARC["choices"] | {"label": ["1", "2"]}}, "a label for each of 3 options"),
+    ({"choices": ARC["choices"] | {"label": ["1"] * 3}}, "labels must not be empty, and must"),
+    ({"choices": {"text": [["red"], ["blue"]]}}, r"options must be texts, not \['red'\]; a dot"),
 )
 def test_labels_and_nested_options_that_do_not_fit_are_a_fault(tmp_path, changes, said):
     with pytest.raises(DataError, match=said):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from ray.cluster_utils import Cluster as RayCluster
 from small_runs import REPOSITORY, record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
@@ -41,9 +42,7 @@ def test_the_environment_names_a_cluster(no_cluster, monkeypatch):
     assert cluster_address() == "10.0.0.1:6379"
 
 
-@pytest.mark.parametrize(
-    ("address", "reason"), [("ray://head:10001", "a Ray client"), ("127.0.0.1:1", ".*refused")]
-)
+@cases("address, reason", ("ray://head:10001", "a Ray client"), ("127.0.0.1:1", ".*refused"))
 def test_an_address_without_a_cluster_is_told_at_once(no_cluster, address, reason):
     said = f"^RAY_ADDRESS={address}: {reason}.* Give the address of a running Ray [^\n]*`ray start`"
     with pytest.raises(ValueError, match=said):
@@ -55,14 +54,12 @@ def test_a_run_of_one_machine_listens_on_the_loopback_address_alone():
     assert own_address() == "127.0.0.1"
 
 
-@pytest.mark.parametrize(
-    ("nodes", "wanted", "device", "holders"),
-    [
-        ([HEAD, GPU_NODE], "auto", "cuda", [GPU_NODE]),
-        ([HEAD, GPU_NODE], "cpu", "cpu", [HEAD, GPU_NODE]),
-        ([HEAD], "auto", "cpu", [HEAD]),
-        ([HEAD], "cuda", None, []),
-    ],
+@cases(
+    "nodes, wanted, device, holders",
+    ([HEAD, GPU_NODE], "auto", "cuda", [GPU_NODE]),
+    ([HEAD, GPU_NODE], "cpu", "cpu", [HEAD, GPU_NODE]),
+    ([HEAD], "auto", "cpu", [HEAD]),
+    ([HEAD], "cuda", None, []),
 )
 def test_a_head_node_without_gpus_holds_no_engine_of_theirs(
     monkeypatch, tmp_path, nodes, wanted, device, holders

@@ -6,6 +6,7 @@ from statistics import fmean
 
 import pytest
 from small_runs import REPOSITORY
+from tables import cases
 
 from comas.reproduction.intervals import interval
 from comas.reproduction.report import comparison_table, mean_and_spread
@@ -109,13 +110,11 @@ def test_discussions_without_labels_unlearn_all_habits_but_one(study):
             assert kept == ([] if experiment in UNLEARN_ALL else [KEPT])
 
 
-@pytest.mark.parametrize(
-    ("study", "reward", "domains", "said", "num_kept_up"),
-    [
-        ("combined", "long_combined", DOMAINS, "94.1 to 95.3 %", 2),
-        ("voted", "long_scored_majority", DOMAINS, "101.2, 96.1, 97.0, 98.9 and 100.4 %", 5),
-        ("voted", "long_scored_majority", DOMAINS[:2], "101.9, 93.6, 94.8, 98.4 and 100.6 %", 3),
-    ],
+@cases(
+    "study, reward, domains, said, num_kept_up",
+    ("combined", "long_combined", DOMAINS, "94.1 to 95.3 %", 2),
+    ("voted", "long_scored_majority", DOMAINS, "101.2, 96.1, 97.0, 98.9 and 100.4 %", 5),
+    ("voted", "long_scored_majority", DOMAINS[:2], "101.9, 93.6, 94.8, 98.4 and 100.6 %", 3),
 )
 def test_shares_of_the_verifiers_gain_are_of_the_numbers(study, reward, domains, said, num_kept_up):
     runs = numbers(study)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from evaluation_cases import evaluation, table_rows, write
+from tables import cases
 
 from evaluation.accuracy import accuracy_of, bootstrap_interval, paired_difference
 from evaluation.grading import GRADERS_FINGERPRINT
@@ -22,18 +23,16 @@ def difference(*, of: tuple[str, ...], to: tuple[str, ...]):
     return found
 
 
-@pytest.mark.parametrize(
-    ("of", "to", "expected"),
-    [
-        (["cccc"], ["wwww"], (1, 1, 1)),
-        (["cwcu", "ccw-"], ["cwcu", "ccw-"], (0, 0, 0)),  # a subject and itself
-        # Resamples of {0, 1}: mean 0 with probability 1/4, 1/2 with 1/2, 1 with 1/4.
-        (["cc"], ["cw"], (0.5, 0, 1)),
-        # Two tasks, solved in 4 of 5 seeds against 1 of 5: each differs by 3/5, so no spread.
-        (["cc", "cc", "cc", "cc", "ww"], ["cc", "ww", "ww", "ww", "ww"], (0.6, 0.6, 0.6)),
-        # An answer that is not there is not correct.
-        (["c-"], ["cc"], (-0.5, -1, 0)),
-    ],
+@cases(
+    "of, to, expected",
+    (["cccc"], ["wwww"], (1, 1, 1)),
+    (["cwcu", "ccw-"], ["cwcu", "ccw-"], (0, 0, 0)),  # a subject and itself
+    # Resamples of {0, 1}: mean 0 with probability 1/4, 1/2 with 1/2, 1 with 1/4.
+    (["cc"], ["cw"], (0.5, 0, 1)),
+    # Two tasks, solved in 4 of 5 seeds against 1 of 5: each differs by 3/5, so no spread.
+    (["cc", "cc", "cc", "cc", "ww"], ["cc", "ww", "ww", "ww", "ww"], (0.6, 0.6, 0.6)),
+    # An answer that is not there is not correct.
+    (["c-"], ["cc"], (-0.5, -1, 0)),
 )
 def test_a_difference_and_its_interval_are_those_counted_by_hand(of, to, expected):
     found = difference(of=of, to=to)

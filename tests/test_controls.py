@@ -3,10 +3,10 @@
 from collections import Counter
 from random import Random
 
-import pytest
 from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import cases
 
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
 from comas.types import Discussion
@@ -31,18 +31,16 @@ def rewards(name: str, *scores: int | None, verdicts=(), seed: int = 0):
     return [item.rewards for item in rewarded.discussions]
 
 
-@pytest.mark.parametrize(
-    ("name", "of_3", "of_2", "of_1", "of_none"),
-    [
-        # (score - 1) / 2, the rest to the evaluator
-        ("interaction", (1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, -1.0)),
-        # 1 - (3 - 1) / 2 = 0 and 1 - 0 = 1; 1 - 0 = 1 and 1 - 1 = 0
-        ("flipped", (0.0, 1.0, 0.0), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, -1.0)),
-        # (2 - 1) / 2 whatever is said, and the format still counts
-        ("constant", (0.5, 0.5, 0.0), (0.5, 0.5, 0.0), (0.5, 0.5, 0.0), (0.5, 0.5, -1.0)),
-        # (3 - 1) / 2
-        ("approving", (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (1.0, 0.0, -1.0)),
-    ],
+@cases(
+    "name, of_3, of_2, of_1, of_none",
+    # (score - 1) / 2, the rest to the evaluator
+    ("interaction", (1.0, 0.0, 0.0), (0.5, 0.5, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, -1.0)),
+    # 1 - (3 - 1) / 2 = 0 and 1 - 0 = 1; 1 - 0 = 1 and 1 - 1 = 0
+    ("flipped", (0.0, 1.0, 0.0), (0.5, 0.5, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, -1.0)),
+    # (2 - 1) / 2 whatever is said, and the format still counts
+    ("constant", (0.5, 0.5, 0.0), (0.5, 0.5, 0.0), (0.5, 0.5, 0.0), (0.5, 0.5, -1.0)),
+    # (3 - 1) / 2
+    ("approving", (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (1.0, 0.0, 0.0), (1.0, 0.0, -1.0)),
 )
 def test_what_a_control_makes_of_each_score(name, of_3, of_2, of_1, of_none):
     assert rewards(name, 3, 2, 1, None) == [of_3, of_2, of_1, of_none]

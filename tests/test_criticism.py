@@ -5,6 +5,7 @@ from collections import Counter
 import builders
 import pytest
 from builders import speak
+from tables import cases
 
 from comas.config.schema import Config, Interaction
 from comas.interaction.prompts import APPROVALS, EVALUATION_WITH_JUDGMENT, SCORING_ALONE, fill
@@ -41,16 +42,14 @@ def of_question(discussions: list[Discussion], name: str) -> Discussion:
 
 
 @pytest.mark.parametrize("schedule", CRITICISED)
-@pytest.mark.parametrize(
-    ("criticism", "num_evaluations", "turns_of_a_solution"),
-    [
-        ("scored", 1, ["s0", "s0.e0", "s0.e0.t0"]),
-        ("no_evaluation", 1, ["s0", "s0.t0"]),
-        ("no_scoring", 2, ["s0", "s0.e0", "s0.e1"]),
-        ("none", 1, ["s0"]),
-        ("muted", 1, ["s0", "s0.e0", "s0.e0.t0"]),
-        ("exchanged", 1, ["s0", "s0.e0", "s0.e1", "s0.e1.t0"]),
-    ],
+@cases(
+    "criticism, num_evaluations, turns_of_a_solution",
+    ("scored", 1, ["s0", "s0.e0", "s0.e0.t0"]),
+    ("no_evaluation", 1, ["s0", "s0.t0"]),
+    ("no_scoring", 2, ["s0", "s0.e0", "s0.e1"]),
+    ("none", 1, ["s0"]),
+    ("muted", 1, ["s0", "s0.e0", "s0.e0.t0"]),
+    ("exchanged", 1, ["s0", "s0.e0", "s0.e1", "s0.e1.t0"]),
 )
 def test_every_schedule_criticises_as_is_chosen(
     schedule, criticism, num_evaluations, turns_of_a_solution
@@ -176,15 +175,13 @@ def test_where_nobody_scores_there_is_no_table_of_scores():
     assert "reward/scoring" not in rollout_metrics(rewarded, num_agents=2)
 
 
-@pytest.mark.parametrize(
-    ("criticism", "expected"),
-    [
-        ("scored", {"solution": 8, "evaluation": 8, "scoring": 8}),
-        ("no_evaluation", {"solution": 8, "scoring": 8}),
-        ("muted", {"solution": 8, "scoring": 8}),
-        ("exchanged", {"solution": 8, "evaluation": 8, "scoring": 8}),
-        ("none", {"solution": 8}),
-    ],
+@cases(
+    "criticism, expected",
+    ("scored", {"solution": 8, "evaluation": 8, "scoring": 8}),
+    ("no_evaluation", {"solution": 8, "scoring": 8}),
+    ("muted", {"solution": 8, "scoring": 8}),
+    ("exchanged", {"solution": 8, "evaluation": 8, "scoring": 8}),
+    ("none", {"solution": 8}),
 )
 def test_the_sizes_of_a_run_count_what_agents_say(criticism, expected):
     config = Config(interaction=Interaction(criticism=criticism))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from small_runs import write_records
+from tables import cases
 
 from comas.data import DataError, count_steps, draw_batch, fixed_subset, load_questions
 from comas.types import Question
@@ -94,15 +95,13 @@ def test_records_with_one_fault_are_one_line_with_their_places(tmp_path):
     assert [part in line for part, line in zip(said, lines, strict=True)] == [True] * 3
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ("\n\n", ["holds no record"]),
-        ("[]", ["holds no record"]),
-        (json.dumps([RECORD, None]), ["record 2: Input should be an object"]),
-        ('[{"id": 1},\n', ["begins like a JSON list, but is none", "line 2"]),
-        (None, ["No such file", "scripts/prepare_data.sh", "data/README.md"]),
-    ],
+@cases(
+    "content, said",
+    ("\n\n", ["holds no record"]),
+    ("[]", ["holds no record"]),
+    (json.dumps([RECORD, None]), ["record 2: Input should be an object"]),
+    ('[{"id": 1},\n', ["begins like a JSON list, but is none", "line 2"]),
+    (None, ["No such file", "scripts/prepare_data.sh", "data/README.md"]),
 )
 def test_a_file_that_is_missing_broken_or_empty_is_told(tmp_path, content, said):
     path = tmp_path / "a.json"
@@ -112,9 +111,12 @@ def test_a_file_that_is_missing_broken_or_empty_is_told(tmp_path, content, said)
     assert [part for part in (str(path), *said) if part not in message] == []
 
 
-@pytest.mark.parametrize(
-    ("num_questions", "num_epochs", "num_steps", "expected"),
-    [(2000, 1, None, 31), (2000, 3, None, 93), (64, 1, None, 1), (2000, 1, 50, 50)],
+@cases(
+    "num_questions, num_epochs, num_steps, expected",
+    (2000, 1, None, 31),
+    (2000, 3, None, 93),
+    (64, 1, None, 1),
+    (2000, 1, 50, 50),
 )
 def test_a_run_has_as_many_steps_as_its_epochs_have_whole_batches(
     num_questions, num_epochs, num_steps, expected

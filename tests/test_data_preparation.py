@@ -6,6 +6,7 @@ import datasets
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_card, write_parquet
 from small_runs import write_records
+from tables import cases
 from verdict_tables import pairs, texts
 
 from comas.data import DataError
@@ -22,16 +23,14 @@ def test_a_math_row_takes_what_its_solution_boxes_last():
     assert MATH.convert(row) == Item(row["problem"], r"\frac{6}{7}")
 
 
-@pytest.mark.parametrize(
-    ("record_set", "row", "change", "reason"),
-    [
-        (MATH, math_row(1), {"level": "Level 3"}, "it is of another level than 4 and 5"),
-        (MATH, math_row(1), {"solution": r"It is \boxed{7"}, "its solution boxes no answer"),
-        (WEBINSTRUCT, webinstruct_row(0), {"category": "Economics"}, "another category"),
-        (WEBINSTRUCT, webinstruct_row(0), {"answer_type": "Multiple Choice"}, "not numeric"),
-        (WEBINSTRUCT, webinstruct_row(0), {"answer": "5 or 6"}, "not one number"),
-        (KODCODE, kodcode_row(1), {"gpt_difficulty": "easy"}, "it is easy"),
-    ],
+@cases(
+    "record_set, row, change, reason",
+    (MATH, math_row(1), {"level": "Level 3"}, "it is of another level than 4 and 5"),
+    (MATH, math_row(1), {"solution": r"It is \boxed{7"}, "its solution boxes no answer"),
+    (WEBINSTRUCT, webinstruct_row(0), {"category": "Economics"}, "another category"),
+    (WEBINSTRUCT, webinstruct_row(0), {"answer_type": "Multiple Choice"}, "not numeric"),
+    (WEBINSTRUCT, webinstruct_row(0), {"answer": "5 or 6"}, "not one number"),
+    (KODCODE, kodcode_row(1), {"gpt_difficulty": "easy"}, "it is easy"),
 )
 def test_a_row_that_does_not_fit_is_left_out(record_set, row, change, reason):
     assert isinstance(record_set.convert(row), Item)
@@ -75,18 +74,16 @@ def test_a_coding_prompt_ends_with_its_unit_tests_and_their_calls():
     assert item.solution == row["solution"]
 
 
-@pytest.mark.parametrize(
-    ("tests", "kept"),
-    [
-        ("from solution import *", ""),
-        ("from solution import (\n    f,\n    g,\n)", ""),
-        ("import pytest", ""),
-        ("from solution import f as h", "from solution import f as h"),
-        ("import solution", "import solution"),
-        ("import math\nfrom solution import f", "import math"),
-        ("import math; from solution import f", "import math"),
-        ("if __name__ == '__main__':\n    import pytest\n    pytest.main()", ""),
-    ],
+@cases(
+    "tests, kept",
+    ("from solution import *", ""),
+    ("from solution import (\n    f,\n    g,\n)", ""),
+    ("import pytest", ""),
+    ("from solution import f as h", "from solution import f as h"),
+    ("import solution", "import solution"),
+    ("import math\nfrom solution import f", "import math"),
+    ("import math; from solution import f", "import math"),
+    ("if __name__ == '__main__':\n    import pytest\n    pytest.main()", ""),
 )
 def test_imports_of_the_program_go_and_others_stay(tests, kept):
     checker = checker_from_pytest(f"{tests}\r\ndef test_f():\r\n    assert f(2) == 4\r\n")
@@ -96,20 +93,18 @@ def test_imports_of_the_program_go_and_others_stay(tests, kept):
     ]
 
 
-@pytest.mark.parametrize(
-    ("tests", "part"),
-    [
-        ("def test_f(:", "not Python"),
-        ("", "no test function"),
-        ("from pytest import approx\ndef test_f(): assert f(1) == approx(2)", "need pytest"),
-        ("def test_f(tmp_path): assert f(tmp_path)", "need pytest"),
-        ("@decorated\ndef test_f(): assert f(1)", "need pytest"),
-        ("def setup_function(): pass\ndef test_f(): assert f(1)", "need pytest"),
-        ("class TestF:\n    def test_f(self): assert f(1)", "a class, or coroutines"),
-        ("async def test_f(): assert f(1)", "a class, or coroutines"),
-        ("import numpy as np\ndef test_f(): assert f(1)", "more than the standard library"),
-        ("from .solution import f\ndef test_f(): assert f(1)", "more than the standard library"),
-    ],
+@cases(
+    "tests, part",
+    ("def test_f(:", "not Python"),
+    ("", "no test function"),
+    ("from pytest import approx\ndef test_f(): assert f(1) == approx(2)", "need pytest"),
+    ("def test_f(tmp_path): assert f(tmp_path)", "need pytest"),
+    ("@decorated\ndef test_f(): assert f(1)", "need pytest"),
+    ("def setup_function(): pass\ndef test_f(): assert f(1)", "need pytest"),
+    ("class TestF:\n    def test_f(self): assert f(1)", "a class, or coroutines"),
+    ("async def test_f(): assert f(1)", "a class, or coroutines"),
+    ("import numpy as np\ndef test_f(): assert f(1)", "more than the standard library"),
+    ("from .solution import f\ndef test_f(): assert f(1)", "more than the standard library"),
 )
 def test_tests_that_the_sandbox_cannot_run_are_left_out(tests, part):
     result = checker_from_pytest(tests)
@@ -164,14 +159,12 @@ def test_a_missing_column_and_a_value_of_another_type_are_named():
         convert_rows(WEBINSTRUCT, rows)
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("test.parquet", b"version https://git-lfs"),
-        ("test.jsonl", b'{"question": "One?", "answer": "1"}\n{"question": "Tw'),
-        ("test.csv", b'question,answer\n"One?,1\n'),
-        ("train.jsonl", b'{"question": "of another split", "answer": "1"}'),
-    ],
+@cases(
+    "name, content",
+    ("test.parquet", b"version https://git-lfs"),
+    ("test.jsonl", b'{"question": "One?", "answer": "1"}\n{"question": "Tw'),
+    ("test.csv", b'question,answer\n"One?,1\n'),
+    ("train.jsonl", b'{"question": "of another split", "answer": "1"}'),
 )
 def test_a_damaged_copy_is_named_with_the_remedy(tmp_path, name, content):
     root = tmp_path / SOURCE.hub_name

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from small_runs import write_records
+from tables import cases
 
 from comas.data import RECORDS
 from comas.data.preparation.check import check_questions, main
@@ -73,18 +74,16 @@ def test_a_wrong_setting_is_told_before_anything_is_read(tmp_path, capsys):
     assert "must be one of prompt, answer, task, choices, labels" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("task", "answer", "part"),
-    [
-        ("math", r"\boxed{2}", "without it"),
-        ("science", "9.81 m", "is not a decimal number"),
-        ("math", "nan", "is how a missing value is written"),
-        ("coding", "assert f(1) ==", "not Python"),
-        ("coding", "import torch\nassert f(1) == 2", "imports torch"),
-        ("coding", "def test_f():\n    assert f(1) == 2", "does it call its tests?"),
-        ("coding", "hello", "no assert"),
-        ("math", r"\heartsuit \& 13", "nothing but the same letters would be correct"),
-    ],
+@cases(
+    "task, answer, part",
+    ("math", r"\boxed{2}", "without it"),
+    ("science", "9.81 m", "is not a decimal number"),
+    ("math", "nan", "is how a missing value is written"),
+    ("coding", "assert f(1) ==", "not Python"),
+    ("coding", "import torch\nassert f(1) == 2", "imports torch"),
+    ("coding", "def test_f():\n    assert f(1) == 2", "does it call its tests?"),
+    ("coding", "hello", "no assert"),
+    ("math", r"\heartsuit \& 13", "nothing but the same letters would be correct"),
 )
 def test_an_answer_that_cannot_judge_is_a_fault(tmp_path, verifier, task, answer, part):
     record = {"id": "x", "task": task, "prompt": "?", "answer": answer, "source": "mine"}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_all, write_card
 from small_runs import REPOSITORY, write_records
+from tables import cases
 
 from comas.data import DataError, load_questions
 from comas.data.preparation import Source, build
@@ -203,13 +204,11 @@ def test_a_half_written_file_is_no_obstacle_and_a_lost_one_is_built_again_as_it_
     assert contents(built) == before
 
 
-@pytest.mark.parametrize(
-    ("num_lost_bytes", "options", "message"),
-    [
-        (20, [], "its SHA-256 is not that of checksums.json"),
-        (0, ["--seed", "7"], "train.jsonl was built with seed 0 instead of 7"),
-        (0, ["--skip", "gpqa"], "train.jsonl was built with apart_from.gpqa '"),
-    ],
+@cases(
+    "num_lost_bytes, options, message",
+    (20, [], "its SHA-256 is not that of checksums.json"),
+    (0, ["--seed", "7"], "train.jsonl was built with seed 0 instead of 7"),
+    (0, ["--skip", "gpqa"], "train.jsonl was built with apart_from.gpqa '"),
 )
 def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
     copies, built, caplog, num_lost_bytes, options, message
@@ -225,12 +224,10 @@ def test_what_differs_is_reported_and_stays_until_it_may_be_replaced(
     assert run(copies, built, *options) == 0
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "said"),
-    [
-        ("train.jsonl", "mine", "was not built by this command"),
-        ("checksums.json", '{"files": {"train.jsonl": 7}}', "checksums.json is damaged"),
-    ],
+@cases(
+    "name, content, said",
+    ("train.jsonl", "mine", "was not built by this command"),
+    ("checksums.json", '{"files": {"train.jsonl": 7}}', "checksums.json is damaged"),
 )
 def test_a_file_of_the_users_own_is_never_overwritten(
     copies, tmp_path, caplog, name, content, said

@@ -10,6 +10,7 @@ import pyarrow
 import pytest
 from datasets import Dataset
 from pyarrow import parquet
+from tables import cases
 
 from comas.config.schema import Data
 from comas.data import DataError, load_questions
@@ -79,14 +80,12 @@ def test_a_column_that_is_null_is_not_read(tmp_path):
     assert load_questions(path, rules).answers == {"mine/1": "2"}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("prompt,answer\na,b,c\n", "line 2: 3 values for the 2 columns"),
-        ("prompt,answer\na\n", "line 2: 1 values for the 2 columns"),
-        ('prompt,answer\na,b\n"a,\nb\n', "the row that begins in line 3: unexpected end of data"),
-        ("prompt,answer\n", "mine.csv holds no record"),
-    ],
+@cases(
+    "text, said",
+    ("prompt,answer\na,b,c\n", "line 2: 3 values for the 2 columns"),
+    ("prompt,answer\na\n", "line 2: 1 values for the 2 columns"),
+    ('prompt,answer\na,b\n"a,\nb\n', "the row that begins in line 3: unexpected end of data"),
+    ("prompt,answer\n", "mine.csv holds no record"),
 )
 def test_a_broken_csv_is_told(tmp_path, text, said):
     assert said in error_of(written(tmp_path / "mine.csv", text), Data(domain="math"))
@@ -239,30 +238,28 @@ def test_a_message_is_a_text_whatever_it_spells(tmp_path):
     assert load_questions(path, Data(domain="math")).questions[0].text == text
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        (
-            {"prompt": chat(("system", "Be brief."), ("user", "1 + 1?"))},
-            "prompt: holds 2 messages (system, user), not one text; data.columns.prompt="
-            "prompt.-1.content reads one of them, and rollout.system_prompt sets",
-        ),
-        ({"prompt": []}, "prompt: holds a list of 0, not one text"),
-        (
-            {"prompt": [{"from": "human", "value": "?"}]},
-            "prompt: holds a list of 1, not one text; data.columns.prompt=prompt.0 reads",
-        ),
-        (
-            {"prompt": chat(("user", [{"type": "text", "text": "?"}]))},
-            "prompt: holds a list of 1, not one text; data.columns.prompt=prompt.0.content.0 reads",
-        ),
-        ({"prompt": chat(("user", None))}, "prompt: Input should be a valid string, not None"),
-        (
-            {"answer": {"style": "rule", "truth": "2"}},
-            "answer: holds style, truth, not one text; data.columns.answer=answer.style reads one",
-        ),
-        ({"answer": None}, f"answer: {MISSING}"),
-    ],
+@cases(
+    "changes, said",
+    (
+        {"prompt": chat(("system", "Be brief."), ("user", "1 + 1?"))},
+        "prompt: holds 2 messages (system, user), not one text; data.columns.prompt="
+        "prompt.-1.content reads one of them, and rollout.system_prompt sets",
+    ),
+    ({"prompt": []}, "prompt: holds a list of 0, not one text"),
+    (
+        {"prompt": [{"from": "human", "value": "?"}]},
+        "prompt: holds a list of 1, not one text; data.columns.prompt=prompt.0 reads",
+    ),
+    (
+        {"prompt": chat(("user", [{"type": "text", "text": "?"}]))},
+        "prompt: holds a list of 1, not one text; data.columns.prompt=prompt.0.content.0 reads",
+    ),
+    ({"prompt": chat(("user", None))}, "prompt: Input should be a valid string, not None"),
+    (
+        {"answer": {"style": "rule", "truth": "2"}},
+        "answer: holds style, truth, not one text; data.columns.answer=answer.style reads one",
+    ),
+    ({"answer": None}, f"answer: {MISSING}"),
 )
 def test_what_is_not_one_text_is_told_with_the_setting_that_reads_one(tmp_path, changes, said):
     row = {"prompt": "1 + 1?", "answer": "2"} | changes
@@ -310,14 +307,12 @@ def asked_of_hub(monkeypatch: pytest.MonkeyPatch, result: Any) -> list[dict[str,
     return asked
 
 
-@pytest.mark.parametrize(
-    ("name", "revision", "config", "split"),
-    [
-        ("hub:openai/gsm8k", None, None, "train"),
-        ("hub:openai/gsm8k/main", None, "main", "train"),
-        ("hub:openai/gsm8k/main/test", None, "main", "test"),
-        ("hub:openai/gsm8k@740312ad/main/test", "740312ad", "main", "test"),
-    ],
+@cases(
+    "name, revision, config, split",
+    ("hub:openai/gsm8k", None, None, "train"),
+    ("hub:openai/gsm8k/main", None, "main", "train"),
+    ("hub:openai/gsm8k/main/test", None, "main", "test"),
+    ("hub:openai/gsm8k@740312ad/main/test", "740312ad", "main", "test"),
 )
 def test_a_dataset_of_the_hub_is_asked_for_by_its_parts(monkeypatch, name, revision, config, split):
     asked = asked_of_hub(monkeypatch, ROWS)

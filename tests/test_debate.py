@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 from builders import discuss, discussion, speak, turn
+from tables import cases
 
 from comas.interaction.debate import draw_seen
 from comas.reward_formulation import REWARD_SCHEMES, offer_evidence
@@ -70,31 +71,27 @@ def rewards(name: str, **verdicts: str) -> tuple[float | None, ...]:
 VERDICTS = {"r0_s0": "correct", "r0_s1": "wrong", "r1_s0": "unanswered", "r1_s1": "correct"}
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("maporl", (1.0, 0.0, 0.0, 1.0)),
-        # In round 1, Q = (1 + 0) / 2. r = 0: 0 + 0.5 (0 - 0.5 * 1) = -0.25;
-        # r = 1: 1 + 0.5 (0.5 * 1 - 0.5 * 0) = 1.25.
-        ("maporl_quality", (1.0, 0.0, -0.25, 1.25)),
-        # 0 + 0.5 (0 - 0.5) = -0.25; 1 + 0.5 (1 - 0.5) = 1.25
-        ("maporl_margin", (1.0, 0.0, -0.25, 1.25)),
-        # Agent 0 ends with 0, agent 1 with 1: 1 + 0, 0 + 0.5, 0 + 0, 1 + 0.5.
-        ("maporl_outcome", (1.0, 0.5, 0.0, 1.5)),
-    ],
+@cases(
+    "name, expected",
+    ("maporl", (1.0, 0.0, 0.0, 1.0)),
+    # In round 1, Q = (1 + 0) / 2. r = 0: 0 + 0.5 (0 - 0.5 * 1) = -0.25;
+    # r = 1: 1 + 0.5 (0.5 * 1 - 0.5 * 0) = 1.25.
+    ("maporl_quality", (1.0, 0.0, -0.25, 1.25)),
+    # 0 + 0.5 (0 - 0.5) = -0.25; 1 + 0.5 (1 - 0.5) = 1.25
+    ("maporl_margin", (1.0, 0.0, -0.25, 1.25)),
+    # Agent 0 ends with 0, agent 1 with 1: 1 + 0, 0 + 0.5, 0 + 0, 1 + 0.5.
+    ("maporl_outcome", (1.0, 0.5, 0.0, 1.5)),
 )
 def test_what_maporl_pays(name, expected):
     assert rewards(name, **VERDICTS) == expected
 
 
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        # Q = (1 + 1 + 0) / 3 = 2/3 before round 1. r = 1: 1 + 0.5 * 2/3; r = 0: 0 - 0.5 * 1/3.
-        ("maporl_quality", (1 + 1 / 3, -1 / 6)),
-        # 1 + 0.5 (1 - 2/3) = 1 + 1/6; 0 + 0.5 (0 - 2/3) = -1/3
-        ("maporl_margin", (1 + 1 / 6, -1 / 3)),
-    ],
+@cases(
+    "name, expected",
+    # Q = (1 + 1 + 0) / 3 = 2/3 before round 1. r = 1: 1 + 0.5 * 2/3; r = 0: 0 - 0.5 * 1/3.
+    ("maporl_quality", (1 + 1 / 3, -1 / 6)),
+    # 1 + 0.5 (1 - 2/3) = 1 + 1/6; 0 + 0.5 (0 - 2/3) = -1/3
+    ("maporl_margin", (1 + 1 / 6, -1 / 3)),
 )
 def test_quality_and_margin_differ_where_earlier_answers_are_not_half_right(name, expected):
     first = {"r0_s0": "correct", "r0_s1": "correct", "r0_s2": "wrong"}

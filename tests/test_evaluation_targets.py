@@ -4,6 +4,7 @@ import json
 
 import pytest
 from small_runs import make_run, record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from evaluation.models import CONTEXT_SHARE_OF_REPLY, find_target, read_model
@@ -35,14 +36,12 @@ def test_held_out_questions_are_asked_as_in_training(tmp_path):
     assert task.query.endswith("# Problem\nWhat is 0 + 1?\n\n# Discussion so far\n(empty)")
 
 
-@pytest.mark.parametrize(
-    ("held_out", "is_quickstart", "is_built", "chosen"),
-    [
-        (True, True, True, ("held_out",)),
-        (True, False, False, ("held_out",)),
-        (True, False, True, "gsm8k"),  # the paper's, which are not all there
-        (False, False, False, "gsm8k"),
-    ],
+@cases(
+    "held_out, is_quickstart, is_built, chosen",
+    (True, True, True, ("held_out",)),
+    (True, False, False, ("held_out",)),
+    (True, False, True, "gsm8k"),  # the paper's, which are not all there
+    (False, False, False, "gsm8k"),
 )
 def test_what_is_asked_by_default_fits_the_model(
     tmp_path, held_out, is_quickstart, is_built, chosen
@@ -71,15 +70,13 @@ EACH = {"agent_0": (0,), "agent_1": (1,), "society": (0, 1)}
 OF_SHARED = {"agent_0": (0,), "agent_1": (0,), "agent_2": (1,), "society": (0, 0, 1)}
 
 
-@pytest.mark.parametrize(
-    ("overrides", "num_trained", "weights", "folders", "subjects"),
-    [
-        ((), 2, "trained", ["agent_0", "agent_1"], EACH),
-        ((), 2, "untrained", ["tied", "untied"], EACH),
-        (SHARED, 3, "trained", ["agent_0", "agent_2"], OF_SHARED),  # a server for each policy
-        (FROZEN, 1, "trained", ["agent_0", "untied"], EACH),  # it ended as it began
-        (FROZEN, 1, "untrained", ["tied", "untied"], EACH),
-    ],
+@cases(
+    "overrides, num_trained, weights, folders, subjects",
+    ((), 2, "trained", ["agent_0", "agent_1"], EACH),
+    ((), 2, "untrained", ["tied", "untied"], EACH),
+    (SHARED, 3, "trained", ["agent_0", "agent_2"], OF_SHARED),  # a server for each policy
+    (FROZEN, 1, "trained", ["agent_0", "untied"], EACH),  # it ended as it began
+    (FROZEN, 1, "untrained", ["tied", "untied"], EACH),
 )
 def test_a_run_has_its_agents_and_the_society_as_subjects(
     tmp_path, overrides, num_trained, weights, folders, subjects

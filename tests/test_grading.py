@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from small_runs import write_records
+from tables import cases
 
 import comas.verification
 from comas.verification import AnswerForm, Verifier
@@ -102,14 +103,12 @@ def test_answers_that_were_not_asked_for_count_in_the_cost_alone(folder):
 EARLIER = (answer("a", "1"), answer("b", "9"), answer("d", "?"))
 
 
-@pytest.mark.parametrize(
-    ("later", "tasks", "seeds", "judged", "num_correct"),
-    [
-        (EARLIER, TASKS, (0,), "", 1),
-        ([answer("b", "2"), answer("c", "3")], TASKS, (0,), "23", 3),
-        ([], [task("a", "7"), *TASKS[1:]], (0,), "1", 0),  # another gold
-        ([answer("a", "9", seed=1)], TASKS, (0, 1), "9", 1),
-    ],
+@cases(
+    "later, tasks, seeds, judged, num_correct",
+    (EARLIER, TASKS, (0,), "", 1),
+    ([answer("b", "2"), answer("c", "3")], TASKS, (0,), "23", 3),
+    ([], [task("a", "7"), *TASKS[1:]], (0,), "1", 0),  # another gold
+    ([answer("a", "9", seed=1)], TASKS, (0, 1), "9", 1),
 )
 def test_only_what_is_new_or_has_changed_is_judged_again_and_what_a_grader_failed_on(
     folder, later, tasks, seeds, judged, num_correct

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from tables import cases
 
 from comas.run.guards import (
     MAX_EMPTY_UPDATES,
@@ -48,12 +49,10 @@ EMPTY = ({0: [], 1: [SAMPLE]}, {})
 SKIPPED = ({}, {0: updated(skipped=2), 1: updated(applied=1)})
 
 
-@pytest.mark.parametrize(
-    ("update", "most", "said"),
-    [
-        (EMPTY, MAX_EMPTY_UPDATES, "0 had nothing to learn from in 5 updates in a row"),
-        (SKIPPED, MAX_SKIPPED_UPDATES, "0: no gradient was finite in 3 updates in a row"),
-    ],
+@cases(
+    "update, most, said",
+    (EMPTY, MAX_EMPTY_UPDATES, "0 had nothing to learn from in 5 updates in a row"),
+    (SKIPPED, MAX_SKIPPED_UPDATES, "0: no gradient was finite in 3 updates in a row"),
 )
 def test_updates_that_change_nothing_end_the_run_after_several(update, most, said, caplog):
     guard = UpdateGuard()
@@ -65,13 +64,11 @@ def test_updates_that_change_nothing_end_the_run_after_several(update, most, sai
         guard.check(*update)
 
 
-@pytest.mark.parametrize(
-    ("update", "most", "between"),
-    [
-        (EMPTY, MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {})),
-        (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=3, skipped=1)})),
-        (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated()})),
-    ],
+@cases(
+    "update, most, between",
+    (EMPTY, MAX_EMPTY_UPDATES, ({0: [SAMPLE]}, {})),
+    (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated(applied=3, skipped=1)})),
+    (SKIPPED, MAX_SKIPPED_UPDATES, ({}, {0: updated()})),
 )
 def test_a_policy_that_learns_in_between_goes_on(update, most, between):
     guard = UpdateGuard()
@@ -119,20 +116,18 @@ def test_a_run_that_learns_is_not_warned_of(caplog):
     assert told(steps, caplog) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "step", "said"),
-    [
-        # The mean of the last 10 is over 0.98 from 9 of them on: (0.79 + 9 x 1) / 10 = 0.979, so
-        # from the tenth, which is step 14.
-        ("reward/solution", (*[0.79] * 5, *[1.0] * 20), 14, "1.00: stuck for 10 steps"),
-        ("reward/evaluation", [0.01] * 12, 9, "0.01: stuck for 10 steps"),
-        ("reward/solution", [0.5] * 12, 9, "0.50: stuck"),  # no better, no worse
-        # 10, then 40: the mean passes 30 with the seventh, (3 x 10 + 7 x 40) / 10 = 31.
-        ("response_length", (*[10.0] * 10, *[40.0] * 10), 16, "40.00: grew to more than 3 times"),
-        # 1, then 0: (2 x 1 + 8 x 0) / 10 is no less than a fifth; the ninth makes it 0.1.
-        ("agent_1/policy/entropy", (*[1.0] * 10, *[0.0] * 10), 18, "0.00: fell below 20% of"),
-        ("agent_0/rollout_mismatch/mean", (0.01, 0.2, 0.3), 1, "0.20: .* differ .* than 0.01 a to"),
-    ],
+@cases(
+    "name, values, step, said",
+    # The mean of the last 10 is over 0.98 from 9 of them on: (0.79 + 9 x 1) / 10 = 0.979, so
+    # from the tenth, which is step 14.
+    ("reward/solution", (*[0.79] * 5, *[1.0] * 20), 14, "1.00: stuck for 10 steps"),
+    ("reward/evaluation", [0.01] * 12, 9, "0.01: stuck for 10 steps"),
+    ("reward/solution", [0.5] * 12, 9, "0.50: stuck"),  # no better, no worse
+    # 10, then 40: the mean passes 30 with the seventh, (3 x 10 + 7 x 40) / 10 = 31.
+    ("response_length", (*[10.0] * 10, *[40.0] * 10), 16, "40.00: grew to more than 3 times"),
+    # 1, then 0: (2 x 1 + 8 x 0) / 10 is no less than a fifth; the ninth makes it 0.1.
+    ("agent_1/policy/entropy", (*[1.0] * 10, *[0.0] * 10), 18, "0.00: fell below 20% of"),
+    ("agent_0/rollout_mismatch/mean", (0.01, 0.2, 0.3), 1, "0.20: .* differ .* than 0.01 a"),
 )
 def test_each_sign_is_told_once_with_what_to_look_at(name, values, step, said, caplog):
     [warning] = told(series(name, *values), caplog)
@@ -165,16 +160,14 @@ EQUAL = ("no response has an advantage over another", ("prompt_reuse", "algorith
 NOTHING = ("nothing that was said is learnt from", (MOST_TOKENS, "reward.scheme", "name=dpo"))
 
 
-@pytest.mark.parametrize(
-    ("row", "turn", "says", "remedies"),
-    [
-        ({"scoring/invalid_rate": 0.5}, said(0, TRICKS, role="scoring"), *UNREADABLE),
-        ({"judgment/invalid_rate": 1.0}, said(0, TRICKS, role="evaluation"), *UNREADABLE),
-        ({"truncated_rate": 0.91, "agent_0/truncated_rate": 0.49}, said(1, TRICKS, cut=True), *CUT),
-        ({"reward/spread": 1e-9}, said(0, TRICKS), *ALIKE),
-        ({f"agent_{i}/policy/no_advantage_share": 1.0 for i in (0, 1)}, None, *EQUAL),
-        ({"agent_0/policy/num_samples": 0}, None, *NOTHING),
-    ],
+@cases(
+    "row, turn, says, remedies",
+    ({"scoring/invalid_rate": 0.5}, said(0, TRICKS, role="scoring"), *UNREADABLE),
+    ({"judgment/invalid_rate": 1.0}, said(0, TRICKS, role="evaluation"), *UNREADABLE),
+    ({"truncated_rate": 0.91, "agent_0/truncated_rate": 0.49}, said(1, TRICKS, cut=True), *CUT),
+    ({"reward/spread": 1e-9}, said(0, TRICKS), *ALIKE),
+    ({f"agent_{i}/policy/no_advantage_share": 1.0 for i in (0, 1)}, None, *EQUAL),
+    ({"agent_0/policy/num_samples": 0}, None, *NOTHING),
 )
 def test_a_lost_signal_is_told_at_once_with_an_example_and_what_to_change(
     row, turn, says, remedies, caplog

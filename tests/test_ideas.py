@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from builders import discuss, discussion, generation, turn
+from tables import cases
 
 from comas.reward_formulation import REWARD_SCHEMES
 from comas.types import Discussion, Generation, Question, Request, Rewards, Turn
@@ -215,13 +216,11 @@ def test_a_solver_reads_what_its_programs_print_and_goes_on():
     assert cut_off.text.endswith(PROGRAM.format(2)) and len(answers) == 2
 
 
-@pytest.mark.parametrize(
-    ("said", "domain"),
-    [
-        ("No program.", "math"),
-        (PROGRAM.format(1) + r" \boxed{1}", "math"),  # an answer
-        (PROGRAM.format(1), "coding"),  # the program is the answer
-    ],
+@cases(
+    "said, domain",
+    ("No program.", "math"),
+    (PROGRAM.format(1) + r" \boxed{1}", "math"),  # an answer
+    (PROGRAM.format(1), "coding"),  # the program is the answer
 )
 def test_a_solver_who_asks_for_no_program_to_be_run_is_done(said, domain):
     solution, answers = solve_with_python(said, domain=domain)

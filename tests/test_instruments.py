@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from builders import discussion, turn
+from tables import cases
 
 from comas.ideas.confident_majority import confidence
 from comas.run.metrics.instruments import Rewarded, entropy, instruments, reliability, reward_noise
@@ -83,18 +84,16 @@ def test_tokens_of_a_tool_make_no_solution_more_confident():
     assert confidence(spoken.discussion, solution) == pytest.approx(0.25)
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        # Equal answers are 0.5 apart, different ones 1 and 0.5.
-        ({"q": [("7", 1.0), ("7", 0.5), ("8", 0.0)]}, 1 - 0.25 / ((1 + 0.25) / 2)),
-        ({"q": [("7", 1.0), ("7", 1.0), ("8", 0.0)]}, 1.0),
-        # Other questions are not compared with: those two pairs alone.
-        ({"q": [("7", 1.0), ("7", 0.0)], "r": [("7", 1.0), ("8", 0.0)]}, 0.0),
-        ({"q": [("7", 1.0), ("8", 0.0)]}, None),
-        ({"q": [("7", 1.0), ("7", 1.0), ("8", 1.0)]}, None),
-        ({}, None),
-    ],
+@cases(
+    "answers, expected",
+    # Equal answers are 0.5 apart, different ones 1 and 0.5.
+    ({"q": [("7", 1.0), ("7", 0.5), ("8", 0.0)]}, 1 - 0.25 / ((1 + 0.25) / 2)),
+    ({"q": [("7", 1.0), ("7", 1.0), ("8", 0.0)]}, 1.0),
+    # Other questions are not compared with: those two pairs alone.
+    ({"q": [("7", 1.0), ("7", 0.0)], "r": [("7", 1.0), ("8", 0.0)]}, 0.0),
+    ({"q": [("7", 1.0), ("8", 0.0)]}, None),
+    ({"q": [("7", 1.0), ("7", 1.0), ("8", 1.0)]}, None),
+    ({}, None),
 )
 def test_a_reward_is_reliable_where_it_depends_on_the_answer(answers, expected):
     found = reliability(answers)

@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 import ray
+from tables import cases
 
 from comas.engines.cluster import launch
 from comas.engines.cluster.actors import Engine, ProcessLocation
@@ -115,12 +116,10 @@ def test_an_engine_whose_node_ray_believed_to_be_alive_is_lost_with_it(monkeypat
         society.replace(lost)
 
 
-@pytest.mark.parametrize(
-    ("ends", "told", "message"),
-    [
-        (SystemExit(15), KeyboardInterrupt, "^$"),  # what Ray makes of SIGTERM
-        (RuntimeError("no GCS\n[raylet] raw\n[raylet] lines"), RuntimeError, "start: no GCS$"),
-    ],
+@cases(
+    "ends, told, message",
+    (SystemExit(15), KeyboardInterrupt, "^$"),  # what Ray makes of SIGTERM
+    (RuntimeError("no GCS\n[raylet] raw\n[raylet] lines"), RuntimeError, "start: no GCS$"),
 )
 def test_a_start_of_ray_that_ends_early_ends_as_any_other(monkeypatch, ends, told, message):
     def init(**_: object) -> None:

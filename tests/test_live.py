@@ -6,6 +6,7 @@ from typing import NoReturn
 
 import pytest
 from scripted_server import Body, ScriptedServer
+from tables import cases
 
 from comas.commands.discuss import discuss_question, final_answer, how_scored, main
 from comas.utils.terminal import EXIT_FAULT
@@ -63,13 +64,11 @@ def test_the_final_answer_is_what_is_boxed_and_the_whole_of_what_boxes_nothing()
     assert final_answer("print('\\boxed{6}')", "coding") == "print('\\boxed{6}')"
 
 
-@pytest.mark.parametrize(
-    ("scorings", "said"),
-    [
-        (("1", "1"), "the judges reject it: no solution of 2 has a better score than 1 of 3"),
-        (("?", "4"), "none of the 2 solutions has a score that can be read"),
-        (("2", "?"), "score 2 of 3, the best of 2 solutions"),
-    ],
+@cases(
+    "scorings, said",
+    (("1", "1"), "the judges reject it: no solution of 2 has a better score than 1 of 3"),
+    (("?", "4"), "none of the 2 solutions has a score that can be read"),
+    (("2", "?"), "score 2 of 3, the best of 2 solutions"),
 )
 def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     calls = [
@@ -80,14 +79,12 @@ def test_it_is_said_how_the_judges_scored_the_final_answer(scorings, said):
     assert how_scored(calls) == said
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ([QUESTION], "--base-url URL and QUESTION"),
-        (["--base-url", "{server}", "--name", "agent_1", " "], "QUESTION is empty"),
-        (["--base-url", NOBODY, QUESTION], "does not list its models"),
-        (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no re"),
-    ],
+@cases(
+    "arguments, said",
+    ([QUESTION], "--base-url URL and QUESTION"),
+    (["--base-url", "{server}", "--name", "agent_1", " "], "QUESTION is empty"),
+    (["--base-url", NOBODY, QUESTION], "does not list its models"),
+    (["--base-url", NOBODY, "--name", "agent_1", QUESTION], f"agent_1 at {NOBODY} gave no re"),
 )
 def test_what_cannot_be_asked_is_told_soon(caplog, arguments, said):
     began = time.monotonic()

@@ -2,6 +2,7 @@
 
 import pytest
 from builders import discussion, turn
+from tables import cases
 
 from comas.policy_optimization.samples import collect_samples
 from comas.reward_formulation import REWARD_SCHEMES
@@ -28,18 +29,16 @@ def rewards(*discussions: Discussion) -> list[tuple[float | None, ...]]:
 NESTED = "{" * 50_000 + "7" + "}" * 50_000
 
 
-@pytest.mark.parametrize(
-    ("answers", "expected"),
-    [
-        ([["7"], ["8"], ["7"], ["9"], ["7"]], [(1,), (0,), (1,), (0,), (1,)]),  # 3 of 5 votes
-        # Rounds and agents vote as copies do: 8 has 2 of 3.
-        ([["7", "8"], ["8"]], [(0, 1), (1,)]),
-        # The first given wins a tie.
-        ([["8"], ["7"], ["7"], ["8"]], [(1,), (0,), (0,), (1,)]),
-        # Spelled alike; and what is too long to be an answer, in which to look would take hours.
-        ([[r"\dfrac{1}{2}", r" \frac 12 ", "3"]], [(1, 1, 0)]),
-        ([[NESTED, NESTED, "7"]], [(1, 1, 0)]),
-    ],
+@cases(
+    "answers, expected",
+    ([["7"], ["8"], ["7"], ["9"], ["7"]], [(1,), (0,), (1,), (0,), (1,)]),  # 3 of 5 votes
+    # Rounds and agents vote as copies do: 8 has 2 of 3.
+    ([["7", "8"], ["8"]], [(0, 1), (1,)]),
+    # The first given wins a tie.
+    ([["8"], ["7"], ["7"], ["8"]], [(1,), (0,), (0,), (1,)]),
+    # Spelled alike; and what is too long to be an answer, in which to look would take hours.
+    ([[r"\dfrac{1}{2}", r" \frac 12 ", "3"]], [(1, 1, 0)]),
+    ([[NESTED, NESTED, "7"]], [(1, 1, 0)]),
     ids=["copies", "rounds", "tie", "spellings", "too long"],
 )
 def test_the_majority_of_all_copies_is_the_label(answers, expected):

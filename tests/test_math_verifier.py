@@ -4,6 +4,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tables import cases
 from verdict_tables import pairs, texts
 
 from comas.verification.math import MAX_ANSWER_CHARS, verify_math
@@ -25,16 +26,14 @@ def test_a_gold_can_be_read_and_is_its_own_answer(gold):
     assert verify_math("I give up.", gold) == "unanswered"
 
 
-@pytest.mark.parametrize(
-    ("response", "verdict"),
-    [
-        *((text, "unanswered") for text in ("It is 13.", r"\boxed{}", r"\boxed{13")),
-        *(
-            (rf"\boxed{{{text}}}", "wrong")
-            for text in ("13 &", r"\frac{13}", "13)", "13 = ", "???", r"\{13", "1.3.1")
-        ),
-        (r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "wrong"),
-    ],
+@cases(
+    "response, verdict",
+    *((text, "unanswered") for text in ("It is 13.", r"\boxed{}", r"\boxed{13")),
+    *(
+        (rf"\boxed{{{text}}}", "wrong")
+        for text in ("13 &", r"\frac{13}", "13)", "13 = ", "???", r"\{13", "1.3.1")
+    ),
+    (r"\boxed{" + "1+" * MAX_ANSWER_CHARS + "1}", "wrong"),
 )
 def test_without_a_box_it_is_unanswered_and_a_box_that_cannot_be_read_is_wrong(response, verdict):
     with ThreadPoolExecutor() as other_thread:  # as of a verifier's caller
@@ -51,12 +50,10 @@ def test_a_gold_that_cannot_be_read_is_an_error_unless_it_is_repeated(gold):
             verify_math(r"\boxed{,}", empty)
 
 
-@pytest.mark.parametrize(
+@cases(
     "answer",
-    [
-        *("9^{9^{9^9}}", "(10^{10})!", r"\binom{10^9}{10^8}", r"\prod_{n=1}^{10^9} n"),
-        *(r"10^{-10^{10^{10}}}", r"\sqrt{2}^{9^{9^9}} + \pi", "x < 9^{9^{9^9}}"),
-    ],
+    *("9^{9^{9^9}}", "(10^{10})!", r"\binom{10^9}{10^8}", r"\prod_{n=1}^{10^9} n"),
+    *(r"10^{-10^{10^{10}}}", r"\sqrt{2}^{9^{9^9}} + \pi", "x < 9^{9^{9^9}}"),
 )
 def test_what_is_too_large_to_compute_is_wrong_within_a_second(answer):
     started = time.process_time()

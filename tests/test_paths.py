@@ -11,6 +11,7 @@ import pytest
 import yaml
 from config_faults import every_key, faults
 from small_runs import REPOSITORY
+from tables import cases
 
 from comas.__main__ import main
 from comas.config import paths, sources
@@ -84,8 +85,8 @@ def test_a_path_leads_to_the_first_of_three_places_that_has_it(places, name):
             assert value_of(name, config) == as_value(name, str(places[last] / MISSING))
 
 
-@pytest.mark.parametrize(
-    "name", ["quickstart/models/qwen2", "Qwen/Qwen2.5-3B-Instruct", "hub:a/b", "reasoning_gym", ""]
+@cases(
+    "name", "quickstart/models/qwen2", "Qwen/Qwen2.5-3B-Instruct", "hub:a/b", "reasoning_gym", ""
 )
 def test_a_name_that_is_no_path_stays(places, name):
     (places[1] / "reasoning_gym").mkdir()
@@ -94,12 +95,10 @@ def test_a_name_that_is_no_path_stays(places, name):
 
 
 @pytest.mark.parametrize("name", PATHS)
-@pytest.mark.parametrize(
-    ("path", "said"),
-    [
-        ("~no-such-user/x", "starts at the home of ~no-such-user, and there is no such user"),
-        ('"a\\0b"', "holds a NUL byte"),
-    ],
+@cases(
+    "path, said",
+    ("~no-such-user/x", "starts at the home of ~no-such-user, and there is no such user"),
+    ('"a\\0b"', "holds a NUL byte"),
 )
 def test_a_path_that_cannot_be_followed_is_a_fault_of_its_key(places, name, path, said):
     if PATHS[name].rules.leads_to == "plug-in":

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from tables import cases
 
 from comas.config.schema import Cluster, Config, Policy, Rollout
 from comas.engines.cluster.placement import (
@@ -111,16 +112,14 @@ def test_too_few_gpus_is_an_error_with_the_numbers(node_gpus, room):
         check_gpus(planned(), num_policies=4, node_gpus=node_gpus)
 
 
-@pytest.mark.parametrize(
-    ("nodes", "num_policies", "per_gpu", "threads"),
-    [
-        ([node(gpus=8, cpus=128)], 4, 1, 16),  # 8 ranks
-        ([node(gpus=8, cpus=128)], 1, 1, 64),  # 2 ranks
-        ([node(gpus=4, cpus=32), node(gpus=4, cpus=64)], 4, 1, 8),  # 4 ranks on each node
-        ([node(gpus=2, cpus=1)], 1, 1, 1),
-        ([node(gpus=8, cpus=96), node(gpus=0, cpus=2)], 4, 1, 12),  # no rank runs where no GPU is
-        ([node(gpus=2, cpus=32)], 2, 2, 8),  # 4 ranks on the same GPUs
-    ],
+@cases(
+    "nodes, num_policies, per_gpu, threads",
+    ([node(gpus=8, cpus=128)], 4, 1, 16),  # 8 ranks
+    ([node(gpus=8, cpus=128)], 1, 1, 64),  # 2 ranks
+    ([node(gpus=4, cpus=32), node(gpus=4, cpus=64)], 4, 1, 8),  # 4 ranks on each node
+    ([node(gpus=2, cpus=1)], 1, 1, 1),
+    ([node(gpus=8, cpus=96), node(gpus=0, cpus=2)], 4, 1, 12),  # no rank runs where no GPU is
+    ([node(gpus=2, cpus=32)], 2, 2, 8),  # 4 ranks on the same GPUs
 )
 def test_ranks_have_equal_parts_of_their_nodes_cores(nodes, num_policies, per_gpu, threads):
     placement = planned(policies_per_gpu=per_gpu)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from builders import discussion, turn
 from small_runs import REPOSITORY, record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.__main__ import main
@@ -162,20 +163,18 @@ benchmark = Benchmark(name="mine", form="math", source=source, convert=f)
 """
 
 
-@pytest.mark.parametrize(
-    ("registry", "name", "call"),
-    [
-        (REWARD_SCHEMES, "f", "f() is called with (discussions)"),
-        (REWARD_SCHEMES, "scheme", "(discussions) is called with (discussions, verdicts=)"),
-        (ADVANTAGE_ESTIMATORS, "f", "f() is called with (inputs)"),
-        (ADVANTAGE_ESTIMATORS, "estimator", "f() is called with (inputs)"),
-        (SCHEDULES, "f", "f() is called with (discussions, num_agents=, rules=, rng=)"),
-        (CRITICISMS, "criticism", "f() is called with (submission)"),
-        (VERIFIERS, "f", "f() is called with (response, gold)"),
-        (TRACKERS, "f", "f() is called with (config, run)"),
-        (BENCHMARKS, "benchmark", "f() is called with (row)"),
-        (SETUPS, "setup", "f() is called with (task, ask)"),
-    ],
+@cases(
+    "registry, name, call",
+    (REWARD_SCHEMES, "f", "f() is called with (discussions)"),
+    (REWARD_SCHEMES, "scheme", "(discussions) is called with (discussions, verdicts=)"),
+    (ADVANTAGE_ESTIMATORS, "f", "f() is called with (inputs)"),
+    (ADVANTAGE_ESTIMATORS, "estimator", "f() is called with (inputs)"),
+    (SCHEDULES, "f", "f() is called with (discussions, num_agents=, rules=, rng=)"),
+    (CRITICISMS, "criticism", "f() is called with (submission)"),
+    (VERIFIERS, "f", "f() is called with (response, gold)"),
+    (TRACKERS, "f", "f() is called with (config, run)"),
+    (BENCHMARKS, "benchmark", "f() is called with (row)"),
+    (SETUPS, "setup", "f() is called with (task, ask)"),
 )
 def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name, call):
     path = written(tmp_path / "misfits.py", MISFITS)
@@ -186,40 +185,30 @@ def test_what_cannot_be_called_as_it_will_be_is_refused(tmp_path, registry, name
 EXITS = "import sys\n{}:\n    sys.exit(0)\n"
 
 
-@pytest.mark.parametrize(
-    ("key", "definition", "said"),
-    [
-        ("reward.scheme", EXITS.format("def x(discussions)"), ": SystemExit: "),
-        ("algorithm.estimator", EXITS.format("def x(inputs)"), ": SystemExit: "),
-        ("algorithm.loss", EXITS.format("def x(inputs)"), ": SystemExit: "),
-        (
-            "interaction.schedule",
-            "import sys\n\n\nasync def talk():\n    sys.exit(0)\n\n\n"
-            "def x(discussions, **rest):\n    return [talk() for _ in discussions]\n",
-            ": SystemExit: ",
-        ),
-        ("verification.verifiers.math", EXITS.format("def x(response, gold)"), ": SystemExit: "),
-        ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
-        ("algorithm.estimator", None, "returned NoneType"),
-        ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
-        (
-            "algorithm.loss",
-            "def x(inputs):\n    return inputs.logprobs.sum()\n",
-            "returned Tensor []",
-        ),
-        (
-            "interaction.schedule",
-            "def x(discussions, **rest):\n    pass\n",
-            "it made NoneType; let",
-        ),
-        (
-            "interaction.criticism",
-            "from comas.interaction.criticism import Criticism\n"
-            "x = Criticism(lambda submission: None, outcome='scores')\n",
-            "it returned NoneType, which cannot be awaited",
-        ),
-        ("verification.verifiers.math", None, "it says None; let it say one of correct, wrong"),
-    ],
+@cases(
+    "key, definition, said",
+    ("reward.scheme", EXITS.format("def x(discussions)"), ": SystemExit: "),
+    ("algorithm.estimator", EXITS.format("def x(inputs)"), ": SystemExit: "),
+    ("algorithm.loss", EXITS.format("def x(inputs)"), ": SystemExit: "),
+    (
+        "interaction.schedule",
+        "import sys\n\n\nasync def talk():\n    sys.exit(0)\n\n\n"
+        "def x(discussions, **rest):\n    return [talk() for _ in discussions]\n",
+        ": SystemExit: ",
+    ),
+    ("verification.verifiers.math", EXITS.format("def x(response, gold)"), ": SystemExit: "),
+    ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
+    ("algorithm.estimator", None, "returned NoneType"),
+    ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
+    ("algorithm.loss", "def x(inputs):\n    return inputs.logprobs.sum()\n", "returned Tensor []"),
+    ("interaction.schedule", "def x(discussions, **rest):\n    pass\n", "it made NoneType; let"),
+    (
+        "interaction.criticism",
+        "from comas.interaction.criticism import Criticism\n"
+        "x = Criticism(lambda submission: None, outcome='scores')\n",
+        "it returned NoneType, which cannot be awaited",
+    ),
+    ("verification.verifiers.math", None, "it says None; let it say one of correct, wrong"),
 )
 def test_what_ends_the_process_or_returns_something_else_is_told_by_a_dry_run(
     tmp_path, caplog, key, definition, said

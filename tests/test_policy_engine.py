@@ -5,6 +5,8 @@ Run as a script, this file is one rank of ``run_rank``.
 
 import os
 
+from tables import cases
+
 os.environ["DS_ACCELERATOR"] = "cpu"
 
 import math
@@ -293,9 +295,11 @@ def model(request: pytest.FixtureRequest, qwen2: Path) -> Path:
 # ---- The update ----
 
 
-@pytest.mark.parametrize(
-    ("zero_stage", "gradient_checkpointing", "algorithm"),
-    [*product(ZERO_STAGES, [False, True], [REINFORCE_PP]), (2, False, Grpo()), (2, False, DR_GRPO)],
+@cases(
+    "zero_stage, gradient_checkpointing, algorithm",
+    *product(ZERO_STAGES, [False, True], [REINFORCE_PP]),
+    (2, False, Grpo()),
+    (2, False, DR_GRPO),
 )
 def test_two_optimiser_steps_equal_plain_pytorch(
     model, zero_stage, gradient_checkpointing, algorithm
@@ -340,15 +344,13 @@ def test_the_gradient_norm_is_that_before_clipping(qwen2, zero_stage, dtype):
     assert stats.gradient_norm == pytest.approx(norm, rel=1e-5 if dtype == "float32" else 0.05)
 
 
-@pytest.mark.parametrize(
+@cases(
     "split",
-    [
-        {"micro_batch_tokens": 60},
-        {"micro_batch_tokens": 1},
-        {"gradient_checkpointing": True},
-        # Half of the samples are longer.
-        {"gradient_checkpointing": None, "micro_batch_tokens": 18},
-    ],
+    {"micro_batch_tokens": 60},
+    {"micro_batch_tokens": 1},
+    {"gradient_checkpointing": True},
+    # Half of the samples are longer.
+    {"gradient_checkpointing": None, "micro_batch_tokens": 18},
     ids=str,
 )
 def test_the_update_does_not_depend_on_micro_batches(qwen2, split):
@@ -388,9 +390,7 @@ def test_equal_rewards_give_no_gradient(qwen2, zero_stage, dtype):
     assert not any(map(any, stats.advantages))
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "samples"), [(REINFORCE_PP, []), (Dpo(), make_candidates())], ids=["none", "dpo"]
-)
+@cases("algorithm, samples", (REINFORCE_PP, []), (Dpo(), make_candidates()), ids=["none", "dpo"])
 @stages
 def test_an_empty_buffer_and_one_without_a_pair_change_nothing(
     qwen2, zero_stage, algorithm, samples
@@ -482,9 +482,7 @@ def test_an_optimiser_of_two_groups_may_be_a_file_and_follows_the_schedule(
 # ---- Old log-probs and the mismatch with the rollout ----
 
 
-@pytest.mark.parametrize(
-    ("train_batch_size", "correction"), [(None, "none"), (4, "none"), (None, "ratio")]
-)
+@cases("train_batch_size, correction", (None, "none"), (4, "none"), (None, "ratio"))
 def test_the_mismatch_is_that_before_the_update(qwen2, train_batch_size, correction):
     settings = replace(OPTIMIZATION, train_batch_size=train_batch_size)
     algorithm = ReinforcePP(rollout_correction=correction)
@@ -523,18 +521,16 @@ def test_exact_rollout_logprobs_give_the_update_of_recomputed_ones(qwen2, train_
     assert largest_difference(recomputed, found) < 1e-6
 
 
-@pytest.mark.parametrize(
-    ("algorithm", "changes", "num_passes"),
-    [
-        (ReinforcePP(), {}, 0),
-        (ReinforcePP(), {"train_batch_size": 4}, 1),
-        (ReinforcePP(kl_coef=0.1), {}, 2),  # its advantages hold the penalty
-        (Grpo(kl_coef=0.1), {}, 1),
-        (Grpo(kl_coef=0.1), {"train_batch_size": 4}, 2),
-        (Dpo(), {"train_batch_size": 4}, 1),  # the reference's
-        (ReinforcePP(rollout_correction="ratio"), {"epochs_per_buffer": 2}, 0),
-        (ReinforcePP(rollout_correction="ratio", kl_coef=0.1), {"train_batch_size": 4}, 2),
-    ],
+@cases(
+    "algorithm, changes, num_passes",
+    (ReinforcePP(), {}, 0),
+    (ReinforcePP(), {"train_batch_size": 4}, 1),
+    (ReinforcePP(kl_coef=0.1), {}, 2),  # its advantages hold the penalty
+    (Grpo(kl_coef=0.1), {}, 1),
+    (Grpo(kl_coef=0.1), {"train_batch_size": 4}, 2),
+    (Dpo(), {"train_batch_size": 4}, 1),  # the reference's
+    (ReinforcePP(rollout_correction="ratio"), {"epochs_per_buffer": 2}, 0),
+    (ReinforcePP(rollout_correction="ratio", kl_coef=0.1), {"train_batch_size": 4}, 2),
 )
 def test_only_log_probs_that_an_update_needs_beforehand_take_a_pass(
     qwen2, algorithm, changes, num_passes, monkeypatch
@@ -623,9 +619,13 @@ def test_a_kl_coef_pulls_back_to_the_reference(qwen2, algorithm):
 # ---- Weights and checkpoints ----
 
 
-@pytest.mark.parametrize(
-    ("zero_stage", "dtype"),
-    [(0, "float32"), (1, "float32"), (2, "float32"), (2, "bfloat16"), (3, "float32")],
+@cases(
+    "zero_stage, dtype",
+    (0, "float32"),
+    (1, "float32"),
+    (2, "float32"),
+    (2, "bfloat16"),
+    (3, "float32"),
 )
 def test_a_resumed_run_equals_an_uninterrupted_one(qwen2, tmp_path, zero_stage, dtype):
     changes = {"train_batch_size": 6, "warmup_steps": 2, "lr_schedule": "cosine"}
@@ -716,26 +716,22 @@ SHAPE = {"vocab_size": 16, "hidden_size": 16, "num_hidden_layers": 2, "num_atten
 SLIDING = {"layer_types": ["full_attention", "sliding_attention"], "sliding_window": 64}
 
 
-@pytest.mark.parametrize(
-    ("config", "said"),
-    [
-        (Qwen2Config(final_logit_softcapping=30.0, **SHAPE), "final_logit_softcapping = 30"),
-        (LlamaConfig(attention_dropout=0.1, **SHAPE), "attention_dropout = 0.1"),
-        (LlamaConfig(sliding_window=64, **SHAPE), "sliding_window = 64"),
-        (Qwen2Config(**SLIDING, **SHAPE), "layer_types = .'full_attention', 'sliding_attention'"),
-        (MambaConfig(**SHAPE), "model_type = mamba"),
-        (BloomConfig(n_head=2, **SHAPE), "model_type = bloom"),
-        (PhiConfig(**SHAPE), "a bias in its output layer"),
-    ],
+@cases(
+    "config, said",
+    (Qwen2Config(final_logit_softcapping=30.0, **SHAPE), "final_logit_softcapping = 30"),
+    (LlamaConfig(attention_dropout=0.1, **SHAPE), "attention_dropout = 0.1"),
+    (LlamaConfig(sliding_window=64, **SHAPE), "sliding_window = 64"),
+    (Qwen2Config(**SLIDING, **SHAPE), "layer_types = .'full_attention', 'sliding_attention'"),
+    (MambaConfig(**SHAPE), "model_type = mamba"),
+    (BloomConfig(n_head=2, **SHAPE), "model_type = bloom"),
+    (PhiConfig(**SHAPE), "a bias in its output layer"),
 )
 def test_a_model_that_would_be_trained_wrongly_is_refused(config, said):
     with torch.device("meta"), pytest.raises(ValueError, match=f" has .*{said}"):
         check_trainable(AutoModelForCausalLM.from_config(config))
 
 
-@pytest.mark.parametrize(
-    ("zero_stage", "adam_offload"), [(1, False), (2, False), (2, True), (3, True)]
-)
+@cases("zero_stage, adam_offload", (1, False), (2, False), (2, True), (3, True))
 def test_offloaded_states_are_saved_whole_and_come_back_unchanged(
     qwen2, tmp_path, monkeypatch, zero_stage, adam_offload
 ):
@@ -775,13 +771,11 @@ def test_a_loaded_optimiser_makes_its_host_buffers_anew():
     assert loaded.state[weight].keys() == {"step", "exp_avg", "exp_avg_sq"}
 
 
-@pytest.mark.parametrize(
-    ("device", "num_trained", "bucket"),
-    [
-        ("cuda", 3 * 10**9, 500_000_000),
-        ("cuda", 60_000_000, 60_000_000),  # an adapter: 0.1 GB and not 1
-        ("cpu", 3 * 10**9, 50_000_000),
-    ],
+@cases(
+    "device, num_trained, bucket",
+    ("cuda", 3 * 10**9, 500_000_000),
+    ("cuda", 60_000_000, 60_000_000),  # an adapter: 0.1 GB and not 1
+    ("cpu", 3 * 10**9, 50_000_000),
 )
 def test_the_optimiser_is_offloaded_on_gpus_only_and_the_buffer_of_gradients_is_small(
     device, num_trained, bucket
@@ -794,9 +788,7 @@ def test_the_optimiser_is_offloaded_on_gpus_only_and_the_buffer_of_gradients_is_
     assert config["bf16"] == {"enabled": True}
 
 
-@pytest.mark.parametrize(
-    ("device", "known", "threads"), [("cpu", None, "1"), ("cuda", None, "16"), ("cuda", "8", "8")]
-)
+@cases("device, known, threads", ("cpu", None, "1"), ("cuda", None, "16"), ("cuda", "8", "8"))
 def test_a_rank_computes_on_one_thread_on_cpu_and_on_its_part_of_a_gpus_host(
     monkeypatch, device, known, threads
 ):

@@ -10,6 +10,7 @@ import torch
 from builders import discussion, turn
 from hypothesis import given
 from hypothesis import strategies as st
+from tables import cases
 
 from comas.config.schema import Custom, ReinforcePP
 from comas.config.schema.algorithm import AGGREGATIONS, CORRECTIONS
@@ -124,18 +125,16 @@ def surrogate(
     return policy_loss(logprobs, targets=targets, totals=step, algorithm=algorithm)
 
 
-@pytest.mark.parametrize(
-    ("settings", "ratio", "advantage", "loss", "num_clipped"),
-    [
-        ({}, 1.0, 2.0, -2.0, 0),
-        ({}, 1.5, 1.0, -1.2, 1),  # a gain is capped at 1 + 0.2
-        ({}, 0.5, 1.0, -0.5, 0),  # a loss is not
-        ({}, 0.5, -1.0, 0.8, 1),  # capped at 1 - 0.2
-        ({}, 1.5, -1.0, 1.5, 0),
-        ({"clip_epsilon_high": 0.3}, 1.25, 1.0, -1.25, 0),
-        ({"clip_epsilon_high": 0.3}, 1.5, 1.0, -1.3, 1),
-        ({"clip_epsilon_high": 0.3}, 0.5, -1.0, 0.8, 1),  # the lower bound is that of clip_epsilon
-    ],
+@cases(
+    "settings, ratio, advantage, loss, num_clipped",
+    ({}, 1.0, 2.0, -2.0, 0),
+    ({}, 1.5, 1.0, -1.2, 1),  # a gain is capped at 1 + 0.2
+    ({}, 0.5, 1.0, -0.5, 0),  # a loss is not
+    ({}, 0.5, -1.0, 0.8, 1),  # capped at 1 - 0.2
+    ({}, 1.5, -1.0, 1.5, 0),
+    ({"clip_epsilon_high": 0.3}, 1.25, 1.0, -1.25, 0),
+    ({"clip_epsilon_high": 0.3}, 1.5, 1.0, -1.3, 1),
+    ({"clip_epsilon_high": 0.3}, 0.5, -1.0, 0.8, 1),  # the lower bound is that of clip_epsilon
 )
 def test_the_surrogate_clips_gains(settings, ratio, advantage, loss, num_clipped):
     logprobs = tensor([math.log(ratio)])
@@ -145,15 +144,13 @@ def test_the_surrogate_clips_gains(settings, ratio, advantage, loss, num_clipped
     assert found.num_corrected == 0
 
 
-@pytest.mark.parametrize(
-    ("aggregation", "weights", "loss"),
-    [
-        # Losses 1 and 2 of one response, between which a tool's token is, and 5 of the other, of at
-        # most 4 tokens each.
-        ("token_mean", [[1 / 3, 0, 1 / 3], [1 / 3, 0, 0]], (1 + 2 + 5) / 3),
-        ("sequence_mean", [[1 / 4, 0, 1 / 4], [1 / 2, 0, 0]], (1.5 + 5) / 2),
-        ("constant_length", [[1 / 8, 0, 1 / 8], [1 / 8, 0, 0]], (1 + 2 + 5) / (2 * 4)),
-    ],
+@cases(
+    "aggregation, weights, loss",
+    # Losses 1 and 2 of one response, between which a tool's token is, and 5 of the other, of at
+    # most 4 tokens each.
+    ("token_mean", [[1 / 3, 0, 1 / 3], [1 / 3, 0, 0]], (1 + 2 + 5) / 3),
+    ("sequence_mean", [[1 / 4, 0, 1 / 4], [1 / 2, 0, 0]], (1.5 + 5) / 2),
+    ("constant_length", [[1 / 8, 0, 1 / 8], [1 / 8, 0, 0]], (1 + 2 + 5) / (2 * 4)),
 )
 def test_an_aggregation_weighs_tokens_or_responses(aggregation, weights, loss):
     advantages = -torch.tensor([[1.0, 9.0, 2.0], [5.0, 0.0, 0.0]])
@@ -206,13 +203,11 @@ RATIOS = torch.tensor([[1.0, 4.0], [0.25, 4.0], [6.0, 1.0]])
 RATIO_MASK = torch.tensor([[True, True], [True, True], [True, False]])
 
 
-@pytest.mark.parametrize(
-    ("name", "weights", "num_corrected"),
-    [
-        ("tis", [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 3),
-        ("icepop", [[1.0, 4.0], [0.0, 4.0], [0.0, 0.0]], 2),
-        ("seq_mask_tis", [[1.0, 4.0], [0.25, 4.0], [0.0, 0.0]], 1),
-    ],
+@cases(
+    "name, weights, num_corrected",
+    ("tis", [[1.0, 2.0], [0.25, 2.0], [2.0, 0.0]], 3),
+    ("icepop", [[1.0, 4.0], [0.0, 4.0], [0.0, 0.0]], 2),
+    ("seq_mask_tis", [[1.0, 4.0], [0.25, 4.0], [0.0, 0.0]], 1),
 )
 def test_a_correction_weighs_tokens_by_their_ratios_within_its_bounds(name, weights, num_corrected):
     logprobs, rollout = torch.zeros(3, 2, requires_grad=True), -RATIOS.log() * RATIO_MASK
@@ -340,9 +335,15 @@ def test_bfloat16_logits_give_float32_logprobs():
 # ---- Batches ----
 
 
-@pytest.mark.parametrize(
-    ("num_samples", "train_batch_size", "steps"),
-    [(150, 64, 2), (165, 64, 3), (64, 64, 1), (10, 64, 1), (1, 1, 1), (150, None, 1), (0, 64, 0)],
+@cases(
+    "num_samples, train_batch_size, steps",
+    (150, 64, 2),
+    (165, 64, 3),
+    (64, 64, 1),
+    (10, 64, 1),
+    (1, 1, 1),
+    (150, None, 1),
+    (0, 64, 0),
 )
 def test_optimiser_steps_have_about_the_train_batch_size(num_samples, train_batch_size, steps):
     assert num_optimizer_steps(num_samples, train_batch_size) == steps
@@ -356,18 +357,16 @@ def test_steps_hold_every_sample_once_and_differ_by_one_at_most(num_samples, siz
     assert not lengths or (max(lengths) - min(lengths) <= 1 and min(lengths) > 0)
 
 
-@pytest.mark.parametrize(
-    ("lengths", "limit", "ranks", "shares"),
-    [
-        # Longest first, to the micro batch with the least so far: 9 | 8 | 4 | 3 + 2.
-        ([9, 2, 8, 3, 4], 9, 2, [[[0], [4]], [[2], [3, 1]]]),
-        # Budget 12: 20 alone, and in 2 more the other 20 tokens: 5 + 4 + 2 and 6 + 3.
-        ([5, 20, 2, 6, 3, 4], 12, 1, [[[1], [0, 5, 2], [3, 4]]]),
-        # 18 tokens are two times 9, but of 5 and 5 no two fit into 9.
-        ([5, 5, 5, 3], 9, 1, [[[0, 3], [1], [2]]]),
-        ([3, 3, 3, 3], 6, 2, [[[0, 2]], [[1, 3]]]),
-        ([3], 8, 2, [[[0]], [[]]]),
-    ],
+@cases(
+    "lengths, limit, ranks, shares",
+    # Longest first, to the micro batch with the least so far: 9 | 8 | 4 | 3 + 2.
+    ([9, 2, 8, 3, 4], 9, 2, [[[0], [4]], [[2], [3, 1]]]),
+    # Budget 12: 20 alone, and in 2 more the other 20 tokens: 5 + 4 + 2 and 6 + 3.
+    ([5, 20, 2, 6, 3, 4], 12, 1, [[[1], [0, 5, 2], [3, 4]]]),
+    # 18 tokens are two times 9, but of 5 and 5 no two fit into 9.
+    ([5, 5, 5, 3], 9, 1, [[[0, 3], [1], [2]]]),
+    ([3, 3, 3, 3], 6, 2, [[[0, 2]], [[1, 3]]]),
+    ([3], 8, 2, [[[0]], [[]]]),
 )
 def test_as_few_micro_batches_as_hold_the_samples_are_of_like_cost_on_all_ranks(
     lengths, limit, ranks, shares

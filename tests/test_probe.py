@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from tables import cases
 
 from comas.data.probe import ProbeItem, load_probe
 from comas.data.rows import DataError
@@ -89,14 +90,12 @@ def test_a_prompt_over_the_limit_names_nothing():
     assert metrics["probe/names"] == 0 and "probe/accepts_true" not in metrics
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"mistake": None}, "both null"),
-        ({"true_accusation": None}, "both null"),
-        ({"task": "poetry"}, "task"),
-        ({"solution": " "}, "solution"),
-    ],
+@cases(
+    "change, said",
+    ({"mistake": None}, "both null"),
+    ({"true_accusation": None}, "both null"),
+    ({"task": "poetry"}, "task"),
+    ({"solution": " "}, "solution"),
 )
 def test_a_faulty_line_is_named_with_its_place(tmp_path, change, said):
     path = tmp_path / "probe.jsonl"

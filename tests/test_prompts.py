@@ -1,6 +1,7 @@
 """What a role is told by its prompt; the rest of the wording is free."""
 
 import pytest
+from tables import cases
 
 from comas.interaction.prompts import (
     EVALUATION,
@@ -35,14 +36,12 @@ def test_every_prompt_names_its_domain(template, domain):
 
 
 @pytest.mark.parametrize("domain", ALL_DOMAINS)
-@pytest.mark.parametrize(
-    ("template", "parse", "shown"),
-    [
-        (SCORING, parse_score, 1),
-        (SCORING_ALONE, parse_score, 1),
-        (EVALUATION_WITH_JUDGMENT, parse_judgment, "incorrect"),
-        (RATING, parse_rating, 2),
-    ],
+@cases(
+    "template, parse, shown",
+    (SCORING, parse_score, 1),
+    (SCORING_ALONE, parse_score, 1),
+    (EVALUATION_WITH_JUDGMENT, parse_judgment, "incorrect"),
+    (RATING, parse_rating, 2),
 )
 def test_the_example_in_a_prompt_can_be_read(template, parse, shown, domain):
     text = prompt(template, domain)

@@ -3,6 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tables import cases
 from verdict_tables import pairs, texts
 
 from comas.verification.published import verify_math_by_library
@@ -24,31 +25,27 @@ def test_published_math_accepts_a_part_of_the_gold_and_strict_does_not(gold, ans
     assert verdicts("math", rf"\boxed{{{answer}}}", gold) == ("correct", "wrong")
 
 
-@pytest.mark.parametrize(
-    ("gold", "response", "published", "strict"),
-    [
-        ("71", r"\boxed{71}", "correct", "correct"),
-        ("71", r"\boxed{72}", "wrong", "wrong"),
-        (r"\frac{3}{4}", r"\boxed{\frac{6}{8}}", "correct", "correct"),
-        ("71", "It is 71.", "correct", "unanswered"),
-        ("71", "I do not know.", "unanswered", "unanswered"),
-    ],
+@cases(
+    "gold, response, published, strict",
+    ("71", r"\boxed{71}", "correct", "correct"),
+    ("71", r"\boxed{72}", "wrong", "wrong"),
+    (r"\frac{3}{4}", r"\boxed{\frac{6}{8}}", "correct", "correct"),
+    ("71", "It is 71.", "correct", "unanswered"),
+    ("71", "I do not know.", "unanswered", "unanswered"),
 )
 def test_published_math_agrees_on_plain_numbers_and_needs_no_box(gold, response, published, strict):
     assert verdicts("math", response, gold) == (published, strict)
 
 
-@pytest.mark.parametrize(
-    ("gold", "response", "verdict"),
-    [
-        (r"\frac12", r"The final answer is $\frac{1}{2}$.", "correct"),
-        ("42", "**Answer: 42**", "correct"),
-        (r"7\sqrt{3}", r"So $\boxed{7\sqrt{3}}$.", "correct"),
-        (r"45 \pi", r"\boxed{45}", "wrong"),
-        (r"\frac 29", r"\boxed{29}", "wrong"),
-        ("42", "It is 43.", "wrong"),
-        ("42", "I do not know.", "unanswered"),
-    ],
+@cases(
+    "gold, response, verdict",
+    (r"\frac12", r"The final answer is $\frac{1}{2}$.", "correct"),
+    ("42", "**Answer: 42**", "correct"),
+    (r"7\sqrt{3}", r"So $\boxed{7\sqrt{3}}$.", "correct"),
+    (r"45 \pi", r"\boxed{45}", "wrong"),
+    (r"\frac 29", r"\boxed{29}", "wrong"),
+    ("42", "It is 43.", "wrong"),
+    ("42", "I do not know.", "unanswered"),
 )
 def test_math_verify_reads_whole_responses_and_the_whole_gold(gold, response, verdict):
     assert verify_math_by_library(response, gold) == verdict
@@ -71,35 +68,31 @@ def test_published_choice_rejects_a_letter_with_anything_around_it(answer):
     assert verdicts("choice", rf"\boxed{{{answer}}}", "A") == ("unanswered", "correct")
 
 
-@pytest.mark.parametrize(
-    ("response", "verdict"),
-    [
-        (r"\boxed{A}", "correct"),
-        (r"\boxed{A}, no: \boxed{B}", "wrong"),
-        (r"\boxed{A}, no: \boxed{(B)}", "correct"),
-        (r"\boxed{E}", "unanswered"),
-    ],
+@cases(
+    "response, verdict",
+    (r"\boxed{A}", "correct"),
+    (r"\boxed{A}, no: \boxed{B}", "wrong"),
+    (r"\boxed{A}, no: \boxed{(B)}", "correct"),
+    (r"\boxed{E}", "unanswered"),
 )
 def test_published_choice_takes_the_last_bare_letter_up_to_d(response, verdict):
     assert verify("choice", response, "A", "published") == verdict
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer", "verdict"),
-    [
-        ("2.5", "x = 2.5", "unanswered"),
-        ("2.5", r"2.5\%", "unanswered"),
-        ("0.000032", "3.2e-5", "unanswered"),
-        ("2.5", r"2.5 \text{ m}", "unanswered"),
-        ("89034.79", "89,034.79", "wrong"),
-        ("0", "-1e-9", "unanswered"),
-        ("0", "0.0000001", "wrong"),
-        ("2.5", r"2.5}, in \boxed{", "unanswered"),
-        ("2.5", r"\fbox{2.5}", "unanswered"),
-        ("200", "210", "correct"),
-        (" -200", "-190.0", "correct"),
-        ("0", "0.0", "correct"),
-    ],
+@cases(
+    "gold, answer, verdict",
+    ("2.5", "x = 2.5", "unanswered"),
+    ("2.5", r"2.5\%", "unanswered"),
+    ("0.000032", "3.2e-5", "unanswered"),
+    ("2.5", r"2.5 \text{ m}", "unanswered"),
+    ("89034.79", "89,034.79", "wrong"),
+    ("0", "-1e-9", "unanswered"),
+    ("0", "0.0000001", "wrong"),
+    ("2.5", r"2.5}, in \boxed{", "unanswered"),
+    ("2.5", r"\fbox{2.5}", "unanswered"),
+    ("200", "210", "correct"),
+    (" -200", "-190.0", "correct"),
+    ("0", "0.0", "correct"),
 )
 def test_published_science_reads_plain_digits_only_and_strict_reads_all(gold, answer, verdict):
     assert verdicts("science", rf"\boxed{{{answer}}}", gold) == (verdict, "correct")

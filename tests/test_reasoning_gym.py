@@ -4,6 +4,7 @@ import json
 
 import pytest
 from small_runs import REPOSITORY
+from tables import cases
 
 from comas.config import ConfigError
 from comas.config.schema import Data, ReasoningGym
@@ -44,13 +45,11 @@ def test_without_end_there_are_as_many_questions_as_a_run_asks():
         generated_rows(endless)
 
 
-@pytest.mark.parametrize(
-    ("overrides", "said"),
-    [
-        ([*ON, "data.reasoning_gym.tasks.gcd=3"], "must be a mapping of the task's options"),
-        ([*ON, "data.reasoning_gym.tasks.gcd.size=0"], "must be a whole number from 1 to"),
-        ([*ON, "data.reasoning_gym.tasks.gcd.seed=x"], "must be a whole number from 0 to"),
-    ],
+@cases(
+    "overrides, said",
+    ([*ON, "data.reasoning_gym.tasks.gcd=3"], "must be a mapping of the task's options"),
+    ([*ON, "data.reasoning_gym.tasks.gcd.size=0"], "must be a whole number from 1 to"),
+    ([*ON, "data.reasoning_gym.tasks.gcd.seed=x"], "must be a whole number from 0 to"),
 )
 def test_keys_that_make_no_questions_are_faults(overrides, said):
     with pytest.raises(ConfigError, match=said):

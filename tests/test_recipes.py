@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from config_faults import every_key
+from tables import cases
 
 from comas.config import Config, ConfigError, changed_keys, load, schema
 from comas.config.former import former_keys
@@ -57,15 +58,13 @@ def test_faults_name_the_file_in_which_the_key_stands(tmp_path):
     assert f"rollout.batch_size = 0  ({base}, line 3)" in batch
 
 
-@pytest.mark.parametrize(
-    ("base", "constraint", "remedy"),
-    [
-        ("configs/coma.yaml", "cannot be read: No such file", "configs/comas.yaml"),
-        ("/no/such.yaml", "cannot be read: No such file", "configs/comas.yaml"),
-        ("[a, b]", "must be the name of one file", "base: configs/comas.yaml"),
-        ("{own}", "leads back to itself: {own} -> {own}", "remove `base` from one"),
-        ("{other}", "leads back to itself: {own} -> {other} -> {own}", "remove `base` from one"),
-    ],
+@cases(
+    "base, constraint, remedy",
+    ("configs/coma.yaml", "cannot be read: No such file", "configs/comas.yaml"),
+    ("/no/such.yaml", "cannot be read: No such file", "configs/comas.yaml"),
+    ("[a, b]", "must be the name of one file", "base: configs/comas.yaml"),
+    ("{own}", "leads back to itself: {own} -> {own}", "remove `base` from one"),
+    ("{other}", "leads back to itself: {own} -> {other} -> {own}", "remove `base` from one"),
 )
 def test_a_base_that_cannot_be_is_one_fault_with_its_line(tmp_path, base, constraint, remedy):
     paths = {"own": str(tmp_path / "own.yaml"), "other": str(tmp_path / "other.yaml")}
@@ -109,18 +108,16 @@ def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
     assert all(words in reason for words in said)
 
 
-@pytest.mark.parametrize(
-    ("former", "present"),
-    [
-        ("training.eval_every=3", "training.validate_every"),
-        ("optimization.gradient_clip=1", "optimization.max_grad_norm"),
-        ("optimization.kl_weight=0", "algorithm.kl_coef"),
-        ("optimization.estimator=grpo", "algorithm.name"),
-        ("optimization.role_weights={scoring: 0.1}", "algorithm.role_weights"),
-        ("policy.attention=sdpa", "policy.attn_implementation"),
-        ("rollout.gpu_memory_share=0.5", "rollout.gpu_memory_utilization"),
-        ("rollout.max_concurrent_requests=8", "rollout.max_num_seqs"),
-    ],
+@cases(
+    "former, present",
+    ("training.eval_every=3", "training.validate_every"),
+    ("optimization.gradient_clip=1", "optimization.max_grad_norm"),
+    ("optimization.kl_weight=0", "algorithm.kl_coef"),
+    ("optimization.estimator=grpo", "algorithm.name"),
+    ("optimization.role_weights={scoring: 0.1}", "algorithm.role_weights"),
+    ("policy.attention=sdpa", "policy.attn_implementation"),
+    ("rollout.gpu_memory_share=0.5", "rollout.gpu_memory_utilization"),
+    ("rollout.max_concurrent_requests=8", "rollout.max_num_seqs"),
 )
 def test_a_former_name_gets_an_error_that_says_the_present_one(former, present):
     [fault] = faults(None, former)
@@ -137,16 +134,14 @@ def test_a_key_that_is_gone_is_refused_with_the_reason():
         assert f"is no key any more: {why}\n   -> leave it out" in fault
 
 
-@pytest.mark.parametrize(
-    ("key", "remedy"),
-    [
-        ("prompt_data", "write data.train (one file or hub:..., not json@folder)"),
-        ("agents.0.agent-0.pretrain", "write society.models (a list: one model for all, or"),
-        ("default_agent.actor_learning_rate", "write optimization.learning_rate"),
-        ("reward_alloc.name", "write reward.scheme (maporl_quality, maporl_margin and others)"),
-        ("temperature", "write rollout.temperature (in validations: validation.temperature)"),
-        ("lambd", "leave it out (without a critic it has no effect)"),
-    ],
+@cases(
+    "key, remedy",
+    ("prompt_data", "write data.train (one file or hub:..., not json@folder)"),
+    ("agents.0.agent-0.pretrain", "write society.models (a list: one model for all, or"),
+    ("default_agent.actor_learning_rate", "write optimization.learning_rate"),
+    ("reward_alloc.name", "write reward.scheme (maporl_quality, maporl_margin and others)"),
+    ("temperature", "write rollout.temperature (in validations: validation.temperature)"),
+    ("lambd", "leave it out (without a critic it has no effect)"),
 )
 def test_a_key_of_the_released_code_is_refused_with_ours(key, remedy):
     [fault] = faults(None, f"{key}=1")

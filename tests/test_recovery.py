@@ -13,6 +13,7 @@ import pytest
 from ray.exceptions import ActorDiedError, RayTaskError
 from scripted_agents import ScriptedAgents
 from small_runs import REPOSITORY, rows_of
+from tables import cases
 from waiting import wait_until
 
 from comas import train as driver
@@ -142,16 +143,14 @@ def test_an_engine_that_dies_while_another_waits_for_it_is_lost_at_once_and_name
     assert wait({rank: "soon"}) == ["result of soon"]
 
 
-@pytest.mark.parametrize(
-    ("cause", "is_lost"),
-    [
-        (RuntimeError("Connection closed by peer"), True),
-        (ActorDiedError(), True),
-        (ValueError("no such key"), False),
-        (OSError(errno.ENOSPC, "No space left on device"), False),
-        (FloatingPointError("weights are not finite"), False),
-        (AssertionError(), False),
-    ],
+@cases(
+    "cause, is_lost",
+    (RuntimeError("Connection closed by peer"), True),
+    (ActorDiedError(), True),
+    (ValueError("no such key"), False),
+    (OSError(errno.ENOSPC, "No space left on device"), False),
+    (FloatingPointError("weights are not finite"), False),
+    (AssertionError(), False),
 )
 def test_what_would_fail_again_is_no_lost_engine(cause, is_lost):
     error = engine_error("rank 0", "updating", RayTaskError("update", "traceback", cause))
@@ -208,19 +207,17 @@ def caused(error: Exception, cause: Exception) -> Exception:
     return error
 
 
-@pytest.mark.parametrize(
-    ("error", "status"),
-    [
-        (ValueError("rollout.batch_size: unknown"), 1),
-        (FileError("cannot write"), 1),
-        (caused(FileError("cannot write"), OSError(errno.EACCES, "Permission denied")), 1),
-        (RuntimeError("policy 0 had nothing to learn from"), 3),
-        (EngineError("rank 0 failed while updating: FloatingPointError"), 3),
-        (caused(FileError("cannot write"), OSError(errno.ENOSPC, "No space left")), 4),
-        (OSError(errno.EIO, "Input/output error"), 4),
-        (LostEngineError("Ray did not start"), 4),
-        (caused(GivenUpError("too often"), LostEngineError("rank 0 died")), 4),
-    ],
+@cases(
+    "error, status",
+    (ValueError("rollout.batch_size: unknown"), 1),
+    (FileError("cannot write"), 1),
+    (caused(FileError("cannot write"), OSError(errno.EACCES, "Permission denied")), 1),
+    (RuntimeError("policy 0 had nothing to learn from"), 3),
+    (EngineError("rank 0 failed while updating: FloatingPointError"), 3),
+    (caused(FileError("cannot write"), OSError(errno.ENOSPC, "No space left")), 4),
+    (OSError(errno.EIO, "Input/output error"), 4),
+    (LostEngineError("Ray did not start"), 4),
+    (caused(GivenUpError("too often"), LostEngineError("rank 0 died")), 4),
 )
 def test_the_exit_status_tells_whose_fault_it_was(error, status):
     assert exit_status(error) == status

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from evaluation_cases import evaluation, table_rows, write
+from tables import cases
 
 from evaluation.report import write_summary
 from evaluation.results import GRADERS, Cost
@@ -130,13 +131,11 @@ def test_the_parts_of_two_runs_are_compared_each_with_its_like(tmp_path):
         assert (row["reference"], row["difference_points"]) == ("before/agent_0", difference)
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "num_failures", "reasons"),
-    [
-        ("cw--", 1, "2/4 answered, 1 failed (failures.jsonl), 1 not asked yet"),
-        ("cw--", 0, "2/4 answered, 2 not asked yet"),
-        ("cwfu", 0, ", ".join(f"the {grader} grader failed on 1" for grader in GRADERS)),
-    ],
+@cases(
+    "verdicts, num_failures, reasons",
+    ("cw--", 1, "2/4 answered, 1 failed (failures.jsonl), 1 not asked yet"),
+    ("cw--", 0, "2/4 answered, 2 not asked yet"),
+    ("cwfu", 0, ", ".join(f"the {grader} grader failed on 1" for grader in GRADERS)),
 )
 def test_what_is_missing_is_said(tmp_path, verdicts, num_failures, reasons):
     write(tmp_path / "base", evaluation(["cwuw"], setup="complete"))

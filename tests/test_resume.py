@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from small_runs import rows_of, save_checkpoint, steps_in
+from tables import cases
 
 from comas.__main__ import main
 from comas.config.schema import Config
@@ -149,12 +150,10 @@ UNREADABLE = ["[]", '{"files": ["weights"], ' + WHOLE, "[" * 100_000]
 STEERS_A_TERMINAL = '{"files": {"../\\u001b[2J": ""}, ' + WHOLE
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        *((text, "seal.json cannot be read") for text in UNREADABLE),
-        (STEERS_A_TERMINAL, r"../\x1b[2J, weights is not"),
-    ],
+@cases(
+    "text, said",
+    *((text, "seal.json cannot be read") for text in UNREADABLE),
+    (STEERS_A_TERMINAL, r"../\x1b[2J, weights is not"),
 )
 def test_a_seal_that_a_stranger_wrote_is_only_compared(config, caplog, text, said):
     path = make_run(config, checkpoints=(2,), reached=2)
@@ -220,9 +219,10 @@ def test_what_is_said_of_one_resume_only_is_not_read_from_the_run(config):
     assert not load_config(None, [f"resume={path}", "resume_changed=true"]).resume_foreign
 
 
-@pytest.mark.parametrize(
-    ("file", "old", "new"),
-    [("config.yaml", "seed: 0", "seed: 1"), ("inputs.json", "some/model", "another/model")],
+@cases(
+    "file, old, new",
+    ("config.yaml", "seed: 0", "seed: 1"),
+    ("inputs.json", "some/model", "another/model"),
 )
 def test_an_edit_by_hand_is_another_setting(config, caplog, file, old, new):
     path = make_run(config, checkpoints=(2,), reached=2)

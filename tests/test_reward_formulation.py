@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from builders import discussion, sample, turn
+from tables import cases
 
 from comas.reward_formulation import REWARD_SCHEMES, RewardScheme, offer_evidence
 from comas.reward_formulation.interaction_reward import interaction_reward, parse_score
@@ -26,34 +27,32 @@ def rewarded(scheme: str, said: dict[str, str]) -> RewardedDiscussion:
 ONE, TWO, THREE = (f"Fine. <score>{score}</score>" for score in (1, 2, 3))
 
 
-@pytest.mark.parametrize(
-    ("said", "rewards"),
-    [
-        # (3 - 1) / 2 = 1 and 1 - 1 = 0; (2 - 1) / 2 = 0.5; (1 - 1) / 2 = 0.
-        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}, (1.0, 0.0, 0.0)),
-        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": TWO}, (0.5, 0.5, 0.0)),
-        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": ONE}, (0.0, 1.0, 0.0)),
-        ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": "I like it."}, (0.0, 0.0, -1.0)),
-        # Never scored, and so not trained.
-        ({"r0.s0": "", "r0.s0.e0": ""}, (None, None)),
-        ({"r0.s0": ""}, (None,)),
-        # The mean of several scores: (1 + 0.5) / 2.
-        (
-            {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e1": "", "r0.s0.e1.t0": TWO},
-            (0.75, 0.0, 0.0, 0.5, 0.0),
-        ),
-        # Each round by its own scoring.
-        (
-            {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
-            | {"r1.s0": "", "r1.s0.e0": "", "r1.s0.e0.t0": ONE},
-            (1.0, 0.0, 0.0, 0.0, 1.0, 0.0),
-        ),
-        # A turn of another role under an evaluation is no scoring.
-        (
-            {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e0.e0": ONE},
-            (1.0, 0.0, 0.0, None),
-        ),
-    ],
+@cases(
+    "said, rewards",
+    # (3 - 1) / 2 = 1 and 1 - 1 = 0; (2 - 1) / 2 = 0.5; (1 - 1) / 2 = 0.
+    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}, (1.0, 0.0, 0.0)),
+    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": TWO}, (0.5, 0.5, 0.0)),
+    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": ONE}, (0.0, 1.0, 0.0)),
+    ({"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": "I like it."}, (0.0, 0.0, -1.0)),
+    # Never scored, and so not trained.
+    ({"r0.s0": "", "r0.s0.e0": ""}, (None, None)),
+    ({"r0.s0": ""}, (None,)),
+    # The mean of several scores: (1 + 0.5) / 2.
+    (
+        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e1": "", "r0.s0.e1.t0": TWO},
+        (0.75, 0.0, 0.0, 0.5, 0.0),
+    ),
+    # Each round by its own scoring.
+    (
+        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE}
+        | {"r1.s0": "", "r1.s0.e0": "", "r1.s0.e0.t0": ONE},
+        (1.0, 0.0, 0.0, 0.0, 1.0, 0.0),
+    ),
+    # A turn of another role under an evaluation is no scoring.
+    (
+        {"r0.s0": "", "r0.s0.e0": "", "r0.s0.e0.t0": THREE, "r0.s0.e0.e0": ONE},
+        (1.0, 0.0, 0.0, None),
+    ),
 )
 def test_solver_and_evaluator_share_a_point_by_the_score_and_an_invalid_one_costs_the_scorer(
     said, rewards
@@ -77,37 +76,33 @@ def test_the_mean_reward_of_a_role_is_over_the_turns_that_were_rewarded():
     assert metrics["agent_0/reward/solution"] == 1 and metrics["agent_1/reward/solution"] == 0.5
 
 
-@pytest.mark.parametrize(
-    ("text", "score"),
-    [
-        ("<score>1</score>", 1),
-        ("Because.\n<score> 2 </score> done", 2),
-        ("<score>3</score> as I said <score>3</score>", 3),
-        ("<score>3</score> or <score>1</score>", None),
-        ("<score>4</score>", None),
-        ("<score>0</score>", None),
-        ("<score>2.5</score>", None),
-        ("<score>3", None),
-        ("3</score>", None),
-        ("<score>3</score> <score>", None),
-        ("<score><score>3</score></score>", None),
-        ("<SCORE>3</SCORE>", None),
-        ("<score>\uff11</score>", None),
-        ("", None),
-        ("<score>\u200b3</score>", None),  # a zero-width space is no white space, but content
-        ("<sc\u200bore>3</score>", None),  # and it makes a tag another word
-        ("<score>\u00a03\u3000</score>", 3),  # white space of any script is stripped
-        ('It says "<score>3</score>", but no. <score>1</score>', None),  # a quoted tag is a tag
-        ("</score>1<score> <score>1</score>", None),
-    ],
+@cases(
+    "text, score",
+    ("<score>1</score>", 1),
+    ("Because.\n<score> 2 </score> done", 2),
+    ("<score>3</score> as I said <score>3</score>", 3),
+    ("<score>3</score> or <score>1</score>", None),
+    ("<score>4</score>", None),
+    ("<score>0</score>", None),
+    ("<score>2.5</score>", None),
+    ("<score>3", None),
+    ("3</score>", None),
+    ("<score>3</score> <score>", None),
+    ("<score><score>3</score></score>", None),
+    ("<SCORE>3</SCORE>", None),
+    ("<score>\uff11</score>", None),
+    ("", None),
+    ("<score>\u200b3</score>", None),  # a zero-width space is no white space, but content
+    ("<sc\u200bore>3</score>", None),  # and it makes a tag another word
+    ("<score>\u00a03\u3000</score>", 3),  # white space of any script is stripped
+    ('It says "<score>3</score>", but no. <score>1</score>', None),  # a quoted tag is a tag
+    ("</score>1<score> <score>1</score>", None),
 )
 def test_only_an_unambiguous_score_is_read(text, score):
     assert parse_score(text) == score
 
 
-@pytest.mark.parametrize(
-    ("said", "rating"), [(0, 0), (" 5 ", 5), ("6", None), ("4</rating> or <rating>3", None)]
-)
+@cases("said, rating", (0, 0), (" 5 ", 5), ("6", None), ("4</rating> or <rating>3", None))
 def test_a_rating_is_read_as_a_score_is(said, rating):
     assert parse_rating(f"So. <rating>{said}</rating>") == rating
 
@@ -156,17 +151,15 @@ def test_a_scheme_is_handed_what_it_asks_for_and_nothing_else():
     assert ours.discussions[0].rewards == (None,)
 
 
-@pytest.mark.parametrize(
-    ("judgments", "rewards"),
-    [
-        (("correct", "correct"), (1.0, 1.0, 1.0)),
-        (("correct", "incorrect"), (0.5, 0.0, 0.0)),
-        (("correct", "correct", "incorrect"), (2 / 3, 0.5, 0.5, 0.0)),
-        # What holds no judgment supports nothing (1 of 3) and agrees with nobody.
-        (("correct", "perhaps", "incorrect"), (1 / 3, 0.0, -1.0, 0.0)),
-        (("incorrect",), (0.0, None)),  # nobody to agree with
-        ((), (None,)),
-    ],
+@cases(
+    "judgments, rewards",
+    (("correct", "correct"), (1.0, 1.0, 1.0)),
+    (("correct", "incorrect"), (0.5, 0.0, 0.0)),
+    (("correct", "correct", "incorrect"), (2 / 3, 0.5, 0.5, 0.0)),
+    # What holds no judgment supports nothing (1 of 3) and agrees with nobody.
+    (("correct", "perhaps", "incorrect"), (1 / 3, 0.0, -1.0, 0.0)),
+    (("incorrect",), (0.0, None)),  # nobody to agree with
+    ((), (None,)),
 )
 def test_without_scoring_the_judgments_are_votes(judgments, rewards):
     said = {f"r0.s0.e{i}": f"<judgment>{text}</judgment>" for i, text in enumerate(judgments)}

@@ -20,6 +20,7 @@ import pytest
 import ray
 import torch
 from builders import request
+from tables import cases
 from tiny_models import END_OF_TURN, byte_tokenizer
 from vllm.distributed.weight_transfer import ParamMeta, WeightSource
 from vllm.distributed.weight_transfer.ipc_engine import IPCTrainerInitInfo
@@ -148,9 +149,7 @@ def arguments_of(transfer: WeightTransfer, **changes: int) -> dict[str, Any]:
     return engine_arguments("m", rollout=rollout, device=device, weight_transfer=transfer, seed=5)
 
 
-@pytest.mark.parametrize(
-    ("transfer", "can_sleep"), [("shared_memory", None), ("ipc", True), ("nccl", False)]
-)
+@cases("transfer, can_sleep", ("shared_memory", None), ("ipc", True), ("nccl", False))
 def test_only_an_engine_that_shares_its_gpu_can_sleep_and_one_on_a_cpu_has_a_cache_in_mib(
     transfer, can_sleep
 ):
@@ -165,16 +164,14 @@ def test_only_an_engine_that_shares_its_gpu_can_sleep_and_one_on_a_cpu_has_a_cac
     assert arguments.items() >= said.items()
 
 
-@pytest.mark.parametrize(
-    ("transfer", "changes", "tokens"),
-    [
-        ("shared_memory", {}, 4096),
-        # On a CPU the longest prompt fits in one step, on a GPU a mean one.
-        ("shared_memory", {"max_prompt_tokens": 6000, "max_response_tokens": 1000}, 7000),
-        ("ipc", {"max_prompt_tokens": 28672, "max_num_seqs": 256}, 8192),
-        ("ipc", {"max_num_seqs": 4}, 4800),  # 4 x 1,200, all that there can be
-        ("ipc", {"max_num_seqs": 10000}, 10000),  # vLLM refuses fewer tokens than sequences
-    ],
+@cases(
+    "transfer, changes, tokens",
+    ("shared_memory", {}, 4096),
+    # On a CPU the longest prompt fits in one step, on a GPU a mean one.
+    ("shared_memory", {"max_prompt_tokens": 6000, "max_response_tokens": 1000}, 7000),
+    ("ipc", {"max_prompt_tokens": 28672, "max_num_seqs": 256}, 8192),
+    ("ipc", {"max_num_seqs": 4}, 4800),  # 4 x 1,200, all that there can be
+    ("ipc", {"max_num_seqs": 10000}, 10000),  # vLLM refuses fewer tokens than sequences
 )
 def test_a_step_takes_as_many_tokens(transfer, changes, tokens):
     arguments = arguments_of(transfer, **changes)

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from page_runs import discussion
 from small_runs import REPOSITORY, rows_of, save_checkpoint
+from tables import cases
 
 from comas.config import ConfigError
 from comas.config.schema import Config
@@ -262,13 +263,11 @@ def test_the_key_is_made_once_and_the_users_alone(monkeypatch, tmp_path):
     assert names(path.parent) == ["seal.key"]
 
 
-@pytest.mark.parametrize(
-    ("state", "said"),
-    [
-        ("file", "(Not a directory|File exists)"),
-        ("/proc", "(No such file or directory|Permission denied)"),  # where nobody makes a folder
-        ("taken", "Is a directory"),
-    ],
+@cases(
+    "state, said",
+    ("file", "(Not a directory|File exists)"),
+    ("/proc", "(No such file or directory|Permission denied)"),  # where nobody makes a folder
+    ("taken", "Is a directory"),
 )
 def test_a_run_without_a_place_for_its_key_ends_before_it_begins(
     config, monkeypatch, tmp_path, state, said

@@ -12,6 +12,7 @@ import pytest
 import scripted_server
 from runner_process import kill_after, run, start
 from scripted_server import ScriptedServer
+from tables import cases
 
 from evaluation.inference_log import read_failures, read_inference
 from evaluation.models import find_remote
@@ -209,9 +210,7 @@ def unless_30_divides_it(body, attempt):
     return scripted_server.status(400) if number % 30 else None
 
 
-@pytest.mark.parametrize(
-    ("fault_of", "num_done"), [(unless_30_divides_it, 4), (lambda *_: TOO_LONG, 0)]
-)
+@cases("fault_of, num_done", (unless_30_divides_it, 4), (lambda *_: TOO_LONG, 0))
 def test_failures_between_answers_and_overlong_prompts_stop_nothing(tmp_path, fault_of, num_done):
     with ScriptedServer(model, fault_of=fault_of) as server:
         inference = run(server.base_url, tmp_path, 120, concurrency=1)

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from hostile_programs import CHECKER, CHECKERS, FORGERIES, HONEST
+from tables import cases
 
 from comas.verification.sandbox import Limits, Sandbox, SandboxError
 from comas.verification.sandbox.sandbox import _GRACE_S
@@ -41,17 +42,15 @@ def test_a_forgery_works_in_one_process_and_not_in_two(isolated, forgery):
     assert not any(isolated.run(forgery.program, checker=c) for c in checkers)
 
 
-@pytest.mark.parametrize(
-    ("program", "output"),
-    [
-        ("for i in range(3):\n    print(i, end=',')", "0,1,2,"),
-        ("print(1)\n1 / 0", "1\nZeroDivisionError: division by zero\n"),
-        ("print('\\x01\\x02', 'é')", "\x01\x02 é\n"),
-        ("print('a' * 9999 + 'b')", "a" * 3998 + "b\n"),
-        ("import sys\nsys.exit('bye')", "SystemExit: bye\n"),
-        ("while True: pass", None),
-        ("x = [0] * 10**9", "MemoryError\n"),
-    ],
+@cases(
+    "program, output",
+    ("for i in range(3):\n    print(i, end=',')", "0,1,2,"),
+    ("print(1)\n1 / 0", "1\nZeroDivisionError: division by zero\n"),
+    ("print('\\x01\\x02', 'é')", "\x01\x02 é\n"),
+    ("print('a' * 9999 + 'b')", "a" * 3998 + "b\n"),
+    ("import sys\nsys.exit('bye')", "SystemExit: bye\n"),
+    ("while True: pass", None),
+    ("x = [0] * 10**9", "MemoryError\n"),
 )
 def test_what_a_program_prints_can_be_read(isolated, program, output):
     assert isolated.output_of(program) == output

@@ -8,6 +8,7 @@ import builders
 import pytest
 import torch
 from builders import QUESTION, discuss
+from tables import cases
 
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
@@ -50,13 +51,11 @@ def test_every_agent_rates_its_own_solution_as_often_as_configured(schedule):
     assert {turn.role for turn in discussion.turns} == {"solution", "evaluation"}
 
 
-@pytest.mark.parametrize(
-    ("closings", "reward", "invalid_rate"),
-    [
-        # (4 / 5 + 5 / 5) / 2
-        (["<rating>4</rating>", "no idea", "<rating>5</rating>"], 0.9, 1 / 3),
-        (["no idea", "<rating>9</rating>"], None, 1.0),  # no candidate
-    ],
+@cases(
+    "closings, reward, invalid_rate",
+    # (4 / 5 + 5 / 5) / 2
+    (["<rating>4</rating>", "no idea", "<rating>5</rating>"], 0.9, 1 / 3),
+    (["no idea", "<rating>9</rating>"], None, 1.0),  # no candidate
 )
 def test_a_solution_is_rewarded_with_the_mean_of_its_valid_ratings_and_nothing_else_is(
     closings, reward, invalid_rate

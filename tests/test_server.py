@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.utils.processes import command_line
@@ -245,14 +246,12 @@ def test_the_cause_is_found_above_the_end_of_a_log():
     assert exceptions_in(lines) == ["ValueError: 3 is too few", "RuntimeError: see above"]
 
 
-@pytest.mark.parametrize(
-    ("count", "visible", "tensor_parallel_size", "gpus", "share"),
-    [
-        (4, "0,1,2,3,4,5,6,7", 2, ["0,1", "2,3", "4,5", "6,7"], 0.8),
-        (4, "2,3", 1, ["2", "3", "2", "3"], 0.4),
-        (3, "0,1,2", 2, ["0,1", "0,1", "0,1"], 0.8 / 3),
-        (1, "GPU-5a,GPU-77", 1, ["GPU-5a"], 0.8),
-    ],
+@cases(
+    "count, visible, tensor_parallel_size, gpus, share",
+    (4, "0,1,2,3,4,5,6,7", 2, ["0,1", "2,3", "4,5", "6,7"], 0.8),
+    (4, "2,3", 1, ["2", "3", "2", "3"], 0.4),
+    (3, "0,1,2", 2, ["0,1", "0,1", "0,1"], 0.8 / 3),
+    (1, "GPU-5a,GPU-77", 1, ["GPU-5a"], 0.8),
 )
 def test_servers_get_gpus_of_their_own_or_share_them(
     monkeypatch, count, visible, tensor_parallel_size, gpus, share

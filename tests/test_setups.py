@@ -8,6 +8,7 @@ import pytest
 from builders import discussion, turn
 from runner_process import run
 from scripted_server import ScriptedServer
+from tables import cases
 
 from comas.interaction.prompts import EVALUATION, SCORING, SOLUTION, HistoryItem, fill
 from comas.interaction.setup_prompts import (
@@ -135,14 +136,12 @@ def test_autogen_flips_the_roles_for_the_user_proxy_and_ends_after_three_turns()
     ]
 
 
-@pytest.mark.parametrize(
-    ("ending", "num_calls", "response"),
-    [
-        ("turn 0, assistant", 1, "turn 0, assistant TERMINATE"),
-        ("turn 0, user proxy", 2, "turn 0, assistant"),
-        ("turn 1, user proxy", 4, "turn 1, assistant"),
-        ("turn 2, assistant", 5, "turn 2, assistant TERMINATE"),
-    ],
+@cases(
+    "ending, num_calls, response",
+    ("turn 0, assistant", 1, "turn 0, assistant TERMINATE"),
+    ("turn 0, user proxy", 2, "turn 0, assistant"),
+    ("turn 1, user proxy", 4, "turn 1, assistant"),
+    ("turn 2, assistant", 5, "turn 2, assistant TERMINATE"),
 )
 def test_either_side_ends_autogen_and_the_assistants_last_message_answers(
     ending, num_calls, response
@@ -187,9 +186,7 @@ def test_discussion_asks_by_the_prompts_of_choice_for_a_letter():
     assert all(("letter" in p) == p.startswith("You and other experts") for p in prompts)
 
 
-@pytest.mark.parametrize(
-    ("setup_name", "num_in_flight"), [("consistency", 5), ("debate", 3), ("discussion", 4)]
-)
+@cases("setup_name, num_in_flight", ("consistency", 5), ("debate", 3), ("discussion", 4))
 def test_calls_that_need_nothing_of_each_other_are_made_at_once(setup_name, num_in_flight):
     script = Script()
     answer(setup_name, script)
@@ -227,16 +224,14 @@ def test_sorted_by_label_the_calls_are_in_the_order_of_the_flow(setup_name):
         assert not any(f"reply {hash(later)}" in quoted for later in labels[i:])
 
 
-@pytest.mark.parametrize(
-    ("scores", "best"),
-    [
-        # Means 2, (3 + 1) / 2 = 2 and, of the one that can be read, 2: the later round wins.
-        ([(0, "2"), (0, "3", "1"), (1, "2", "?")], "solution 2"),
-        ([(0, "3"), (1, "2"), (1, "2", "2")], "solution 0"),
-        # Neither contradicting scores nor words count; a 1 is better than nothing.
-        ([(0, "1"), (1, "1</score> or <score>3"), (1, "four")], "solution 0"),
-        ([(0, "?"), (0, "?")], "solution 0"),
-    ],
+@cases(
+    "scores, best",
+    # Means 2, (3 + 1) / 2 = 2 and, of the one that can be read, 2: the later round wins.
+    ([(0, "2"), (0, "3", "1"), (1, "2", "?")], "solution 2"),
+    ([(0, "3"), (1, "2"), (1, "2", "2")], "solution 0"),
+    # Neither contradicting scores nor words count; a 1 is better than nothing.
+    ([(0, "1"), (1, "1</score> or <score>3"), (1, "four")], "solution 0"),
+    ([(0, "?"), (0, "?")], "solution 0"),
 )
 def test_the_best_mean_score_answers_and_a_later_round_wins_a_tie(scores, best):
     turns = []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 from small_runs import REPOSITORY
+from tables import cases
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from comas.config.schema import Config, ReinforcePP
@@ -142,15 +143,13 @@ def test_a_layer_keeps_what_the_arithmetic_says(hidden, inner, kv_heads):
     assert kept(3) - kept(2) == pytest.approx(2 * layer_activations(shape), rel=0.05)
 
 
-@pytest.mark.parametrize(
-    ("shape", "gpu_gib", "stage", "offload"),
-    [
-        (QWEN_3B, 79, 2, False),
-        (QWEN_3B, 141, 2, False),
-        (QWEN_3B, 48, 3, True),  # ZeRO-2 and ZeRO-3 need more than its 41.6 GiB
-        (QWEN_7B, 79, 3, True),
-        (QWEN_7B, 141, 2, False),
-    ],
+@cases(
+    "shape, gpu_gib, stage, offload",
+    (QWEN_3B, 79, 2, False),
+    (QWEN_3B, 141, 2, False),
+    (QWEN_3B, 48, 3, True),  # ZeRO-2 and ZeRO-3 need more than its 41.6 GiB
+    (QWEN_7B, 79, 3, True),
+    (QWEN_7B, 141, 2, False),
 )
 def test_the_cheapest_that_fits_is_chosen(shape, gpu_gib, stage, offload):
     machine = dataclasses.replace(EIGHT_A100, gpu_bytes=gpu_gib * GIB, host_bytes=1100 * GIB)
@@ -175,9 +174,7 @@ def test_a_larger_configuration_fits_on_eight_gpus(name):
     assert [need for need in needs if need.fault or need.doubt] == []
 
 
-@pytest.mark.parametrize(
-    ("size", "billions"), [("3B", 3.09), ("7B", 7.62), ("14B", 14.77), ("32B", 32.76)]
-)
+@cases("size, billions", ("3B", 3.09), ("7B", 7.62), ("14B", 14.77), ("32B", 32.76))
 def test_shipped_shapes_have_the_published_numbers_of_parameters(size, billions):
     shape = model_shape(str(REPOSITORY / f"configs/models/Qwen2.5-{size}-Instruct"))
     assert round(shape.num_parameters / 1e9, 2) == billions
@@ -207,13 +204,11 @@ def test_memory_is_planned_for_the_models_that_are_trained():
     assert len(lines) == 1 and "28.7 GiB for states" in lines.pop()
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"gpu_bytes": 24 * GIB}, "ZeRO-2: a GPU needs 28.7 GiB for states, .* of 18.8 in all"),
-        ({"gpu_bytes": 24 * GIB}, "ZeRO-3, Adam's states in host memory"),
-        ({"host_bytes": 300 * GIB}, r"the host 416\.9 of 300\.0 GiB"),
-    ],
+@cases(
+    "changes, said",
+    ({"gpu_bytes": 24 * GIB}, "ZeRO-2: a GPU needs 28.7 GiB for states, .* of 18.8 in all"),
+    ({"gpu_bytes": 24 * GIB}, "ZeRO-3, Adam's states in host memory"),
+    ({"host_bytes": 300 * GIB}, r"the host 416\.9 of 300\.0 GiB"),
 )
 def test_nothing_that_fits_is_an_error_with_the_numbers_of_every_choice(changes, said):
     machine = dataclasses.replace(EIGHT_A100, **changes)
@@ -221,13 +216,11 @@ def test_nothing_that_fits_is_an_error_with_the_numbers_of_every_choice(changes,
         settled(paper(), QWEN_3B, machine)
 
 
-@pytest.mark.parametrize(
-    ("policies_per_gpu", "numbers"),
-    [
-        (1, "28.7 GiB for states, up to 46.7 of 129.9"),
-        # Both on each GPU: 46.7, and 0.45 x 141 for an engine that is awake; of the host 2 x 52.1.
-        (2, "57.5 GiB for states, up to 110.2 of 125.9 in all; the host 104.2 of 1000.0"),
-    ],
+@cases(
+    "policies_per_gpu, numbers",
+    (1, "28.7 GiB for states, up to 46.7 of 129.9"),
+    # Both on each GPU: 46.7, and 0.45 x 141 for an engine that is awake; of the host 2 x 52.1.
+    (2, "57.5 GiB for states, up to 110.2 of 125.9 in all; the host 104.2 of 1000.0"),
 )
 def test_policies_of_one_gpu_meet_each_others_states_or_awake_engines(policies_per_gpu, numbers):
     machine = dataclasses.replace(EIGHT_A100, gpu_bytes=141 * GIB)

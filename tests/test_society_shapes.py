@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from builders import sample
 from small_runs import REPOSITORY, record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.config.schema import Config, Society
@@ -75,23 +76,21 @@ def test_after_a_step_with_a_checkpoint_no_buffer_holds_anything(intervals, save
             assert num_taken == [step if every else 0 for every in intervals]
 
 
-@pytest.mark.parametrize(
-    ("overrides", "samples", "of_an_update", "of_the_run"),
-    [
-        # 2 agents: 24 discussions of 2 rounds with 2 solutions, evaluations and scorings each,
-        # 288 turns a step; 5 agents: 24 x 2 x 5 x 3 = 720, 144 for each agent.
-        (("society.policy_of_agent=[0,0]",), (288,), (1,), (10,)),
-        (FIVE, (432, 144, 144), (1, 1, 1), (10, 10, 10)),
-        # In 10 steps 3, 6, 9 and the last: 4 updates.
-        ((*FIVE, "society.update_every=[1,3,0]"), (432, 144, 144), (1, 1, 0), (10, 4, 0)),
-        # By 100 samples: 4 (432); 3 x 144 = 432 also 4, in the last step 1 (144): 3 x 4 + 1.
-        (
-            (*FIVE, "society.update_every=[1,3,0]", "optimization.train_batch_size=100"),
-            (432, 144, 144),
-            (4, 4, 0),
-            (40, 13, 0),
-        ),
-    ],
+@cases(
+    "overrides, samples, of_an_update, of_the_run",
+    # 2 agents: 24 discussions of 2 rounds with 2 solutions, evaluations and scorings each,
+    # 288 turns a step; 5 agents: 24 x 2 x 5 x 3 = 720, 144 for each agent.
+    (("society.policy_of_agent=[0,0]",), (288,), (1,), (10,)),
+    (FIVE, (432, 144, 144), (1, 1, 1), (10, 10, 10)),
+    # In 10 steps 3, 6, 9 and the last: 4 updates.
+    ((*FIVE, "society.update_every=[1,3,0]"), (432, 144, 144), (1, 1, 0), (10, 4, 0)),
+    # By 100 samples: 4 (432); 3 x 144 = 432 also 4, in the last step 1 (144): 3 x 4 + 1.
+    (
+        (*FIVE, "society.update_every=[1,3,0]", "optimization.train_batch_size=100"),
+        (432, 144, 144),
+        (4, 4, 0),
+        (40, 13, 0),
+    ),
 )
 def test_sizes_are_those_of_each_policy(overrides, samples, of_an_update, of_the_run):
     saving = ("training.num_steps=10", "training.save_every=3")

@@ -8,15 +8,14 @@ import json
 from pathlib import Path
 
 import pytest
+from tables import cases
 
 from comas.verification.verifiers import verify
 
 LINES = (Path(__file__).parent / "spellings.jsonl").read_text(encoding="utf-8").splitlines()
 
 
-@pytest.mark.parametrize(
-    "lines", [LINES[::4], pytest.param(LINES, marks=pytest.mark.stack)], ids=["a fourth", "all"]
-)
+@cases("lines", LINES[::4], pytest.param(LINES, marks=pytest.mark.stack), ids=["a fourth", "all"])
 def test_equal_answers_are_accepted_and_near_misses_are_not(lines):
     cases = [json.loads(line) for line in lines]
     verdicts = [verify(case["form"], case["response"], case["gold"]) for case in cases]

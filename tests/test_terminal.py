@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from tables import cases
 
 from comas.utils.terminal import printable
 
@@ -66,15 +67,13 @@ HELP = "-m comas.commands --help"
 NO_TEMPORARY = "error: no temporary file can be written (No usable temporary directory found"
 
 
-@pytest.mark.parametrize(
-    ("ending", "program", "status", "out", "err"),
-    [
-        ("", "ulimit -f 0; -c", 1, "", NO_TEMPORARY),
-        ("", f"ulimit -f 0; {HELP}", 1, "", NO_TEMPORARY),
-        ("", "-c", 0, "child\nanswer", "told\n"),
-        (">/dev/full", "-c", 1, "", "told\n"),
-        (">/dev/full", HELP, 0, "", ""),  # argparse does not mind
-    ],
+@cases(
+    "ending, program, status, out, err",
+    ("", "ulimit -f 0; -c", 1, "", NO_TEMPORARY),
+    ("", f"ulimit -f 0; {HELP}", 1, "", NO_TEMPORARY),
+    ("", "-c", 0, "child\nanswer", "told\n"),
+    (">/dev/full", "-c", 1, "", "told\n"),
+    (">/dev/full", HELP, 0, "", ""),  # argparse does not mind
 )
 def test_a_disk_or_a_standard_output_that_is_full_causes_no_traceback(
     ending, program, status, out, err
@@ -90,14 +89,12 @@ def test_a_disk_or_a_standard_output_that_is_full_causes_no_traceback(
     assert len(re.findall("^error: ", told.stderr, re.MULTILINE)) == (status != 0)
 
 
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("so 7,\n\tor \u00e9\u4e09", "so 7,\n\tor \u00e9\u4e09"),
-        ("\x1b[2J\x1b]0;title\x07fine", r"\x1b[2J\x1b]0;title\x07fine"),
-        ("wrong\rright", r"wrong\rright"),
-        ("a\u202eb\u200bc\x9b", r"a\u202eb\u200bc\x9b"),
-    ],
+@cases(
+    "text, shown",
+    ("so 7,\n\tor \u00e9\u4e09", "so 7,\n\tor \u00e9\u4e09"),
+    ("\x1b[2J\x1b]0;title\x07fine", r"\x1b[2J\x1b]0;title\x07fine"),
+    ("wrong\rright", r"wrong\rright"),
+    ("a\u202eb\u200bc\x9b", r"a\u202eb\u200bc\x9b"),
 )
 def test_what_a_model_says_moves_no_cursor(text, shown):
     assert printable(text) == shown

@@ -9,6 +9,7 @@ from builders import discuss, discussion, generation, turn
 from chat_styles import STYLES
 from config_faults import only_fault
 from small_runs import REPOSITORY, make_run
+from tables import cases
 
 from comas.config import ConfigError
 from comas.preflight.configuration import load_config
@@ -35,24 +36,22 @@ def encoder(style: str, **rules) -> ChatEncoder:
     return ChatEncoder(STYLES[style].tokenizer(), folder=Path("folder"), **rules)
 
 
-@pytest.mark.parametrize(
-    ("marks", "response", "thinking", "answer", "is_unfinished"),
-    [
-        (LEFT_TO_MODEL, "71", "", "71", False),
-        (LEFT_TO_MODEL, " 71 \n", "", " 71 \n", False),
-        (LEFT_TO_MODEL, "<think>8 + 3</think>\n\n71", "<think>8 + 3</think>\n\n", "71", False),
-        (LEFT_TO_MODEL, "<think>8 + 3", "<think>8 + 3", "", True),
-        (LEFT_TO_MODEL, "8 + 3</think>71", "8 + 3</think>", "71", False),
-        # Where the answer is no end of the response, all of that is kept as thinking.
-        (LEFT_TO_MODEL, NOT_ONCE, NOT_ONCE, "bd", False),
-        (LEFT_TO_MODEL, f"{NESTED}d", NESTED, "d", False),
-        (OPENED, "8 + 3</think>71", "8 + 3</think>", "71", False),
-        (OPENED, "8 + 3", "8 + 3", "", True),
-        (OPENED, "8</think>7<think>", "8</think>7<think>", "7", True),
-        (OPENED, "<think>8 + 3</think>71", "<think>8 + 3</think>", "71", False),
-        (OPENED, "", "", "", True),
-        (OPENED, "8 + 3</think>", "8 + 3</think>", "", False),
-    ],
+@cases(
+    "marks, response, thinking, answer, is_unfinished",
+    (LEFT_TO_MODEL, "71", "", "71", False),
+    (LEFT_TO_MODEL, " 71 \n", "", " 71 \n", False),
+    (LEFT_TO_MODEL, "<think>8 + 3</think>\n\n71", "<think>8 + 3</think>\n\n", "71", False),
+    (LEFT_TO_MODEL, "<think>8 + 3", "<think>8 + 3", "", True),
+    (LEFT_TO_MODEL, "8 + 3</think>71", "8 + 3</think>", "71", False),
+    # Where the answer is no end of the response, all of that is kept as thinking.
+    (LEFT_TO_MODEL, NOT_ONCE, NOT_ONCE, "bd", False),
+    (LEFT_TO_MODEL, f"{NESTED}d", NESTED, "d", False),
+    (OPENED, "8 + 3</think>71", "8 + 3</think>", "71", False),
+    (OPENED, "8 + 3", "8 + 3", "", True),
+    (OPENED, "8</think>7<think>", "8</think>7<think>", "7", True),
+    (OPENED, "<think>8 + 3</think>71", "<think>8 + 3</think>", "71", False),
+    (OPENED, "", "", "", True),
+    (OPENED, "8 + 3</think>", "8 + 3</think>", "", False),
 )
 def test_an_answer_is_what_stands_outside_of_the_marks(
     marks, response, thinking, answer, is_unfinished
@@ -61,17 +60,15 @@ def test_an_answer_is_what_stands_outside_of_the_marks(
     assert marks.is_unfinished(response) == is_unfinished
 
 
-@pytest.mark.parametrize(
-    ("style", "kwargs", "marks"),
-    [
-        ("qwen 3", {}, LEFT_TO_MODEL),
-        ("qwen 3", {"enable_thinking": False}, LEFT_TO_MODEL),
-        ("qwen", {}, OPENED),
-        ("deepseek", {}, OPENED),
-        ("special marks", {}, ThinkingMarks("[THINK]", "[/THINK]")),
-        ("gemma", {}, None),
-        ("llama 3", {}, None),
-    ],
+@cases(
+    "style, kwargs, marks",
+    ("qwen 3", {}, LEFT_TO_MODEL),
+    ("qwen 3", {"enable_thinking": False}, LEFT_TO_MODEL),
+    ("qwen", {}, OPENED),
+    ("deepseek", {}, OPENED),
+    ("special marks", {}, ThinkingMarks("[THINK]", "[/THINK]")),
+    ("gemma", {}, None),
+    ("llama 3", {}, None),
 )
 def test_the_marks_are_those_of_tokenizer_and_template(style, kwargs, marks):
     assert encoder(style, template_kwargs=kwargs).thinking == marks
@@ -161,12 +158,10 @@ def test_the_lengths_of_thinking_and_answer_are_metrics_of_models_that_think():
     assert "agent_1/thinking_length" not in metrics
 
 
-@pytest.mark.parametrize(
-    ("override", "said"),
-    [
-        ("society.chat_template_kwargs=[{a: 1}, {}, {}]", "must have one entry, or 2"),
-        ("society.chat_template_kwargs=[1]", "must be a list of mappings, or null"),
-    ],
+@cases(
+    "override, said",
+    ("society.chat_template_kwargs=[{a: 1}, {}, {}]", "must have one entry, or 2"),
+    ("society.chat_template_kwargs=[1]", "must be a list of mappings, or null"),
 )
 def test_what_no_chat_can_have_is_refused(override, said):
     assert said in only_fault(override, file=QUICKSTART)
@@ -189,14 +184,12 @@ def reply(text: str | None, **message: str) -> bytes:
     return json.dumps({"choices": [choice], "usage": usage}).encode()
 
 
-@pytest.mark.parametrize(
-    ("body", "text", "thinking"),
-    [
-        (reply("<think>8</think>71"), "71", "<think>8</think>"),
-        (reply("71", reasoning="8"), "71", "8"),
-        (reply(None, reasoning_content="8"), "", "8"),
-        (reply("71"), "71", ""),
-    ],
+@cases(
+    "body, text, thinking",
+    (reply("<think>8</think>71"), "71", "<think>8</think>"),
+    (reply("71", reasoning="8"), "71", "8"),
+    (reply(None, reasoning_content="8"), "", "8"),
+    (reply("71"), "71", ""),
 )
 def test_a_reply_is_what_was_answered(body, text, thinking):
     read = _read_reply(body, wall_s=0.0, marks=LEFT_TO_MODEL)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 import pytest
+from tables import cases
 
 from comas.utils.processes import is_alive
 from comas.verification import Verifier
@@ -73,9 +74,8 @@ def test_time_in_which_a_worker_does_not_compute_counts_by_a_clock_alone(caplog,
     assert ("1 x TimeoutError" in caplog.text) == (verdict == "failed")
 
 
-@pytest.mark.parametrize(
-    ("of_sandbox", "number"),
-    [(False, signal.SIGKILL), (False, signal.SIGSTOP), (True, signal.SIGKILL)],
+@cases(
+    "of_sandbox, number", (False, signal.SIGKILL), (False, signal.SIGSTOP), (True, signal.SIGKILL)
 )
 def test_an_item_whose_worker_or_sandbox_is_lost_is_judged_again(caplog, of_sandbox, number):
     items = [("coding", in_block(f"import time\ntime.sleep(1)\nx = {n}"), "") for n in range(2)]

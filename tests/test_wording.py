@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders import speak
+from tables import cases
 from test_plugins import arguments_of, begun
 
 from comas.__main__ import main
@@ -138,14 +139,12 @@ def test_the_preflight_refuses_a_faulty_file(tmp_path, caplog):
     assert "no faults" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("rules", "has_history"),
-    [
-        ([], True),
-        (["num_rounds=2", "horizon=0", "schedule=debate"], True),
-        (["num_rounds=1"], False),
-        (["num_rounds=2", "horizon=0"], False),
-    ],
+@cases(
+    "rules, has_history",
+    ([], True),
+    (["num_rounds=2", "horizon=0", "schedule=debate"], True),
+    (["num_rounds=1"], False),
+    (["num_rounds=2", "horizon=0"], False),
 )
 def test_a_solvers_prompt_quotes_the_discussion_wherever_there_is_one(tmp_path, rules, has_history):
     own = written(tmp_path / "own.yaml", 'solution: {math: "{question}", choice: "{question}"}')
