@@ -92,7 +92,7 @@ def inputs(
     ),
 )
 def test_an_estimator_by_hand(name, rewards, lengths, groups, expected):
-    found = ESTIMATORS[name](inputs(rewards, lengths, groups=groups))
+    found = ESTIMATORS[name].advantages(inputs(rewards, lengths, groups=groups))
     torch.testing.assert_close(found, torch.tensor(expected))
 
 
@@ -109,19 +109,19 @@ def test_tokens_that_were_not_sampled_count_nowhere():
         [1.0, 0.0], [4, 1], log_ratios=torch.tensor([[2.0, 9, 1, 9], [0, 9, 9, 9]]), kl_coef=0.1
     )
     mask = torch.tensor([[True, False, True, False], [True, False, False, False]])
-    found = ESTIMATORS["reinforce_pp"](replace(data, mask=mask))
+    found = ESTIMATORS["reinforce_pp"].advantages(replace(data, mask=mask))
     returns = torch.tensor([0.7, 0.9, 0.0], dtype=torch.float64)
     whitened = (returns - returns.mean()) / returns.std(unbiased=False)
     torch.testing.assert_close(found[mask], whitened.float())
     assert found[~mask].abs().max() == 0
-    group_relative = ESTIMATORS["grpo"](replace(data, mask=mask))
+    group_relative = ESTIMATORS["grpo"].advantages(replace(data, mask=mask))
     torch.testing.assert_close(group_relative, torch.tensor([[HALF, 0, HALF, 0], [-HALF, 0, 0, 0]]))
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_padding_changes_no_advantage(name):
     def estimate(data: AdvantageInputs) -> torch.Tensor:
-        return ESTIMATORS[name](replace(data, memory={}))
+        return ESTIMATORS[name].advantages(replace(data, memory={}))
 
     tight = inputs([1.0, 0.0, 0.5], [2, 3, 1], log_ratios=torch.ones(3, 3), kl_coef=0.1)
     garbage = torch.cat([tight.log_ratios, torch.full((3, 4), 9.0)], dim=1)
@@ -134,7 +134,7 @@ def test_padding_changes_no_advantage(name):
 @pytest.mark.parametrize("reward", [0.0, 0.1, 1.0, -1.0])
 def test_equal_rewards_have_no_advantage(name, reward):
     data = inputs([reward] * 7, [3, 1, 2, 5, 1, 1, 4], groups="aabbabb")
-    assert ESTIMATORS[name](data).abs().max() < 1e-6
+    assert ESTIMATORS[name].advantages(data).abs().max() < 1e-6
 
 
 @cases(
@@ -146,7 +146,7 @@ def test_equal_rewards_have_no_advantage(name, reward):
     ("dr_mas", 0.7 / 1.000001),
 )
 def test_a_response_alone_in_its_group(name, alone):
-    advantages = ESTIMATORS[name](inputs([1.0, 0.0, 0.7], [1, 1, 1], groups="aab"))
+    advantages = ESTIMATORS[name].advantages(inputs([1.0, 0.0, 0.7], [1, 1, 1], groups="aab"))
     assert advantages[2, 0].item() == pytest.approx(alone)
 
 
@@ -154,18 +154,21 @@ def test_where_the_kl_penalty_is():
     # rloo: R = 1 - 0.1 (2 + 1) = 0.7 and 0.6 - 0.1 * 1 = 0.5; what is padded (9) does not count.
     log_ratios = torch.tensor([[2.0, 1.0], [1.0, 9.0]])
     data = inputs([1.0, 0.6], [2, 1], log_ratios=log_ratios, kl_coef=0.1)
-    torch.testing.assert_close(ESTIMATORS["rloo"](data), torch.tensor([[0.2, 0.2], [-0.2, 0.0]]))
+    torch.testing.assert_close(
+        ESTIMATORS["rloo"].advantages(data), torch.tensor([[0.2, 0.2], [-0.2, 0.0]])
+    )
     for name, estimator in ESTIMATORS.items():
-        reads = not torch.equal(estimator(replace(data, kl_coef=0.0, memory={})), estimator(data))
+        free = estimator.advantages(replace(data, kl_coef=0.0, memory={}))
+        reads = not torch.equal(free, estimator.advantages(data))
         assert reads == (estimator.kl_loss is None), name
 
 
 def test_rae_goes_on_from_what_it_remembers():
     rewards, groups = [1.0, 0.0, 0.5, 1.0, 1.0, 0.25], "abaabb"
-    whole = ESTIMATORS["rae"](inputs(rewards, [1] * 6, groups=groups))
+    whole = ESTIMATORS["rae"].advantages(inputs(rewards, [1] * 6, groups=groups))
     first = inputs(rewards[:2], [1] * 2, groups=groups[:2])
     second = replace(inputs(rewards[2:], [1] * 4, groups=groups[2:]), memory=first.memory)
-    parts = [ESTIMATORS["rae"](data) for data in (first, second)]
+    parts = [ESTIMATORS["rae"].advantages(data) for data in (first, second)]
     assert torch.equal(torch.cat(parts), whole)
 
 

@@ -145,23 +145,6 @@ class AdvantageEstimator(NamedTuple):
     kl_loss: Literal["k2", "k3"] | None = None
     """Estimator of a KL term in the loss; None: the penalty is part of the advantages."""
 
-    def __call__(self, inputs: AdvantageInputs) -> torch.Tensor:
-        """Its advantages [N, T]. Raises ValueError where it returns something else."""
-        found = self.advantages(inputs)
-        check_per_token(found, inputs.mask, key="algorithm.estimator")
-        return found
-
-
-def check_per_token(found: object, mask: torch.Tensor, *, key: str) -> None:
-    """Raise ValueError unless ``found``, of which a plug-in was asked by ``key``, is a tensor of
-    the shape of ``mask``."""
-    if not isinstance(found, torch.Tensor) or found.shape != mask.shape:
-        shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
-        raise ValueError(
-            f"{key}: of {list(mask.shape)} tokens it returned {type(found).__name__}{shape}; let "
-            "it return one value for each, a tensor of that shape"
-        )
-
 
 def _as_estimator(found: Any) -> AdvantageEstimator | None:
     """A bare function compares no samples by groups."""
@@ -207,7 +190,7 @@ def compute_advantages(
         kl_coef=algorithm.kl_coef,
         memory=memory,
     )
-    advantages = estimator(inputs)
+    advantages = estimator.advantages(inputs)
     weights = algorithm.role_weights
     if not weights:
         return advantages

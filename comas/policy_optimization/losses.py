@@ -12,7 +12,7 @@ import torch
 
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Algorithm, Dpo
-from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS, check_per_token
+from comas.policy_optimization.advantages import ADVANTAGE_ESTIMATORS
 from comas.policy_optimization.batching import StepTotals
 from comas.policy_optimization.openrlhf_import import openrlhf_module
 from comas.policy_optimization.preferences import dpo_loss
@@ -64,10 +64,8 @@ def _as_loss(found: Any) -> Loss | None:
     check_call(found, "inputs")
 
     def loss(inputs: LossInputs) -> TokenLosses:
-        result: Any = found(inputs)
-        result = result if isinstance(result, TokenLosses) else TokenLosses(result)
-        check_per_token(result.losses, inputs.mask, key="algorithm.loss")
-        return result
+        result = found(inputs)
+        return result if isinstance(result, TokenLosses) else TokenLosses(result)
 
     return loss
 
@@ -79,27 +77,6 @@ LOSSES: Registry[Loss] = Registry(
     adapt=_as_loss,
 )
 """Losses over advantages, by the name that ``algorithm.loss`` gives them."""
-
-
-def correction_weights(
-    correction: str, log_ratios: torch.Tensor, mask: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The weight of each token's loss [B, R], and which tokens are beyond the bounds [B, R].
-
-    ``log_ratios`` [B, R] are log(pi_old / pi_rollout). tis: a token weighs its ratio, clipped to
-    [0, 2]. icepop: its ratio, and nothing beyond [0.5, 5]. seq_mask_tis: its ratio, and nothing in
-    a response whose geometric mean of ratios is beyond [0.5, 5].
-    """
-    compared = log_ratios
-    if correction == "seq_mask_tis":
-        mean = (log_ratios * mask).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True)
-        compared = mean.expand(mask.shape)
-    ratios = compared.exp()
-    low, high = (0.0, 2.0) if correction == "tis" else (0.5, 5.0)
-    is_beyond = ~((ratios >= low) & (ratios <= high))
-    if correction == "tis":
-        return ratios.clamp(low, high), is_beyond
-    return torch.where(is_beyond, 0.0, log_ratios.exp()), is_beyond
 
 
 class Surrogate(NamedTuple):
@@ -160,12 +137,11 @@ def policy_loss(
     epsilons = (low, low if high is None else high)
     found = LOSSES[algorithm.loss](LossInputs(logprobs, old, targets.advantages, mask, epsilons))
     losses, num_corrected = found.losses, none
-    if algorithm.rollout_correction not in ("none", "ratio"):
-        weights, is_beyond = correction_weights(
-            algorithm.rollout_correction, old - targets.rollout_logprobs, mask
-        )
-        losses = weights * losses
-        num_corrected = (is_beyond & mask).sum()
+    if (correction := algorithm.rollout_correction) not in ("none", "ratio"):
+        from comas.policy_optimization.rollout_correction import correction_weights
+
+        weights, is_beyond = correction_weights(correction, old - targets.rollout_logprobs, mask)
+        losses, num_corrected = weights * losses, (is_beyond & mask).sum()
     loss = aggregate(losses, mask, aggregation=algorithm.loss_aggregation, totals=totals)
     kl_loss = ADVANTAGE_ESTIMATORS[algorithm.estimator].kl_loss
     if reference is not None and kl_loss is not None:

@@ -1,6 +1,7 @@
 """The files of a user that a run depends on: plug-ins and prompts."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Any, get_args
@@ -97,19 +98,31 @@ def _try(
     if key == "algorithm.estimator":
         assert isinstance(config.algorithm, Custom)
         one, other = (
-            TrainingSample(agent, "a", "a", "r0.s0", 0, "solution", (1,), (2,), (0.0,), 1.0 - agent)
-            for agent in range(2)
+            TrainingSample(a, "a", "a", "r0.s0", 0, "solution", (1,), (2, 3), (0.0, 0.0), 1.0 - a)
+            for a in range(2)
         )
-        compute_advantages(
+        advantages = compute_advantages(
             [one, other],
-            mask=torch.ones(2, 1, dtype=torch.bool),
-            log_ratios=torch.zeros(2, 1),
-            algorithm=config.algorithm,
+            mask=torch.ones(2, 2, dtype=torch.bool),
+            log_ratios=torch.zeros(2, 2),
+            algorithm=replace(config.algorithm, role_weights={}),
             memory={},
         )
+        _check_per_token(advantages, key)
     if key == "algorithm.loss":
-        two = torch.zeros(2, 1, requires_grad=True)
-        mask = torch.ones(2, 1, dtype=torch.bool)
-        LOSSES[name](LossInputs(two, two.detach(), two.detach() + 1, mask, (0.2, 0.2)))
+        zeros = torch.zeros(2, 2, requires_grad=True)
+        mask = torch.ones(2, 2, dtype=torch.bool)
+        inputs = LossInputs(zeros, zeros.detach(), zeros.detach() + 1, mask, (0.2, 0.2))
+        _check_per_token(LOSSES[name](inputs).losses, key)
     source = registry.source_of(name)
     return name if source is None else f"{source}, sha256 {source.digest[:12]}"
+
+
+def _check_per_token(found: object, key: str) -> None:
+    """Raise ValueError unless the plug-in of ``key`` returned a tensor of the shape [2, 2]."""
+    if not isinstance(found, torch.Tensor) or found.shape != (2, 2):
+        shape = f" {list(found.shape)}" if isinstance(found, torch.Tensor) else ""
+        raise ValueError(
+            f"{key}: of [2, 2] tokens it returned {type(found).__name__}{shape}; let it return one "
+            "value for each, a tensor of that shape"
+        )
