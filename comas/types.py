@@ -230,39 +230,28 @@ class TrainingSample:
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateStats:
-    """What one policy update did, as means over all sampled response tokens of the policy's buffer
-    where nothing else is said; by default nothing, as on an empty buffer.
+    """What one policy update did; by default nothing, as on an empty buffer.
 
-    ``kl``, mismatch and ratio are from before the update. They cover only the samples of the first
-    optimiser step, unless a forward pass before the update computed all log-probs.
+    Numbers are the agent's metrics that ``comas/run/metrics/metrics.md`` explains. ``kl``, mismatch
+    and ratio are from before the update, of the samples of the first optimiser step alone unless a
+    forward pass before the update computed all log-probs.
     """
 
     policy_loss: float = 0.0
     kl: float = 0.0
-    """The k1 estimate of KL(policy || reference); 0 without a reference model."""
     entropy: float = 0.0
-    """That of the distribution which a token was drawn from, in nats, at the rollout's
-    temperature."""
     clip_fraction: float = 0.0
-    """Share of tokens whose probability ratio was clipped."""
     gradient_norm: float = 0.0
-    """Mean over optimiser steps of the global norm before clipping."""
     num_tokens: int = 0
     num_samples: int = 0
     num_optimizer_steps: int = 0
     num_skipped_steps: int = 0
-    """Optimiser steps skipped because their gradient was not finite."""
     learning_rate: float
     mismatch_mean: float = 0.0
-    """|policy log-prob - rollout log-prob|"""
     mismatch_max: float = 0.0
-    """Largest of them."""
     rollout_ratio_mean: float = 1.0
-    """pi_policy / pi_rollout"""
     rollout_ratio_max: float = 1.0
-    """Largest of them."""
     corrected_share: float = 0.0
-    """Share of tokens beyond the bounds of ``algorithm.rollout_correction``."""
     advantages: tuple[Sequence[float], ...] = ()
     """Those of the response tokens of each sample, in the buffer's order, 0 of what was not
     sampled; empty where pairs are compared."""
