@@ -93,8 +93,8 @@ def test_a_deal_that_does_not_divide_differs_by_at_most_one():
 
 def test_sequential_draws_every_agent_about_equally_often_for_every_role():
     speakers = draw_speakers(Random(1), num_agents=4, rules=Interaction(num_rounds=4000))
-    critics = [critic for speaker in speakers for critic in speaker.critics]
-    solvers = Counter(speaker.solver for speaker in speakers)
+    critics = [critic for _, critics_of_round in speakers for critic in critics_of_round]
+    solvers = Counter(solver for solver, _ in speakers)
     # Binomial(4000, 1/4): mean 1000, standard deviation 27; 5 of them is 137.
     for drawn in (solvers, *map(Counter, zip(*critics, strict=True))):
         assert drawn.keys() == set(range(4))

@@ -45,10 +45,7 @@ def test_both_give_the_same_rewards(discussions):
 def test_both_draw_the_same_speakers():
     drawn = minimal.draw_speakers(Random("0/1/7"), num_agents=4, num_rounds=8)
     others = draw_speakers(Random("0/1/7"), num_agents=4, rules=Interaction(num_rounds=8))
-    critics = [one.critics[0] for one in others]
-    assert drawn == [
-        [one.solver, own.evaluator, own.scorer] for one, own in zip(others, critics, strict=True)
-    ]
+    assert drawn == [[solver, *critics] for solver, [critics] in others]
 
 
 def test_both_compute_the_same_advantages_loss_and_gradient(discussions, policies):

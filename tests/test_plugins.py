@@ -200,13 +200,14 @@ EXITS = "import sys\n{}:\n    sys.exit(0)\n"
     ("reward.scheme", None, "it returned NoneType; let it return Rewards"),
     ("algorithm.estimator", None, "returned NoneType"),
     ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards\n", "Tensor [2]; let"),
+    ("algorithm.estimator", "def x(inputs):\n    return inputs.rewards[:, None]\n", "[2, 1]; let"),
     ("algorithm.loss", "def x(inputs):\n    return inputs.logprobs.sum()\n", "returned Tensor []"),
     ("interaction.schedule", "def x(discussions, **rest):\n    pass\n", "it made NoneType; let"),
     (
         "interaction.criticism",
         "from comas.interaction.criticism import Criticism\n"
         "x = Criticism(lambda submission: None, outcome='scores')\n",
-        "it returned NoneType, which cannot be awaited",
+        "make it a Criticism with an async function",
     ),
     ("verification.verifiers.math", None, "it says None; let it say one of correct, wrong"),
 )

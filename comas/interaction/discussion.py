@@ -4,15 +4,16 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 from comas.config.schema import Interaction
-from comas.interaction.prompts import HistoryItem, Template, fill
+from comas.interaction.prompts import EVALUATION, SCORING, HistoryItem, Template, fill
 from comas.interaction.wording import wording_of
 from comas.types import (
     ROLE_LETTERS,
     Discussion,
-    Domain,
     Generate,
     Generation,
     Question,
@@ -45,8 +46,8 @@ class OpenDiscussion:
         self.rules = rules
         self.rng = Random(seed_text)
         """The generator of the schedule's draws in this discussion."""
-        self.partner: OpenDiscussion | None = None
-        """Another one of the batch, about another question of the same domain."""
+        self.batch: Sequence[OpenDiscussion] = [self]
+        """All that are held together with it."""
         self.generate = generate
         """Answers what is asked; a schedule may put another in its place, such as one that lets
         agents use a tool."""
@@ -137,23 +138,52 @@ class OpenDiscussion:
         return texts
 
 
-def set_partners(discussions: Sequence[OpenDiscussion]) -> None:
-    """Give each discussion of a batch its partner: about the next question of its domain, and of
-    copies the one at the same place.
+class Critics(NamedTuple):
+    """The agents that evaluate a solution and score that evaluation."""
 
-    Example: sums a, b with two copies each and one program p: a0, a1, b0, b1 have the partners
-    b0, b1, a0, a1, and p has none.
-    """
-    circles: defaultdict[Domain, dict[str, list[OpenDiscussion]]]
-    circles = defaultdict(lambda: defaultdict(list))
-    for discussion in discussions:
-        question = discussion.question
-        circles[question.domain][question.question_id].append(discussion)
-    for circle in circles.values():
-        questions = list(circle.values())
-        for copies, others in zip(questions, questions[1:] + questions[:1], strict=True):
-            for place, discussion in enumerate(copies):
-                discussion.partner = None if others is copies else others[place % len(others)]
+    evaluator: int
+    scorer: int
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A solution that is to be criticised for the ``index``-th time, with what its evaluator is
+    shown of earlier ones."""
+
+    discussion: OpenDiscussion
+    solution: Turn
+    critics: Critics
+    index: int
+    history: Sequence[HistoryItem]
+
+    async def evaluate(self, template: Template = EVALUATION) -> Turn | None:
+        """Ask for an evaluation of the solution; None when the prompt is over the limit."""
+        return await self.discussion.ask(
+            "evaluation",
+            self.critics.evaluator,
+            template,
+            parent=self.solution,
+            index=self.index,
+            history=self.history,
+        )
+
+    def give(self, evaluation: str, *, index: int) -> Turn:
+        """Put a text in the place of the evaluator's."""
+        evaluator = self.critics.evaluator
+        return self.discussion.give(
+            "evaluation", evaluator, evaluation, parent=self.solution, index=index
+        )
+
+    def score(self, weighed: Turn, template: Template = SCORING) -> None:
+        """Have an evaluation, or the solution itself, scored; nothing waits for it, as a scoring
+        never enters the history."""
+        assert self.discussion.tasks is not None, "a discussion is held by schedules.hold"
+        asking = self.discussion.ask("scoring", self.critics.scorer, template, parent=weighed)
+        self.discussion.tasks.create_task(asking)
+
+    def history_item(self, evaluation: Turn | None) -> HistoryItem:
+        """Render what later rounds may see."""
+        return HistoryItem(self.solution.text, None if evaluation is None else evaluation.text)
 
 
 def turn_id_of(role: str, index: int, *, parent: Turn | None, round_index: int = 0) -> str:

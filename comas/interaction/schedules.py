@@ -2,17 +2,16 @@
 ``SCHEDULES``."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from inspect import iscoroutine
+from collections.abc import Callable, Coroutine, Sequence
 from itertools import product
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from comas.config.plugins import Registry, check_call
 from comas.config.schema import Interaction
-from comas.interaction.criticism import Critics, Submission, criticise
+from comas.interaction.criticism import criticise
 from comas.interaction.debate import debate
-from comas.interaction.discussion import OpenDiscussion, set_partners
+from comas.interaction.discussion import Critics, OpenDiscussion, Submission
 from comas.interaction.prompts import SOLUTION, HistoryItem
 from comas.types import Discussion, Generate, Question, Turn
 from comas.utils.concurrency import first_error, run_all
@@ -28,13 +27,6 @@ discussion from the discussion's own."""
 # ---------------------------------------------------------------- sequential
 
 
-class Speakers(NamedTuple):
-    """The agents of one round: a solver, and the critics of each evaluation."""
-
-    solver: int
-    critics: list[Critics]
-
-
 def sequential(
     discussions: Sequence[OpenDiscussion], *, num_agents: int, rules: Interaction, rng: Random
 ) -> Talks:
@@ -47,15 +39,19 @@ def sequential(
     return [_discuss_in_turn(discussion, num_agents=num_agents) for discussion in discussions]
 
 
-def draw_speakers(rng: Random, *, num_agents: int, rules: Interaction) -> list[Speakers]:
-    """Draw every role of every round uniformly at random, before anything is said."""
-    rounds = []
-    for _ in range(rules.num_rounds):
-        solver, critics = rng.randrange(num_agents), []
-        for _ in range(rules.num_evaluations):
-            critics.append(Critics(rng.randrange(num_agents), rng.randrange(num_agents)))
-        rounds.append(Speakers(solver, critics))
-    return rounds
+def draw_speakers(
+    rng: Random, *, num_agents: int, rules: Interaction
+) -> list[tuple[int, list[Critics]]]:
+    """Draw the solver of every round and the critics of each of its evaluations, uniformly at
+    random, before anything is said."""
+
+    def draw() -> int:
+        return rng.randrange(num_agents)
+
+    return [
+        (draw(), [Critics(draw(), draw()) for _ in range(rules.num_evaluations)])
+        for _ in range(rules.num_rounds)
+    ]
 
 
 async def _discuss_in_turn(discussion: OpenDiscussion, *, num_agents: int) -> None:
@@ -123,7 +119,6 @@ async def _discuss_at_once(
     discussion: OpenDiscussion, critics: dict[Place, Critics], *, num_agents: int
 ) -> None:
     rules = discussion.rules
-    references = _draw_references(discussion.rng, list(critics), rules=rules)
     criticised: dict[Place, asyncio.Task[HistoryItem | None]] = {}
 
     async def criticise_at(place: Place, solving: asyncio.Task[Turn | None]) -> HistoryItem | None:
@@ -134,8 +129,10 @@ async def _discuss_at_once(
 
     async with asyncio.TaskGroup() as tasks:
         for round_index in range(rules.num_rounds):
-            # Only the drawn ones are waited for: the others may still be evaluated meanwhile.
-            shown = [await criticised[place] for place in references[round_index]]
+            before = [place for place in critics if place[0] == round_index - 1]
+            drawn = discussion.rng.sample(before, min(rules.horizon, len(before)))
+            # Only these are waited for: the others may still be evaluated meanwhile.
+            shown = [await criticised[place] for place in sorted(drawn)]
             history = [item for item in shown if item is not None]
             for solver in range(num_agents):
                 asking = discussion.ask(
@@ -150,17 +147,6 @@ async def _discuss_at_once(
                 for index in range(rules.num_evaluations):
                     place = (round_index, solver, index)
                     criticised[place] = tasks.create_task(criticise_at(place, solving))
-
-
-def _draw_references(
-    rng: Random, places: Sequence[Place], *, rules: Interaction
-) -> list[list[Place]]:
-    """Draw what the prompt of each round shows of the round before, in order."""
-    references: list[list[Place]] = [[]]
-    for round_index in range(1, rules.num_rounds):
-        before = [place for place in places if place[0] == round_index - 1]
-        references.append(sorted(rng.sample(before, min(rules.horizon, len(before)))))
-    return references
 
 
 # ---------------------------------------------------------------- a batch
@@ -208,7 +194,6 @@ async def run_discussions(
         for question in questions
         for copy in range(rules.prompt_reuse)
     ]
-    set_partners(discussions)
     rng = Random(f"{seed}/{step}")
     return await hold(discussions, num_agents=num_agents, rules=rules, rng=rng)
 
@@ -221,17 +206,16 @@ async def hold(
     The first error cancels the others.
     """
     schedule = SCHEDULES[rules.schedule]
-    made: Any = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
-    talks = list(made) if isinstance(made, Iterable) else []
-    if len(talks) != len(discussions) or not all(map(iscoroutine, talks)):
+    talks: object = schedule(discussions, num_agents=num_agents, rules=rules, rng=rng)
+    if not isinstance(talks, list) or len(talks) != len(discussions):
         raise ValueError(
             f"interaction.schedule={rules.schedule}: of {len(discussions)} discussions it made "
-            f"{type(made).__name__}; let it return a list with a coroutine for each"
+            f"{type(talks).__name__}; let it return a list with a coroutine for each"
         )
     try:
         async with asyncio.TaskGroup() as tasks:
             for discussion in discussions:
-                discussion.tasks = tasks
+                discussion.tasks, discussion.batch = tasks, discussions
             await run_all(talks)
     except BaseExceptionGroup as errors:
         raise first_error(errors) from errors

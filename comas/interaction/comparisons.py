@@ -1,0 +1,60 @@
+"""Criticisms that the paper's is compared with: a baseline's, and controls."""
+
+from collections import defaultdict
+from dataclasses import replace
+
+from comas.interaction.discussion import Critics, OpenDiscussion, Submission
+from comas.interaction.prompts import APPROVALS, RATING, HistoryItem
+
+
+async def self_rated(submission: Submission) -> HistoryItem | None:
+    """Self-rewarding models: who gave the solution rates it, and nobody else is asked."""
+    solver = submission.solution.agent_index
+    rating = await replace(submission, critics=Critics(solver, solver)).evaluate(RATING)
+    return None if rating is None else submission.history_item(rating)
+
+
+async def muted(submission: Submission) -> HistoryItem:
+    """A control: nobody is asked for an evaluation, and an approval is scored."""
+    approval = APPROVALS[submission.discussion.question.domain]
+    given = submission.give(approval, index=submission.index)
+    submission.score(given)
+    return submission.history_item(given)
+
+
+async def exchanged(submission: Submission) -> HistoryItem | None:
+    """A control: what is scored is the evaluation at the same place of the partner discussion.
+
+    The submission's evaluator is asked all the same, for the discussion whose partner this one is,
+    and its evaluation is neither scored nor trained. Where there is nothing to exchange, nothing is
+    scored.
+    """
+    await submission.evaluate()
+    # No two discussions wait for each other: what is heard of a round needs earlier rounds only.
+    discussion, place = submission.discussion, submission.index
+    partner = partner_of(discussion)
+    turn_id = f"{submission.solution.turn_id}.e{place}"
+    heard = None if partner is None else await partner.hear(turn_id)
+    if heard is None:
+        return None
+    given = submission.give(heard.text, index=discussion.rules.num_evaluations + place)
+    submission.score(given)
+    return submission.history_item(given)
+
+
+def partner_of(discussion: OpenDiscussion) -> OpenDiscussion | None:
+    """Return a discussion of the batch about the next question of the same domain, of copies the
+    one at the same place; None: there is no other question.
+
+    Example: sums a, b with two copies each and one program p: a0, a1, b0, b1 have the partners
+    b0, b1, a0, a1, and p has none.
+    """
+    copies: defaultdict[str, list[OpenDiscussion]] = defaultdict(list)
+    for other in discussion.batch:
+        if other.question.domain == discussion.question.domain:
+            copies[other.question.question_id].append(other)
+    names = list(copies)
+    name = discussion.question.question_id
+    following = copies[names[(names.index(name) + 1) % len(names)]]
+    partner = following[copies[name].index(discussion) % len(following)]
+    return None if partner is discussion else partner
