@@ -19,6 +19,7 @@ from peft import LoraConfig, PeftModel, get_peft_model_state_dict
 from tables import cases
 from tiny_models import END_OF_TURN, OTHER_END, random_model, save_tiny_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from vllm.model_executor.layers.vocab_parallel_embedding import ParallelLMHead
 
 from comas.config.schema import Lora, Rollout
 from comas.engines.cluster.sampler import EngineClient
@@ -265,6 +266,15 @@ def test_after_an_update_the_engine_serves_the_new_weights_only(bench):
     assert after.policy_version == before.policy_version + 1
     send(bench, load(bench))
     assert bench.generate(LONG_PROMPT, seed=0).policy_version == before.policy_version + 2
+
+
+def test_a_head_that_is_the_embeddings_themselves_gets_their_new_weights(doomed_bench, monkeypatch):
+    # As vLLM 0.26 ties those of Qwen2; its packed copy for the CPU has to follow.
+    monkeypatch.setattr(ParallelLMHead, "tie_weights", lambda head, embeddings: embeddings)
+    doomed_bench.run(doomed_bench.engine.start())
+    new = random_model("tied", seed=1)
+    send(doomed_bench, new)
+    assert largest_difference(new, doomed_bench.generate("Hello", seed=0)) < 1e-4
 
 
 def test_cancelling_leaves_no_request_behind(bench):

@@ -31,7 +31,7 @@ from vllm.model_executor.layers.quantization.base_config import QuantizeMethodBa
 from comas.config.schema import Rollout
 from comas.engines.allocator import EXPANDABLE, VARIABLES
 from comas.engines.cluster.actors import UpdateCalls
-from comas.engines.rollout import weight_transfer
+from comas.engines.rollout import vllm_options, weight_transfer
 from comas.engines.rollout.cpu.shared_weights import (
     SharedMemoryWeightSender,
     mapped_weights,
@@ -199,6 +199,13 @@ def test_no_engine_starts_processes_and_only_cpu_engines_limit_threads():
     assert engine_environment("cpu")["OMP_NUM_THREADS"] == "1"
     assert "OMP_NUM_THREADS" not in engine_environment("cuda")
     assert "TORCHDYNAMO_DISABLE" not in engine_environment("cuda")
+
+
+@pytest.mark.parametrize(("spec", "setting"), [(None, "0"), (object(), None)])
+def test_engines_on_gpus_sample_without_flashinfer_where_it_is_missing(monkeypatch, spec, setting):
+    monkeypatch.setattr(vllm_options, "find_spec", {"flashinfer": spec}.get)
+    assert engine_environment("cuda").get("VLLM_USE_FLASHINFER_SAMPLER") == setting
+    assert "VLLM_USE_FLASHINFER_SAMPLER" not in engine_environment("cpu")
 
 
 # ---- Sending weights ----

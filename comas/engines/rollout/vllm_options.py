@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 from comas.config.schema import Lora, Rollout
@@ -44,6 +45,9 @@ def engine_environment(device: Device) -> dict[str, str]:
         **QUIET_VLLM,
     }
     if device == "cuda":
+        if find_spec("flashinfer") is None:
+            # Trap: vLLM's sampler imports it as it loads, though nothing here samples by top-p.
+            environment["VLLM_USE_FLASHINFER_SAMPLER"] = "0"
         # Trap: read on WSL2 alone, where without pinned memory no engine starts ("UVA is not
         # available"), and vLLM does not take it by itself.
         return environment | {"VLLM_WSL2_ENABLE_PIN_MEMORY": "1"}

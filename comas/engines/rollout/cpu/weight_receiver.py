@@ -121,6 +121,9 @@ class SharedMemoryWeightTransferEngine(
             if isinstance(layer, LinearBase) and layer.weight.numel() == 0
         }
         self._heads = [layer for layer in layers.values() if isinstance(layer, ParallelLMHead)]
+        if not self._heads:  # in vLLM 0.26 some tied heads are the embeddings themselves
+            embeddings = VocabParallelEmbedding
+            self._heads = [layer for layer in layers.values() if isinstance(layer, embeddings)]
 
     def start_weight_update(self) -> None:
         """Make the layers accept weights again."""
@@ -146,3 +149,9 @@ class SharedMemoryWeightTransferEngine(
 
     def shutdown(self) -> None:
         """Nothing to close."""
+
+    @staticmethod
+    def trainer_send_weights(*_: object) -> None:
+        """Not called: vLLM 0.26 requires it of a transfer, which ``SharedMemoryWeightSender`` does
+        here."""
+        raise NotImplementedError
