@@ -33,12 +33,7 @@ def generation(prompt: str, response: str) -> Generation:
 
 
 def discussion(
-    step: int,
-    *,
-    answer: str = "71",
-    score: str = "3",
-    question: Question = QUESTION,
-    thinking: str = "",
+    step, *, answer="71", score="3", question=QUESTION, thinking=""
 ) -> RewardedDiscussion:
     """Agent 0 answers, after ``thinking``, agent 1 evaluates, agent 0 scores."""
     is_approved = score == "3"

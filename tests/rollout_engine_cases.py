@@ -59,14 +59,7 @@ class LocalEngine:
 class Bench:
     """An engine, the event loop it lives in, and the model folder it was started from."""
 
-    def __init__(
-        self,
-        folder: Path,
-        family: str,
-        *,
-        adapters: Adapters | None = None,
-        tensor_parallel: int = 1,
-    ) -> None:
+    def __init__(self, folder, family, *, adapters=None, tensor_parallel=1) -> None:
         save_tiny_model(folder, family)
         self.folder = folder
         self.family = family

@@ -33,12 +33,7 @@ class ScriptedServer:
     """
 
     def __init__(
-        self,
-        model: Model,
-        *,
-        fault_of: FaultOf = lambda body, attempt: None,
-        delay_s: float = 0.0,
-        gather: int = 1,
+        self, model, *, fault_of=lambda body, attempt: None, delay_s=0.0, gather=1
     ) -> None:
         self.requests: list[Body] = []
         """All that came, in order."""

@@ -5,10 +5,8 @@ import pickle
 
 os.environ["DS_ACCELERATOR"] = "cpu"
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -49,12 +47,7 @@ def qwen2(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def make_family(
-    model: Path,
-    *,
-    policies: Sequence[int] = (0, 1),
-    lora: Lora = LORA,
-    algorithm: ReinforcePP = REINFORCE_PP,
-    **changes: Any,
+    model, *, policies=(0, 1), lora=LORA, algorithm=REINFORCE_PP, **changes
 ) -> FamilyTrainer:
     return FamilyTrainer(
         str(model),

@@ -29,14 +29,7 @@ def mask_of(*lengths: int, width: int | None = None) -> torch.Tensor:
     return torch.arange(width or max(lengths)) < torch.tensor(lengths)[:, None]
 
 
-def inputs(
-    rewards: list[float],
-    lengths: list[int],
-    *,
-    log_ratios: torch.Tensor | None = None,
-    groups: str | None = None,
-    kl_coef: float = 0.0,
-) -> AdvantageInputs:
+def inputs(rewards, lengths, *, log_ratios=None, groups=None, kl_coef=0.0) -> AdvantageInputs:
     mask = mask_of(*lengths)
     return AdvantageInputs(
         rewards=torch.tensor(rewards),

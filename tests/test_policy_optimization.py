@@ -108,15 +108,7 @@ def totals(
 
 
 def surrogate(
-    logprobs: torch.Tensor,
-    advantages: torch.Tensor,
-    mask: torch.Tensor,
-    step: StepTotals,
-    *,
-    old: torch.Tensor | float = 0.0,
-    rollout: torch.Tensor | float = 0.0,
-    loss: str = "clipped_surrogate",
-    **settings: object,
+    logprobs, advantages, mask, step, *, old=0.0, rollout=0.0, loss="clipped_surrogate", **settings
 ) -> Surrogate:
     """The surrogate where the old log-probs and the rollout's are 0, unless others are given."""
     zeros = torch.zeros_like(advantages)

@@ -1,7 +1,7 @@
 """The driver's side of rollout engines: batches, answers, cancelling, limits, losses."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
 
@@ -186,12 +186,7 @@ def unexpected(engine: Any, error: LostEngineError) -> Any:
     raise error
 
 
-def sampler_of(
-    engines: Sequence[ScriptedEngine],
-    *,
-    policy_of_agent: Sequence[int],
-    restart: Callable[[Any, LostEngineError], Any] = unexpected,
-) -> Sampler:
+def sampler_of(engines, *, policy_of_agent, restart=unexpected) -> Sampler:
     return Sampler(
         engines,  # type: ignore[arg-type]
         policy_of_agent=policy_of_agent,

@@ -17,7 +17,7 @@ LINES = (Path(__file__).parent / "spellings.jsonl").read_text(encoding="utf-8").
 
 @cases("lines", LINES[::4], pytest.param(LINES, marks=pytest.mark.stack), ids=["a fourth", "all"])
 def test_equal_answers_are_accepted_and_near_misses_are_not(lines):
-    cases = [json.loads(line) for line in lines]
-    verdicts = [verify(case["form"], case["response"], case["gold"]) for case in cases]
-    judged = zip(cases, verdicts, strict=True)
+    told = [json.loads(line) for line in lines]
+    verdicts = [verify(case["form"], case["response"], case["gold"]) for case in told]
+    judged = zip(told, verdicts, strict=True)
     assert [case for case, v in judged if (v == "correct") != case["is_right"]] == []
