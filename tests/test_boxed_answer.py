@@ -2,8 +2,7 @@
 
 import time
 
-from tables import cases
-from verdict_tables import pairs
+from tables import cases, pairs
 
 from comas.verification.boxed import last_boxed, last_boxed_list
 

@@ -1,7 +1,7 @@
 """The strict multiple-choice verifier: every way to write one letter, and no guess at another."""
 
 import pytest
-from verdict_tables import texts
+from tables import texts
 
 from comas.verification.choice import read_letter, verify_choice
 

@@ -6,8 +6,7 @@ import datasets
 import pytest
 from local_copies import kodcode_row, math_row, webinstruct_row, write_card, write_parquet
 from small_runs import write_records
-from tables import cases
-from verdict_tables import pairs, texts
+from tables import cases, pairs, texts
 
 from comas.data import DataError
 from comas.data.preparation import Item, LeftOut, Source

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from config_faults import only_fault
-from tables import cases
+from tables import cases, pairs
 
 from comas.config import config_as_yaml
 from comas.config.schema import Optimization, Policy, Rollout
@@ -56,21 +56,7 @@ def test_a_fault_names_the_option_its_line_and_the_reason(tmp_path):
     assert "every request has a seed of its own" in fault
 
 
-@cases(
-    "override, said",
-    ("rollout.vllm_options.max_model_len=64", "rollout.max_prompt_tokens and"),
-    ("rollout.vllm_options.data_parallel_rank=1", "rollout.tensor_parallel says"),
-    ("rollout.vllm_options.enable_chunked_prefill=true", "vLLM crashes"),
-    ("rollout.vllm_options=3", "must be a mapping"),
-    ("rollout.vllm_options.quantization=fp8", "log-probs of another distribution"),
-    ("rollout.vllm_options.quantization_config={}", "log-probs of another distribution"),
-    ("rollout.vllm_options.kv_cache_dtype=fp8", "log-probs of another distribution"),
-    ("policy.deepspeed_options={train_batch_size: 4}", "optimization.train_batch_size"),
-    ("policy.deepspeed_options={optimizer: {type: Lion}}", "the keys of optimization"),
-    ("policy.deepspeed_options.zero_optimization.stage=1", "policy.zero_stage says it"),
-    ("policy.deepspeed_options.bf16.enabled=true", "policy.dtype says it"),
-    ("policy.deepspeed_options.wall_clock=true", "choose among activation_checkpointing, aio"),
-)
+@cases("override, said", *pairs("config", "an option"))
 def test_what_a_run_relies_on_and_what_nobody_knows_is_refused(override, said):
     assert said in only_fault(override)
 

@@ -1,11 +1,10 @@
-"""The strict math verifier: what is the same answer, and what is not (verdicts/math.txt)."""
+"""The strict math verifier: what is the same answer, and what is not (cases/math.txt)."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tables import cases
-from verdict_tables import pairs, texts
+from tables import cases, pairs, texts
 
 from comas.verification.math import MAX_ANSWER_CHARS, verify_math
 

@@ -3,8 +3,7 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from tables import cases
-from verdict_tables import pairs, texts
+from tables import cases, pairs, parts, texts
 
 from comas.verification.published import verify_math_by_library
 from comas.verification.verifiers import verify
@@ -25,28 +24,12 @@ def test_published_math_accepts_a_part_of_the_gold_and_strict_does_not(gold, ans
     assert verdicts("math", rf"\boxed{{{answer}}}", gold) == ("correct", "wrong")
 
 
-@cases(
-    "gold, response, published, strict",
-    ("71", r"\boxed{71}", "correct", "correct"),
-    ("71", r"\boxed{72}", "wrong", "wrong"),
-    (r"\frac{3}{4}", r"\boxed{\frac{6}{8}}", "correct", "correct"),
-    ("71", "It is 71.", "correct", "unanswered"),
-    ("71", "I do not know.", "unanswered", "unanswered"),
-)
+@cases("gold, response, published, strict", *parts("published", "math: plain numbers"))
 def test_published_math_agrees_on_plain_numbers_and_needs_no_box(gold, response, published, strict):
     assert verdicts("math", response, gold) == (published, strict)
 
 
-@cases(
-    "gold, response, verdict",
-    (r"\frac12", r"The final answer is $\frac{1}{2}$.", "correct"),
-    ("42", "**Answer: 42**", "correct"),
-    (r"7\sqrt{3}", r"So $\boxed{7\sqrt{3}}$.", "correct"),
-    (r"45 \pi", r"\boxed{45}", "wrong"),
-    (r"\frac 29", r"\boxed{29}", "wrong"),
-    ("42", "It is 43.", "wrong"),
-    ("42", "I do not know.", "unanswered"),
-)
+@cases("gold, response, verdict", *parts("published", "math: by the library"))
 def test_math_verify_reads_whole_responses_and_the_whole_gold(gold, response, verdict):
     assert verify_math_by_library(response, gold) == verdict
 
@@ -68,13 +51,7 @@ def test_published_choice_rejects_a_letter_with_anything_around_it(answer):
     assert verdicts("choice", rf"\boxed{{{answer}}}", "A") == ("unanswered", "correct")
 
 
-@cases(
-    "response, verdict",
-    (r"\boxed{A}", "correct"),
-    (r"\boxed{A}, no: \boxed{B}", "wrong"),
-    (r"\boxed{A}, no: \boxed{(B)}", "correct"),
-    (r"\boxed{E}", "unanswered"),
-)
+@cases("response, verdict", *parts("published", "choice: bare letters"))
 def test_published_choice_takes_the_last_bare_letter_up_to_d(response, verdict):
     assert verify("choice", response, "A", "published") == verdict
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from config_faults import every_key
-from tables import cases
+from tables import cases, pairs
 
 from comas.config import Config, ConfigError, changed_keys, load, schema
 from comas.config.former import former_keys
@@ -108,17 +108,7 @@ def test_a_run_without_config_is_the_papers_where_all_that_it_needs_is_here(
     assert all(words in reason for words in said)
 
 
-@cases(
-    "former, present",
-    ("training.eval_every=3", "training.validate_every"),
-    ("optimization.gradient_clip=1", "optimization.max_grad_norm"),
-    ("optimization.kl_weight=0", "algorithm.kl_coef"),
-    ("optimization.estimator=grpo", "algorithm.name"),
-    ("optimization.role_weights={scoring: 0.1}", "algorithm.role_weights"),
-    ("policy.attention=sdpa", "policy.attn_implementation"),
-    ("rollout.gpu_memory_share=0.5", "rollout.gpu_memory_utilization"),
-    ("rollout.max_concurrent_requests=8", "rollout.max_num_seqs"),
-)
+@cases("former, present", *pairs("config", "a former name"))
 def test_a_former_name_gets_an_error_that_says_the_present_one(former, present):
     [fault] = faults(None, former)
     assert f"was renamed {present}" in fault
@@ -134,15 +124,7 @@ def test_a_key_that_is_gone_is_refused_with_the_reason():
         assert f"is no key any more: {why}\n   -> leave it out" in fault
 
 
-@cases(
-    "key, remedy",
-    ("prompt_data", "write data.train (one file or hub:..., not json@folder)"),
-    ("agents.0.agent-0.pretrain", "write society.models (a list: one model for all, or"),
-    ("default_agent.actor_learning_rate", "write optimization.learning_rate"),
-    ("reward_alloc.name", "write reward.scheme (maporl_quality, maporl_margin and others)"),
-    ("temperature", "write rollout.temperature (in validations: validation.temperature)"),
-    ("lambd", "leave it out (without a critic it has no effect)"),
-)
+@cases("key, remedy", *pairs("config", "a released key"))
 def test_a_key_of_the_released_code_is_refused_with_ours(key, remedy):
     [fault] = faults(None, f"{key}=1")
     assert f"-> a key of the paper's released code: here {remedy}" in fault

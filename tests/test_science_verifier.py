@@ -1,7 +1,7 @@
 """The strict science verifier: which number a box holds, and whether it is close enough."""
 
 import pytest
-from verdict_tables import pairs, texts
+from tables import pairs, texts
 
 from comas.verification.science import read_number, verify_science
 
