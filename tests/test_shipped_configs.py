@@ -45,7 +45,8 @@ from comas.types import (
 from comas.verification.forms import Verdict
 
 CONFIGS = REPOSITORY / "configs"
-FILES = sorted(set(CONFIGS.rglob("*.yaml")) - set(CONFIGS.glob("studies/*")))
+NO_RUNS = {*CONFIGS.glob("studies/*"), *CONFIGS.glob("prompts/*")}
+FILES = sorted(set(CONFIGS.rglob("*.yaml")) - NO_RUNS)
 SMALL = (
     "rollout.batch_size=2",
     "rollout.max_prompt_tokens=3000",

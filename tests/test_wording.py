@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from builders import speak
+from small_runs import REPOSITORY
 from tables import cases
 from test_plugins import arguments_of, begun
 
@@ -26,7 +27,7 @@ from comas.interaction.schedules import run_discussions
 from comas.interaction.wording import WordingError, read_wording, wording_of
 from comas.preflight.configuration import load_config
 from comas.run.seals import kept_source
-from comas.types import Question
+from comas.types import ALL_DOMAINS, Question
 from evaluation.models import kept_prompts
 from evaluation.tasks import held_out_tasks
 
@@ -80,6 +81,30 @@ def test_a_file_words_only_what_it_holds_differently(tmp_path):
     assert wording_of(None) is SHIPPED
 
 
+def test_a_quoted_text_can_be_cut(tmp_path):
+    text = """solution: {math: "{question} {discussion}"}
+scoring: {math: "{question:.5} {solution:.4} {evaluation} <score>1</score>"}
+history: {item: "{solution:.2}, {evaluation:.1}"}"""
+    wording = wording_of(str(written(tmp_path / "prompts.yaml", text)))
+    quoted = {"question": "1 + 1?", "wording": wording}
+    said = fill(SCORING, "math", solution="It is 2", evaluation="No", **quoted)
+    assert said == "1 + 1 It i No <score>1</score>"
+    heard = [HistoryItem("It is 2", "No")]
+    assert fill(SOLUTION, "math", history=heard, **quoted) == "1 + 1? It, N"
+
+
+def test_the_wording_for_small_models_is_whole_and_quotes_no_response_at_length():
+    small = read_wording(REPOSITORY / "configs/prompts/small.yaml")
+    assert {section: set(texts) for section, texts in small.items()} == {
+        section: set(texts) for section, texts in SHIPPED.items()
+    }
+    rambled = {"solution": "s" * 10_000, "evaluation": "e" * 10_000}
+    for section in small.keys() - {"history"}:
+        for domain in ALL_DOMAINS:
+            asked = {"question": "?", "history": [HistoryItem(**rambled)], "wording": small}
+            assert len(fill(section, domain, **asked, **rambled)) < 1000
+
+
 def test_every_fault_of_a_file_has_its_line(tmp_path):
     text = """solver:
   math: x
@@ -89,6 +114,7 @@ scoring:
   science: 3
 solution:
   math: "{question} {discussion} \\\\boxed{}"
+  science: "{question:.9} {question:>9} {question:.0} {discussion}"
   coding: "{question} {discussion.name} {discussion!r} {"
 evaluation: x
 """
@@ -101,9 +127,13 @@ evaluation: x
         "line 6: scoring.science must be a text",
         "line 8: solution.math quotes {}: it may quote {question}, {discussion} (for braces that "
         "are meant, write {{ and }})",
-        "line 9: solution.coding has a brace by itself (Single '{' encountered in format string): "
+        "line 9: solution.science quotes {question:>9}: it may quote {question}, {discussion} (for "
+        "braces that are meant, write {{ and }})",
+        "line 9: solution.science quotes {question:.0}: it may quote {question}, {discussion} (for "
+        "braces that are meant, write {{ and }})",
+        "line 10: solution.coding has a brace by itself (Single '{' encountered in format string): "
         "write {{ and }} for those that are meant",
-        "line 10: evaluation must hold texts, by math, science, coding, choice, reasoning",
+        "line 11: evaluation must hold texts, by math, science, coding, choice, reasoning",
     ]
     assert faults(tmp_path, "- a\n") == ["line 1: it does not hold roles"]
     assert "twice" in faults(tmp_path, "history:\n  empty: a\n  empty: b\n")[0]

@@ -13,6 +13,9 @@ from comas.config.faults import one_line
 from comas.config.paths import REPOSITORY, PathError, find, tried
 from comas.interaction.prompts import SHIPPED, Wording
 
+CUT = re.compile(r"(\.[1-9]\d*)?")
+"""The format of a field: its text as it is, or the first characters of it alone."""
+
 
 class WordingError(ValueError):
     """Every fault of a file of prompts, each with its line."""
@@ -94,7 +97,8 @@ def quoted_in(text: str) -> list[str]:
 
 def faults_of_text(text: str, *, shipped: str) -> Iterator[str]:
     """Yield what is wrong with a text in the place of the ``shipped`` one: it has to quote the
-    same, but for the history, and to ask for what is read in the response, by the same tag.
+    same, but for the history, and to ask for what is read in the response, by the same tag. A field
+    may be cut, as ``{solution:.240}`` is.
 
     Example: of ``"Judge {solution} of {task}"`` as a scoring: ``task`` is no field, the question
     and the evaluation are missing, and nothing asks for the score.
@@ -107,7 +111,8 @@ def faults_of_text(text: str, *, shipped: str) -> Iterator[str]:
     fields = quoted_in(shipped)
     may = f"it may quote {', '.join(f'{{{name}}}' for name in fields) or 'nothing'}"
     for _, name, spec, conversion in parts:
-        if name is not None and (name not in fields or spec or conversion):
+        is_cut = spec is not None and CUT.fullmatch(spec)
+        if name is not None and (name not in fields or conversion or not is_cut):
             asked = name + (f"!{conversion}" if conversion else "") + (f":{spec}" if spec else "")
             yield f"quotes {{{asked}}}: {may} (for braces that are meant, write {{{{ and }}}})"
     quoted = [name for _, name, _, _ in parts]

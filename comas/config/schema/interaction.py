@@ -51,7 +51,8 @@ class Interaction:
     """Independent discussions of each question in a batch."""
     prompts: str | None = key(None, leads_to="file", example="prompts.yaml")
     """File of prompts that words some of them differently (``comas/interaction/prompts.yaml`` says
-    what it may hold); null: the shipped wording."""
+    what it may hold), such as configs/prompts/small.yaml for small models; null: the shipped
+    wording."""
 
 
 @dataclass
