@@ -8,9 +8,9 @@ from small_runs import REPOSITORY, make_run, record, write_records
 from tiny_models import save_tiny_model
 
 from comas.config import config_as_yaml
-from comas.config.schema import Config
+from comas.config.schema import Config, Rollout
 from comas.preflight.configuration import load_config
-from comas.preflight.inputs import locate
+from comas.preflight.inputs import check_model, locate
 from comas.preflight.survey import prepare
 from comas.quickstart import build
 from comas.quickstart.probe import probe_records
@@ -125,3 +125,15 @@ def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path
     assert target.held_out is not None and target.system_prompt == "Be careful."
     [task] = held_out_tasks(target.held_out, target.held_out_rules, limit=None)
     assert task.form == "science"  # its own task, math, is not read
+
+
+@pytest.mark.parametrize(
+    ("model", "remedy"),
+    [
+        ("saves/models/smollm3", r"bash scripts/get_model\.sh smollm3 gets it"),
+        ("./smollm3", "Give a folder in Hugging Face format, or a hub name"),
+    ],
+)
+def test_a_model_that_is_not_here_is_told_how_to_be_had(model, remedy):
+    with pytest.raises(ValueError, match=f"neither a folder here nor a hub name.*{remedy}"):
+        check_model(model, is_embedded=False, rollout=Rollout())

@@ -332,10 +332,14 @@ def check_model(
     ``rollout.system_prompt`` and read all ``template_kwargs``, those of each policy.
     """
     if not (Path(model).exists() or may_be_hub_name(model)):
+        remedy = (
+            "Give a folder in Hugging Face format, or a hub name such as Qwen/Qwen2.5-3B-Instruct"
+        )
+        if Path(model).parts[-3:-1] == ("saves", "models"):
+            remedy = f"bash scripts/get_model.sh {Path(model).name} gets it, if it is known there"
         raise ValueError(
             f"society.models names {model!r}, which is neither a folder here nor a hub name"
-            f"{tried(model)}. Give a folder in Hugging Face format, or a hub name such as "
-            "Qwen/Qwen2.5-3B-Instruct."
+            f"{tried(model)}. {remedy}."
         )
     with _blaming_model(model):
         if Path(model).exists():
