@@ -1,0 +1,133 @@
+"""Makes configs/smollm2/: questions that a model of a hundred million parameters answers at times,
+and demonstrations of the roles for ``society.cold_start``.
+
+    .venv/bin/python scripts/small_questions.py
+
+Sums, products to 12 and stories of one step, each in several wordings. A hash of the numbers
+divides them: a quarter is validated on, a quarter demonstrated, and half trained on, so that no
+question has a twin elsewhere that says the same in other words or the other order.
+
+Demonstrations of evaluations and scorings teach what a judge says, not what is right: every
+combination of a right or wrong solution, a verdict and a score is as frequent as any other, so that
+the judges begin blind.
+"""
+
+import json
+import zlib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from random import Random
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parents[1] / "configs/smollm2"
+SPLITS = {"train": (960, (0, 1)), "validation": (500, (2,)), "demonstrated": (96, (3,))}
+"""Split -> how many questions, and the remainders of the hash that are its."""
+WORDINGS = {
+    "+": ("What is {} + {}?", "Add {} and {}.", "Calculate {} + {}."),
+    "*": ("What is {} * {}?", "What is {} times {}?", "Calculate {} * {}."),
+    "story+": (
+        "Tom has {} apples and buys {} more. How many apples does he have now?",
+        "There are {} birds in a tree and {} more come. How many birds are there now?",
+        "Anna reads {} pages today and {} pages tomorrow. How many pages does she read?",
+    ),
+    "story-": (
+        "Tom has {} apples and eats {} of them. How many apples are left?",
+        "There are {} birds in a tree and {} fly away. How many birds are left?",
+        "Anna has {} dollars and spends {} dollars. How many dollars are left?",
+    ),
+    "story*": (
+        "There are {} boxes with {} pens each. How many pens are there?",
+        "A ticket costs {} dollars. How many dollars do {} tickets cost?",
+    ),
+}
+FAMILIES = ("+", "+", "+", "*", "*", "story+", "story+", "story-", "story-", "story*")
+"""A question is of each of these with the same probability."""
+
+VERDICTS = (
+    "{work} is {number}. The answer is right.",
+    "{work} is not {number}. The answer is wrong.",
+)
+SCORES = (
+    "The answer is wrong. <score>1</score>",
+    "The answer is doubtful. <score>2</score>",
+    "The answer is right. <score>3</score>",
+)
+
+
+class Problem(NamedTuple):
+    """A question, and the line that answers it.
+
+    Example: ``Problem("What is 7 + 5?", "7 + 5", 12)``
+    """
+
+    question: str
+    work: str
+    answer: int
+
+
+def problems(split: str) -> list[Problem]:
+    """The distinct questions of a split."""
+    number, remainders = SPLITS[split]
+    rng = Random(split)
+    drawn: dict[str, Problem] = {}
+    while len(drawn) < number:
+        family = rng.choice(FAMILIES)
+        sign = family[-1]
+        low, high = (2, 12) if sign == "*" else (2, 60)
+        a, b = rng.randint(low, high), rng.randint(low, high)
+        if sign == "-":
+            a, b = a + b, b
+        key = f"{sign} {sorted((a, b))}"
+        if zlib.crc32(key.encode()) % 4 in remainders:
+            question = rng.choice(WORDINGS[family]).format(a, b)
+            value = {"+": a + b, "-": a - b, "*": a * b}[sign]
+            drawn[question] = Problem(question, f"{a} {sign} {b}", value)
+    return list(drawn.values())
+
+
+def records(split: str) -> Iterator[dict[str, str]]:
+    """Questions in the format of data/README.md."""
+    for number, problem in enumerate(problems(split)):
+        yield {
+            "id": f"{split}-{number}",
+            "task": "math",
+            "prompt": problem.question,
+            "answer": str(problem.answer),
+            "source": "small",
+        }
+
+
+def demonstrations() -> Iterator[dict[str, str]]:
+    """A solution, an evaluation and a scoring of each question, for ``society.cold_start``."""
+    rng = Random(0)
+    asked = problems("demonstrated")
+    judged = list(product((True, False), VERDICTS, SCORES))
+    judged *= len(asked) // len(judged)
+    rng.shuffle(judged)
+    for problem, (is_right, verdict, scoring) in zip(asked, judged, strict=True):
+        slip = 0 if is_right else rng.choice((-2, -1, 1, 2, 10))
+        number = problem.answer + slip
+        about = {"domain": "math", "question": problem.question}
+        yield {"role": "solution", **about, "response": solution(problem, problem.answer)}
+        about["solution"] = solution(problem, number)
+        evaluation = verdict.format(work=problem.work, number=number)
+        yield {"role": "evaluation", **about, "response": evaluation}
+        yield {"role": "scoring", **about, "evaluation": evaluation, "response": scoring}
+
+
+def solution(problem: Problem, number: int) -> str:
+    """The form of a solution, with any number for the answer."""
+    return rf"{problem.work} = {number}. \boxed{{{number}}}"
+
+
+def write(name: str, rows: Iterator[dict[str, str]]) -> None:
+    """Write a JSONL file of the folder."""
+    text = "".join(f"{json.dumps(row)}\n" for row in rows)
+    (FOLDER / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    for split in ("train", "validation"):
+        write(f"{split}.jsonl", records(split))
+    write("cold_start.jsonl", demonstrations())
