@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from small_runs import REPOSITORY, make_run, record, write_records
+from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.config import config_as_yaml
@@ -127,12 +128,10 @@ def test_a_runs_questions_and_system_prompt_are_those_of_its_evaluation(tmp_path
     assert task.form == "science"  # its own task, math, is not read
 
 
-@pytest.mark.parametrize(
-    ("model", "remedy"),
-    [
-        ("saves/models/smollm3", r"bash scripts/get_model\.sh smollm3 gets it"),
-        ("./smollm3", "Give a folder in Hugging Face format, or a hub name"),
-    ],
+@cases(
+    "model, remedy",
+    ("saves/models/smollm3", r"bash scripts/get_model\.sh smollm3 gets it"),
+    ("./smollm3", "Give a folder in Hugging Face format, or a hub name"),
 )
 def test_a_model_that_is_not_here_is_told_how_to_be_had(model, remedy):
     with pytest.raises(ValueError, match=f"neither a folder here nor a hub name.*{remedy}"):

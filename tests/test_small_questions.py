@@ -1,7 +1,5 @@
 """The questions and demonstrations of configs/smollm2.yaml."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
