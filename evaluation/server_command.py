@@ -14,6 +14,7 @@ from comas.engines.rollout.vllm_options import (
     gpu_batched_tokens,
     lora_room,
 )
+from comas.preflight.machine import multiplies_bfloat16
 from comas.types import Device
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel
@@ -92,7 +93,7 @@ def server_arguments(
         "model": model.folder,
         "host": HOST,
         "port": port,
-        "dtype": model.dtype,
+        "dtype": model.dtype if slot.gpus or multiplies_bfloat16() else "float32",
         "max-model-len": model.context_length,
         "max-num-seqs": config.concurrency,
         "generation-config": "auto" if config.generation_config == "model" else "vllm",

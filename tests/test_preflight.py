@@ -108,6 +108,17 @@ def test_auto_takes_the_cpu_and_says_why_where_a_driver_is_too_old():
     assert need.fault is None and "too old" in str(need.doubt)
 
 
+@pytest.mark.parametrize(("has_instructions", "num_doubts"), [(True, 0), (False, 1)])
+def test_bfloat16_is_doubtful_on_a_cpu_without_instructions_for_it(
+    monkeypatch, has_instructions, num_doubts
+):
+    monkeypatch.setattr(survey, "multiplies_bfloat16", lambda: has_instructions)
+    doubts = [need.doubt for need in device_needs(paper(dtype="float32"), "cpu", GOOD)[1:]]
+    assert len(doubts) == num_doubts
+    assert all("set rollout.dtype=float32, which" in str(doubt) for doubt in doubts)
+    assert len(device_needs(load_config(QUICKSTART, []), "cpu", GOOD)) == 1
+
+
 def test_a_survey_plans_for_the_gpus_that_are_here(monkeypatch, tmp_path):
     monkeypatch.setattr(survey, "read_gpus", lambda: GOOD)
     monkeypatch.setattr(survey, "describe_machine", lambda device: EIGHT_A100)

@@ -19,7 +19,7 @@ from tables import cases
 from tiny_models import save_tiny_model
 
 from comas.utils.processes import command_line
-from evaluation import server
+from evaluation import server, server_command
 from evaluation.client import Client, Reply, RequestOptions
 from evaluation.config import EvaluationConfig
 from evaluation.models import LocalModel, find_remote, read_model
@@ -281,6 +281,19 @@ def test_adapters_of_one_base_share_a_server_and_whole_models_do_not(model):
     assert [json.loads(module) for module in said[3:]] == [{"name": n, "path": n} for n in "ab"]
     alone = server_arguments([model], port=1, slot=Slot(), config=CONFIG)
     assert "--enable-lora" not in alone
+
+
+@pytest.mark.parametrize(
+    ("gpus", "has_instructions", "dtype"),
+    [((), False, "float32"), ((), True, "bfloat16"), (("0",), False, "bfloat16")],
+)
+def test_bfloat16_is_served_as_float32_by_a_cpu_that_has_no_instructions_for_it(
+    model, monkeypatch, gpus, has_instructions, dtype
+):
+    monkeypatch.setattr(server_command, "multiplies_bfloat16", lambda: has_instructions)
+    model = dataclasses.replace(model, dtype="bfloat16")
+    arguments = server_arguments([model], port=1, slot=Slot(gpus, 0.4), config=CONFIG)
+    assert f"--dtype={dtype}" in arguments
 
 
 def test_a_server_on_gpus_is_told_its_gpus_its_memory_and_its_context(model, monkeypatch):

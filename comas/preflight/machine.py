@@ -107,6 +107,13 @@ def why_on_cpu(wanted: str, gpus: Gpus) -> str | None:
     return f"everything runs on the CPU: {why_unusable(gpus)}"
 
 
+def multiplies_bfloat16() -> bool:
+    """True if this CPU has instructions for it; otherwise float32 is 2 to 8 times as fast."""
+    import torch
+
+    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+
+
 def describe_machine(device: Device) -> Machine:
     """Return this machine, as a run on ``device`` sees it; for "cuda", torch has to see a GPU."""
     if device == "cpu":

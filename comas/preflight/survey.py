@@ -20,6 +20,7 @@ from comas.preflight.machine import (
     describe_machine,
     host_bytes,
     imagined_machine,
+    multiplies_bfloat16,
     needed_driver,
     read_gpus,
     settle_isolation,
@@ -169,7 +170,22 @@ def device_needs(config: Config, device: Device, gpus: Gpus) -> list[Need]:
     chosen = Need(
         "device", config.cluster.device, device, doubt=why_on_cpu(config.cluster.device, gpus)
     )
-    return [chosen] if device == "cpu" else [chosen, *_gpu_needs(config, gpus)]
+    if device == "cpu":
+        return [chosen, *_arithmetic_need(config)]
+    return [chosen, *_gpu_needs(config, gpus)]
+
+
+def _arithmetic_need(config: Config) -> list[Need]:
+    """Return a doubt where bfloat16 is wanted of a CPU that has no instructions for it."""
+    dtypes = {"rollout.dtype": config.rollout.dtype, "policy.dtype": config.policy.dtype}
+    slow = [name for name, dtype in dtypes.items() if dtype == "bfloat16"]
+    if not slow or multiplies_bfloat16():
+        return []
+    doubt = (
+        f"this CPU has no instructions for bfloat16, and is several times slower in it than in "
+        f"float32; set {' '.join(f'{name}=float32' for name in slow)}, which takes more memory"
+    )
+    return [Need("arithmetic of the CPU", "bfloat16", "float32", doubt=doubt)]
 
 
 def _gpu_needs(config: Config, gpus: Gpus) -> list[Need]:
