@@ -6,8 +6,8 @@ import os
 import resource
 import signal
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from multiprocessing import forkserver
@@ -88,7 +88,8 @@ class Verifier:
         self._pools = [self._new_pool()]
         self._is_closed = False
         self._renewing = Lock()
-        self._batches: WeakSet[_Batch] = WeakSet()
+        self._asked: WeakSet[Future[Verdict]] = WeakSet()
+        self._waiting = ThreadPoolExecutor(thread_name_prefix="verdicts")
 
     def verify_batch(self, items: Iterable[Item], *, grader: Grader = "strict") -> list[Verdict]:
         """The verdict on each item, in order."""
@@ -110,29 +111,59 @@ class Verifier:
         items = list(items)
         if not self._is_settled and any(form in SANDBOXED for form, _, _ in items):
             _warn_unless_isolated()
-        batch = _Batch(items, schedule=partial(self._schedule, grader), on_verdict=on_verdict)
-        self._batches.add(batch)
-        batch.start()
-        return batch.future
+        asked = {item: self._schedule(grader, item) for item in dict.fromkeys(items)}
+        return self._waiting.submit(self._collect, items, asked, grader, on_verdict)
 
     def close(self) -> None:
         """Stop the workers; what they still had to do is "failed", of which nothing is said. It
         cannot be used again."""
         with self._renewing:
             self._is_closed = True
-        for batch in list(self._batches):
-            batch.is_wanted = False
         for pool in self._pools:
             pool.stop()
             pool.join()
-        for batch in list(self._batches):
-            batch.abandon("the verifier was closed")
+        for answer in list(self._asked):
+            answer.cancel()  # of one that a worker was at, the pool would never tell
+        self._waiting.shutdown()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+    def _collect(
+        self,
+        items: Sequence[Item],
+        asked: Mapping[Item, Future[Verdict]],
+        grader: Grader,
+        on_verdict: Callable[[], object],
+    ) -> list[Verdict]:
+        """Wait for the verdicts on a batch, in a thread; what may be the machine's fault is tried
+        again."""
+        verdicts: dict[Item, Verdict] = {}
+        faults: dict[Item, str] = {}
+        for item, answer in asked.items():
+            try:
+                try:
+                    verdicts[item] = answer.result()
+                except WORKER_FAULTS as error:
+                    if _is_over_limit(error):
+                        raise
+                    verdicts[item] = self._schedule(grader, item).result()
+            except Exception as error:  # whatever a verifier may raise
+                reason = f"{type(error).__name__}: {error}"[:200]
+                faults[item] = "over the limit of CPU time" if _is_over_limit(error) else reason
+                verdicts[item] = "failed"
+            on_verdict()
+        counts = Counter(faults[item] for item in items if item in faults)
+        if counts and not self._is_closed:
+            reasons = "; ".join(f"{count} x {fault}" for fault, count in counts.most_common(5))
+            num_failed = counts.total()
+            log.warning(
+                "the verifier failed on %d of %d items: %s", num_failed, len(items), reasons
+            )
+        return [verdicts[item] for item in items]
 
     def _schedule(self, grader: Grader, item: Item) -> Future[Verdict]:
         cpu_limit_s = self._cpu_limit_s or CPU_LIMIT_S[grader]
@@ -141,14 +172,16 @@ class Verifier:
         judge = partial(_judge, item, grader, cpu_limit_s=cpu_limit_s)
         with self._renewing:
             try:
-                return self._pools[-1].schedule(judge, timeout=self._wall_limit_s)
+                answer = self._pools[-1].schedule(judge, timeout=self._wall_limit_s)
             except RuntimeError:
                 if self._is_closed:
                     raise
                 # A pool breaks when a worker is lost that was idle. It is stopped at the end:
                 # this may be its own thread.
                 self._pools.append(self._new_pool())
-                return self._pools[-1].schedule(judge, timeout=self._wall_limit_s)
+                answer = self._pools[-1].schedule(judge, timeout=self._wall_limit_s)
+            self._asked.add(answer)
+            return answer
 
     def _new_pool(self) -> ProcessPool:
         context = multiprocessing.get_context("forkserver")
@@ -162,80 +195,8 @@ class Verifier:
         )
 
 
-class _Batch:
-    """The items of one call, with the verdicts that there are on them."""
-
-    def __init__(
-        self,
-        items: list[Item],
-        *,
-        schedule: Callable[[Item], Future[Verdict]],
-        on_verdict: Callable[[], object],
-    ) -> None:
-        self.future: Future[list[Verdict]] = Future()
-        self._items = items
-        self._different = dict.fromkeys(items)
-        self._schedule = schedule
-        self._on_verdict = on_verdict
-        self.is_wanted = True
-        """True if somebody waits for the verdicts; nobody does when the verifier is closed."""
-        self._verdicts: dict[Item, Verdict] = {}
-        self._faults: dict[Item, str] = {}
-        self._tried_again: set[Item] = set()
-        self._lock = Lock()
-
-    def start(self) -> None:
-        """Schedule all items. Raises RuntimeError when the pool is closed."""
-        for item in self._different:
-            self._try(item)
-        if not self._items:
-            self._finish()
-
-    def abandon(self, reason: str) -> None:
-        """Give up what has no verdict yet."""
-        for item in self._different:
-            self._record(item, "failed", fault=reason)
-
-    def _try(self, item: Item) -> None:
-        self._schedule(item).add_done_callback(partial(self._on_ended, item))
-
-    def _on_ended(self, item: Item, ended: Future[Verdict]) -> None:
-        fault = ended.exception()
-        if fault is None:
-            self._record(item, ended.result())
-            return
-        is_over_limit = isinstance(fault, ProcessExpired) and fault.exitcode == -signal.SIGPROF
-        may_be_the_machines = isinstance(fault, WORKER_FAULTS) and not is_over_limit
-        if may_be_the_machines and item not in self._tried_again:
-            self._tried_again.add(item)
-            try:
-                self._try(item)
-            except RuntimeError as error:  # the pool was closed meanwhile
-                self.abandon(str(error))
-            return
-        reason = f"{type(fault).__name__}: {fault}"[:200]
-        reason = "over the limit of CPU time" if is_over_limit else reason
-        self._record(item, "failed", fault=reason)
-
-    def _record(self, item: Item, verdict: Verdict, *, fault: str | None = None) -> None:
-        with self._lock:
-            if item in self._verdicts:
-                return
-            self._verdicts[item] = verdict
-            if fault is not None:
-                self._faults[item] = fault
-            is_last = len(self._verdicts) == len(self._different)
-        self._on_verdict()
-        if is_last:
-            self._finish()
-
-    def _finish(self) -> None:
-        faults = Counter(self._faults[item] for item in self._items if item in self._faults)
-        if faults and self.is_wanted:
-            reasons = "; ".join(f"{count} x {fault}" for fault, count in faults.most_common(5))
-            num_failed, num_items = faults.total(), len(self._items)
-            log.warning("the verifier failed on %d of %d items: %s", num_failed, num_items, reasons)
-        self.future.set_result([self._verdicts[item] for item in self._items])
+def _is_over_limit(error: Exception) -> bool:
+    return isinstance(error, ProcessExpired) and error.exitcode == -signal.SIGPROF
 
 
 @cache
